@@ -1,8 +1,8 @@
-//! What is counted, and under which name.
+//! Traffic and request counters, and their names.
 
 use core::sync::atomic::AtomicU64;
 
-/// Packets and bytes. Bytes are those of the frame as the program saw it, link header included.
+/// Packets and bytes. The bytes include the link header, as the program saw the frame.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Traffic {
@@ -24,7 +24,7 @@ impl core::ops::AddAssign for Traffic {
 pub struct HostNet {
     pub rx_packets: u64,
     pub rx_bytes: u64,
-    /// Filled by `ingress_tc_out`: segments, as the NIC sends them.
+    /// Written by `ingress_tc_out`; counts segments as the NIC sends them.
     pub tx_packets: u64,
     pub tx_bytes: u64,
 }
@@ -38,7 +38,7 @@ impl core::ops::AddAssign for HostNet {
     }
 }
 
-/// Value of [`crate::map::NIC_NET`]: what of the wire traffic of all hosts went by one interface.
+/// Value of [`crate::map::NIC_NET`]: the wire traffic of all hosts on one interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NicNet {
@@ -57,7 +57,7 @@ impl core::ops::AddAssign for NicNet {
     }
 }
 
-/// Value of [`crate::map::HOST_L7`]: requests of one host, exact whatever the protocol.
+/// Value of [`crate::map::HOST_L7`]: requests of one host, exact for every protocol.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HostL7 {
@@ -67,11 +67,11 @@ pub struct HostL7 {
     pub bytes_in: u64,
     /// Response body bytes handed to clients, transfer coding removed.
     pub bytes_out: u64,
-    /// Requests being served now: the only value here that also falls.
+    /// Requests in progress; the only value of this struct that also decreases.
     pub active: u64,
 }
 
-/// A count for each [`StatusClass`]; fields and not an array, so that bpftool prints the names.
+/// A count for each [`StatusClass`]. These are fields and not an array so that bpftool prints the names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Requests {
@@ -83,7 +83,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// In the order of [`StatusClass::NAMES`].
+    /// Returns the counts in the order of [`StatusClass::NAMES`].
     #[must_use]
     pub const fn to_array(self) -> [u64; StatusClass::COUNT] {
         let Self { success, redirect, client_error, server_error, aborted } = self;
@@ -102,7 +102,7 @@ impl core::ops::Add for Requests {
 }
 
 impl core::ops::AddAssign<StatusClass> for Requests {
-    /// One more of this class.
+    /// Adds one request of this class.
     fn add_assign(&mut self, class: StatusClass) {
         *match class {
             StatusClass::Success => &mut self.success,
@@ -120,7 +120,7 @@ impl From<[u64; StatusClass::COUNT]> for Requests {
     }
 }
 
-/// [`HostL7`] as a process that counts sees it; the same bytes, touched by atomic operations only.
+/// [`HostL7`] from the side of the counting process: the same bytes, accessed by atomic operations only.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct HostL7Cell {
@@ -131,7 +131,7 @@ pub struct HostL7Cell {
 }
 
 impl HostL7Cell {
-    /// A copy of the counters, each read on its own.
+    /// Returns a copy of the counters, each of which is read separately.
     #[must_use]
     pub fn load(&self) -> HostL7 {
         use core::sync::atomic::Ordering::Relaxed;
@@ -143,9 +143,35 @@ impl HostL7Cell {
             active: active.load(Relaxed),
         }
     }
+
+    /// Returns the counters and resets them to zero. `active` is neither reset nor returned.
+    #[cfg(target_has_atomic = "64")]
+    pub fn take(&self) -> HostL7 {
+        use core::sync::atomic::Ordering::Relaxed;
+        let Self { requests, bytes_in, bytes_out, active: _ } = self;
+        HostL7 {
+            requests: core::array::from_fn(|class| requests[class].swap(0, Relaxed)).into(),
+            bytes_in: bytes_in.swap(0, Relaxed),
+            bytes_out: bytes_out.swap(0, Relaxed),
+            active: 0,
+        }
+    }
+
+    /// Adds counts from elsewhere.
+    #[cfg(target_has_atomic = "64")]
+    pub fn add(&self, HostL7 { requests, bytes_in, bytes_out, active }: HostL7) {
+        use core::sync::atomic::Ordering::Relaxed;
+        let classes = requests.to_array();
+        for (cell, count) in self.requests.iter().zip(classes) {
+            cell.fetch_add(count, Relaxed);
+        }
+        self.bytes_in.fetch_add(bytes_in, Relaxed);
+        self.bytes_out.fetch_add(bytes_out, Relaxed);
+        self.active.fetch_add(active, Relaxed);
+    }
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusClass {
@@ -153,17 +179,16 @@ pub enum StatusClass {
     Redirect = 1,
     ClientError = 2,
     ServerError = 3,
-    /// The client went away, or the response broke off, before the end of the response; also status codes outside
-    /// 2xx–5xx.
+    /// The client went away or the response broke off before its end; also status codes outside 2xx–5xx.
     Aborted = 4,
 }
 
 impl StatusClass {
     pub const COUNT: usize = 5;
-    /// Label of each class, by its number.
+    /// Label of each class, indexed by its number.
     pub const NAMES: [&'static str; Self::COUNT] = ["2xx", "3xx", "4xx", "5xx", "aborted"];
 
-    /// The class of a final status code.
+    /// Returns the class of a final status code.
     #[must_use]
     pub const fn of(status: u16) -> Self {
         match status / 100 {
@@ -180,91 +205,93 @@ macro_rules! totals {
     ($($(#[$doc:meta])* $variant:ident = $index:literal $name:literal,)*) => {
         /// Index into [`crate::map::TOTALS`].
         ///
-        /// *Verdicts*: every packet that a program sees as it is received adds to exactly one.
-        /// *Events*: added beside a verdict, or by another program. The numbers are the ABI: a reason is never renumbered.
+        /// *Verdicts*: every received packet that a program sees adds to exactly one of them.
+        /// *Events*: counted in addition to a verdict, or by another program. The numbers are the ABI: a reason is
+        /// never renumbered.
         #[repr(u32)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Total { $($(#[$doc])* $variant = $index,)* }
 
         impl Total {
-            /// Every reason with the name under which tools show it.
+            /// All reasons, each with the name that tools show.
             pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$variant, $name),)*];
         }
     };
 }
 
 totals! {
-    /// Verdict: for a node address and a steered port, passed on. Σ over hosts of `host_net.rx` equals this.
+    /// Verdict: addressed to a node address and a steered port; passed on. Σ over hosts of `host_net.rx` equals this.
     Accepted = 0 "accepted",
     /// Verdict: neither IPv4 nor IPv6 (ARP, more than two VLAN tags, …); passed.
     NotIp = 1 "not_ip",
-    /// Verdict: too short for the headers it announces, or headers that contradict themselves; passed to the stack,
-    /// which drops it, or puts it together with others of its datagram ([`Total::HiddenPort`]).
+    /// Verdict: too short for the headers it announces, or headers that contradict each other; passed to the stack,
+    /// which drops it or reassembles it with the other fragments of its datagram ([`Total::HiddenPort`]).
     Malformed = 2 "malformed",
-    /// Verdict: a fragment other than the first; it names no port. Passed.
+    /// Verdict: a fragment other than the first, which has no port; passed.
     Fragment = 3 "fragment",
     /// Verdict: neither TCP nor UDP; passed.
     OtherProtocol = 4 "other_protocol",
-    /// Verdict: not a steered port; passed.
+    /// Verdict: port is not steered; passed.
     OtherPort = 5 "other_port",
-    /// Verdict: a steered port of an address that is not this node's; passed untouched.
+    /// Verdict: a steered port of an address that does not belong to this node; passed untouched.
     Transit = 6 "transit",
     /// Verdict: source on a deny list; dropped.
     Denied = 7 "denied",
-    /// Verdict: SYN above what its client may send ([`crate::Limits::syns`]); dropped.
+    /// Verdict: SYN above the limit of its client ([`crate::Limits::syns`]); dropped.
     LimitedSyn = 8 "limited_syn",
-    /// Verdict: packet above what its client may send ([`crate::Limits::packets`]); dropped.
+    /// Verdict: packet above the limit of its client ([`crate::Limits::packets`]); dropped.
     LimitedPacket = 9 "limited_packet",
-    /// Verdict: SYN for a port that packets get on this node in the place of another
-    /// ([`crate::steer::PORT_REWRITTEN`]), which no client may ask for; dropped.
+    /// Verdict: SYN for a port that replaces another one in packets on this node ([`crate::steer::PORT_REWRITTEN`]);
+    /// clients may not connect to it directly. Dropped.
     RewrittenPort = 10 "rewritten_port",
-    /// Verdict: for a node address, its port not within reach of the program, and its client limited; dropped. A first
-    /// fragment without all of its TCP or UDP header, or more extension headers than are followed: the stack puts the
-    /// fragments together and follows them all. Without limits it is [`Total::Malformed`], from a denied sender
-    /// [`Total::Denied`].
+    /// Verdict: for a node address and from a limited client, but the program cannot read the port; dropped. Such a
+    /// packet is a first fragment without its whole TCP or UDP header, or has more extension headers than the program
+    /// follows, whereas the stack reassembles fragments and follows all headers. Without limits it counts as
+    /// [`Total::Malformed`], from a denied sender as [`Total::Denied`].
     HiddenPort = 11 "hidden_port",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
-    /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor
-    /// limited.
+    /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose a worker
+    /// nor limited the packet.
     HeartbeatStale = 18 "heartbeat_stale",
-    /// Event: accepted or transmitted packet of a host id outside `host_net`; counted for host 0.
+    /// Event: accepted or transmitted packet with a host id outside `host_net`; counted for host 0.
     HostOutOfRange = 19 "host_out_of_range",
-    /// Event: packet of a client for which `clients` had no room; not limited. The map makes room itself: expected 0.
+    /// Event: packet of a client for which `clients` had no room; not limited. The map evicts old clients itself, so 0
+    /// is expected.
     ClientsFull = 20 "clients_full",
-    /// Event: connection the proxy could not enter in `flows`; its packets stay with host 0.
+    /// Event: connection that the proxy could not enter in `flows`; its packets stay with host 0.
     FlowsFull = 21 "flows_full",
-    /// Event: SYN that would be [`Total::LimitedSyn`], but for [`crate::limit::LIMITS_DRY_RUN`].
+    /// Event: SYN that would have been [`Total::LimitedSyn`] without [`crate::limit::LIMITS_DRY_RUN`].
     WouldLimitSyn = 22 "would_limit_syn",
-    /// Event: packet that would be [`Total::LimitedPacket`], but for [`crate::limit::LIMITS_DRY_RUN`].
+    /// Event: packet that would have been [`Total::LimitedPacket`] without [`crate::limit::LIMITS_DRY_RUN`].
     WouldLimitPacket = 23 "would_limit_packet",
     /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without
-    /// an established connection: SYNs, and now and then one that comes after its connection is gone, which is then
-    /// refused.
+    /// an established connection: SYNs, and occasionally a segment that arrives after its connection is gone, which is
+    /// then refused.
     LookupDecided = 32 "lookup_decided",
-    /// Event: lookup by the default rule for a connection that no program's NIC saw: node-local, pod → node (packets
+    /// Event: lookup by the default rule for a connection that no program saw on a NIC: node-local, pod → node (packets
     /// only).
     LookupDefault = 33 "lookup_default",
-    /// Event: lookup by the default rule although a NIC with the program took the packet, and XDP has left no choice
-    /// (packets only): expected 0.
+    /// Event: lookup by the default rule although a NIC with the program received the packet and XDP left no choice
+    /// (packets only); 0 is expected.
     Undecided = 34 "undecided",
     /// Event: lookup that found the slot empty and passed to the stack, which refuses the connection (packets only).
     SlotEmpty = 35 "slot_empty",
-    /// Event: lookup whose listener the kernel would not take (packets only).
+    /// Event: lookup with a listener that the kernel refused (packets only).
     AssignFailed = 36 "assign_failed",
     /// Event: lookup by the default rule because XDP's choice is older than [`crate::steer::HANDOFF_FRESH_NS`] (packets
-    /// only): a segment that comes after its connection is gone.
+    /// only): a segment that arrives after its connection is gone.
     LookupLate = 37 "lookup_late",
-    /// Event: lookup for a sender on the deny list, which the stack then refuses (packets only): one that no program of
-    /// an interface saw, or could not see through.
+    /// Event: lookup for a sender on the deny list, which the stack then refuses (packets only). The packet passed no
+    /// program of an interface, or the program could not parse it.
     LookupDenied = 38 "lookup_denied",
-    /// Event: packet that a steered port of a node address sends, as `ingress_tc_out` saw it: segments, and their bytes
-    /// together. Σ over hosts of `host_net.tx` equals this.
+    /// Event: packet sent by a steered port of a node address, as seen by `ingress_tc_out`; counts segments and the
+    /// bytes of all of them. Σ over hosts of `host_net.tx` equals this.
     Transmitted = 48 "transmitted",
 }
 
 impl Total {
-    /// Whether this is a verdict: the verdicts' packets add up to all packets the program saw.
+    /// Returns `true` for a verdict; the packets of all verdicts add up to all packets the program saw.
     #[must_use]
     pub const fn is_verdict(self) -> bool {
         (self as u32) < 16

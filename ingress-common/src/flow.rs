@@ -1,14 +1,14 @@
-//! Which connection belongs to which host.
+//! Flows (connections) and the host that each belongs to.
 
 use crate::text;
 
 /// Number of a virtual host in [`crate::map::HOST_NET`] and [`crate::map::HOST_L7`].
 ///
-/// Ids are handed out once per name and kept in [`crate::map::HOST_IDS`]; an id is not used for another name while
-/// its counters live.
+/// [`crate::map::HOST_IDS`] has the name of each id that was ever assigned, or marks the id as free ([`FREE`]). An id
+/// is free only when its counters are zero and no process or flow counts for it.
 pub type HostId = u32;
 
-/// Host 0: packets before the first parsed request, requests no route's host matched, and hosts beyond the capacity.
+/// Host 0: packets before the first parsed request, requests that match no route's host, and hosts beyond the capacity.
 pub const UNATTRIBUTED: HostId = 0;
 
 /// IP protocol number of TCP.
@@ -16,11 +16,12 @@ pub const PROTO_TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const PROTO_UDP: u8 = 17;
 
-/// One TCP connection or UDP flow as a packet towards the node names it.
+/// One TCP connection or UDP flow, named as in packets towards the node.
 ///
-/// IPv4 addresses are v4-mapped (`::ffff:a.b.c.d`), ports are in network byte order, both as they stand in the packet.
+/// IPv4 addresses are v4-mapped (`::ffff:a.b.c.d`), ports are in network byte order, both as they are in the packet.
 ///
-/// Aligned to 8, so that kernel programs build it in their stack, where the verifier wants aligned access, word by word.
+/// Aligned to 8, because kernel programs build it on their stack, where the verifier demands aligned access to each
+/// word.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct FlowKey {
@@ -36,7 +37,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The same connection as a packet of the other direction names it.
+    /// Returns the same connection as named in packets of the other direction.
     #[must_use]
     #[inline(always)]
     pub const fn reversed(&self) -> Self {
@@ -58,9 +59,17 @@ impl FlowKey {
 pub struct Flow {
     /// Host of the latest request on this connection.
     pub host_id: HostId,
-    /// Epoch of the process that owns the connection ([`crate::Alive::epoch`]); a sweep spares live epochs.
+    /// Epoch of the process that owns the connection ([`crate::Alive::epoch`]). Garbage collection keeps flows of live
+    /// epochs.
     pub epoch: u32,
 }
+
+/// Name in [`crate::map::HOST_IDS`] of the number that collects the counts of hosts after their numbers were given
+/// back. Flows never refer to this number, so programs never write it.
+pub const GONE: &str = "(gone)";
+
+/// Prefix of the names in [`crate::map::HOST_IDS`] of free numbers; the number itself follows.
+pub const FREE: &str = "(free) ";
 
 /// Longest host name that [`HostName`] can hold: RFC 1035's limit in text form.
 pub const HOST_NAME_MAX: usize = 253;
@@ -73,10 +82,19 @@ pub struct HostName {
 }
 
 impl HostName {
-    /// The key for `name`, or `None` if it is not ASCII or longer than [`HOST_NAME_MAX`] plus a wildcard label.
+    /// Creates the key for `name`. Returns `None` if it is not ASCII or longer than [`HOST_NAME_MAX`] plus a wildcard
+    /// label.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         text::padded(name).map(|name| Self { name })
+    }
+
+    /// Returns `true` if counters belong to this name, which is then a host or [`GONE`]. Free numbers and the empty
+    /// name, which holds the latest number, have none.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        let begins_as = |text: &str| self.name.iter().zip(text.bytes()).all(|(&own, byte)| own.cast_unsigned() == byte);
+        *self != Self::default() && !begins_as(FREE)
     }
 }
 
@@ -98,7 +116,7 @@ impl core::fmt::Debug for HostName {
     }
 }
 
-/// `a.b.c.d` as `::ffff:a.b.c.d` (RFC 4291, 2.5.5.2).
+/// Returns `a.b.c.d` as `::ffff:a.b.c.d` (RFC 4291, 2.5.5.2).
 #[must_use]
 #[inline(always)]
 pub const fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
@@ -106,13 +124,13 @@ pub const fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
-/// The inverse of [`v4_mapped`]; `None` for an address that is IPv6's own.
+/// The inverse of [`v4_mapped`]; returns `None` for a native IPv6 address.
 #[must_use]
 #[inline(always)]
 pub const fn unmapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
     const MARK: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
     let &[a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, v4 @ ..] = addr;
-    // Two comparisons of words and not twelve of bytes: kernel programs ask this for every packet.
+    // Two word comparisons instead of twelve byte comparisons, because kernel programs do this for every packet.
     let is_mapped =
         u64::from_ne_bytes([a0, a1, a2, a3, a4, a5, a6, a7]) == 0 && u32::from_ne_bytes([b0, b1, b2, b3]) == MARK;
     if is_mapped { Some(v4) } else { None }
@@ -125,6 +143,15 @@ const _: () = assert!(size_of::<HostName>() == 256 && align_of::<HostName>() == 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_told_from_what_stands_beside_them() {
+        for (name, is_counted) in
+            [("", false), ("(free) 7", false), (GONE, true), ("*", true), ("a.test", true), ("(free)", true)]
+        {
+            assert_eq!(HostName::new(name).expect("a key").is_counted(), is_counted, "{name}");
+        }
+    }
 
     #[test]
     fn mapped_addresses_are_those_of_ipv4() {

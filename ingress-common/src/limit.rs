@@ -1,9 +1,13 @@
-//! How many packets each client may send, and what is known of those that have sent some.
+//! Packet limits of clients, and the state kept for each client that has sent packets lately.
 
 use crate::flow::{unmapped, v4_mapped};
 
-/// Key of [`crate::map::CLIENTS`]: an IPv4 address, v4-mapped, or the first address of a /64 of IPv6, which is what one
-/// customer has at least. Aligned as [`crate::FlowKey`] is, for the same reason.
+/// Key of [`crate::map::CLIENTS`]: an IPv4 address, v4-mapped, or the first address of an IPv6 /64, the smallest
+/// network that one customer gets. Aligned like [`crate::FlowKey`], for the same reason.
+///
+/// A client has a second entry for the packets of its open connections; its key has 1 in a byte that is 0 in the first
+/// key. Source addresses are easy to forge, but the ports of a client's connections are hard to guess. Packets forged
+/// in a client's name therefore take no tokens from its open connections.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ClientKey {
@@ -11,7 +15,7 @@ pub struct ClientKey {
 }
 
 impl ClientKey {
-    /// The client that sends from `addr` (IPv4 as v4-mapped).
+    /// Returns the key for packets from `addr` (IPv4 as v4-mapped).
     #[must_use]
     #[inline(always)]
     pub const fn of(addr: &[u8; 16]) -> Self {
@@ -21,52 +25,75 @@ impl ClientKey {
         let &[a, b, c, d, e, f, g, h, ..] = addr;
         Self { addr: [a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0] }
     }
+
+    /// Value of the byte at [`Self::OPEN_AT`] in the key for a client's open connections.
+    const OPEN: u8 = 1;
+    /// Index of byte 8, which is 0 in a v4-mapped address and in the first address of a /64.
+    const OPEN_AT: usize = 8;
+
+    /// Returns the key of the same client for packets of its open connections.
+    #[must_use]
+    #[inline(always)]
+    pub const fn open(self) -> Self {
+        let Self { mut addr } = self;
+        addr[Self::OPEN_AT] = Self::OPEN;
+        Self { addr }
+    }
+
+    /// Returns the first key of the client, from either of its two keys.
+    #[must_use]
+    pub const fn client(self) -> Self {
+        let Self { mut addr } = self;
+        addr[Self::OPEN_AT] = 0;
+        Self { addr }
+    }
 }
 
 /// Value of [`crate::map::CLIENTS`].
 ///
-/// A bucket is one number, the time from which on it is full again. What it lacks now is how long that still takes,
-/// counted in the time that one token takes to come ([`Bucket::token_ns`]). So it refills by itself, whoever looks at
-/// it.
+/// A bucket is one number: the time at which it is full again. The time left until then is the deficit, counted in
+/// units of [`Bucket::token_ns`], the time that one token takes to arrive. The bucket therefore refills by itself, with
+/// no task to update it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Client {
-    /// When the bucket of SYNs is full, by `bpf_ktime_get_ns`; what has gone by means full.
+    /// Time at which the SYN bucket is full, by `bpf_ktime_get_ns`; a time in the past means full.
     pub syns_full_ns: u64,
-    /// As `syns_full_ns`, of packets.
+    /// Time at which the packet bucket is full, as in `syns_full_ns`.
     pub packets_full_ns: u64,
-    /// SYNs that found no token.
+    /// SYNs for which the SYN bucket had no token.
     pub limited_syns: u64,
-    /// Packets that found none; SYNs for which there was one of SYNs are among them.
+    /// Packets for which the packet bucket had no token, including SYNs that did get a SYN token.
     pub limited_packets: u64,
-    /// When the latest of either came; 0 for never.
+    /// Time of the latest packet counted in either; 0 for never.
     pub limited_ns: u64,
 }
 
-/// A token bucket, of each client one.
+/// Parameters of a token bucket; every client has its own bucket of each kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Bucket {
-    /// Time in which one token comes; 0 for no limit.
+    /// Time in which one token arrives; 0 means no limit.
     pub token_ns: u64,
-    /// Time in which as many come as it holds.
+    /// Time in which an empty bucket fills up.
     pub whole_ns: u64,
-    /// Tokens that come in a second, for readers: no program looks at it.
+    /// Tokens per second. Only for readers of the map; programs ignore this field.
     pub per_second: u32,
-    /// Tokens that it holds, likewise.
+    /// Capacity in tokens, likewise only for readers of the map.
     pub burst: u32,
 }
 
 impl Bucket {
-    /// The bucket into which `per_second` tokens come, as long as there are fewer than `burst`. No limit if either is
-    /// 0. A token's time is rounded down to nanoseconds: an error below a thousandth as long as a million of them come.
+    /// Creates a bucket of capacity `burst` that gains `per_second` tokens each second. There is no limit if either is
+    /// 0. The time of a token is rounded down to nanoseconds, an error below a thousandth for rates of up to a million
+    /// per second.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
         const SECOND_NS: u64 = 1_000_000_000;
         if per_second == 0 || burst == 0 {
             return Self { token_ns: 0, whole_ns: 0, per_second: 0, burst: 0 };
         }
-        // More than a billion are a billion, and not no limit.
+        // Rates above a billion become a billion; rounding to 0 would mean no limit.
         let token_ns = match SECOND_NS / per_second as u64 {
             0 => 1,
             token_ns => token_ns,
@@ -92,7 +119,7 @@ pub struct Limits {
     pub pad: u32,
 }
 
-/// Count what is above a limit, and let it pass.
+/// Count packets above a limit, but let them pass.
 pub const LIMITS_DRY_RUN: u32 = 1;
 
 const _: () = assert!(size_of::<ClientKey>() == 16 && align_of::<ClientKey>() == 8);

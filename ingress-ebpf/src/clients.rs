@@ -1,9 +1,10 @@
-//! Takes tokens from the buckets of clients, and counts for whom there were none. Programs on all CPUs share them.
+//! Takes tokens from the buckets of clients, and counts packets above the limit for each client. Programs on all CPUs
+//! share the buckets.
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use ingress_common::{Client, ClientKey, FlowKey, Limits, Total, limit::LIMITS_DRY_RUN, map::LIMITS_ALL};
+use ingress_common::{Client, ClientKey, Limits, Total, limit::LIMITS_DRY_RUN, map::LIMITS_ALL};
 use ingress_ebpf::limit::{Draw, Draws, Limited, limit};
 
 use crate::{
@@ -11,21 +12,19 @@ use crate::{
     maps::{CLIENTS, LIMITS},
 };
 
-/// The kernel's EEXIST, from an insertion that came second.
+/// The kernel's EEXIST, returned to the later of two insertions.
 const EXISTS: i32 = -17;
 
-/// What a packet is to be counted as that is dropped because its client has sent too much; `None` if it goes on. Takes
-/// its tokens, or counts it for its client.
+/// Takes tokens for a packet, or counts it for its client. Returns the verdict to count if the packet is dropped
+/// because its client is above a limit; `None` if it passes. `key` is that of the client, or of its open connections.
 #[inline(always)]
-pub(crate) fn limited(flow: &FlowKey, is_request: bool, now_ns: u64, bytes: u64) -> Option<Total> {
+pub(crate) fn limited(key: &ClientKey, is_request: bool, now_ns: u64, bytes: u64) -> Option<Total> {
     let limits = LIMITS.get(LIMITS_ALL)?;
-    let key = ClientKey::of(&flow.remote_addr);
-    let Some(client) = CLIENTS.get_ptr_mut(&key) else {
-        enter(&key, limits, is_request, now_ns, bytes);
+    let Some(client) = CLIENTS.get_ptr_mut(key) else {
+        enter(key, limits, is_request, now_ns, bytes);
         return None;
     };
-    // SAFETY: the verifier checked `client` against null. Other CPUs may write while it is copied, each word in one
-    // store.
+    // SAFETY: the verifier checked `client` against null. Other CPUs may write during the copy, each word in one store.
     let seen = unsafe { client.read() };
     match limit(limits, &seen, is_request, now_ns) {
         Ok(Draws { syns, packets }) => {
@@ -60,17 +59,16 @@ pub(crate) fn limited(flow: &FlowKey, is_request: bool, now_ns: u64, bytes: u64)
     }
 }
 
-/// Whether clients are limited, and not only counted.
+/// Returns `true` if limits are enforced, rather than only counted.
 #[inline(always)]
 pub(crate) fn are_limited() -> bool {
     let Some(limits) = LIMITS.get(LIMITS_ALL) else { return false };
     (limits.syns.is_limit() || limits.packets.is_limit()) && limits.flags & LIMITS_DRY_RUN == 0
 }
 
-/// Gives a client that is not known full buckets, and takes what this packet needs of them: its first one always
-/// passes.
+/// Enters a new client with full buckets, minus the tokens for this packet: the first packet of a client always passes.
 ///
-/// If another CPU comes first, this packet costs nothing.
+/// If another CPU inserts the client first, this packet takes no tokens.
 #[inline(always)]
 fn enter(key: &ClientKey, limits: &Limits, is_request: bool, now_ns: u64, bytes: u64) {
     let mut client = Client::default();
@@ -84,7 +82,7 @@ fn enter(key: &ClientKey, limits: &Limits, is_request: bool, now_ns: u64, bytes:
     }
 }
 
-/// What stands in a bucket that was full.
+/// Returns the value of a bucket that was full before this draw.
 #[inline(always)]
 const fn begun(draw: Draw) -> u64 {
     match draw {
@@ -93,9 +91,9 @@ const fn begun(draw: Draw) -> u64 {
     }
 }
 
-/// An addition is the only change that CPUs make at one time without losing any, so that a flood that comes in by many
-/// queues gets no more than one that comes in by one. [`Draw::Set`] may lose those of others, once for each time that
-/// the client had sent nothing for so long that its bucket was full.
+/// Applies a draw to a bucket. Addition is the only change that several CPUs can make at once without losing one, so a
+/// flood that arrives on many queues gets no more than a flood on one queue. [`Draw::Set`] may lose the draws of other
+/// CPUs, but at most once for each time that the client was silent long enough to fill its bucket.
 #[inline(always)]
 fn draw(full_ns: *mut u64, draw: Draw) {
     match draw {
@@ -107,8 +105,8 @@ fn draw(full_ns: *mut u64, draw: Draw) {
 
 #[inline(always)]
 fn add(sum: *mut u64, number: u64) {
-    // SAFETY: all callers pass an aligned field of a value in the map. The map may have given the place of a client to
-    // another one since the lookup; then that one pays, for one packet.
+    // SAFETY: all callers pass an aligned field of a value in the map. Since the lookup the map may have given the
+    // entry to another client; then that client pays, for one packet.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(sum, number) };
 }
 

@@ -1,5 +1,5 @@
-//! Decides what becomes of a packet or a lookup from what the node knows; counts nothing and changes
-//! nothing, but for the buckets of a client, which whoever is asked about it looks after.
+//! Decides about packets and lookups from the state of the node. The functions here count nothing and change nothing;
+//! the token buckets of a client are handled by the closures that callers pass in.
 
 use ingress_common::{
     DenyRule, FlowKey, Handoff, PortKey, PortRule, Total, WorkerLoad,
@@ -15,77 +15,84 @@ use crate::{
     parse::{Ends, Quoted, Segment},
 };
 
-/// What decisions rest on. Asked lazily, cheapest question first; every answer is of this moment.
+/// The state that decisions depend on. Queried lazily, cheapest question first; each answer describes the present
+/// moment.
 pub trait Node {
-    /// The rule of a steered port.
+    /// Returns the rule of a steered port.
     fn rule(&self, port: &PortKey) -> Option<PortRule>;
-    /// Whether `addr` (IPv4 as v4-mapped) is an address of this node.
+    /// Returns `true` if `addr` (IPv4 as v4-mapped) is an address of this node.
     fn holds(&self, addr: &[u8; 16]) -> bool;
-    /// What the deny list has for `addr` (IPv4 as v4-mapped), by the longest prefix: a rule or [`DENY_PASS`].
+    /// Looks `addr` (IPv4 as v4-mapped) up in the deny list. Returns the entry of the longest prefix: a rule or
+    /// [`DENY_PASS`].
     fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule>;
-    /// How busy a worker is, by its index in the map of workers; `None` beyond the end of it.
+    /// Returns the load of a worker, by its index in the map of workers; `None` beyond the end of the map.
     fn worker(&self, index: u32) -> Option<WorkerLoad>;
-    /// Time of the proxy's latest heartbeat; 0 for none.
+    /// Returns the time of the proxy's latest heartbeat; 0 for none.
     fn heartbeat_ns(&self) -> u64;
-    /// `CLOCK_MONOTONIC`.
+    /// Returns the time on `CLOCK_MONOTONIC`.
     fn now_ns(&self) -> u64;
-    /// The CPU that runs this.
+    /// Returns the number of the CPU that runs the program.
     fn cpu(&self) -> u32;
 }
 
-/// What becomes of a packet.
+/// Decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Its sender may not talk to us: count as denied, for this rule and for no host, and drop.
+    /// The deny list denies its sender: count as denied, for this rule and for no host, and drop.
     Deny(DenyRule),
-    /// Its sender has sent too much, hides its port, or asks for what no client may ask for: count the verdict, for no host, and drop.
+    /// Its sender is above a limit, hides its port, or connects to a port that clients may not use: count the verdict,
+    /// for no host, and drop.
     Drop(Total),
     /// Count as accepted, for its host, and pass.
     Accept,
-    /// As [`Decision::Accept`], and leave this choice of a worker for the lookup.
+    /// Like [`Decision::Accept`], unless the client is above a limit at this time. For packets other than requests that
+    /// are subject to the limits.
+    Metered(u64),
+    /// Like [`Decision::Accept`], and store this choice of a worker for the lookup.
     Steer(Choice),
-    /// As [`Decision::Accept`], but a connection request that nobody should be chosen for: the proxy hangs.
+    /// Like [`Decision::Accept`], for a connection request that gets no worker because the proxy hangs.
     Stale,
 }
 
-/// A worker for a connection.
+/// Choice of a worker for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Index in the map of workers.
     pub worker: u32,
-    /// The note that says so.
+    /// The entry to store for the lookup.
     pub handoff: Handoff,
 }
 
-/// A packet that a steered port of this node sends.
+/// A packet sent from a steered port of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its connection, named as the packets of its client name it.
+    /// Its connection, named as in the packets of its client.
     pub flow: FlowKey,
-    /// The port that the client knows, as the packet is to have it in place of its own.
+    /// The port that the client knows, which is to replace the packet's own source port.
     pub public_be: Option<u16>,
 }
 
-/// Where a lookup goes.
+/// Destination of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Not ours: the stack's own lookup decides.
+    /// Not a connection of this ingress: the stack's own lookup decides.
     Leave,
-    /// To nobody: the deny list has its sender.
+    /// Refused: the sender is on the deny list.
     Deny,
-    /// XDP's choice.
+    /// The slot of XDP's choice.
     Chosen(u32),
-    /// By the default rule, for XDP's choice is too old, or not within the rule. Nothing is to come of it in most
-    /// cases: the connection is gone.
+    /// The slot by the default rule, because XDP's choice is too old or outside the rule. Such a lookup usually fails:
+    /// the connection is gone.
     Late(u32),
-    /// By the default rule, as before.
+    /// The slot that the default rule chose before.
     Kept(u32),
-    /// By the default rule: XDP left no choice. To be kept, so that the ACK of a SYN cookie finds the listener that
-    /// sent the cookie.
+    /// A new choice by the default rule, because XDP left none. The caller stores it, so that the ACK of a SYN cookie
+    /// finds the listener that sent the cookie.
     Default(Choice),
 }
 
-/// The rule for packets of a connection, or the verdict on those of one that is not for this ingress: to be passed on.
+/// Returns the rule for packets of a connection. For a connection that is not for this ingress it returns the verdict
+/// on its packets, which are to be passed on.
 ///
 /// # Errors
 /// [`Total::OtherPort`] or [`Total::Transit`].
@@ -95,11 +102,12 @@ pub fn ours(node: &impl Node, flow: &FlowKey) -> Result<PortRule, Total> {
     if node.holds(&flow.local_addr) { Ok(rule) } else { Err(Total::Transit) }
 }
 
-/// What becomes of one packet, for which `rule` is. `limited` is asked what becomes of a packet that its client's
-/// limits hold for, at the time that it is given, and takes account of it.
+/// Decides about one packet, to which `rule` applies. `limited` is called for a request that is subject to its client's
+/// limits, with the current time. It takes tokens and returns the verdict on a request above a limit. The caller checks
+/// the limits of other packets ([`Decision::Metered`]), which need no further decision.
 ///
-/// Limits do not hold for those that the deny list lets pass, who speak for others, nor while the proxy hangs: then
-/// nobody knows any more whether they are what an operator wants.
+/// Limits apply neither to senders with [`DENY_PASS`], which are trusted proxies, nor while the proxy hangs, because
+/// then the limits in the map may no longer be the configured ones.
 #[inline(always)]
 pub fn decide(
     node: &impl Node,
@@ -108,12 +116,12 @@ pub fn decide(
     limited: impl FnOnce(u64) -> Option<Total>,
 ) -> Decision {
     let Segment { flow, tcp_flags: _, offset: _ } = segment;
-    // Without a request nobody comes to it. Others go on: the port may be one that a masquerade of the node's has
-    // chosen for a connection of a pod's.
+    // A packet other than a request finds no connection on this port by itself. It passes, because a masquerade on the
+    // node may have chosen the port for a connection of a pod.
     if rule.public().is_some() && segment.is_request() {
         return Decision::Drop(Total::RewrittenPort);
     }
-    // Whatever the packet is, also one of a connection that is older than the rule, and whether or not the heart beats.
+    // Applies to every packet, also of a connection that is older than the rule, and regardless of the heartbeat.
     let entry = if rule.flags & PORT_DENIES != 0 { node.deny_entry(&flow.remote_addr) } else { None };
     let is_limited = match entry {
         Some(DENY_PASS) => false,
@@ -128,6 +136,9 @@ pub fn decide(
     if !fresh(now, node.heartbeat_ns(), HEARTBEAT_STALE_NS) {
         return if is_steered { Decision::Stale } else { Decision::Accept };
     }
+    if !segment.is_request() {
+        return Decision::Metered(now);
+    }
     if is_limited && let Some(verdict) = limited(now) {
         return Decision::Drop(verdict);
     }
@@ -138,11 +149,12 @@ pub fn decide(
     Decision::Steer(choice(rule, worker, CHOSEN_BY_XDP, now))
 }
 
-/// What becomes of a packet whose port cannot be told; `None`: it is for somebody else, or nothing is decided by its
-/// sender, and the stack makes of it what it can. `are_limited` is asked whether clients are limited at all.
+/// Decides about a packet with an unreadable port. Returns `None` if the packet is for another address or if neither
+/// the deny list nor a limit applies to its sender; the stack then handles it. `are_limited` returns whether clients
+/// are limited at all.
 ///
-/// Nobody who means well sends such to a port of ours (RFC 1858, 3; RFC 7112, 5): so whoever is limited and does is
-/// dropped, for the limits would have to let pass what they cannot count.
+/// Legitimate clients do not send such packets to this node's ports (RFC 1858, 3; RFC 7112, 5). Packets of a limited
+/// client are therefore dropped, because the limits would otherwise have to pass packets that they cannot count.
 #[inline(always)]
 pub fn decide_hidden(node: &impl Node, ends: &Ends, are_limited: impl FnOnce() -> bool) -> Option<Decision> {
     if !node.holds(&ends.local_addr) {
@@ -158,7 +170,7 @@ pub fn decide_hidden(node: &impl Node, ends: &Ends, are_limited: impl FnOnce() -
     }
 }
 
-/// What a packet that leaves is; `None` unless a steered port of this node sends it.
+/// Classifies a packet that leaves. Returns `None` unless it comes from a steered port of this node.
 #[inline(always)]
 pub fn sent(node: &impl Node, segment: &Segment) -> Option<Sent> {
     let mut flow = segment.flow.reversed();
@@ -169,8 +181,8 @@ pub fn sent(node: &impl Node, segment: &Segment) -> Option<Sent> {
     Some(Sent { flow, public_be })
 }
 
-/// The port that is to stand in an ICMP error about a segment in place of the one that does, so that the stack finds
-/// the connection; `None` if that is as it should be.
+/// Returns the port that an ICMP error about a segment must name for the stack to find the connection; `None` if the
+/// error needs no change.
 #[inline(always)]
 pub fn rewritten(node: &impl Node, quoted: &Quoted) -> Option<u16> {
     let Quoted { sender, port_be, place: _ } = quoted;
@@ -178,9 +190,9 @@ pub fn rewritten(node: &impl Node, quoted: &Quoted) -> Option<u16> {
     node.holds(sender).then_some(port_be)
 }
 
-/// Where the lookup for `flow` goes, which is given the port that its client knows; `handoff` is asked only for a
-/// connection that is ours, and `deny_entry` as [`Node::deny_entry`], which is not asked here: a lookup can run in the
-/// middle of another program of the same CPU.
+/// Returns the destination of the lookup for `flow`, and puts the port that the client knows into `flow`. `handoff` is
+/// called only for a connection of this ingress. `deny_entry` works like [`Node::deny_entry`], which must not be called
+/// here: its cache belongs to the CPU, and a lookup can run in the middle of another program on the same CPU.
 #[inline(always)]
 pub fn route(
     node: &impl Node,
@@ -195,7 +207,7 @@ pub fn route(
     if !steers(&rule) || !node.holds(&flow.local_addr) {
         return Route::Leave;
     }
-    // Once more, for what no program of an interface saw, or could not see through.
+    // A second check, for packets that passed no program of an interface, or one that could not parse them.
     if rule.flags & PORT_DENIES != 0 && deny_entry(&flow.remote_addr).is_some_and(|entry| entry != DENY_PASS) {
         return Route::Deny;
     }
@@ -205,7 +217,7 @@ pub fn route(
     let now = node.now_ns();
     let home = default_worker(flow, rule.workers);
     if let Some(Handoff { slot, chosen_by, time_ns }) = handoff(flow) {
-        // The slot is checked because the ports may have been laid out anew since the SYN.
+        // The slot is checked because the ports may have been assigned anew since the SYN.
         let holds = slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(now, time_ns, HANDOFF_FRESH_NS);
         match (chosen_by, holds) {
             (CHOSEN_BY_LOOKUP, true) => return Route::Kept(slot),
@@ -223,7 +235,7 @@ const fn choice(rule: &PortRule, worker: u32, chosen_by: u32, time_ns: u64) -> C
     Choice { worker: rule.first_worker.wrapping_add(worker), handoff }
 }
 
-/// Whether there is a limit for such packets.
+/// Returns `true` if there is a limit for such packets.
 #[inline(always)]
 const fn limits(rule: &PortRule, segment: &Segment) -> bool {
     let of_segment = if segment.is_request() { PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS } else { PORT_LIMITS_PACKETS };

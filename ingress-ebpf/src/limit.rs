@@ -1,43 +1,43 @@
-//! Whether a packet is within what its client may send, and what it takes from the client's buckets. Counts nothing and
-//! changes nothing.
+//! Checks a packet against the limits of its client, and computes the tokens to take from the client's buckets. Counts
+//! nothing and changes nothing.
 //!
-//! A bucket is the time from which on it is full (GCRA, ITU-T I.371, virtual scheduling), and a token is a time, too.
-//! So nothing is divided and nobody refills it, and to take a token is to add, which CPUs do at one time without losing
-//! any.
+//! A bucket is represented by the time at which it is full (GCRA, ITU-T I.371, virtual scheduling), and a token is a
+//! span of time. The program therefore needs no division and no refill. Taking a token is an addition, which several
+//! CPUs can make at once without losing one.
 
 use ingress_common::{Bucket, Client, Limits};
 
-/// Who sent too much.
+/// The limit that a packet exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limited {
-    /// A SYN, for which there was no token of SYNs.
+    /// A SYN for which the SYN bucket had no token.
     Syn,
-    /// Any packet, for which there was none of packets.
+    /// A packet of any kind for which the packet bucket had no token.
     Packet,
 }
 
-/// What a packet that is within the limits takes from both buckets.
+/// Draws of a packet within the limits from both buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draws {
     pub syns: Draw,
     pub packets: Draw,
 }
 
-/// What is to be done to the time from which on a bucket is full.
+/// Change of the time at which a bucket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
-    /// Nothing.
+    /// No change.
     Leave,
-    /// Add this to it.
+    /// Add this span.
     Add(u64),
-    /// Put this in its place, for it has gone by.
+    /// Replace the time with this one, because it has passed.
     Set(u64),
 }
 
-/// Either a token of each bucket that `limits` has for such a packet, or none of any.
+/// Takes a token from each bucket that `limits` has for such a packet, or none at all.
 ///
 /// # Errors
-/// If a bucket is empty.
+/// Fails with the limit if a bucket is empty.
 #[inline(always)]
 pub fn limit(limits: &Limits, client: &Client, is_request: bool, now_ns: u64) -> Result<Draws, Limited> {
     let syns = if is_request { draw(&limits.syns, client.syns_full_ns, now_ns) } else { Some(Draw::Leave) };
@@ -46,7 +46,7 @@ pub fn limit(limits: &Limits, client: &Client, is_request: bool, now_ns: u64) ->
     Ok(Draws { syns, packets })
 }
 
-/// What to do to take a token; `None` if there is none.
+/// Returns the draw of one token; `None` if the bucket is empty.
 #[inline(always)]
 const fn draw(bucket: &Bucket, full_ns: u64, now_ns: u64) -> Option<Draw> {
     if !bucket.is_limit() {
@@ -86,7 +86,7 @@ mod tests {
         Limits { syns: bucket(syns), packets: bucket(packets), ..Limits::default() }
     }
 
-    /// As the program does it, on one CPU.
+    /// Does the same as the program, on one CPU.
     fn send(limits: &Limits, client: &mut Client, is_request: bool, now_ns: u64) -> Result<(), Limited> {
         let Draws { syns, packets } = limit(limits, client, is_request, now_ns)?;
         syns.apply(&mut client.syns_full_ns);
@@ -94,7 +94,7 @@ mod tests {
         Ok(())
     }
 
-    /// How many of `count` packets pass at one time.
+    /// Returns how many of `count` packets pass at one time.
     fn passing(bucket: &Bucket, full_ns: &mut u64, now_ns: u64, count: usize) -> usize {
         let takes = |_: &usize| draw(bucket, *full_ns, now_ns).map(|draw| draw.apply(full_ns)).is_some();
         (0..count).filter(takes).count()
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_its_burst_and_fills_by_its_rate() {
-        // Rate, burst; then steps of time since the last one and how many of a hundred packets pass.
+        // Rate, burst; then steps of time since the previous one, each with the number of packets that pass out of a
+        // hundred.
         type Case = (u32, u32, &'static [(u64, usize)]);
         let cases: [Case; 8] = [
             (10, 10, &[(0, 10), (0, 0), (SECOND / 10, 1), (0, 0), (SECOND / 10 - 1, 0), (1, 1)]),
@@ -110,11 +111,11 @@ mod tests {
             (1, 5, &[(0, 5), (2 * SECOND, 2), (3 * SECOND, 3), (1000 * SECOND, 5)]),
             (1, 1, &[(0, 1), (SECOND - 1, 0), (1, 1), (0, 0)]),
             (1_000_000, 50, &[(0, 50), (1000, 1), (10_000, 10), (999, 0), (1, 1)]),
-            // More at once than in a second.
+            // The burst exceeds the tokens of a second.
             (10, 60, &[(0, 60), (SECOND, 10), (SECOND / 2, 5), (600 * SECOND, 60)]),
-            // It does not divide a second; what is rounded off lets a token come no later.
+            // A rate that does not divide a second; the time is rounded down, so no token arrives late.
             (3, 3, &[(0, 3), (SECOND, 3), (SECOND, 3)]),
-            // Idle for 146 years, and for as long again.
+            // Idle for 146 years, twice.
             (100, 7, &[(0, 7), (u64::MAX / 4, 7), (u64::MAX / 4, 7), (SECOND / 100, 1)]),
         ];
         for (rate, burst, steps) in cases {
@@ -134,7 +135,7 @@ mod tests {
         for packet in 0..50_000_u64 {
             assert_eq!(passing(&bucket, &mut full, NOW + packet * SECOND / 1000, 1), 1, "packet {packet}");
         }
-        // Twice as fast: half of them, and the burst.
+        // At twice the rate half of the packets pass, plus the burst.
         let mut full = 0;
         let passed: usize =
             (0..50_000).map(|packet| passing(&bucket, &mut full, NOW + packet * SECOND / 2000, 1)).sum();
@@ -146,9 +147,9 @@ mod tests {
         let limits = limits((1, 2), (10, 4));
         let mut client = Client::default();
         assert_eq!([(); 3].map(|()| send(&limits, &mut client, true, NOW)), [Ok(()), Ok(()), Err(Limited::Syn)]);
-        // The SYN that was refused has taken no token of packets: two of four are left.
+        // The refused SYN has taken no packet token: two of four are left.
         assert_eq!([(); 3].map(|()| send(&limits, &mut client, false, NOW)), [Ok(()), Ok(()), Err(Limited::Packet)]);
-        // One SYN may come now, but no packet: its token stays.
+        // There is a token for a SYN now, but none for a packet: the SYN token stays.
         let later = NOW + SECOND;
         let drained = Client { packets_full_ns: later + SECOND, ..client };
         assert_eq!(limit(&limits, &drained, true, later), Err(Limited::Packet));
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn cpus_that_meet_add_up() {
-        // Both look at the bucket before either has taken anything.
+        // Both CPUs look at the bucket before either has taken a token.
         let bucket = Bucket::new(10, 5);
         let mut full = 0;
         assert_eq!(passing(&bucket, &mut full, NOW, 4), 4);
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(full, NOW + 6 * SECOND / 10, "one more than it holds, which is owed");
         assert_eq!(passing(&bucket, &mut full, NOW + SECOND / 10, 1), 0, "the token that comes pays for it");
         assert_eq!(passing(&bucket, &mut full, NOW + 2 * SECOND / 10, 2), 1);
-        // A CPU whose clock is behind: a little less has come.
+        // A CPU with a clock that is behind sees a slightly emptier bucket.
         assert_eq!(draw(&bucket, NOW + 10, NOW), Some(Draw::Add(SECOND / 10)));
         assert_eq!(draw(&bucket, u64::MAX, 0), None);
     }
@@ -217,5 +218,10 @@ mod tests {
         assert_eq!(ClientKey::of(&v6(1, 1)), ClientKey::of(&v6(1, 2)));
         assert_ne!(ClientKey::of(&v6(1, 1)), ClientKey::of(&v6(2, 1)));
         assert_eq!(ClientKey::of(&v6(1, 1)).addr, [0x20, 1, 0xd, 0xb8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let keys = [ClientKey::of(&v4), ClientKey::of(&v6(1, 1)), ClientKey::of(&v6(2, 1))];
+        for key in keys {
+            assert!(!keys.contains(&key.open()), "open connections have an entry of their own: {key:?}");
+            assert_eq!((key.open().client(), key.client()), (key, key));
+        }
     }
 }

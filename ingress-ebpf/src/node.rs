@@ -1,4 +1,4 @@
-//! Answers the questions of `decide` from maps and helpers, and whose a connection is.
+//! Implements the questions of `decide` with maps and helpers, and finds the host of a connection.
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use ingress_common::{
@@ -14,22 +14,28 @@ use crate::{
 /// This node as its maps describe it.
 pub(crate) struct Maps;
 
-/// The host of the latest request on this connection.
+/// Returns the host of the latest request on this connection.
 #[inline(always)]
 pub(crate) fn host(flow: &FlowKey) -> HostId {
-    // SAFETY: no program writes this map; an element freed meanwhile stays readable until the program ends (RCU).
-    unsafe { FLOWS.get(flow) }.map_or(UNATTRIBUTED, |flow| flow.host_id)
+    known_host(flow).unwrap_or(UNATTRIBUTED)
 }
 
-/// Tells other programs, until the worker tells them itself, that a connection is on its way to the worker at this
-/// index of `workers`.
+/// Like [`host`], but returns `None` for a connection that the proxy has not entered.
+#[inline(always)]
+pub(crate) fn known_host(flow: &FlowKey) -> Option<HostId> {
+    // SAFETY: programs never write this map; an element freed meanwhile stays readable until the program ends (RCU).
+    unsafe { FLOWS.get(flow) }.map(|flow| flow.host_id)
+}
+
+/// Counts a connection that is on its way to the worker at this index of `workers`, for other programs to see until the
+/// worker itself counts it.
 #[inline(always)]
 pub(crate) fn count_choice(worker: u32) {
     let Some(load) = WORKERS.get_ptr_mut(worker) else { return };
-    // SAFETY: `get_ptr_mut` has checked it against null, and the field lies within the value.
+    // SAFETY: `get_ptr_mut` has checked the pointer against null, and the field lies within the value.
     let chosen = unsafe { &raw mut (*load).chosen };
-    // Not one atomic addition (`clients.rs` has some): every SYN would wait for the line of the cache. What programs on
-    // two CPUs count at once counts for one, until it is accepted.
+    // Deliberately not an atomic addition (`clients.rs` has some): every SYN would wait for the cache line. Two counts
+    // made at once on two CPUs count as one until the connections are accepted.
     // SAFETY: aligned and in bounds; volatile because programs on other CPUs write the word.
     let count = unsafe { chosen.read_volatile() };
     // SAFETY: as above.
@@ -61,7 +67,7 @@ impl Node for Maps {
             // programs on other CPUs write the word at any time, in one store.
             unsafe { field.read_volatile() }
         };
-        // SAFETY: no more than the place of a field of that value.
+        // SAFETY: computes only the address of a field of that value.
         let open = read(unsafe { &raw const (*load).open });
         // SAFETY: as above.
         let settled = read(unsafe { &raw const (*load).settled });

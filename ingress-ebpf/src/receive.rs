@@ -1,11 +1,15 @@
-//! What becomes of a packet that an interface receives, whichever program sees it: counts it once, for its host if it
-//! is for a steered port, and chooses the worker of a new connection. Has dropped what the deny list denies, what is
-//! above a client's limits or hides from them, and who asks for a rewritten port, nothing else, and changes nothing but ports that are to
-//! be rewritten.
+//! Handles a packet that an interface receives, for every program that sees one. Counts it once, for its host if it is
+//! for a steered port, and chooses the worker of a new connection.
+//!
+//! Dropped are packets that the deny list denies, packets above a client's limits, packets that hide their port from
+//! those limits, and requests for a rewritten port; all others pass. Packets are changed only to rewrite ports.
 
 use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;
-use ingress_common::{FlowKey, Total};
+use ingress_common::{
+    ClientKey, FlowKey, Total,
+    flow::{PROTO_TCP, UNATTRIBUTED},
+};
 use ingress_ebpf::{
     decide::{Choice, Decision, decide, decide_hidden, ours, rewritten},
     parse::{Ends, Place, Quoted, Segment},
@@ -13,40 +17,41 @@ use ingress_ebpf::{
 
 use crate::{
     clients, count, handoffs,
-    node::{Maps, count_choice, host},
+    node::{Maps, count_choice, host, known_host},
     rewrite,
 };
 
-/// A packet that is being received, as the context of a program shows it.
+/// A received packet, in the form of a program's context.
 pub(crate) trait Received: EbpfContext {
-    /// Index of the interface that receives it.
+    /// Returns the index of the interface that receives the packet.
     fn nic(&self) -> u32;
-    /// Its length with the link header.
+    /// Returns its length including the link header.
     fn bytes(&self) -> u64;
-    /// What it is about, or the verdict on one that is of no TCP or UDP.
+    /// Parses the packet. Returns the verdict for one that is neither TCP nor UDP.
     fn segment(&self) -> Result<Segment, Total>;
-    /// Whom it is from and to.
+    /// Returns its source and destination address.
     fn ends(&self) -> Option<Ends>;
-    /// What it says of a segment, if it is an ICMP error.
+    /// Returns the segment that an ICMP error quotes; `None` for other packets.
     fn quoted(&self) -> Option<Quoted>;
-    /// Whether ports are rewritten in what comes by this interface.
+    /// Returns `true` if ports are rewritten in packets from this interface.
     #[inline(always)]
     fn is_rewritten(&self) -> bool {
         rewrite::is_on(self.nic())
     }
-    /// Puts a port in the place of the one that stands there, and mends the checksum.
+    /// Replaces the port at this place, and updates the checksum.
     fn rewrite(&self, place: Place, from_be: u16, to_be: u16);
 }
 
-/// What the kernel is to do with a packet.
+/// Action of the kernel on a packet.
 #[derive(Clone, Copy)]
 pub(crate) enum Fate {
     Pass,
-    /// The deny list denies its sender, or that has sent too much, hides its port, or asks for what no client may ask for.
+    /// The deny list denies the sender, or the packet is above a limit, hides its port or requests a port that clients
+    /// may not use.
     Drop,
 }
 
-/// Decides about a packet, and carries that out but for its fate.
+/// Decides about a packet and carries the decision out, except for the returned action.
 #[inline(always)]
 pub(crate) fn receive(packet: &impl Received) -> Fate {
     let bytes = packet.bytes();
@@ -62,7 +67,8 @@ pub(crate) fn receive(packet: &impl Received) -> Fate {
     }
 }
 
-/// Has an ICMP error about a segment that has got another port on its way out name the one that the stack knows.
+/// Corrects an ICMP error about a segment that had its source port rewritten on the way out: the error then names the
+/// port that the stack knows.
 #[inline(always)]
 fn rewrite_quoted(packet: &impl Received) {
     if let Some(quoted) = packet.quoted()
@@ -80,14 +86,15 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
         Ok(rule) => rule,
         Err(verdict) => return leave(verdict, bytes),
     };
-    // Now, although it may yet be dropped: behind the loop over workers the verifier would have to walk that loop for
-    // every length that the headers may have, which is more than Linux 6.1 puts up with.
+    // Rewritten here, although the packet may yet be dropped. After the loop over workers the verifier would walk that
+    // loop once for every possible length of the headers, which exceeds the limit of Linux 6.1.
     if let Some(port_be) = rule.rewritten()
         && packet.is_rewritten()
     {
         packet.rewrite(segment.destination_port(), flow.local_port_be, port_be);
     }
-    match decide(&Maps, &rule, segment, |now_ns| clients::limited(flow, segment.is_request(), now_ns, bytes)) {
+    let limited = |now_ns| clients::limited(&ClientKey::of(&flow.remote_addr), true, now_ns, bytes);
+    match decide(&Maps, &rule, segment, limited) {
         Decision::Deny(rule) => {
             count::denied(rule, bytes);
             return Fate::Drop;
@@ -96,6 +103,7 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
             count::total(verdict, bytes);
             return Fate::Drop;
         }
+        Decision::Metered(now_ns) => return meter(packet, flow, now_ns, bytes),
         Decision::Accept => {}
         Decision::Steer(choice) => hand_off(packet, flow, &choice, bytes),
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
@@ -104,7 +112,22 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
     Fate::Pass
 }
 
-/// Carries out the decision on a packet whose port cannot be told.
+/// Takes tokens for a packet other than a request, and counts the packet. A single lookup of the connection returns its
+/// host and shows whether it is open, which selects the buckets.
+#[inline(always)]
+fn meter(packet: &impl Received, flow: &FlowKey, now_ns: u64, bytes: u64) -> Fate {
+    let (client, host) = (ClientKey::of(&flow.remote_addr), known_host(flow));
+    // While packets are limited, the proxy enters every TCP connection that it has accepted.
+    let key = if flow.proto == PROTO_TCP && host.is_some() { client.open() } else { client };
+    if let Some(verdict) = clients::limited(&key, false, now_ns, bytes) {
+        count::total(verdict, bytes);
+        return Fate::Drop;
+    }
+    count::accepted(packet.nic(), host.unwrap_or(UNATTRIBUTED), bytes);
+    Fate::Pass
+}
+
+/// Carries out the decision on a packet with an unreadable port.
 #[inline(always)]
 fn act_hidden(packet: &impl Received, bytes: u64) -> Fate {
     let Some(ends) = packet.ends() else { return leave(Total::Malformed, bytes) };
@@ -121,14 +144,14 @@ fn act_hidden(packet: &impl Received, bytes: u64) -> Fate {
     }
 }
 
-/// Counts what is not for this ingress, and lets it go its way.
+/// Counts a packet that is not for this ingress, and lets it pass.
 #[inline(always)]
 fn leave(verdict: Total, bytes: u64) -> Fate {
     count::total(verdict, bytes);
     Fate::Pass
 }
 
-/// Leaves the choice of a worker for `ingress_lookup`.
+/// Stores the choice of a worker for `ingress_lookup`.
 #[inline(always)]
 fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &Choice, bytes: u64) {
     let Choice { worker, handoff } = choice;

@@ -1,4 +1,4 @@
-//! Puts the parts together: the only file, with its modules, that sees control, proxy and datapath at once.
+//! Wires the parts together: the only file, with its modules, that sees control, proxy and datapath at once.
 //!
 //! ```text
 //! main thread     signals, heartbeat, node addresses, admin      (one tokio runtime)
@@ -6,12 +6,13 @@
 //! worker threads  accept → … → forward                           (one tokio runtime each)
 //! ```
 //!
-//! Order of a start: the probe socket, load or adopt the kernel part, open listeners, give up privileges, read the
-//! configuration, publish the first snapshot, start workers, and only then take the listener slots over, so that a
-//! predecessor serves until this process can. Order of an end: not ready, offer the node to another process, no new
-//! connections, let the open ones end, go. Pins and counters stay for the next start.
+//! Startup order: bind the probe socket, load or adopt the kernel part, open listeners, drop privileges, read the
+//! configuration, publish the first snapshot, start workers. The listener slots are claimed last, so that a predecessor
+//! serves until this process can. Shutdown order: report not ready, offer the node to another process, accept no new
+//! connections, drain, exit. Pins and counters stay for the next start.
 
 mod kernel;
+mod numbers;
 mod publish;
 mod view;
 
@@ -19,9 +20,9 @@ use std::{
     convert::Infallible,
     net::{Ipv6Addr, SocketAddr},
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -41,20 +42,23 @@ use tracing::{debug, error, info, warn};
 
 use self::{
     kernel::Kernel,
-    publish::{HostNumbers, Progress, Publisher},
+    numbers::HostNumbers,
+    publish::{Progress, Publisher},
     view::{Stage, View},
 };
 use crate::{admin, config::settings::Settings, privileges, rewriting::Rewriting};
 
-/// How often the main thread gives a sign of life while it only waits.
+/// Interval at which the main thread beats while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
-/// How often memory is looked at: clients can have much of it taken within a second.
+/// Interval of memory checks; clients can cause large allocations within a second.
 const WEIGHED: Duration = Duration::from_millis(250);
+/// Interval of the check for removed hosts.
+const TIDIED: Duration = Duration::from_mins(1);
 
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If a part cannot start, or the configuration can no longer be followed.
+/// Fails if a part cannot start, or the configuration can no longer be followed.
 pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
     seed_early();
     let runtime =
@@ -62,10 +66,10 @@ pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
     runtime.block_on(serve(settings))
 }
 
-/// Has AWS-LC look at its source of entropy while the kernel looks at the programs: whoever wants the first random number
-/// waits for that, some 20 ms, which a node whose process has died need not.
+/// Initialises AWS-LC's entropy source while the kernel verifies the programs. The first random number otherwise waits
+/// some 20 ms for it, which prolongs an outage after a process has died.
 fn seed_early() {
-    // Without a thread, or without entropy, whoever needs it finds out.
+    // If the thread or the entropy is missing, the first real use reports it.
     let _unseeded = thread::Builder::new()
         .name("entropy".to_owned())
         .spawn(|| {
@@ -82,6 +86,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         http_port,
         https_port,
         workers,
+        seccomp,
+        needs_seccomp,
         drain_timeout,
         shutdown_grace,
         admin_addr,
@@ -121,20 +127,23 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::Source>, metrics };
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
     let works = || datapath.as_ref().is_none_or(|datapath| datapath.totals().is_ok());
-    let numbers = datapath.clone().map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
-    let mut control = Control::start(source, control_options, Publisher::new(Arc::clone(&shared), numbers, progress))?;
-    // After the control thread, which starts with what this one has and needs other things.
+    let numbers = datapath
+        .clone()
+        .map_or_else(|| HostNumbers::memory(cells), |datapath| HostNumbers::kernel(datapath, Instant::now()));
+    let publisher = Arc::new(Mutex::new(Publisher::new(Arc::clone(&shared), numbers, progress)));
+    let mut control = Control::start(source, control_options, publisher)?;
+    // After the control thread, which inherits the current privileges and needs different ones.
     privileges::keep_for_main();
 
     let mut watches = JoinSet::new();
     watches.spawn(vital(watch_memory(Arc::clone(&shared))));
 
     let mut server = None;
-    // Writes what is left of the access log when it is dropped.
+    // Flushes the access log on drop.
     let mut log_guard = None;
-    let options = Options { http_port, https_port, rewrite_offset, ..Options::default() };
+    let options = Options { http_port, https_port, rewrite_offset, seccomp, needs_seccomp, ..Options::default() };
     let work = async {
-        // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
+        // Meanwhile, connections to bound ports wait in the backlog, and slots belong to a predecessor or are empty.
         signs(&view.pulse, control.first_snapshot()).await?;
         let started = privileges::without(works, || {
             let (sink, guard) = Sink::new(std::io::stdout()).context("cannot start the thread of the access log")?;
@@ -147,7 +156,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             result = operate(&mut control, kernel.as_mut(), &shared, &view, &wanted) => result,
             never = proxy::keep_datagram_ports_open(server, has_company) => match never {},
-            // Elsewhere connections to any port come to the same listeners.
+            // In other modes, connections to any port arrive at the same listeners.
             never = proxy::keep_stream_ports_open(server), if mode != ListenMode::Slots => match never {},
         }
     };
@@ -155,12 +164,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     view.enter(Stage::Ending);
     if let Some(status) = &view.status {
-        // Another writes statuses from now on, or they are cleared, while connections drain.
+        // From now on, another process writes statuses, or they are cleared, while connections drain.
         status.leave();
     }
     if let Some(kernel) = &mut kernel {
         signs(&view.pulse, kernel.offer()).await;
-        // Or the kernel would go on to queue connections that nobody accepts.
+        // Otherwise, the kernel would keep queueing connections for closed acceptors.
         kernel.release();
     }
     if let Some(server) = server {
@@ -175,8 +184,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     result
 }
 
-/// Does `work` until a signal comes, and for `grace` after it, unready; or until it ends by itself. Also says how long
-/// the drain may take, if not as long as it is set to: a second signal leaves it no time.
+/// Runs `work` until a signal arrives, and for `grace` after it while reported as not ready, or until it ends by
+/// itself. Also returns the time left for the drain if that differs from the setting: a second signal leaves none.
 async fn until_asked_to_end(
     work: impl Future<Output = anyhow::Result<()>>,
     view: &View,
@@ -192,7 +201,7 @@ async fn until_asked_to_end(
     if !served || grace.is_zero() {
         return (Ok(()), None);
     }
-    info!(seconds = grace.as_secs(), "asked to end; not ready, and serving on for the grace period");
+    info!(seconds = grace.as_secs(), "stopping: reported as not ready, still serving for the grace period");
     tokio::select! {
         result = work => (result, None),
         () = sleep(grace) => (Ok(()), None),
@@ -200,7 +209,7 @@ async fn until_asked_to_end(
     }
 }
 
-/// Takes the node over and then looks after the kernel part until something ends it.
+/// Takes the node over, then maintains the kernel part until an event ends it.
 async fn operate(
     control: &mut Control,
     kernel: Option<&mut Kernel>,
@@ -222,7 +231,7 @@ async fn operate(
     }
 }
 
-/// Waits for `work`, and shows meanwhile that the main thread gets its turns.
+/// Waits for `work` while the main thread keeps beating.
 async fn signs<T>(pulse: &Pulse, work: impl Future<Output = T>) -> T {
     let (mut work, mut timer) = (pin!(work), interval(SIGN));
     loop {
@@ -234,7 +243,7 @@ async fn signs<T>(pulse: &Pulse, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Lets connections end; a second signal ends it at once.
+/// Drains connections; a second signal closes them at once.
 async fn drain(mut server: Server, timeout: Duration, signals: &mut Signals) {
     info!(seconds = timeout.as_secs(), connections = server.connections(), "draining; a second signal ends it at once");
     let Drained { cut } = tokio::select! {
@@ -244,10 +253,10 @@ async fn drain(mut server: Server, timeout: Duration, signals: &mut Signals) {
     info!(cut, "drained");
 }
 
-/// Tells the workers how scarce memory is, from what the process's cgroup says of it.
+/// Reports memory pressure to the workers, measured in the process's cgroup.
 async fn watch_memory(shared: Arc<Shared>) {
     let Some(memory) = Memory::of_this_process() else {
-        return info!("no cgroup says how much memory there is; nothing is done about its limit");
+        return info!("no cgroup reports memory usage; memory pressure is not handled");
     };
     let (mut before, mut timer) = (Pressure::None, interval(WEIGHED));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -269,7 +278,18 @@ async fn watch_memory(shared: Arc<Shared>) {
     }
 }
 
-/// What goes on while the process drains.
+/// Releases the numbers of removed hosts periodically. The task runs on the control thread, which also assigns numbers,
+/// so that its waits never delay the liveness signals of the main thread.
+async fn give_numbers_back(publisher: &Mutex<Publisher>) -> Infallible {
+    let mut timer = interval(TIDIED);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        publisher.lock().unwrap_or_else(PoisonError::into_inner).give_back(Instant::now());
+    }
+}
+
+/// Maintains the kernel part, if any, while the process drains.
 async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<bool>) -> Infallible {
     match kernel {
         Some(kernel) => kernel.attend(wanted, &view.pulse).await,
@@ -277,7 +297,7 @@ async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<boo
     }
 }
 
-/// What asks the process to end.
+/// Signals that ask the process to end.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -300,7 +320,7 @@ impl Signals {
     }
 }
 
-/// The tasks that answer on the admin address and the probe socket.
+/// Tasks that serve the admin address and the probe socket.
 struct Admin(JoinSet<()>);
 
 impl Admin {
@@ -321,19 +341,19 @@ impl Admin {
         Self(tasks)
     }
 
-    /// Closes both; the socket's file is gone when it returns.
+    /// Closes both; the socket's file is removed before the function returns.
     async fn stop(mut self) {
         self.0.shutdown().await;
     }
 }
 
-/// Counters in ordinary memory, for a process without the kernel part. They live as long as the process, as the workers
-/// do.
+/// Allocates counters in ordinary memory, for a process without the kernel part. Workers use them until the process
+/// ends.
 fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
     Box::leak((0..capacity).map(|_| HostL7Cell::default()).collect())
 }
 
-/// The control thread.
+/// Handle of the control thread.
 struct Control {
     first: oneshot::Receiver<()>,
     ended: oneshot::Receiver<Result<(), control::Error>>,
@@ -344,7 +364,7 @@ impl Control {
     fn start(
         source: control::SourceConfig,
         options: control::Options,
-        mut publisher: Publisher,
+        publisher: Arc<Mutex<Publisher>>,
     ) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
@@ -352,29 +372,35 @@ impl Control {
         let (ended_sender, ended) = oneshot::channel();
         let (shutdown, shutdown_receiver) = oneshot::channel::<()>();
         let mut first_sender = Some(first_sender);
+        let publishing = Arc::clone(&publisher);
         let publish = move |translation| {
-            publisher.publish(translation);
+            publishing.lock().unwrap_or_else(PoisonError::into_inner).publish(translation);
             if let Some(sender) = first_sender.take() {
-                // The receiver is gone only when the process is ending.
+                // The receiver is only gone when the process is ending.
                 let _gone = sender.send(()).is_err();
             }
         };
         let shutdown_signal = async {
-            // Dropped or sent: either way it is time to stop.
+            // Both a message and a closed channel mean shutdown.
             let _dropped = shutdown_receiver.await.is_err();
         };
         thread::Builder::new()
             .name("control".into())
             .spawn(move || {
                 privileges::keep_for_control();
-                let result = runtime.block_on(control::run(source, &options, publish, shutdown_signal));
+                let result = runtime.block_on(async {
+                    tokio::select! {
+                        result = control::run(source, &options, publish, shutdown_signal) => result,
+                        never = give_numbers_back(&publisher) => match never {},
+                    }
+                });
                 let _gone = ended_sender.send(result).is_err();
             })
             .context("cannot start the control thread")?;
         Ok(Self { first, ended, shutdown })
     }
 
-    /// Resolves once a snapshot is published. For once.
+    /// Resolves once the first snapshot is published. Must be called once only.
     async fn first_snapshot(&mut self) -> anyhow::Result<()> {
         tokio::select! {
             biased;
@@ -383,7 +409,7 @@ impl Control {
         }
     }
 
-    /// Resolves when the control path cannot go on; what is published stays published meanwhile.
+    /// Resolves when the control path has failed. The published snapshot stays in use.
     async fn ended(&mut self) -> anyhow::Result<()> {
         let error = Self::why((&mut self.ended).await);
         error!("{error:#}");
@@ -398,12 +424,12 @@ impl Control {
         }
     }
 
-    /// Ends the control path and lets it give back what it holds in the cluster, which it does in bounded time.
+    /// Stops the control path, which releases its claims in the cluster within bounded time.
     async fn stop(self) {
         let Self { first: _, ended, shutdown } = self;
         drop(shutdown);
         if !ended.is_terminated() {
-            // Whatever it ended with, the process ends.
+            // The process ends regardless of the result.
             let _ended = timeout(FAREWELL + Duration::from_secs(2), ended).await.is_ok();
         }
     }

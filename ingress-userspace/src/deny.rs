@@ -1,5 +1,5 @@
-//! `xdp-ingress deny`: shows the deny list of this node and what it has dropped, and changes what an operator asks of
-//! it, by the pinned maps. It asks no process.
+//! `xdp-ingress deny`: shows the deny list of this node with its dropped traffic, and edits the operator's denials,
+//! through the pinned maps. No process is contacted.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -18,36 +18,36 @@ use crate::{
     print::{self, Column},
 };
 
-/// A line of the list.
+/// A row of the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     /// A prefix, or [`OTHERS`].
     prefix: String,
     effect: Effect,
-    /// `None` where nothing is counted for this prefix alone.
+    /// `None` if the prefix has no counter of its own.
     dropped: Option<Traffic>,
-    /// Whether the settings list it.
+    /// Whether the settings list the prefix.
     is_configured: bool,
     denials: Vec<Denial>,
 }
 
-/// What becomes of packets from a prefix.
+/// Effect of an entry on packets from its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Deny(DenyRule),
     Pass,
-    /// Whatever would become of them without it.
+    /// No effect: other entries decide.
     Nothing,
 }
 
-/// Who asks for what `block-cidrs` lists.
+/// Origin shown for entries of `block-cidrs`.
 const SETTINGS: &str = "settings";
 
-/// Writes what is asked for to standard output.
+/// Writes the requested output to standard output.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read or changed, a denial is not to be had, or standard output cannot be
-/// written.
+/// Fails if nothing is pinned, the pins cannot be read or changed, a denial is not possible, or standard output cannot
+/// be written.
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
     let answer = match command {
         DenyCommand::List(ShowArgs { output, pins: PinArgs { bpffs } }) => {
@@ -96,7 +96,7 @@ fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &
         rows.push((network, Row { prefix, effect: Effect::Nothing, dropped: None, is_configured: false, denials }));
     }
     rows.sort_by_key(|(prefix, _)| *prefix);
-    // Shown as soon as it counts, and as long as it has counted: what it has dropped is in the totals, too.
+    // Shown once in use, and kept while its counter is not zero, because its drops are part of the totals.
     let others = Row {
         prefix: OTHERS.to_owned(),
         effect: Effect::Deny(DENY_OTHERS),
@@ -147,7 +147,7 @@ fn json(rows: &[Row]) -> Value {
 }
 
 impl Row {
-    /// In the order of [`COLUMNS`].
+    /// Returns the cells in the order of [`COLUMNS`].
     fn cells(&self) -> [String; COLUMNS.len()] {
         let Self { prefix, effect, dropped, is_configured, denials } = self;
         let rule = match effect {
@@ -160,7 +160,7 @@ impl Row {
         let bytes = or_dash(dropped.map(|dropped| dropped.bytes.to_string()));
         let origins = is_configured.then_some(SETTINGS).into_iter();
         let origins: Vec<_> = origins.chain(denials.iter().map(|denial| denial.origin.as_str())).collect();
-        // It is let in when the last of them has ended.
+        // The prefix is admitted again when the last of them ends.
         let ends = !is_configured && !denials.is_empty() && denials.iter().all(|denial| denial.lasts.is_some());
         let left = denials.iter().filter_map(|denial| denial.lasts).max().filter(|_| ends);
         let reasons: Vec<_> = denials.iter().map(|denial| denial.reason.to_string()).collect();
@@ -170,7 +170,7 @@ impl Row {
     }
 }
 
-/// A time in the two largest units that it has, short of what is left.
+/// Formats a duration in its two largest units, rounded down.
 fn time(time: Duration) -> String {
     let seconds = time.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -183,7 +183,7 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// What became of a denial, if it holds.
+/// Describes the result of adding a denial, if it is in force.
 fn added(denial: &Denial, entered: Entered) -> anyhow::Result<String> {
     let Denial { network, origin: _, lasts, reason: _ } = denial;
     match entered {
@@ -199,7 +199,7 @@ fn added(denial: &Denial, entered: Entered) -> anyhow::Result<String> {
     }
 }
 
-/// What was removed, if there was anything.
+/// Describes the removed entries, if there were any.
 fn removed(removed: &Removed) -> anyhow::Result<String> {
     let Removed { network, origins, is_configured, still_denied_by } = removed;
     match (&origins[..], is_configured, still_denied_by) {
@@ -207,10 +207,10 @@ fn removed(removed: &Removed) -> anyhow::Result<String> {
             "`{network}` is denied by `block-cidrs` of the settings; take it out of the ConfigMap, and every node lets it in"
         )),
         ([], false, Some(by)) => {
-            Err(anyhow!("no denial of `{network}` is in the list; `{by}` holds it, and is what to remove"))
+            Err(anyhow!("no denial of `{network}` is in the list; `{by}` contains it: remove that one"))
         }
         ([], false, None) => {
-            Err(anyhow!("no denial of `{network}` is in the list; `xdp-ingress deny list` shows those there are"))
+            Err(anyhow!("no denial of `{network}` is in the list; `xdp-ingress deny list` shows all denials"))
         }
         (origins, is_configured, still_denied_by) => {
             let origins: Vec<_> = origins.iter().map(|origin| origin.as_str()).collect();
@@ -358,7 +358,7 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
             (vec![Origin::Operator], false, Some("192.0.0.0/16"), Ok("(operator); `192.0.0.0/16` goes on to deny it")),
             (vec![Origin::Operator], true, Some("192.0.2.0/24"), Ok("`block-cidrs` of the settings goes on")),
             (vec![], true, Some("192.0.2.0/24"), Err("take it out of the ConfigMap")),
-            (vec![], false, Some("192.0.0.0/16"), Err("`192.0.0.0/16` holds it")),
+            (vec![], false, Some("192.0.0.0/16"), Err("`192.0.0.0/16` contains it")),
             (vec![], false, None, Err("no denial of `192.0.2.0/24` is in the list")),
         ] {
             let network = net("192.0.2.0/24");

@@ -1,6 +1,6 @@
-//! What a panic costs: the task in which it happens, which is a connection, a stream, a session or a check. The runtime
-//! drops that task and goes on. A panic outside of a task, or in a [`vital`] one, would leave a process that looks well and
-//! does part of its work, and panics that repeat are no accident: both end the process, which is then started anew.
+//! Containment of panics. A panic ends its task: a connection, a stream, a session or a check. The runtime drops that
+//! task and goes on. A panic outside of a task, or in a [`vital`] one, would leave a process that looks healthy and
+//! does part of its work. Repeated panics are not accidents either. In both cases the process ends and is restarted.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -14,35 +14,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// More panics than these within [`WINDOW`] end the process.
+/// Maximum number of panics within [`WINDOW`]; more end the process.
 const MAX: usize = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static RECENT: Mutex<Recent> = Mutex::new(Recent::NONE);
 
-/// The times of the last panics.
+/// Times of the last panics, as a ring buffer.
 struct Recent {
     times: [Option<Instant>; MAX],
-    /// Where the oldest is.
+    /// Index of the oldest entry.
     oldest: usize,
 }
 
-/// Ends the process when it is dropped by a panic.
+/// Guard that ends the process when a panic drops it.
 struct EndsProcess;
 
-/// Has every panic of this process counted and logged from now on, and the process ended where that is due.
+/// Installs a hook that counts and logs every panic, and ends the process if necessary.
 pub fn install() {
     panic::set_hook(Box::new(react));
 }
 
-/// Panics since [`install`].
+/// Returns the number of panics since [`install`].
 #[must_use]
 pub fn count() -> u64 {
     COUNT.load(Relaxed)
 }
 
-/// Does `task`, on which others depend: where it panics, the process ends.
+/// Runs `task`, on which others depend: a panic in it ends the process.
 pub async fn vital<F: Future>(task: F) -> F::Output {
     let _ends = EndsProcess;
     task.await
@@ -52,7 +52,7 @@ fn react(info: &PanicHookInfo<'_>) {
     COUNT.fetch_add(1, Relaxed);
     let thread = thread::current();
     let (thread, at) = (thread.name().unwrap_or("unnamed"), info.location().map(tracing::field::display));
-    // A message that was put together may quote what a client, or a Secret, has said.
+    // A formatted message may quote data of a client or a Secret.
     let why = info.payload().downcast_ref::<&'static str>().copied().unwrap_or("not shown, as it may quote data");
     tracing::error!(thread, at, why, "panic");
     let backtrace = Backtrace::capture();
@@ -67,7 +67,7 @@ fn react(info: &PanicHookInfo<'_>) {
     }
 }
 
-/// At once: other threads may wait for what does not come any more, and the successor waits for the end.
+/// Aborts at once: other threads may wait forever for a dead task, and the successor waits for this process to end.
 fn end(why: &'static str) -> ! {
     tracing::error!("{why}");
     process::abort()
@@ -78,7 +78,7 @@ fn end(why: &'static str) -> ! {
 impl Recent {
     const NONE: Self = Self { times: [None; MAX], oldest: 0 };
 
-    /// Adds one; says whether there are too many.
+    /// Adds a panic; returns whether there are too many.
     fn add(&mut self, now: Instant) -> bool {
         let Self { times, oldest } = self;
         let before = times[*oldest].replace(now);
@@ -97,7 +97,7 @@ impl Drop for EndsProcess {
     }
 }
 
-/// Panics where a request asks for it. No build but that of the tests has it.
+/// Panics if a request asks for it. Only test builds contain this function.
 #[cfg(all(test, feature = "proxy"))]
 #[expect(clippy::panic, reason = "that is what it is for")]
 pub(crate) fn provoke(headers: &http::HeaderMap) {
@@ -106,18 +106,35 @@ pub(crate) fn provoke(headers: &http::HeaderMap) {
     }
 }
 
-/// As [`install`], for a test that [`in_own_process`] runs: what it says is shown if it fails.
+/// Same as [`install`], for a test run by [`in_own_process`]: its output is shown if it fails.
 #[cfg(test)]
 pub(crate) fn install_for_test() {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     install();
 }
 
-/// Runs an ignored test of this binary as a process of its own, as a panic concerns the whole of it.
+/// Environment variable with the role of a test in a separate process.
 #[cfg(test)]
-pub(crate) fn in_own_process(test: &str) -> process::ExitStatus {
+const ROLE: &str = "XDP_INGRESS_TEST_ROLE";
+
+/// Returns the role of this process in a test, if [`in_own_process`] started it.
+#[cfg(test)]
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// Runs `test` of this binary again in a separate process with a `role`, because a panic may end the whole process.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn in_own_process(test: &str, role: &str) -> process::ExitStatus {
     let own = std::env::current_exe().expect("the program's path");
-    process::Command::new(own).args(["--exact", test, "--ignored", "--quiet"]).status().expect("started")
+    let output = process::Command::new(own).args(["--exact", test]).env(ROLE, role).output().expect("started");
+    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    // Without a test of that name it would have succeeded, too.
+    assert!(said.contains("running 1 test\n"), "no test `{test}`: {said}");
+    // Shown if the caller fails.
+    eprintln!("{said}{complained}");
+    output.status
 }
 
 #[cfg(test)]
@@ -147,18 +164,10 @@ mod tests {
         assert!(recent.add(start + Duration::from_secs(60)), "the second is not");
     }
 
-    #[test]
-    fn panics_of_tasks_are_survived_until_they_repeat() {
-        assert!(in_own_process("panics::tests::ten_tasks_panic").success());
-        assert_eq!(in_own_process("panics::tests::eleven_tasks_panic").signal(), Some(SIGABRT));
-    }
-
-    #[test]
-    #[ignore = "run by `panics_of_tasks_are_survived_until_they_repeat`"]
-    fn ten_tasks_panic() {
+    fn tasks_panic(tasks: u64) {
         install_for_test();
         runtime().block_on(async {
-            for number in 1..=10 {
+            for number in 1..=tasks {
                 task_that_panics().await;
                 assert_eq!(count(), number);
             }
@@ -166,37 +175,41 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "run by `panics_of_tasks_are_survived_until_they_repeat`"]
-    fn eleven_tasks_panic() {
-        install_for_test();
-        runtime().block_on(async {
-            for _ in 1..=11 {
-                task_that_panics().await;
-            }
-        });
+    #[should_panic(expected = "no test `panics::tests::that_is_not_there`")]
+    fn a_test_that_is_not_there_has_no_process() {
+        in_own_process("panics::tests::that_is_not_there", "any");
+    }
+
+    #[test]
+    fn panics_of_tasks_are_survived_until_they_repeat() {
+        const TEST: &str = "panics::tests::panics_of_tasks_are_survived_until_they_repeat";
+        if let Some(tasks) = role() {
+            return tasks_panic(tasks.parse().expect("a number of tasks"));
+        }
+        assert!(in_own_process(TEST, "10").success());
+        assert_eq!(in_own_process(TEST, "11").signal(), Some(SIGABRT));
     }
 
     #[test]
     fn a_panic_that_others_would_miss_ends_the_process() {
-        for test in ["panics::tests::a_thread_panics", "panics::tests::a_vital_task_panics"] {
-            assert_eq!(in_own_process(test).signal(), Some(SIGABRT), "{test}");
+        const TEST: &str = "panics::tests::a_panic_that_others_would_miss_ends_the_process";
+        match role().as_deref() {
+            Some("thread") => {
+                install_for_test();
+                assert!(thread::spawn(|| panic!("a thread")).join().is_err());
+            }
+            Some(_) => {
+                install_for_test();
+                runtime().block_on(async {
+                    let ended = tokio::spawn(vital(async { panic!("a task") })).await;
+                    assert!(ended.is_err());
+                });
+            }
+            None => {
+                for role in ["thread", "vital task"] {
+                    assert_eq!(in_own_process(TEST, role).signal(), Some(SIGABRT), "{role}");
+                }
+            }
         }
-    }
-
-    #[test]
-    #[ignore = "run by `a_panic_that_others_would_miss_ends_the_process`"]
-    fn a_thread_panics() {
-        install_for_test();
-        assert!(thread::spawn(|| panic!("a thread")).join().is_err());
-    }
-
-    #[test]
-    #[ignore = "run by `a_panic_that_others_would_miss_ends_the_process`"]
-    fn a_vital_task_panics() {
-        install_for_test();
-        runtime().block_on(async {
-            let ended = tokio::spawn(vital(async { panic!("a task") })).await;
-            assert!(ended.is_err());
-        });
     }
 }

@@ -1,5 +1,5 @@
-//! `xdp-ingress probe`: asks a running process over its probe socket how it is. A few system calls without a runtime, for it
-//! is started again and again, in a read-only container; it opens nothing but the socket.
+//! `xdp-ingress probe`: queries a running process over its probe socket. It makes a few system calls without a runtime,
+//! because it is started again and again in a read-only container. It opens only the socket.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -11,26 +11,26 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::cli::{Probe, ProbeArgs};
 
-/// The longest answer that is read: the reason is one line.
+/// Maximum length of an answer: the reason is one line.
 const ANSWER_MAX: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
-    /// What the process says of itself.
+    /// Negative answer of the process.
     #[error("not {probe}: {reason}")]
     Not { probe: &'static str, reason: String },
     #[error("no answer on `{path}`; is `xdp-ingress run --probe-socket` running?")]
     NoAnswer { path: PathBuf, source: io::Error },
     #[error("no answer on `{path}` within {timeout:?}; the process hangs or is still starting")]
     Late { path: PathBuf, timeout: Duration },
-    #[error("what answers on `{0}` is not xdp-ingress; check `--socket`")]
+    #[error("the process that answers on `{0}` is not xdp-ingress; check `--socket`")]
     Strange(PathBuf),
 }
 
-/// Asks once.
+/// Sends one probe.
 ///
 /// # Errors
-/// If the answer is no, or there is none in time.
+/// Fails if the answer is negative, or does not arrive in time.
 pub(crate) fn run(args: ProbeArgs) -> Result<(), ProbeError> {
     let ProbeArgs { probe, socket: path, timeout } = args;
     let (name, target) = match probe {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: ProbeArgs) -> Result<(), ProbeError> {
     let answer = match ask(&path, target, timeout) {
         Ok(answer) => answer,
         Err(source) => {
-            // A full backlog says `WouldBlock` at once, and so does a socket whose time is over.
+            // A full backlog gives `WouldBlock` at once, and so does a socket time-out.
             let late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
             return Err(if late { ProbeError::Late { path, timeout } } else { ProbeError::NoAnswer { path, source } });
         }
@@ -56,7 +56,7 @@ pub(crate) fn run(args: ProbeArgs) -> Result<(), ProbeError> {
 fn ask(path: &PathBuf, target: &str, timeout: Duration) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + timeout;
     let mut socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A blocking connect would wait without end for room in the backlog of a process that hangs.
+    // A blocking connect would wait forever for room in the backlog of a hanging process.
     socket.set_nonblocking(true)?;
     socket.connect(&SockAddr::unix(path)?)?;
     socket.set_nonblocking(false)?;
@@ -77,7 +77,7 @@ fn ask(path: &PathBuf, target: &str, timeout: Duration) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Status and first line of the body.
+/// Parses the status and the first line of the body.
 fn parse(answer: &[u8]) -> Option<(u16, String)> {
     let answer = String::from_utf8_lossy(answer);
     let (head, body) = answer.split_once("\r\n\r\n")?;
@@ -95,7 +95,7 @@ mod tests {
         ProbeArgs { probe: Probe::Ready, socket: path.to_owned(), timeout: Duration::from_millis(200) }
     }
 
-    /// What becomes of the probe if a process says `answer`.
+    /// Returns the result of a probe if the process sends `answer`.
     fn probed(answer: &'static str) -> Result<(), ProbeError> {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("probe.sock");
@@ -130,7 +130,7 @@ mod tests {
         let asked = Instant::now();
         assert!(matches!(run(args(&path)), Err(ProbeError::Late { .. })), "nobody accepts");
         assert!(asked.elapsed() >= Duration::from_millis(200));
-        // Until the backlog has no room, which must not make a probe wait longer.
+        // Fills the backlog, which must not make a probe wait longer.
         let fill = || {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             socket.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! What peers can make the product write to its log with the filter that it has by default: nothing per frame or request.
+//! Log output that peers can cause with the default filter: nothing per frame or request.
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
@@ -11,14 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for anything. Only a failing test waits that long.
+/// Longest wait for any condition. Only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The preface of HTTP/2 and SETTINGS without any.
+/// The preface of HTTP/2 and an empty SETTINGS frame.
 const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const PING_ACK: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0unasked!";
 
-/// A process that serves, as long as this lives.
+/// A serving process, killed on drop.
 struct Product {
     child: Child,
     http: SocketAddr,
@@ -55,7 +55,7 @@ impl Product {
         product
     }
 
-    /// Whether a request on a connection of its own gets an answer from the published routes.
+    /// Returns whether a request on a connection of its own gets an answer from the published routes.
     fn serves(&self) -> bool {
         let ask = || {
             let mut stream = TcpStream::connect(self.http)?;
@@ -69,13 +69,13 @@ impl Product {
     }
 }
 
-/// Sends `bytes` and reads until the other side ends or has nothing more to say.
+/// Sends `bytes` and reads until the peer closes or falls silent.
 fn say(to: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(to).expect("connected");
     stream.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
     let mut reader = stream.try_clone().expect("cloned");
     let drain = thread::spawn(move || while matches!(reader.read(&mut [0; 16 * 1024]), Ok(1..)) {});
-    // The other side may have heard enough before the end.
+    // The peer may close before it has read everything.
     stream.write_all(bytes).unwrap_or_default();
     drain.join().expect("read");
 }
@@ -88,14 +88,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// `GET http://a.test/` from the static table of HPACK.
 const GET: &[u8] = b"\x82\x86\x84\x01\x06a.test";
 
-/// Frames and heads of which each could be worth a line to somebody, by the thousand.
+/// Frames and heads that could each cause a log line, by the thousand.
 fn floods() -> Vec<(&'static str, Vec<u8>)> {
     let streams = || (0..4_000).map(|number| 2 * number + 1);
     let per_stream = |frames: &dyn Fn(u32) -> Vec<u8>| [BEGIN.to_vec(), streams().flat_map(frames).collect()].concat();
     vec![
         ("PING ACK that answers nothing", [BEGIN, &PING_ACK.repeat(9_000)].concat()),
         (
-            "requests that are given up",
+            "requests cancelled by the client",
             per_stream(&|id| [frame(1, 5, id, GET), frame(3, 0, id, &[0, 0, 0, 8])].concat()),
         ),
         ("streams that we reset", per_stream(&|id| [frame(1, 4, id, GET), frame(8, 0, id, &[0; 4])].concat())),

@@ -6,6 +6,8 @@ mod annotations;
 mod authorities;
 #[path = "proxy/bound_ports.rs"]
 mod bound_ports;
+#[path = "proxy/buffering.rs"]
+mod buffering;
 #[path = "proxy/counters.rs"]
 mod counters;
 #[path = "proxy/datagrams.rs"]
@@ -14,6 +16,8 @@ mod datagrams;
 mod drain;
 #[path = "proxy/early.rs"]
 mod early;
+#[path = "proxy/early_matrix.rs"]
+mod early_matrix;
 #[path = "proxy/frames.rs"]
 mod frames;
 #[path = "proxy/framing/mod.rs"]
@@ -42,6 +46,8 @@ mod parked;
 mod piped;
 #[path = "proxy/pki.rs"]
 mod pki;
+#[path = "proxy/rates.rs"]
+mod rates;
 #[path = "proxy/requests.rs"]
 mod requests;
 #[path = "proxy/retry.rs"]
@@ -52,6 +58,8 @@ mod rfc6455;
 mod rfc9113;
 #[path = "proxy/slow.rs"]
 mod slow;
+#[path = "proxy/slow_start.rs"]
+mod slow_start;
 #[path = "proxy/stream.rs"]
 mod stream;
 #[path = "proxy/support/mod.rs"]

@@ -1,4 +1,4 @@
-//! What becomes of packets, lookups and errors, for nodes that know this or that.
+//! Decisions about packets, lookups and ICMP errors, on nodes with various configurations.
 
 use ingress_common::{
     flow::{PROTO_UDP, v4_mapped},
@@ -19,7 +19,7 @@ struct Fake {
     deny_entry: Option<DenyRule>,
     heartbeat_ns: u64,
     cpu: u32,
-    /// A worker that is busy, among others that do nothing.
+    /// A busy worker among idle ones.
     busy: Option<u32>,
 }
 
@@ -70,9 +70,16 @@ fn segment(proto: u8, tcp_flags: u8) -> Segment {
     Segment { flow: flow(proto), tcp_flags, offset: 34 }
 }
 
-/// What becomes of a packet; an error is the verdict on one that is not for this ingress.
-fn fate(node: &Fake, segment: &Segment, limited: impl FnOnce(u64) -> Option<Total>) -> Result<Decision, Total> {
-    ours(node, &segment.flow).map(|rule| decide(node, &rule, segment, limited))
+/// Decides about a packet, and about its limits; an error is the verdict on one that is not for this ingress.
+fn fate(node: &Fake, segment: &Segment, limited: impl Fn(u64) -> Option<Total>) -> Result<Decision, Total> {
+    let rule = ours(node, &segment.flow)?;
+    Ok(match decide(node, &rule, segment, &limited) {
+        Decision::Metered(now) => {
+            assert!(!segment.is_request());
+            limited(now).map_or(Decision::Accept, Decision::Drop)
+        }
+        decision => decision,
+    })
 }
 
 #[track_caller]
@@ -119,7 +126,7 @@ fn only_a_connection_request_is_steered() {
     check_packet(&serving(), SYN | 0x04, Decision::Accept);
     check_packet(&serving(), SYN | 0x01, Decision::Accept);
     check_packet(&serving(), ACK, Decision::Accept);
-    // ECN-setup SYN (RFC 3168, 6.1.1) and data with TCP Fast Open are requests too.
+    // ECN-setup SYN (RFC 3168, 6.1.1) and data with TCP Fast Open are requests, too.
     check_packet(&serving(), SYN | 0xc0, steer(0));
     check_packet(&serving(), SYN | 0x08, steer(0));
 }
@@ -194,10 +201,10 @@ fn limits_hold_for_the_packets_that_they_are_about() {
         (PACKETS, &udp, Some(packets), Decision::Drop(Total::LimitedPacket)),
         (PACKETS, &ack, Some(None), Decision::Accept),
         (SYNS | PACKETS, &syn, Some(None), steer(0)),
-        // A port that is only counted is limited, too, as the deny list holds for it.
+        // Limits apply to a port that is only counted, too, like the deny list.
         (SYNS | PORT_COUNT_ONLY, &syn, Some(syns), Decision::Drop(Total::LimitedSyn)),
         (PACKETS | PORT_COUNT_ONLY, &syn, Some(None), Decision::Accept),
-        // The list is asked first, and has nothing to say.
+        // The list is looked up first and has no entry.
         (PACKETS | PORT_DENIES, &ack, Some(packets), Decision::Drop(Total::LimitedPacket)),
     ] {
         let node = Fake { rule: Some(PortRule { flags, ..RULE }), ..serving() };
@@ -237,14 +244,14 @@ fn what_no_rule_denies_goes_on_as_ever() {
         check_packet(&node, ACK, Decision::Accept);
         check_packet(&Fake { heartbeat_ns: 0, rule, deny_entry, ..serving() }, SYN, Decision::Stale);
     }
-    // The fake refuses to be asked in either case.
+    // The fake panics on a lookup in either case.
     check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(0));
     check_fate(&Fake { rule, holds: false, deny_entry: Some(1), ..serving() }, SYN, Err(Total::Transit));
     let default = by_default(default_worker(&flow(PROTO_TCP), 4));
     for deny_entry in [None, Some(DENY_PASS)] {
         check_lookup(&Fake { rule, deny_entry, ..serving() }, PROTO_TCP, None, default);
     }
-    // The fake refuses to be asked.
+    // The fake panics on a lookup.
     check_lookup(&Fake { deny_entry: Some(1), ..serving() }, PROTO_TCP, None, default);
 }
 
@@ -295,7 +302,7 @@ fn what_leaves_is_known_by_its_source_and_named_by_its_client() {
     assert_eq!(sent(&Fake { holds: false, ..serving() }, &answer(PROTO_TCP)), None);
 }
 
-/// The rules of port 80 and of the one that its packets get.
+/// Returns the rules of port 80 and of the port that replaces it.
 fn rewriting() -> [PortRule; 2] {
     let (public, inner) = (80_u16.to_be(), 10_080_u16.to_be());
     [PortRule { rewrite_be: inner, ..RULE }, PortRule { rewrite_be: public, flags: PORT_REWRITTEN, ..RULE }]
@@ -313,7 +320,7 @@ fn nobody_asks_for_a_rewritten_port_from_outside() {
     check_packet(&inner, SYN, Decision::Drop(Total::RewrittenPort));
     check_packet(&Fake { heartbeat_ns: 0, ..inner }, SYN, Decision::Drop(Total::RewrittenPort));
     check_fate(&Fake { holds: false, ..inner }, SYN, Err(Total::Transit));
-    // What a masquerade may have sent for is not lost, and nobody evades the deny list there.
+    // Packets of a masqueraded connection pass, and the deny list still applies to them.
     for tcp_flags in [ACK, SYN | ACK] {
         check_packet(&inner, tcp_flags, Decision::Accept);
     }
@@ -335,7 +342,7 @@ fn connections_are_named_by_the_port_that_their_clients_know() {
     let answer = Segment { flow: at_rewritten_port().reversed(), ..segment(PROTO_TCP, ACK) };
     let public_be = Some(80_u16.to_be());
     assert_eq!(sent(&inner, &answer), Some(Sent { flow: flow(PROTO_TCP), public_be }));
-    // Node-local, or by an interface that does not rewrite.
+    // A node-local packet, or one on an interface that does not rewrite.
     let public = Fake { rule: Some(public), ..serving() };
     let answer = Segment { flow: flow(PROTO_TCP).reversed(), ..segment(PROTO_TCP, ACK) };
     assert_eq!(sent(&public, &answer), Some(Sent { flow: flow(PROTO_TCP), public_be: None }));

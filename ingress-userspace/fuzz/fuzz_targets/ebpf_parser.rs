@@ -1,10 +1,17 @@
-//! Frames as the kernel programs read them: no panic, and no datagram of which the stack learns a flow that the program
-//! took for nothing. The other side is a stack of its own: it puts the fragments together and follows all headers.
+//! Frames as the kernel programs read them: no panic, and no datagram of which a stack learns a flow that the program
+//! took for nothing or for another. The stack is etherparse: it reads the headers, however many there are, and puts the
+//! fragments together. It is not the kernel; what the kernel itself delivers of fragments is tested on real links
+//! (`tests/namespaces/fragments.rs`).
 #![no_main]
 
+use std::net::IpAddr;
+
 use arbitrary::Arbitrary;
+use etherparse::{
+    IpNumber, Ipv6ExtensionsSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice, UdpSlice, defrag::IpDefragPool,
+};
 use ingress_common::{Total, flow::v4_mapped};
-use ingress_ebpf::parse::{Ends, Frame, ends, is_icmp, parse, quoted};
+use ingress_ebpf::parse::{Ends, Frame, Segment, ends, is_icmp, parse, quoted};
 use libfuzzer_sys::fuzz_target;
 
 const TCP: u8 = 6;
@@ -25,27 +32,27 @@ enum Input {
     Sent(Datagram),
 }
 
-/// A datagram, and how it is sent.
+/// A datagram, and the way it is sent.
 #[derive(Arbitrary, Debug)]
 struct Datagram {
     is_v6: bool,
     tags: u8,
     is_udp: bool,
-    /// Words of IPv4 options.
+    /// Number of words of IPv4 options.
     options: u8,
     /// Kinds and lengths of IPv6 extension headers, before the fragment header and after it.
     before: Vec<(u8, u8)>,
     after: Vec<(u8, u8)>,
-    /// What TCP or UDP has, from its header on, made as long as a header is if `is_sound`.
+    /// TCP or UDP data from the header on, extended to the length of a header if `is_sound`.
     transport: Vec<u8>,
     is_sound: bool,
-    /// Lengths of the fragments but the last, in units of 8 bytes; none for a whole datagram.
+    /// Lengths of all fragments but the last, in units of 8 bytes; empty for an unfragmented datagram.
     cuts: Vec<u8>,
-    /// Behind each datagram, in its frame.
+    /// Padding behind each datagram in its frame.
     padding: Vec<u8>,
 }
 
-/// What a stack learns: both addresses and ports, and the protocol.
+/// Delivery by a stack: both addresses, both ports, and the protocol.
 type Delivered = ([u8; 16], [u8; 16], [u8; 2], [u8; 2], u8);
 
 const FROM: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -55,15 +62,25 @@ fn kind(of: u8) -> u8 {
     [0, 43, 60, 51][usize::from(of) % 4]
 }
 
-/// A chain of extension headers, of which the last one names `next`; and what names the first.
-fn chain(kinds: &[(u8, u8)], next: u8) -> (u8, Vec<u8>) {
+/// A chain of extension headers, of which the last one names `next`; and what names the first. Options for each hop stand
+/// nowhere but at the beginning (RFC 8200, 4.1), or no stack delivers the datagram.
+fn chain(kinds: &[(u8, u8)], is_first: bool, next: u8) -> (u8, Vec<u8>) {
+    let kinds: Vec<_> = kinds
+        .iter()
+        .enumerate()
+        .map(|(index, &(of, length))| match kind(of) {
+            0 if index > 0 || !is_first => (60, length % 4),
+            kind => (kind, length % 4),
+        })
+        .collect();
     let mut bytes = Vec::new();
-    for (index, &(of, length)) in kinds.iter().enumerate() {
-        let (length, unit) = (length % 4, if kind(of) == 51 { 4 } else { 8 });
-        bytes.extend([kinds.get(index + 1).map_or(next, |(of, _)| kind(*of)), length]);
+    for (index, &(kind, length)) in kinds.iter().enumerate() {
+        // An authentication header has a value for checking it, so that it has 12 bytes at least (RFC 4302, 2).
+        let (length, unit) = if kind == 51 { (length + 1, 4) } else { (length, 8) };
+        bytes.extend([kinds.get(index + 1).map_or(next, |(kind, _)| *kind), length]);
         bytes.resize(bytes.len() + 6 + usize::from(length) * unit, 0);
     }
-    (kinds.first().map_or(next, |(of, _)| kind(*of)), bytes)
+    (kinds.first().map_or(next, |(kind, _)| *kind), bytes)
 }
 
 impl Datagram {
@@ -75,12 +92,17 @@ impl Datagram {
         let mut transport = self.transport.clone();
         if self.is_sound {
             transport.resize(transport.len().max(60), 0);
-            transport[12] = (5 + transport[12] % 11) << 4;
+            if self.is_udp {
+                let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
+                transport[4..6].copy_from_slice(&length.to_be_bytes());
+            } else {
+                transport[12] = (5 + transport[12] % 11) << 4;
+            }
         }
         transport
     }
 
-    /// The pieces of `whole`: where each begins, and whether more follow.
+    /// Returns the fragments of `whole`: offset, data, and whether more follow.
     fn pieces<'w>(&self, whole: &'w [u8]) -> Vec<(usize, &'w [u8], bool)> {
         let (mut pieces, mut at) = (Vec::new(), 0);
         for cut in &self.cuts {
@@ -118,10 +140,10 @@ impl Datagram {
     }
 
     fn v6(&self, link: &[u8]) -> Vec<Vec<u8>> {
-        let (inner, after) = chain(&self.after, self.proto());
+        let (inner, after) = chain(&self.after, false, self.proto());
         let whole = [after, self.transport()].concat();
         let is_fragmented = !self.cuts.is_empty();
-        let (first, before) = chain(&self.before, if is_fragmented { FRAGMENT } else { inner });
+        let (first, before) = chain(&self.before, true, if is_fragmented { FRAGMENT } else { inner });
         let frame = |(at, piece, more): (usize, &[u8], bool)| {
             let mut body = before.clone();
             if is_fragmented {
@@ -138,108 +160,108 @@ impl Datagram {
     }
 }
 
-/// The datagram in a frame: addresses, protocol, where it stands in its whole and whether more follow, and what it has.
-struct Part<'f> {
-    ends: ([u8; 16], [u8; 16]),
-    proto: u8,
-    at: usize,
-    more: bool,
-    bytes: &'f [u8],
-}
-
-/// Reads a frame as a stack does; `None` for what it drops.
-fn part(frame: &[u8]) -> Option<Part<'_>> {
-    let mut rest = frame.get(12..)?;
-    while rest.starts_with(&[0x81, 0]) {
-        rest = rest.get(4..)?;
-    }
-    match *rest.first_chunk()? {
-        [8, 0] => {
-            let packet = &rest[2..];
-            let header = usize::from(packet.first()? & 15) * 4;
-            let packet = packet.get(..usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?])))?;
-            let place = u16::from_be_bytes([packet[6], packet[7]]);
-            let addr = |at: usize| packet[at..].first_chunk().map(|addr| v4_mapped(*addr));
-            let ends = (addr(12)?, addr(16)?);
-            let (at, more) = (usize::from(place & 0x1fff) * 8, place & 0x2000 != 0);
-            Some(Part { ends, proto: packet[9], at, more, bytes: packet.get(header..)? })
-        }
-        [0x86, 0xdd] => {
-            let packet = &rest[2..];
-            let length = usize::from(u16::from_be_bytes([*packet.get(4)?, *packet.get(5)?]));
-            let ends = (*packet.get(8..)?.first_chunk()?, *packet.get(24..)?.first_chunk()?);
-            let (proto, bytes) = follow(packet[6], packet.get(40..40 + length)?)?;
-            if proto != FRAGMENT {
-                return Some(Part { ends, proto, at: 0, more: false, bytes });
-            }
-            let place = usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]));
-            Some(Part { ends, proto: bytes[0], at: place & !7, more: place & 1 != 0, bytes: bytes.get(8..)? })
-        }
-        _ => None,
-    }
-}
-
-/// Goes through extension headers, however many, up to something else.
-fn follow(mut proto: u8, mut bytes: &[u8]) -> Option<(u8, &[u8])> {
-    while let 0 | 43 | 60 | 51 = proto {
-        let length = usize::from(*bytes.get(1)?);
-        let whole = if proto == 51 { 8 + length * 4 } else { 8 + length * 8 };
-        proto = bytes[0];
-        bytes = bytes.get(whole..)?;
-    }
-    Some((proto, bytes))
-}
-
-/// What the stack has once all of it has come.
-fn delivered(frames: &[Vec<u8>]) -> Option<Delivered> {
-    let (mut whole, mut first) = (Vec::new(), None);
-    for frame in frames {
-        let part = part(frame)?;
-        if part.at != whole.len() {
-            return None;
-        }
-        whole.extend(part.bytes);
-        first = first.or(Some((part.ends, part.proto)));
-        if !part.more {
-            break;
-        }
-    }
-    let ((remote, local), proto) = first?;
-    let is_v4 = remote[..12] == v4_mapped([0; 4])[..12];
-    let (proto, bytes) = if is_v4 { (proto, &*whole) } else { follow(proto, &whole)? };
-    let is_whole = match proto {
-        TCP => bytes.len() >= 20 && bytes[12] >> 4 >= 5 && bytes.len() >= usize::from(bytes[12] >> 4) * 4,
-        UDP => bytes.len() >= 8,
-        _ => false,
+/// Addresses as the programs have them.
+fn ends_of(net: &NetSlice<'_>) -> Option<([u8; 16], [u8; 16])> {
+    let mapped = |addr: IpAddr| match addr {
+        IpAddr::V4(addr) => v4_mapped(addr.octets()),
+        IpAddr::V6(addr) => addr.octets(),
     };
-    is_whole.then(|| (remote, local, [bytes[0], bytes[1]], [bytes[2], bytes[3]], proto))
+    match net {
+        NetSlice::Ipv4(packet) => {
+            let header = packet.header();
+            Some((mapped(header.source_addr().into()), mapped(header.destination_addr().into())))
+        }
+        NetSlice::Ipv6(packet) => {
+            let header = packet.header();
+            Some((mapped(header.source_addr().into()), mapped(header.destination_addr().into())))
+        }
+        NetSlice::Arp(_) => None,
+    }
+}
+
+/// What the stack has of a datagram that has come whole: `proto` and `bytes` follow the fragment header, or that of IPv4.
+fn transport(proto: IpNumber, bytes: &[u8], is_v6: bool) -> Option<([u8; 2], [u8; 2], u8)> {
+    let (proto, bytes) = if is_v6 {
+        let (_, proto, bytes) = Ipv6ExtensionsSlice::from_slice(proto, bytes).ok()?;
+        (proto, bytes)
+    } else {
+        (proto, bytes)
+    };
+    let (from, to) = match proto {
+        IpNumber::TCP => {
+            let segment = TcpSlice::from_slice(bytes).ok()?;
+            (segment.source_port(), segment.destination_port())
+        }
+        IpNumber::UDP => {
+            let datagram = UdpSlice::from_slice(bytes).ok()?;
+            (datagram.source_port(), datagram.destination_port())
+        }
+        _ => return None,
+    };
+    Some((from.to_be_bytes(), to.to_be_bytes(), proto.0))
+}
+
+/// What the stack has once all frames have come.
+fn delivered(frames: &[Vec<u8>]) -> Option<Delivered> {
+    let mut pool = IpDefragPool::<(), ()>::new();
+    for frame in frames {
+        let sliced = SlicedPacket::from_ethernet(frame).ok()?;
+        let (remote, local) = ends_of(sliced.net.as_ref()?)?;
+        let (from, to, proto) = match &sliced.transport {
+            Some(TransportSlice::Tcp(segment)) => {
+                (segment.source_port().to_be_bytes(), segment.destination_port().to_be_bytes(), TCP)
+            }
+            Some(TransportSlice::Udp(datagram)) => {
+                (datagram.source_port().to_be_bytes(), datagram.destination_port().to_be_bytes(), UDP)
+            }
+            Some(_) => return None,
+            None => {
+                let Some(whole) = pool.process_sliced_packet(&sliced, (), ()).ok()? else { continue };
+                let is_v6 = matches!(sliced.net, Some(NetSlice::Ipv6(_)));
+                transport(whole.ip_number, &whole.payload, is_v6)?
+            }
+        };
+        return Some((remote, local, from, to, proto));
+    }
+    None
+}
+
+/// That the programs have the flow that the stack has.
+fn agree(segment: &Segment, (remote, local, remote_port, local_port, proto): Delivered) {
+    let flow = segment.flow;
+    assert_eq!((flow.remote_addr, flow.local_addr, flow.proto), (remote, local, proto));
+    assert_eq!(flow.remote_port_be.to_ne_bytes(), remote_port);
+    assert_eq!(flow.local_port_be.to_ne_bytes(), local_port);
 }
 
 fuzz_target!(|input: Input| {
     let datagram = match input {
         Input::Raw(bytes) => {
             let frame = Bytes(&bytes);
-            if let Ok(segment) = parse(&frame) {
-                assert!(segment.offset + 8 <= bytes.len());
-            }
             is_icmp(&frame);
             quoted(&frame);
             ends(&frame);
+            if let Ok(segment) = parse(&frame) {
+                assert!(segment.offset + 8 <= bytes.len());
+                if let Some(delivered) = delivered(&[bytes]) {
+                    agree(&segment, delivered);
+                }
+            }
             return;
         }
         Input::Sent(datagram) => datagram,
     };
     let frames = datagram.frames();
-    let Some((remote, local, remote_port, local_port, proto)) = delivered(&frames) else { return };
+    // What comes later than the first fragment has no header of TCP or UDP, whatever its bytes look like.
+    for later in &frames[1..] {
+        assert!(parse(&Bytes(later)).is_err());
+    }
+    let Some(delivered) = delivered(&frames) else { return };
     match parse(&Bytes(&frames[0])) {
-        Ok(segment) => {
-            let flow = segment.flow;
-            assert_eq!((flow.remote_addr, flow.local_addr, flow.proto), (remote, local, proto));
-            assert_eq!(flow.remote_port_be.to_ne_bytes(), remote_port);
-            assert_eq!(flow.local_port_be.to_ne_bytes(), local_port);
-        }
+        Ok(segment) => agree(&segment, delivered),
         Err(Total::HiddenPort) => {
-            assert_eq!(ends(&Bytes(&frames[0])), Some(Ends { remote_addr: remote, local_addr: local }));
+            let (remote_addr, local_addr, ..) = delivered;
+            assert_eq!(ends(&Bytes(&frames[0])), Some(Ends { remote_addr, local_addr }));
         }
         Err(verdict) => panic!("{verdict:?} of a datagram that the stack delivers"),
     }

@@ -1,4 +1,4 @@
-//! The metrics, their names and meaning. Labels come from routes and closed lists, never from requests.
+//! Metrics with their names and help texts. Labels come from routes and closed lists, never from requests.
 
 use std::{fmt, time::Duration};
 
@@ -23,13 +23,13 @@ use prometheus_client::{
 
 use super::{ControlState, DenyState, HostCounters, InterfaceCounters, Metrics, Source, StatusState};
 
-/// OpenMetrics 1.0 text.
+/// Media type of OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics of `source` as text, read now.
+/// Encodes the current metrics of `source` as text.
 ///
 /// # Errors
-/// Never in practice: the encoder writes to memory.
+/// Never fails in practice: the encoder writes to memory.
 pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("xdp_ingress");
     registry.register_collector(Box::new(Scrape {
@@ -50,10 +50,10 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
     Ok(out)
 }
 
-/// One reading of everything.
+/// One reading of all values.
 #[derive(Debug)]
 struct Scrape {
-    /// `None`: not wanted.
+    /// `None` if disabled.
     hosts: Option<Vec<HostCounters>>,
     meters: Vec<MeterView>,
     upstreams: Vec<UpstreamView>,
@@ -68,7 +68,7 @@ struct Scrape {
     panics: u64,
 }
 
-/// A metric with one label for the host: name, meaning, value.
+/// A metric with one label for the host: name, help, value.
 type HostMetric = (&'static str, &'static str, fn(&HostCounters) -> u64);
 
 const HOST_COUNTERS: [HostMetric; 6] = [
@@ -99,7 +99,7 @@ impl Collector for Scrape {
 }
 
 fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let help = "Final responses by host and class of status; `aborted` broke off before their end";
+    let help = "Final responses by host and status class; `aborted` responses ended early";
     let rows = hosts.iter().flat_map(|HostCounters { host, l7, .. }| {
         let classes = StatusClass::NAMES.into_iter().zip(l7.requests.to_array());
         classes.map(move |(class, count)| ([("host", host.as_str()), ("class", class)], count))
@@ -109,7 +109,7 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
         let rows = hosts.iter().map(|host| ([("host", host.host.as_str())], value(host)));
         counters(encoder, name, help, rows)?;
     }
-    let help = "Time from the head of a request to the end of its response, of those that went out whole";
+    let help = "Time from the request head to the end of the response, for complete responses";
     let mut metric = encoder.encode_descriptor("host_request_duration_seconds", help, None, MetricType::Histogram)?;
     for HostCounters { host, durations: DurationsView { buckets, sum }, .. } in hosts {
         let bounds = DURATION_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
@@ -123,7 +123,7 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
 }
 
 fn encode_meters(meters: &[MeterView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let help = "Final responses by rule and class of status, of Ingresses that ask for it";
+    let help = "Final responses by rule and status class, for Ingresses that enable path metrics";
     let rows = meters.iter().flat_map(|MeterView { host, path, owner, requests, took: _ }| {
         StatusClass::NAMES.into_iter().zip(*requests).map(move |(class, count)| {
             let labels = [("host", host.as_str()), ("path", path.as_str()), ("ingress", &**owner), ("class", class)];
@@ -135,25 +135,25 @@ fn encode_meters(meters: &[MeterView], encoder: &mut DescriptorEncoder<'_>) -> R
         let labels = [("host", host.as_str()), ("path", path.as_str()), ("ingress", &**owner)];
         (labels, took.as_secs_f64())
     });
-    counters(encoder, "path_request_seconds", "Time that these took, together", rows)
+    counters(encoder, "path_request_seconds", "Total duration of these responses in seconds", rows)
 }
 
-/// A counter of an upstream: name, meaning, value.
+/// A counter of an upstream: name, help, value.
 type Whole = (&'static str, &'static str, fn(&UpstreamView) -> u64);
 
-/// Counters of an upstream by one more label: name, meaning, that label, its values and theirs.
+/// Counters of an upstream with one more label: name, help, that label, its values with their counts.
 type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec<(&'static str, u64)>);
 
 fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let help = "Endpoints of an upstream, by what they are to requests now";
+    let help = "Endpoints of an upstream, by their current state";
     let rows = upstreams.iter().flat_map(|UpstreamView { key, fit, ejected, unwell, .. }| {
         let states = [("fit", *fit), ("ejected", *ejected), ("unhealthy", *unwell)];
         states.map(|(state, count)| ([("upstream", key.as_str()), ("state", state)], count as u64))
     });
     gauges(encoder, "upstream_endpoints", help, rows)?;
     let whole: [Whole; 2] = [
-        ("upstream_ejections", "Times that an endpoint was ejected", |view| view.ejections),
-        ("upstream_retries", "Requests that went to another endpoint after the first", |view| view.retries),
+        ("upstream_ejections", "Ejections of endpoints", |view| view.ejections),
+        ("upstream_retries", "Requests retried on another endpoint", |view| view.retries),
     ];
     for (name, help, value) in whole {
         let rows = upstreams.iter().map(|view| ([("upstream", view.key.as_str())], value(view)));
@@ -213,19 +213,20 @@ impl Scrape {
     fn encode_denied(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(DenyState { rules, left_out, denials }) = &self.denied else { return Ok(()) };
         let rows = rules.iter().map(|(rule, traffic)| ([("rule", rule.as_str())], traffic.packets));
-        counters(encoder, "denied_packets", "Packets that the deny list dropped, by the network that it lists", rows)?;
+        counters(encoder, "denied_packets", "Packets dropped by the deny list, by listed network", rows)?;
         let rows = rules.iter().map(|(rule, traffic)| ([("rule", rule.as_str())], traffic.bytes));
-        counters(encoder, "denied_bytes", "Bytes that the deny list dropped, by the network that it lists", rows)?;
-        let help = "Networks to be denied for which the kernel part has no room";
+        counters(encoder, "denied_bytes", "Bytes dropped by the deny list, by listed network", rows)?;
+        let help = "Networks not denied in the kernel, because its deny list is full";
         gauge(encoder, "denied_networks_left_out", help, *left_out as u64)?;
         let rows = denials.iter().map(|(origin, count)| ([("origin", *origin)], *count as u64));
-        gauges(encoder, "denials", "Networks denied beside those of the settings, by who asked for it", rows)
+        gauges(encoder, "denials", "Networks denied in addition to those of the settings, by origin", rows)
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let StatsView {
             connections: _,
             parked: _,
+            waiting: _,
             accepted,
             accept_errors,
             handshake_errors,
@@ -233,7 +234,13 @@ impl Scrape {
             flooded,
             timed_out,
             evicted,
+            evicted_streams,
+            rests_cut,
+            slow_bodies,
+            slow_reads,
             mirrors_cut,
+            costly_paths,
+            checks_delayed,
             log_lines_dropped,
             passwords_hashed,
             spans,
@@ -243,6 +250,7 @@ impl Scrape {
             tcp_ports: _,
             udp_ports: _,
             pressure,
+            kept,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
             offences: OffenceStats { offences, escalated, forgotten: offenders_forgotten },
         } = self.proxy;
@@ -256,53 +264,85 @@ impl Scrape {
             ("connection_handshake_errors", "TLS handshakes that failed or took too long", handshake_errors),
             (
                 "connection_refused_framing",
-                "Connections ended for bytes that two parsers could read differently",
+                "Connections closed because two parsers could read the request bytes differently",
                 refused_framing,
             ),
-            ("connection_flooded", "HTTP/2 connections ended for a flood of frames that carry nothing", flooded),
+            ("connection_flooded", "HTTP/2 connections closed because of a flood of frames without data", flooded),
             ("connection_timed_out", "Connections ended because a head, body or response made no progress", timed_out),
-            ("connection_evicted", "Connections ended as memory was scarce and their clients did not read", evicted),
+            (
+                "connection_evicted",
+                "Connections closed under memory pressure because their clients did not read",
+                evicted,
+            ),
+            (
+                "stream_evicted",
+                "HTTP/2 streams reset under memory pressure because their clients did not read them",
+                evicted_streams,
+            ),
+            ("request_bodies_slow", "Requests ended because their bodies arrived below the minimum rate", slow_bodies),
+            (
+                "connection_slow_reads",
+                "Connections closed because their clients read responses below the minimum rate",
+                slow_reads,
+            ),
+            (
+                "request_rests_cut",
+                "Answered requests whose unread bodies were too long or too slow to be drained",
+                rests_cut,
+            ),
             (
                 "mirrors_cut",
-                "Requests that did not reach their mirror whole, as it is away, slow, or overloaded",
+                "Requests not mirrored completely, because the mirror is unreachable, slow or overloaded",
                 mirrors_cut,
             ),
             (
+                "costly_paths",
+                "Requests answered 414 because matching their paths would take too much work",
+                costly_paths,
+            ),
+            (
+                "health_checks_delayed",
+                "Health checks delayed because of the limit of checks per second",
+                checks_delayed,
+            ),
+            (
                 "access_log_lines_dropped",
-                "Lines of the access log that nobody took in time, or that could not be written",
+                "Access log lines dropped because their reader was too slow or a write failed",
                 log_lines_dropped,
             ),
-            ("passwords_hashed", "Passwords whose hash was computed, as they were not remembered", passwords_hashed),
-            ("tokens_verified", "Tokens whose signature was verified, as they were not remembered", tokens_verified),
+            ("passwords_hashed", "Password hashes computed because the password was not cached", passwords_hashed),
+            ("tokens_verified", "Token signatures verified because the token was not cached", tokens_verified),
         ] {
             counter(encoder, name, help, value)?;
         }
-        let help = "Spans of traces that are over, by what became of them";
+        let help = "Finished trace spans, by outcome";
         let rows = by("result", SpanFate::ALL.map(SpanFate::as_str), spans);
         counters(encoder, "trace_spans", help, rows)?;
         let help = "Connections closed before their first request, by reason";
         let rows = by("reason", Refusal::ALL.map(Refusal::as_str), refused);
         counters(encoder, "connections_refused", help, rows)?;
-        let help = "Requests refused because their client asked for too much, by limit";
+        let help = "Requests refused because their client exceeded a limit, by limit";
         let rows = by("reason", ["rate", "in_flight"], [over_rate, over_in_flight]);
         counters(encoder, "requests_limited", help, rows)?;
-        let help = "Clients whose rate was forgotten before its time, because there were too many";
+        let help = "Clients whose rate state was evicted early because the table was full";
         counter(encoder, "limited_clients_forgotten", help, forgotten)?;
         let help = "Refusals that counted against a client, by reason; none unless refusals escalate";
         counters(encoder, "offences", help, by("reason", Offence::ALL.map(Offence::as_str), offences))?;
-        let help = "Clients that were refused too often, by what became of them";
+        let help = "Clients that were refused too often, by action";
         counters(encoder, "escalations", help, by("result", Escalated::ALL.map(Escalated::as_str), escalated))?;
-        let help = "Clients whose refusals were forgotten before their time, because there were too many";
+        let help = "Clients whose refusal counts were evicted early because the table was full";
         counter(encoder, "offenders_forgotten", help, offenders_forgotten)?;
-        let help = "How scarce memory is: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
-        gauge(encoder, "memory_pressure", help, pressure as u64)
+        let help = "Memory pressure level: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
+        gauge(encoder, "memory_pressure", help, pressure as u64)?;
+        let help = "Bytes of request bodies buffered until their endpoints receive them";
+        gauge(encoder, "request_bytes_kept", help, kept as u64)
     }
 
     fn encode_datagrams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let DatagramStatsView { sessions, to_pods, to_clients, dropped } = self.proxy.datagrams;
-        let help = "Datagrams of UDP services that were brought to the other side, by which that is";
+        let help = "Datagrams forwarded by UDP services, by direction";
         counters(encoder, "datagrams", help, by("to", ["pod", "client"], [to_pods, to_clients]))?;
-        let help = "Datagrams of UDP services that went no further, by reason";
+        let help = "Datagrams dropped by UDP services, by reason";
         let rows = by("reason", Dropped::ALL.map(Dropped::as_str), dropped);
         counters(encoder, "datagrams_dropped", help, rows)?;
         gauge(encoder, "datagram_sessions", "Sessions of UDP services open now", sessions as u64)
@@ -312,12 +352,12 @@ impl Scrape {
         for (name, help, PortStatsView { open, closed }) in [
             (
                 "tcp_ports",
-                "Ports of TCP services that are bound, by state; why one cannot be opened, the log says",
+                "Bound ports of TCP services, by state; the log explains why a port cannot be opened",
                 self.proxy.tcp_ports,
             ),
             (
                 "udp_ports",
-                "Ports of UDP services, by state; why one cannot be opened, the log says",
+                "Ports of UDP services, by state; the log explains why a port cannot be opened",
                 self.proxy.udp_ports,
             ),
         ] {
@@ -331,7 +371,7 @@ impl Scrape {
         let results = WriteResult::ALL.map(WriteResult::as_str);
         let help = "Writes of the status of Ingresses, by result";
         counters(encoder, "status_writes", help, by("result", results, status_writes))?;
-        let help = "Events about objects that something is wrong with, by result";
+        let help = "Events written about objects with problems, by result";
         counters(encoder, "events", help, by("result", results, events))?;
         gauge(encoder, "leader", "1 while this process writes statuses and events", u64::from(is_leader))
     }
@@ -343,7 +383,7 @@ impl Scrape {
             let help = "Seconds since the API server last confirmed each part of the configuration";
             gauge(encoder, "configuration_age_seconds", help, age.as_secs_f64())?;
         }
-        let help = "Panics, each of which has cost a connection, a stream, a session or a check";
+        let help = "Caught panics; each ended a connection, a stream, a session or a check";
         counter(encoder, "panics", help, self.panics)?;
         for (name, help, value) in [
             (
@@ -362,14 +402,19 @@ impl Scrape {
             ("config_warnings", "Problems in the configuration now; the log names each", warnings as u64),
             (
                 "hosts_over_capacity",
-                "Hosts counted as unattributed because host-capacity is used up",
+                "Hosts counted as unattributed because host-capacity is exhausted",
                 hosts_over_capacity as u64,
             ),
             ("client_connections", "Client connections open now, handshakes included", self.proxy.connections as u64),
             (
                 "client_connections_parked",
-                "Client connections that wait for a request with little more than a socket",
+                "Idle client connections whose buffers are released while they wait for a request",
                 self.proxy.parked as u64,
+            ),
+            (
+                "requests_waiting",
+                "HTTP/2 requests queued until their connections may start more",
+                self.proxy.waiting as u64,
             ),
         ] {
             gauge(encoder, name, help, value)?;
@@ -378,7 +423,7 @@ impl Scrape {
     }
 }
 
-/// Rows for a label of ours: its values in their order, and the numbers of each.
+/// Returns rows for a label with fixed values, each with its number.
 fn by<const N: usize>(
     label: &'static str,
     values: [&'static str; N],
@@ -392,7 +437,7 @@ fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u
     ConstCounter::new(value).encode(metric)
 }
 
-/// One for each set of labels.
+/// Encodes a counter with one series per set of labels.
 fn counters<L: EncodeLabelSet, V: EncodeCounterValue>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -416,7 +461,7 @@ fn gauge<V: EncodeGaugeValue>(
     ConstGauge::new(value).encode(metric)
 }
 
-/// One for each set of labels.
+/// Encodes a gauge with one series per set of labels.
 fn gauges<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

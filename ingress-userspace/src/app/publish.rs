@@ -1,4 +1,4 @@
-//! From a translation to the snapshot that is served, and from its outcomes to the log.
+//! Publishes translations as snapshots, and logs their outcomes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,26 +14,31 @@ use ingress_userspace::{
         Translation,
         outcome::{Outcome, Reason, Severity},
     },
-    datapath::{self, Datapath},
     model::{HostId, Tree, tree::Difference},
     proxy::{CertificateProblem, Shared, Snapshot},
 };
 use tracing::{info, warn};
 
-/// Publishes translations; lives on the control thread.
+use super::numbers::{HostNumbers, Returned};
+
+/// Publisher of translations, on the control thread.
 pub(super) struct Publisher {
     shared: Arc<Shared>,
     numbers: HostNumbers,
     progress: Arc<Progress>,
-    /// What the log has said already of the objects, so that it says it once, and how many of it are warnings.
+    /// The translation published last.
+    published: Translation,
+    /// Counter names of TCP services.
+    streams: BTreeSet<String>,
+    /// Outcomes already logged, so that each is logged once, and the number of warnings among them.
     outcomes: Tree<Arc<Outcome>, ()>,
     warnings: usize,
-    /// What it has said of anything else.
+    /// Other remarks already logged.
     told: BTreeSet<Remark>,
     lines: Lines,
 }
 
-/// Something to say about the configuration.
+/// A log message about the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Remark {
     severity: Severity,
@@ -43,7 +48,7 @@ struct Remark {
     message: String,
 }
 
-/// How many lines were written about each object: one with ten thousand bad paths is not to fill the log with each edit.
+/// Number of lines per object, to limit the log for an object with ten thousand bad paths and frequent edits.
 #[derive(Debug, Default)]
 struct Lines {
     written: HashMap<String, (Instant, usize)>,
@@ -51,27 +56,19 @@ struct Lines {
     swept: Option<Instant>,
 }
 
-/// Lines about one object within [`WINDOW`].
+/// Maximum number of lines per object within [`WINDOW`].
 const LINES: usize = 100;
 const WINDOW: Duration = Duration::from_secs(300);
 
-/// How far publishing has come, for readiness and metrics.
+/// Progress of publishing, for readiness and metrics.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) hosts: AtomicUsize,
     pub(super) upstreams: AtomicUsize,
     pub(super) warnings: AtomicUsize,
     pub(super) hosts_over_capacity: AtomicUsize,
-    /// Every host with a number, also those whose routes are gone: their counters are not.
+    /// Every host with a number, including removed ones until their numbers are released.
     pub(super) names: Mutex<BTreeMap<u32, String>>,
-}
-
-/// Gives every host its number, once and for good.
-pub(super) enum HostNumbers {
-    /// In a map that outlives the process.
-    Kernel(Arc<Datapath>),
-    /// In memory, without the kernel part.
-    Memory { numbers: BTreeMap<String, u32>, capacity: u32 },
 }
 
 // === impl Publisher ===
@@ -82,6 +79,8 @@ impl Publisher {
             shared,
             numbers,
             progress,
+            published: Translation::default(),
+            streams: BTreeSet::new(),
             outcomes: Tree::new(),
             warnings: 0,
             told: BTreeSet::new(),
@@ -89,13 +88,14 @@ impl Publisher {
         }
     }
 
-    /// Makes `translation` what every new request sees, and logs what is new in its outcomes.
+    /// Publishes `translation` for all new requests, and logs new outcomes.
     pub(super) fn publish(&mut self, translation: Translation) {
-        let Translation { table, outcomes, served: _, external_names: _ } = translation;
+        let before = std::mem::replace(&mut self.published, translation.clone());
+        let Translation { table, outcomes, served: _, in_effect: _, external_names: _ } = translation;
         let previous = self.shared.snapshot();
         let previous = (previous.generation > 0).then_some(previous);
         let mut streams_over_capacity = 0;
-        // Of hosts that are new or changed; the others have their numbers and names.
+        // Only new or changed hosts; others have their numbers and names already.
         let mut named = Vec::new();
         let mut number = |name: String| {
             let number = self.numbers.number(&name)?;
@@ -104,7 +104,9 @@ impl Publisher {
         };
         let (mut snapshot, problems) =
             Snapshot::compile(previous.as_deref(), &table, |pattern| number(pattern.to_string()));
+        let mut streams = BTreeSet::new();
         snapshot.number_streams(|port| {
+            streams.insert(port.to_string());
             let number = number(port.to_string()).unwrap_or(HostId::UNATTRIBUTED);
             streams_over_capacity += usize::from(number == HostId::UNATTRIBUTED);
             number
@@ -112,6 +114,11 @@ impl Publisher {
         let over_capacity = snapshot.unnumbered() + streams_over_capacity;
         let generation = snapshot.generation;
         self.shared.publish(snapshot);
+        let now = Instant::now();
+        let streams = std::mem::replace(&mut self.streams, streams);
+        let gone = before.table.hosts.differences(&table.hosts).into_iter().filter(|host| host.new.is_none());
+        let gone = gone.map(|host| host.key.to_string()).chain(streams.difference(&self.streams).cloned());
+        gone.for_each(|name| self.numbers.leave(name, now));
 
         let progress = Arc::clone(&self.progress);
         let Progress { hosts, upstreams, warnings, hosts_over_capacity, names } = &*progress;
@@ -125,12 +132,11 @@ impl Publisher {
 
         let count = self.warnings;
         info!(generation, hosts = table.hosts.len(), upstreams = table.upstreams.len(), warnings = count, "published");
-        let now = Instant::now();
         log(&mut self.lines, now, &new, &resolved);
         let mut remarks: BTreeSet<Remark> = problems.into_iter().map(Remark::from).collect();
         if over_capacity > 0 {
             let message = format!(
-                "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`"
+                "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`, or remove hosts, whose numbers are free some 12 minutes later"
             );
             let object = "counters".to_owned();
             remarks.insert(Remark { severity: Severity::Warning, reason: "HostCapacity", object, message });
@@ -139,7 +145,26 @@ impl Publisher {
         log(&mut self.lines, now, self.told.difference(&told), told.difference(&self.told));
     }
 
-    /// What `outcomes` say that was not said the last time, and what they say no more. One that comes back is told again.
+    /// Releases the numbers of hosts removed long ago, and assigns them to hosts without one. Must be called every
+    /// minute.
+    pub(super) fn give_back(&mut self, now: Instant) {
+        let Returned { numbers, has_freed } = self.numbers.give_back(now);
+        if !numbers.is_empty() {
+            info!(count = numbers.len(), "gave back the numbers of hosts that have gone");
+        }
+        let mut names = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in numbers {
+            names.remove(&number.0);
+            self.shared.forget_durations(number);
+        }
+        drop(names);
+        if has_freed && self.progress.hosts_over_capacity.load(Relaxed) > 0 {
+            self.publish(self.published.clone());
+        }
+    }
+
+    /// Returns remarks that are new in `outcomes`, and remarks that are resolved. A remark that reappears counts as
+    /// new.
     fn compare(&mut self, outcomes: Tree<Arc<Outcome>, ()>) -> (BTreeSet<Remark>, BTreeSet<Remark>) {
         let (mut new, mut resolved) = (BTreeSet::new(), BTreeSet::new());
         for Difference { key: outcome, old: _, new: is_said } in self.outcomes.differences(&outcomes) {
@@ -184,7 +209,7 @@ fn log<'r>(
 // === impl Lines ===
 
 impl Lines {
-    /// Whether there may be another line about `object`.
+    /// Returns whether another line about `object` is allowed.
     fn allow(&mut self, object: &str, now: Instant) -> bool {
         if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= WINDOW) {
             self.written.retain(|_, (began, _)| now.saturating_duration_since(*began) < WINDOW);
@@ -202,7 +227,7 @@ impl Lines {
         is_allowed
     }
 
-    /// How many were left out since this was asked, by object; an object is told of once within its time.
+    /// Returns the number of omitted lines per object since the last call. Each object is reported once per window.
     fn take_left_out(&mut self) -> Vec<(String, usize)> {
         let left_out = std::mem::take(&mut self.left_out);
         let is_first = |object: &str, count: usize| {
@@ -234,45 +259,11 @@ impl From<CertificateProblem> for Remark {
     }
 }
 
-// === impl HostNumbers ===
-
-impl HostNumbers {
-    pub(super) fn memory(capacity: u32) -> Self {
-        Self::Memory { numbers: BTreeMap::new(), capacity }
-    }
-
-    /// [`HostId::UNATTRIBUTED`] when all numbers are taken, as they stay; `None` when that cannot be found out now.
-    fn number(&mut self, name: &str) -> Option<HostId> {
-        match self {
-            Self::Kernel(datapath) => match datapath.host_ids().assign(name) {
-                Ok(number) => Some(HostId(number)),
-                Err(datapath::Error::HostsFull { .. }) => Some(HostId::UNATTRIBUTED),
-                Err(error) => {
-                    warn!(
-                        name,
-                        error = &error as &dyn std::error::Error,
-                        "cannot number a host; counted as unattributed"
-                    );
-                    None
-                }
-            },
-            Self::Memory { numbers, capacity } => {
-                if let Some(&number) = numbers.get(name) {
-                    return Some(HostId(number));
-                }
-                let next = u32::try_from(numbers.len()).ok()?.checked_add(1)?;
-                if next >= *capacity {
-                    return Some(HostId::UNATTRIBUTED);
-                }
-                numbers.insert(name.to_owned(), next);
-                Some(HostId(next))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ingress_common::HostL7Cell;
+    use ingress_userspace::model::HostPattern;
+
     use super::*;
 
     #[test]
@@ -282,7 +273,7 @@ mod tests {
         assert_eq!(written(&mut lines, "bad", 10_000, began), LINES);
         assert_eq!(written(&mut lines, "other", LINES, began), LINES);
         assert_eq!(lines.take_left_out(), [("bad".to_owned(), 10_000 - LINES)]);
-        // Each edit has as many again, and nothing more is said of them.
+        // Further edits produce as many messages, without log lines.
         assert_eq!(written(&mut lines, "bad", 10_000, began + WINDOW / 2), 0);
         assert_eq!(lines.take_left_out(), []);
         assert_eq!(written(&mut lines, "bad", 10_000, began + WINDOW), LINES);
@@ -291,12 +282,30 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_and_run_out() {
-        let mut numbers = HostNumbers::memory(3);
-        let mut number = |name: &str| numbers.number(name);
-        assert_eq!(number("a.test"), Some(HostId(1)));
-        assert_eq!(number("*.test"), Some(HostId(2)));
-        assert_eq!(number("a.test"), Some(HostId(1)));
-        assert_eq!(number("b.test"), Some(HostId::UNATTRIBUTED));
+    fn the_number_of_a_host_that_has_gone_is_given_to_one_that_had_none() {
+        let cells: &'static [HostL7Cell] = Box::leak(Box::new([(); 2].map(|()| HostL7Cell::default())));
+        let shared = Arc::new(Shared::new(cells, None).expect("a state"));
+        let progress = Arc::new(Progress::default());
+        let mut publisher = Publisher::new(Arc::clone(&shared), HostNumbers::memory(cells), Arc::clone(&progress));
+        let mut publish = |hosts: &[&str]| {
+            let mut translation = Translation::default();
+            for host in hosts {
+                let host = HostPattern::parse(host).expect("a host");
+                translation.table.hosts.insert(host, Arc::default());
+            }
+            publisher.publish(translation);
+        };
+        let number = |host| shared.snapshot().routes.host(host).map(|entry| entry.id.0);
+        let over = || progress.hosts_over_capacity.load(Relaxed);
+        publish(&["a.test", "b.test"]);
+        assert_eq!((number("a.test"), number("b.test"), over()), (Some(1), Some(0), 1));
+        publish(&["b.test"]);
+        assert_eq!((number("a.test"), number("b.test"), over()), (None, Some(0), 1), "not before it has long gone");
+        cells[1].bytes_out.fetch_add(9, Relaxed);
+        publisher.give_back(Instant::now() + Duration::from_secs(3600));
+        assert_eq!((number("b.test"), over()), (Some(1), 0));
+        assert_eq!(cells[1].load().bytes_out, 0);
+        let names = progress.names.lock().expect("whole").clone();
+        assert_eq!(names, BTreeMap::from([(1, "b.test".to_owned())]));
     }
 }

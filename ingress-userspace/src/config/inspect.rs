@@ -1,5 +1,4 @@
-//! The command line of the commands that look at a node from outside, and of those that change its denials, as it is
-//! typed.
+//! The command line of the commands that inspect a node from outside, and of those that change its deny list.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -11,13 +10,13 @@ use ipnet::IpNet;
 use super::cli::fraction;
 use crate::inspect::Column;
 
-/// The shortest interval; each costs a reading of all hosts.
+/// Minimum interval, because each reading covers all hosts.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-// These two without descriptions of their own: clap would put them in the place of what each command says of itself.
+// The next two structs have no doc comment: clap would show it in place of the description of each command.
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
+    /// Directory of the pinned programs and maps; inside the pod, `/bpf/xdp-ingress`.
     #[arg(long, value_name = "DIR", default_value = BPFFS)]
     pub(crate) bpffs: PathBuf,
 }
@@ -27,7 +26,7 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) pins: PinArgs,
 
-    /// What to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -37,12 +36,11 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) pins: PinArgs,
 
-    /// Print one table and end: what has been counted since the maps were made, or with --interval the rates within
-    /// that time.
+    /// Print one table and exit: totals since the maps were created, or with --interval the rates over that time.
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// What to print; `json` needs --once, and has every counter as an exact number.
+    /// Output format; `json` needs --once, and has every counter as an exact number.
     #[arg(long, value_enum, default_value_t = Output::Text, requires_if("json", "once"))]
     pub(crate) output: Output,
 
@@ -50,44 +48,45 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
 
-    /// Column to sort by: what has most of it comes first.
+    /// Column to sort by, in descending order.
     #[arg(long, value_name = "COLUMN", value_enum, default_value_t = Column::Requests)]
     pub(crate) sort: Column,
 
-    /// Show only hosts whose name contains this.
+    /// Show only hosts with this text in their name.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
 
-    /// Show at most so many hosts. Default: all, on a terminal those that fit.
+    /// Maximum number of hosts to show. Default: all, or on a terminal as many as fit.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DenyCommand {
-    /// List the prefixes, their rules, the packets and bytes that each has dropped, who asked for it, and for how long.
+    /// List the prefixes, their rules, the packets and bytes that each has dropped, their source, and their remaining
+    /// time.
     ///
-    /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. `none`
-    /// marks a denial without effect: it lies in such a network, or there is no room for it. Prefixes for which no rule
-    /// was left share one, which is shown as `(others)`.
+    /// `pass` marks a network of trusted proxies: one inside a denied network, or any such network while clients are
+    /// limited. `none` marks a denial without effect, because it lies in such a network or the map is full. Prefixes
+    /// that did not get their own rule share one, shown as `(others)`.
     List(ShowArgs),
-    /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
+    /// Show the verdict for packets from an address, and the prefix that decides; exit code 0 either way.
     Test(DenyTestArgs),
-    /// Drop the packets of a network to all of our ports on this node, from now on.
+    /// Drop packets from a network to all served ports of this node, starting now.
     ///
-    /// That holds whether or not a process runs, until it is removed, or its time is over and a process notices, or
-    /// `unload`. Trusted proxies are never dropped: a network of theirs is refused here, and goes on to pass within a
-    /// larger one. Other nodes know nothing of it; `block-cidrs` of the settings is for all of them.
+    /// The denial does not depend on a running process. It lasts until `deny remove` or `unload`, or until a process
+    /// notices that its time is over. Trusted proxies are never dropped: such a network is refused here, and still
+    /// passes as part of a larger one. Other nodes are not affected; use `block-cidrs` in the settings for all nodes.
     Add(DenyAddArgs),
-    /// Take denials of a network back that `deny add` or an escalation has made, at once.
+    /// Remove the denials of a network that `deny add` or an escalation has made, at once.
     ///
-    /// What was counted against its clients is forgotten with it. What the settings name stays.
+    /// Violations counted against its clients are reset. Entries from the settings stay.
     Remove(DenyRemoveArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DenyTestArgs {
-    /// The address that packets come from.
+    /// Source address of the packets.
     #[arg(value_name = "IP")]
     pub(crate) address: IpAddr,
 
@@ -100,22 +99,22 @@ pub(crate) struct ClientsArgs {
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 
-    /// Show at most so many clients.
+    /// Maximum number of clients to show.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DenyAddArgs {
-    /// A network or an address.
+    /// Network or address.
     #[arg(value_name = "PREFIX", value_parser = network)]
     pub(crate) network: IpNet,
 
-    /// How long, from a second to a year: `30s`, `10m`, `12h`, `7d`. Default: until it is removed.
+    /// Duration, from a second to a year: `30s`, `10m`, `12h`, `7d`. Default: until removed.
     #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
     pub(crate) lasts: Option<Duration>,
 
-    /// Why, for whoever lists it: up to 47 printable characters of ASCII.
+    /// Reason to show in the list: up to 47 printable ASCII characters.
     #[arg(long, value_name = "TEXT", value_parser = reason, default_value = "", hide_default_value = true)]
     pub(crate) reason: Reason,
 
@@ -125,7 +124,7 @@ pub(crate) struct DenyAddArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DenyRemoveArgs {
-    /// The network or address, as `deny list` shows it.
+    /// Network or address, as shown by `deny list`.
     #[arg(value_name = "PREFIX", value_parser = network)]
     pub(crate) network: IpNet,
 
@@ -133,12 +132,12 @@ pub(crate) struct DenyRemoveArgs {
     pub(crate) pins: PinArgs,
 }
 
-/// For whom something is printed.
+/// Output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
@@ -164,12 +163,13 @@ fn lasting(text: &str) -> Result<Duration, String> {
     };
     let count = text[..text.len() - unit.len()].parse::<u64>().ok();
     let time = count.and_then(|count| count.checked_mul(seconds)).filter(|time| (1..=YEAR).contains(time));
-    time.map(Duration::from_secs)
-        .ok_or_else(|| format!("`{text}` is no time from a second to a year, as `30s`, `10m`, `12h` or `7d`"))
+    time.map(Duration::from_secs).ok_or_else(|| {
+        format!("`{text}` is not a duration from a second to a year, such as `30s`, `10m`, `12h` or `7d`")
+    })
 }
 
 fn reason(text: &str) -> Result<Reason, String> {
-    Reason::new(text).ok_or_else(|| format!("give at most {REASON_MAX} printable characters of ASCII"))
+    Reason::new(text).ok_or_else(|| format!("give at most {REASON_MAX} printable ASCII characters"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The command line made definite: defaults that depend on the machine are filled in, contradictions are refused.
+//! Resolves the command line: fills in defaults that depend on the machine, and refuses contradictory options.
 
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,6 +10,7 @@ use ingress_userspace::{
         translate::{self, CatchAll, ExternalNames},
     },
     datapath,
+    proxy::Seccomp,
 };
 
 use crate::{
@@ -17,20 +18,23 @@ use crate::{
     rewriting::{Rewriting, Unfit, local_ports},
 };
 
-use super::cli::{LogFormat, RunArgs, Steer, XdpMode};
+use super::cli::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
 
-/// What [`crate::app::run`] needs to know.
+/// The input of [`crate::app::run`].
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) source: control::SourceConfig,
     pub(crate) options: control::Options,
-    /// `None`: no kernel part at all.
+    /// `None` runs without any kernel program.
     pub(crate) kernel: Option<Kernel>,
     pub(crate) http_port: u16,
     pub(crate) https_port: u16,
     pub(crate) workers: u32,
+    pub(crate) seccomp: Seccomp,
+    /// Whether `--worker-seccomp` was given, so that a missing filter is an error.
+    pub(crate) needs_seccomp: bool,
     pub(crate) drain_timeout: Duration,
-    /// Before the drain, see `--shutdown-grace-period`.
+    /// Time to keep serving before the drain, see `--shutdown-grace-period`.
     pub(crate) shutdown_grace: Duration,
     pub(crate) admin_addr: SocketAddr,
     pub(crate) probe_socket: Option<PathBuf>,
@@ -43,12 +47,12 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub(crate) bpffs: PathBuf,
-    /// Empty: those with a default route.
+    /// Empty for the interfaces with a default route.
     pub(crate) interfaces: Vec<String>,
     pub(crate) xdp_mode: datapath::XdpMode,
     /// Whether sk_lookup delivers; otherwise listeners are bound to the ports.
     pub(crate) lookup: bool,
-    /// Which ports packets get, if they do.
+    /// Rewritten ports of packets, with `--steer rewrite`.
     pub(crate) rewriting: Option<Rewriting>,
     pub(crate) log: bool,
 }
@@ -70,12 +74,13 @@ pub(crate) enum SettingsError {
 
 impl Settings {
     /// # Errors
-    /// If two options contradict each other.
+    /// Fails if two options contradict each other.
     pub(crate) fn resolve(args: RunArgs) -> Result<Self, SettingsError> {
         let RunArgs {
             manifests,
             kubeconfig,
             watch_namespace,
+            watch_namespace_selector,
             snapshot_file,
             snapshot_private_keys,
             ingress_class,
@@ -92,9 +97,14 @@ impl Settings {
             allow_svc_external_name,
             allow_cross_namespace_services,
             allow_endpoints_in,
+            allow_external_addresses_in,
             disable_svc_external_name: _,
             disable_catch_all,
             max_references,
+            max_hosts_per_namespace,
+            max_paths_per_namespace,
+            max_metered_rules,
+            max_metered_rules_per_namespace,
             host_sharing,
             annotations_prefix,
             node_name,
@@ -119,6 +129,7 @@ impl Settings {
             http_port,
             https_port,
             workers,
+            worker_seccomp,
             drain_timeout,
             shutdown_grace_period,
             mut admin_addr,
@@ -194,12 +205,14 @@ impl Settings {
             rewriting,
             log: bpf_log,
         });
+        let selects_namespaces = watch_namespace_selector.is_some();
         Ok(Self {
             source: match manifests {
                 Some(directory) => control::SourceConfig::Manifests(directory),
                 None => control::SourceConfig::Kubernetes(control::KubernetesConfig {
                     kubeconfig,
                     namespace: watch_namespace,
+                    namespace_selector: watch_namespace_selector,
                 }),
             },
             options: control::Options {
@@ -222,9 +235,19 @@ impl Settings {
                     external_names: if allow_svc_external_name { ExternalNames::Allow } else { ExternalNames::Refuse },
                     cross_namespace: allow_cross_namespace_services,
                     endpoint_networks: allow_endpoints_in,
+                    external_networks: if allow_external_addresses_in.is_empty() {
+                        translate.external_networks
+                    } else {
+                        allow_external_addresses_in
+                    },
                     catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
                     max_references,
+                    max_hosts_per_namespace,
+                    max_paths_per_namespace,
+                    max_metered_rules,
+                    max_metered_rules_per_namespace,
                     host_sharing,
+                    selects_namespaces,
                     annotations_prefix,
                 },
                 saved: snapshot_file.map(|path| control::saved::File {
@@ -238,6 +261,12 @@ impl Settings {
             http_port,
             https_port,
             workers: workers.map_or_else(available_workers, u32::from),
+            seccomp: match worker_seccomp {
+                None | Some(WorkerSeccomp::Kill) => Seccomp::Kill,
+                Some(WorkerSeccomp::Log) => Seccomp::Log,
+                Some(WorkerSeccomp::Off) => Seccomp::Off,
+            },
+            needs_seccomp: worker_seccomp.is_some(),
             drain_timeout,
             shutdown_grace: shutdown_grace_period,
             admin_addr,
@@ -250,14 +279,14 @@ impl Settings {
     }
 }
 
-/// A name for a process that is no pod: no other process has it at the same time.
+/// Returns a name for a process outside of a pod. No other process has the same name at the same time.
 fn anonymous() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "unknown".to_owned());
     let started = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
     format!("{}-{}-{started:x}", host.trim(), std::process::id())
 }
 
-/// One worker per CPU that this process may run on, as many as have listener slots.
+/// Returns one worker per CPU available to this process, limited by the number of listener slots.
 fn available_workers() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u32::try_from(cpus).unwrap_or(u32::MAX).min(ingress_common::steer::SLOTS_PER_PORT)

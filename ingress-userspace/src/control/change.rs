@@ -1,4 +1,4 @@
-//! What a source tells of the cluster: objects that came, changed or went, in batches. It keeps nothing.
+//! Changes that a source reports: objects that came, changed or went, in batches. This module keeps no state.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -11,7 +11,9 @@ use k8s_openapi::{
 };
 
 use super::{
+    namespace::Namespace,
     outcome::{ObjectRef, Origin, Outcome},
+    reference_grant::Grant,
     service::Service,
     slice::Slice,
 };
@@ -20,25 +22,25 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub changes: Vec<Change>,
-    /// Everything the source has to remark at present; `None` leaves the earlier remarks standing.
+    /// All current remarks of the source; `None` leaves the earlier remarks in place.
     pub remarks: Option<Vec<Outcome>>,
-    /// Objects that the source follows and has not been able to read yet: whether they are there is not known.
+    /// Objects that the source follows but has not been able to read yet, so that it is not known whether they exist.
     pub unread: Vec<ObjectId>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// The object is now this.
+    /// The object now has this content.
     Apply { object: Object, origin: Origin },
     /// The object is gone.
     Remove(ObjectId),
-    /// A DNS name has these addresses now; none if it has none.
+    /// A DNS name now has these addresses, which may be none.
     Resolve { name: Arc<str>, addresses: Vec<IpAddr> },
-    /// A DNS name is of no interest any more.
+    /// A DNS name is not needed any more.
     Forget { name: Arc<str> },
 }
 
-/// An object of a kind that matters here. `Debug` shows its kind and name alone: it may be a Secret.
+/// An object of a supported kind. `Debug` shows only its kind and name, because it may be a Secret.
 #[derive(Clone, PartialEq)]
 pub enum Object {
     Ingress(Arc<Ingress>),
@@ -48,9 +50,11 @@ pub enum Object {
     Secret(Arc<Secret>),
     ConfigMap(Arc<ConfigMap>),
     Node(Arc<Node>),
+    Namespace(Arc<Namespace>),
+    ReferenceGrant(Arc<Grant>),
 }
 
-/// The kinds that matter here.
+/// The supported kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Ingress,
@@ -60,9 +64,11 @@ pub enum Kind {
     Secret,
     ConfigMap,
     Node,
+    Namespace,
+    ReferenceGrant,
 }
 
-/// Name of an object within its kind. The namespace is empty for kinds that live outside namespaces.
+/// Name of an object within its kind. The namespace is empty for cluster-scoped kinds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
     pub namespace: Arc<str>,
@@ -88,6 +94,8 @@ impl Object {
             Self::Secret(_) => Kind::Secret,
             Self::ConfigMap(_) => Kind::ConfigMap,
             Self::Node(_) => Kind::Node,
+            Self::Namespace(_) => Kind::Namespace,
+            Self::ReferenceGrant(_) => Kind::ReferenceGrant,
         }
     }
 
@@ -100,6 +108,8 @@ impl Object {
         ObjectName::of(match self {
             Self::Service(service) => return service.name.clone(),
             Self::EndpointSlice(slice) => return slice.name.clone(),
+            Self::Namespace(namespace) => return namespace.name.clone(),
+            Self::ReferenceGrant(grant) => return grant.name.clone(),
             Self::Ingress(object) => &object.metadata,
             Self::IngressClass(object) => &object.metadata,
             Self::Secret(object) => &object.metadata,
@@ -118,7 +128,7 @@ impl fmt::Debug for Object {
 // === impl Kind ===
 
 impl Kind {
-    /// The kind of this name and API version, if it matters here.
+    /// Returns the kind of this name and API version, if it is supported.
     #[must_use]
     pub fn parse(api_version: &str, kind: &str) -> Option<Self> {
         match (api_version, kind) {
@@ -129,6 +139,10 @@ impl Kind {
             ("v1", "Secret") => Some(Self::Secret),
             ("v1", "ConfigMap") => Some(Self::ConfigMap),
             ("v1", "Node") => Some(Self::Node),
+            ("v1", "Namespace") => Some(Self::Namespace),
+            ("gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1", "ReferenceGrant") => {
+                Some(Self::ReferenceGrant)
+            }
             _ => None,
         }
     }
@@ -143,13 +157,15 @@ impl Kind {
             Self::Secret => "Secret",
             Self::ConfigMap => "ConfigMap",
             Self::Node => "Node",
+            Self::Namespace => "Namespace",
+            Self::ReferenceGrant => "ReferenceGrant",
         }
     }
 
-    /// Whether objects of this kind live in namespaces.
+    /// Returns `true` if objects of this kind live in namespaces.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
-        !matches!(self, Self::IngressClass | Self::Node)
+        !matches!(self, Self::IngressClass | Self::Node | Self::Namespace)
     }
 }
 
@@ -161,7 +177,7 @@ impl ObjectName {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The name in `metadata`; parts that are missing are empty.
+    /// Returns the name in `metadata`; missing parts are empty.
     #[must_use]
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())

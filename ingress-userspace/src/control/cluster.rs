@@ -1,6 +1,6 @@
-//! The objects of a cluster as they are known now. It stores and finds; it does not judge.
+//! The known objects of a cluster. This module stores and finds objects; it does not judge them.
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, hash::Hash, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Node, Secret},
@@ -9,36 +9,47 @@ use k8s_openapi::api::{
 
 use super::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
+    namespace::LeftOut,
     outcome::{ObjectRef, Origin},
+    reference_grant::Grant,
     service::Service,
     slice::Slice,
 };
 use crate::model::Tree;
 
-/// Every object that matters, by kind and name.
+/// Every relevant object, by kind and name.
 ///
-/// Stores are ordered, so that whatever is computed from them does not depend on the order in which objects came. A copy
-/// costs nothing, and what has changed since it was made is found at the cost of what has ([`Tree::differences`]).
+/// Stores are ordered, so that results do not depend on the order in which objects arrived. A copy is cheap, and the
+/// cost of finding the changes since a copy was made depends only on their number ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
+    /// Leaves out the Ingresses of Namespaces that are being deleted, or not selected.
     pub ingresses: Store<Ingress>,
     pub classes: Store<IngressClass>,
     pub services: Store<Service>,
     pub secrets: Store<Secret>,
     pub config_maps: Store<ConfigMap>,
     pub nodes: Store<Node>,
-    /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been asked for.
+    /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been looked up.
     pub resolved: Tree<Arc<str>, Vec<IpAddr>>,
     pub slices: Store<Slice>,
-    /// The time since 1970, in whole hours; zero where nobody looks at a clock, and nothing is out of date.
+    pub grants: Store<Grant>,
+    /// Unix time truncated to the hour, e.g. for the expiry of OCSP responses. Zero disables expiry.
     pub hour: Duration,
-    /// Slices by the service that their label names, in order: one for most.
+    /// Addresses of this node's interfaces; empty if they are not read.
+    pub own_addresses: Arc<BTreeSet<IpAddr>>,
+    /// Services by their cluster IPs.
+    pub(super) cluster_ips: Tree<IpAddr, Vec<ObjectName>>,
+    left_out: LeftOut,
+    /// Slices by the service that their label names, in order; mostly one.
     slices_by_service: Tree<ObjectName, Vec<ObjectName>>,
+    /// Grants by their namespace, in order.
+    grants_by_namespace: Tree<Arc<str>, Vec<ObjectName>>,
 }
 
 pub type Store<T> = Tree<ObjectName, Stored<T>>;
 
-/// An object and where it came from. `Debug` shows the latter alone: the object may be a Secret.
+/// An object and its origin. `Debug` shows only the origin, because the object may be a Secret.
 pub struct Stored<T> {
     pub object: Arc<T>,
     pub origin: Origin,
@@ -55,7 +66,7 @@ impl<T> Clone for Stored<T> {
 impl<T: PartialEq> PartialEq for Stored<T> {
     fn eq(&self, other: &Self) -> bool {
         let Self { object, origin } = self;
-        // Objects are large, and it is the same one nearly always.
+        // Objects are large, and nearly always both sides are the same allocation.
         (Arc::ptr_eq(object, &other.object) || *object == other.object) && *origin == other.origin
     }
 }
@@ -69,12 +80,29 @@ impl<T> fmt::Debug for Stored<T> {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Takes a change up, and says whether anything is different from before.
+    /// Makes an empty cluster. With `selects_namespaces`, an Ingress counts only while its Namespace is known.
+    #[must_use]
+    pub fn new(selects_namespaces: bool) -> Self {
+        Self { left_out: LeftOut::new(selects_namespaces), ..Self::default() }
+    }
+
+    /// Changes the cluster so that an Ingress counts only while its Namespace is known. The Namespaces of present
+    /// Ingresses are known.
+    pub fn select_namespaces(&mut self) {
+        self.left_out.select(self.ingresses.keys().map(|name| Arc::clone(&name.namespace)));
+    }
+
+    /// Returns `true` if an Ingress does not count, because its Namespace is being deleted or is not selected.
+    pub(super) fn leaves_out(&self, ingress: &Ingress) -> bool {
+        self.left_out.takes(ingress)
+    }
+
+    /// Applies a change. Returns `true` if it makes a difference to translations.
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
             Change::Apply { object, origin } => {
                 let is_new = !self.holds(&object, &origin);
-                let matters = is_new && !self.differs_in_status(&object, &origin);
+                let matters = is_new && !self.differs_in_status(&object, &origin) && !self.stays_away(&object);
                 if is_new {
                     self.insert(object, origin);
                 }
@@ -88,17 +116,23 @@ impl Cluster {
         }
     }
 
-    /// A Secret or ConfigMap; these are followed each by its name.
+    /// Returns a Secret or ConfigMap; these are followed one by one, by name.
     pub(super) fn named(&self, id: &ObjectId) -> Option<Object> {
         let ObjectId { kind, name } = id;
         match kind {
             Kind::Secret => Some(Object::Secret(Arc::clone(&self.secrets.get(name)?.object))),
             Kind::ConfigMap => Some(Object::ConfigMap(Arc::clone(&self.config_maps.get(name)?.object))),
-            Kind::Ingress | Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Node => None,
+            Kind::Ingress
+            | Kind::IngressClass
+            | Kind::Service
+            | Kind::EndpointSlice
+            | Kind::Node
+            | Kind::Namespace
+            | Kind::ReferenceGrant => None,
         }
     }
 
-    /// The slices of a service, in order of their names.
+    /// Returns the slices of a service, in order of their names.
     pub fn slices_of<'c>(
         &'c self,
         service: &ObjectName,
@@ -110,7 +144,19 @@ impl Cluster {
             .filter_map(|name| self.slices.get(name).map(|stored| (name, stored)))
     }
 
-    /// Whether this Ingress is there but for its status, which is what we write ourselves and translate to nothing.
+    /// Returns the Services with this cluster IP; a real cluster has at most one.
+    pub(super) fn with_cluster_ip(&self, address: IpAddr) -> &[ObjectName] {
+        self.cluster_ips.get(&address).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Returns the grants of a namespace, in order of their names.
+    pub fn grants_of<'c>(&'c self, namespace: &str) -> impl Iterator<Item = &'c Grant> + use<'c> {
+        let names = self.grants_by_namespace.get(namespace).into_iter().flatten();
+        names.filter_map(|name| self.grants.get(name).map(|stored| &*stored.object))
+    }
+
+    /// Returns `true` if the stored Ingress differs at most in its status. This controller writes the status itself,
+    /// and translation does not use it.
     fn differs_in_status(&self, object: &Object, origin: &Origin) -> bool {
         let Object::Ingress(new) = object else { return false };
         let Some(Stored { object: old, origin: known }) = self.ingresses.get(&ObjectName::of(&new.metadata)) else {
@@ -125,42 +171,60 @@ impl Cluster {
             && a.annotations == b.annotations
     }
 
-    /// Whether this very object is there. Much of what a server tells changes nothing that is kept of an object.
+    /// Returns `true` if this is an Ingress that did not count before and does not count now.
+    fn stays_away(&self, object: &Object) -> bool {
+        let Object::Ingress(ingress) = object else { return false };
+        self.left_out.takes(ingress) && !self.ingresses.contains_key(&ObjectName::of(&ingress.metadata))
+    }
+
+    /// Returns `true` if the store has an equal object. Many events of a server change only fields that are not stored.
     fn holds(&self, object: &Object, origin: &Origin) -> bool {
         fn same<T: PartialEq>(store: &Store<T>, name: &ObjectName, object: &T, origin: &Origin) -> bool {
             store.get(name).is_some_and(|stored| *stored.object == *object && stored.origin == *origin)
         }
         let ObjectId { kind: _, name } = object.id();
         match object {
-            Object::Ingress(object) => same(&self.ingresses, &name, object, origin),
+            Object::Ingress(object) => {
+                let leaves = |known: &Stored<Ingress>| *known.object == **object && known.origin == *origin;
+                same(&self.ingresses, &name, object, origin) || self.left_out.get(&name).is_some_and(leaves)
+            }
             Object::IngressClass(object) => same(&self.classes, &name, object, origin),
             Object::Service(object) => same(&self.services, &name, object, origin),
             Object::Secret(object) => same(&self.secrets, &name, object, origin),
             Object::ConfigMap(object) => same(&self.config_maps, &name, object, origin),
             Object::Node(object) => same(&self.nodes, &name, object, origin),
+            Object::Namespace(namespace) => self.left_out.knows(namespace),
             Object::EndpointSlice(object) => same(&self.slices, &name, object, origin),
+            Object::ReferenceGrant(object) => same(&self.grants, &name, object, origin),
         }
     }
 
     fn insert(&mut self, object: Object, origin: Origin) {
+        let leaves = matches!(&object, Object::Ingress(ingress) if self.left_out.takes(ingress));
         let id = object.id();
         self.remove(&id);
         let ObjectId { kind: _, name } = id;
         match object {
+            Object::Ingress(object) if leaves => self.left_out.insert(name, Stored { object, origin }),
             Object::Ingress(object) => drop(self.ingresses.insert(name, Stored { object, origin })),
             Object::IngressClass(object) => drop(self.classes.insert(name, Stored { object, origin })),
-            Object::Service(object) => drop(self.services.insert(name, Stored { object, origin })),
+            Object::Service(object) => {
+                object.cluster_ips.iter().for_each(|ip| enlist(&mut self.cluster_ips, ip, &name));
+                self.services.insert(name, Stored { object, origin });
+            }
             Object::Secret(object) => drop(self.secrets.insert(name, Stored { object, origin })),
             Object::ConfigMap(object) => drop(self.config_maps.insert(name, Stored { object, origin })),
             Object::Node(object) => drop(self.nodes.insert(name, Stored { object, origin })),
+            Object::Namespace(namespace) => self.left_out.set(&namespace, &mut self.ingresses),
             Object::EndpointSlice(object) => {
                 if let Some(service) = &object.service {
-                    match self.slices_by_service.get_mut(service) {
-                        Some(slices) => slices.insert(slices.partition_point(|other| *other < name), name.clone()),
-                        None => drop(self.slices_by_service.insert(service.clone(), vec![name.clone()])),
-                    }
+                    enlist(&mut self.slices_by_service, service, &name);
                 }
                 self.slices.insert(name, Stored { object, origin });
+            }
+            Object::ReferenceGrant(object) => {
+                enlist(&mut self.grants_by_namespace, &name.namespace, &name);
+                self.grants.insert(name, Stored { object, origin });
             }
         }
     }
@@ -168,24 +232,50 @@ impl Cluster {
     fn remove(&mut self, id: &ObjectId) -> bool {
         let ObjectId { kind, name } = id;
         match kind {
-            Kind::Ingress => self.ingresses.remove(name).is_some(),
+            Kind::Ingress => {
+                self.left_out.remove(name);
+                self.ingresses.remove(name).is_some()
+            }
             Kind::IngressClass => self.classes.remove(name).is_some(),
-            Kind::Service => self.services.remove(name).is_some(),
+            Kind::Service => {
+                let Some(stored) = self.services.remove(name) else { return false };
+                stored.object.cluster_ips.iter().for_each(|ip| delist(&mut self.cluster_ips, ip, name));
+                true
+            }
             Kind::Secret => self.secrets.remove(name).is_some(),
             Kind::ConfigMap => self.config_maps.remove(name).is_some(),
             Kind::Node => self.nodes.remove(name).is_some(),
+            Kind::Namespace => self.left_out.forget(name, &mut self.ingresses),
             Kind::EndpointSlice => {
                 let Some(stored) = self.slices.remove(name) else { return false };
-                let Some(service) = &stored.object.service else { return true };
-                if let Some(slices) = self.slices_by_service.get_mut(service) {
-                    slices.retain(|slice| slice != name);
-                    if slices.is_empty() {
-                        self.slices_by_service.remove(service);
-                    }
+                if let Some(service) = &stored.object.service {
+                    delist(&mut self.slices_by_service, service, name);
                 }
                 true
             }
+            Kind::ReferenceGrant => {
+                let was_there = self.grants.remove(name).is_some();
+                delist(&mut self.grants_by_namespace, &name.namespace, name);
+                was_there
+            }
         }
+    }
+}
+
+/// Adds `name` to the names of `key`, in order.
+fn enlist<K: Clone + Ord + Hash>(index: &mut Tree<K, Vec<ObjectName>>, key: &K, name: &ObjectName) {
+    match index.get_mut(key) {
+        Some(names) => names.insert(names.partition_point(|other| other < name), name.clone()),
+        None => drop(index.insert(key.clone(), vec![name.clone()])),
+    }
+}
+
+/// Removes `name` from the names of `key`. The last one removes the key.
+fn delist<K: Clone + Ord + Hash>(index: &mut Tree<K, Vec<ObjectName>>, key: &K, name: &ObjectName) {
+    let Some(names) = index.get_mut(key) else { return };
+    names.retain(|other| other != name);
+    if names.is_empty() {
+        index.remove(key);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reads Kubernetes objects and translates them into a route table. It knows no proxy and no kernel, and publishes nothing
-//! itself.
+//! Reads Kubernetes objects and translates them into a route table. It is independent of the proxy and the kernel part,
+//! and publishes nothing itself.
 //!
 //! ```text
 //! source::manifests (files) ─┐                                        ┌─> model::RouteTable ─┐
@@ -8,15 +8,17 @@
 //!                                           └─> status: addresses and events, back to the API server
 //! ```
 //!
-//! [`run`] is the whole of it; [`translate`](translate::translate) is its pure core. What is wrong with an object never
-//! stops anything: it becomes an [`Outcome`] that names the object, the reason and what to do.
+//! [`run`] is the entry point; [`translate`](translate::translate) is its pure core. A problem with an object never
+//! stops the translation: it becomes an [`Outcome`] that names the object, the reason and the remedy.
 
 use std::{io, path::PathBuf};
 
 pub mod change;
 pub mod cluster;
 mod contact;
+pub mod namespace;
 pub mod outcome;
+pub mod reference_grant;
 pub mod saved;
 pub mod service;
 pub mod slice;
@@ -31,27 +33,27 @@ pub use source::kube::KubernetesConfig;
 pub use translate::{Classes, Translation};
 pub use watch::run;
 
-/// What [`run`] is told besides where to read objects.
+/// Options of [`run`], other than the source of objects.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub translate: translate::Options,
-    /// Where to keep what is served, for a start without an API server. Default none: such a start waits.
+    /// File of the saved configuration, for a start without an API server. Default none: such a start waits.
     pub saved: Option<saved::File>,
-    /// Tells others how current the configuration is.
+    /// Reports to others how current the configuration is.
     pub contact: Contact,
-    /// What is written back to an API server; `None` writes nothing. Of no effect for a directory of manifests.
+    /// Writes to the API server; `None` writes nothing. Has no effect for a directory of manifests.
     pub status: Option<status::Options>,
 }
 
 impl Options {
-    /// The defaults for a directory of manifests.
+    /// Returns the defaults for a directory of manifests.
     #[must_use]
     pub fn for_manifests() -> Self {
         Self { translate: translate::Options::for_manifests(), ..Self::default() }
     }
 }
 
-/// Resolves at this time; never, where there is none.
+/// Resolves at this time, or never if it is `None`.
 async fn expiry(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -59,7 +61,7 @@ async fn expiry(at: Option<tokio::time::Instant>) {
     }
 }
 
-/// Where to read objects.
+/// Source of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceConfig {
     /// A directory of manifests.
@@ -68,7 +70,7 @@ pub enum SourceConfig {
     Kubernetes(KubernetesConfig),
 }
 
-/// Why objects cannot be read at all.
+/// Reason why objects cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the manifests directory `{path}`; give a directory that exists and is readable")]

@@ -1,8 +1,8 @@
-//! What can go wrong between this process and the kernel, and what to do about it.
+//! Errors between this process and the kernel, with advice for the operator.
 
 use std::{fmt, io, path::PathBuf};
 
-/// An error of the datapath. `Display` says this layer only; the cause is in `source`.
+/// An error of the datapath. `Display` shows this layer only; the cause is in `source`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This machine cannot run the datapath at all; nothing was changed.
@@ -36,8 +36,8 @@ pub enum Error {
     )]
     ForeignNamespace { path: PathBuf },
     #[error(
-        "interface `{interface}` has an XDP program of somebody else; run with `--xdp-mode auto` or `tcx`, which leave \
-         it there, or have whoever attached it take it off (`bpftool net` shows it; one without a link goes by \
+        "interface `{interface}` has an XDP program of another application; run with `--xdp-mode auto` or `tcx`, \
+         which leave it there, or detach that program (`bpftool net` shows it; a program without a link is detached by \
          `ip link set dev {interface} xdp off`)"
     )]
     Busy { interface: String },
@@ -74,22 +74,23 @@ pub enum Error {
     HostName(String),
 }
 
-/// Something the datapath needs and this machine or process does not have.
+/// A requirement of the datapath that this machine or process does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The binary was built without the kernel programs.
     Programs,
     /// A Linux capability of this process.
     Capability(&'static str),
-    /// The kernel is older than the programs need.
+    /// The kernel is older than the programs require.
     Kernel { running: String, needed: &'static str },
-    /// The kernel is older than rewriting ports needs.
+    /// The kernel is older than `--steer rewrite` requires.
     Rewriting { running: String, needed: &'static str },
-    /// The kernel has no support for programs of this type, or forbids them.
+    /// The kernel does not support programs of this type, or forbids them.
     ProgramType(&'static str),
-    /// The kernel takes no BTF, which the map definitions need. Its own, `/sys/kernel/btf`, is needed for nothing.
+    /// The kernel does not accept BTF, which the map definitions require. The kernel's own BTF, `/sys/kernel/btf`, is
+    /// not used.
     Btf,
-    /// No BPF file system is mounted where the pins go.
+    /// No BPF file system is mounted at the location of the pins.
     Bpffs(PathBuf),
 }
 

@@ -1,5 +1,5 @@
-//! The limits of clients in the kernel: makes them what they should be, and tells whom they have limited. Whom to
-//! limit, and how far, is the caller's to know; who is spared stands in the deny list.
+//! Client limits in the kernel: brings them to the wanted state, and reports limited clients. The rates come from the
+//! caller; exempt networks are part of the deny list.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -19,42 +19,43 @@ use ipnet::IpNet;
 
 use super::{Shared, error::Error, flags::PortFlags};
 
-/// How much each client may send to the ports of this node.
+/// Packet limits of each client for the ports of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// New connections that it asks for. Default any number.
+    /// Limit of new connections. Default unlimited.
     pub syns: Option<PacketRate>,
-    /// Packets of any kind, SYNs among them. Default any number.
+    /// Limit of packets of any kind, including SYNs. Packets of open TCP connections are counted separately, against a
+    /// second limit of the same size. Default unlimited.
     pub packets: Option<PacketRate>,
-    /// Whether what is above a limit is counted and passes. Default false.
+    /// Dry run: packets above a limit are counted but pass. Default false.
     pub is_dry_run: bool,
 }
 
-/// How many packets of some kind.
+/// A rate of packets with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRate {
-    /// In the long run. The kernel part is exact to a thousandth up to a million.
+    /// Sustained rate. The kernel part is exact to a thousandth up to a million.
     pub per_second: NonZeroU32,
-    /// At once, after a pause.
+    /// Number of packets at once after a pause.
     pub burst: NonZeroU32,
 }
 
-/// The limits of this node, which outlast processes as all maps do, and hold while one of them lets its heart beat.
+/// The limits of this node. Like all maps, they outlive processes; they apply while one of them sends heartbeats.
 #[derive(Debug)]
 pub struct ClientLimiter {
     shared: Arc<Shared>,
-    /// Whether the programs look at limits.
+    /// Whether the programs apply limits.
     flags: PortFlags,
 }
 
-/// A client that has sent more than it may, as long as the kernel remembers it.
+/// A client that exceeded its limits, as long as the kernel remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitedClient {
-    /// An address of IPv4, or a /64.
+    /// An IPv4 address, or a /64 of IPv6.
     pub client: IpNet,
-    /// SYNs that were above the limit, since the limits are what they are.
+    /// SYNs above the limit, since the limits last changed.
     pub syns: u64,
-    /// Other packets that were, and SYNs that were above that of packets alone.
+    /// Other packets above their limit, and SYNs above that limit only.
     pub packets: u64,
     /// Time since the latest of them.
     pub ago: Duration,
@@ -63,13 +64,13 @@ pub struct LimitedClient {
 // === impl ClientLimits ===
 
 impl ClientLimits {
-    /// Whether anything is limited.
+    /// Returns whether any limit is set.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.syns.is_some() || self.packets.is_some()
     }
 
-    /// As the programs know them.
+    /// Converts the limits to the form of the programs.
     fn in_kernel(self) -> Limits {
         let Self { syns, packets, is_dry_run } = self;
         let bucket = |rate: Option<PacketRate>| {
@@ -94,27 +95,28 @@ impl ClientLimits {
 // === impl ClientLimiter ===
 
 impl ClientLimiter {
-    /// Takes the limits as they are.
+    /// Reads the existing limits.
     pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
         let limits = shared.maps.client_limits()?;
         Ok(Self { shared, flags: PortFlags::new(PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS, flags(limits)) })
     }
 
-    /// Makes the limits what is `wanted`; whether they were others. Then every client begins anew, with full buckets
-    /// and nothing counted for it, for what is left of a bucket means nothing for one of another size. Meanwhile, up to
-    /// some 0.1 s, nothing is limited.
+    /// Sets the limits to `wanted`, and returns whether they changed. After a change, every client starts with full
+    /// buckets and zero counters, because the level of a bucket means nothing for a bucket of another size. During the
+    /// change, up to some 0.1 s, nothing is limited.
     ///
-    /// To be called by the owner of the node, under the lock that [`super::Datapath::take_over_with`] holds, and when
-    /// those who are to be spared stand in the deny list ([`super::DenyConfig::sparing`]).
+    /// Must be called by the owner of the node, under the lock held by [`super::Datapath::take_over_with`], once the
+    /// exempt networks are in the deny list ([`super::DenyConfig::sparing`]).
     ///
     /// # Errors
-    /// [`Error::Kernel`], after which nothing is limited or what was is; another call does all of it.
+    /// Fails with [`Error::Kernel`], after which there are either no limits or the previous ones; another call
+    /// completes the change.
     pub fn set(&self, wanted: ClientLimits) -> Result<bool, Error> {
         let maps = &self.shared.maps;
         let is_change = maps.limits.get(&LIMITS_ALL)?.unwrap_or_default() != wanted.in_kernel();
         if is_change {
-            // No limits until all is forgotten, so that a process that does not come so far leaves none, and not the
-            // new ones with the old buckets.
+            // Limits are off until all buckets are cleared. A process that dies here then leaves no limits, rather than
+            // new limits with old buckets.
             maps.limits.set(&LIMITS_ALL, &Limits::default())?;
             self.flags.set(0, &maps.ports)?;
             for (client, _) in maps.clients.entries()? {
@@ -126,13 +128,13 @@ impl ClientLimiter {
         Ok(is_change)
     }
 
-    /// The flags of a port, with what the limits say of it.
+    /// Adds the flags for the limits to those of a port.
     pub(super) fn flags(&self, flags: u16) -> u16 {
         self.flags.apply(flags)
     }
 }
 
-/// What the programs are to look at.
+/// Returns the port flags for these limits.
 const fn flags(limits: ClientLimits) -> u16 {
     let syns = if limits.syns.is_some() { PORT_LIMITS_SYNS } else { 0 };
     let packets = if limits.packets.is_some() { PORT_LIMITS_PACKETS } else { 0 };
@@ -142,18 +144,34 @@ const fn flags(limits: ClientLimits) -> u16 {
 // === impl LimitedClient ===
 
 impl LimitedClient {
-    /// `None` for a client that has never sent too much.
+    /// Returns `None` for a client that never exceeded its limits.
     pub(super) fn of(key: ClientKey, client: Client, now_ns: u64) -> Option<Self> {
         let Client { limited_syns: syns, limited_packets: packets, limited_ns, .. } = client;
-        let client = match unmapped(&key.addr) {
+        let ClientKey { addr } = key.client();
+        let client = match unmapped(&addr) {
             Some(addr) => IpNet::from(IpAddr::from(addr)),
-            None => IpNet::new_assert(Ipv6Addr::from(key.addr).into(), 64),
+            None => IpNet::new_assert(Ipv6Addr::from(addr).into(), 64),
         };
         let ago = Duration::from_nanos(now_ns.saturating_sub(limited_ns));
         (limited_ns != 0).then_some(Self { client, syns, packets, ago })
     }
 
-    /// All that was above a limit.
+    /// Merges entries per client: packets on its open connections have a separate entry in the map.
+    pub(super) fn joined(mut entries: Vec<Self>) -> Vec<Self> {
+        entries.sort_by_key(|entry| entry.client);
+        entries.dedup_by(|other, kept| {
+            let is_same = other.client == kept.client;
+            if is_same {
+                kept.syns = kept.syns.saturating_add(other.syns);
+                kept.packets = kept.packets.saturating_add(other.packets);
+                kept.ago = kept.ago.min(other.ago);
+            }
+            is_same
+        });
+        entries
+    }
+
+    /// Returns the number of all packets above a limit.
     #[must_use]
     pub const fn limited(&self) -> u64 {
         self.syns.saturating_add(self.packets)
@@ -179,7 +197,7 @@ mod tests {
             assert_eq!(ClientLimits::from_kernel(limits.in_kernel()), limits);
             assert_eq!(flags(limits) != 0, limits.is_on());
         }
-        // Without limits it does not matter how, and so nothing has changed.
+        // Without limits, the dry run has no effect, so there is no change.
         let nothing = ClientLimits { is_dry_run: true, ..ClientLimits::default() };
         assert_eq!(nothing.in_kernel(), Limits::default());
     }
@@ -202,6 +220,10 @@ mod tests {
             assert_eq!(LimitedClient::of(key, client, 6_500_000_000), Some(expect));
             assert_eq!(expect.limited(), 5);
             assert_eq!(LimitedClient::of(key, Client { limited_ns: 0, ..client }, 6_500_000_000), None);
+            let open = Client { limited_syns: 0, limited_packets: 4, limited_ns: 6_000_000_000, ..client };
+            let open = LimitedClient::of(key.open(), open, 6_500_000_000).expect("it was limited");
+            let both = LimitedClient { packets: 7, ago: Duration::from_millis(500), ..expect };
+            assert_eq!(LimitedClient::joined(vec![open, expect]), [both]);
         }
     }
 }

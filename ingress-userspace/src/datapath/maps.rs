@@ -1,5 +1,5 @@
-//! The pinned maps, opened with their types, and what can be read from them. Changes nothing itself; what
-//! the proxy writes without a system call it maps here.
+//! The pinned maps with their types, and functions that read them. Maps are not changed here, but mapped into memory
+//! for the proxy's writes without system calls.
 
 use std::{cmp::Reverse, collections::BTreeMap, iter};
 
@@ -18,7 +18,7 @@ use super::{
     table::{PerCpu, Table, Trie},
 };
 
-/// The pinned maps of a node: what tools read, whether or not a process serves.
+/// The pinned maps of a node, readable by tools whether or not a process serves.
 #[derive(Debug)]
 pub struct Maps {
     pub(super) ports: Table<PortKey, PortRule>,
@@ -50,7 +50,7 @@ pub struct HostCounts {
     pub name: Option<String>,
     pub id: HostId,
     pub l7: HostL7,
-    /// Summed over the CPUs.
+    /// Sum over the CPUs.
     pub net: HostNet,
 }
 
@@ -86,24 +86,24 @@ impl Maps {
         })
     }
 
-    /// Number of host ids, host 0 included.
+    /// Returns the number of host ids, including host 0.
     #[must_use]
     pub fn host_capacity(&self) -> u32 {
         self.host_net.capacity()
     }
 
-    /// Packets and bytes by reason.
+    /// Returns packets and bytes by reason.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn totals(&self) -> Result<Totals, Error> {
         self.totals.sums(self.totals.capacity()).map(Totals)
     }
 
-    /// The deny list, sorted by prefix.
+    /// Returns the deny list, sorted by prefix.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn deny_entries(&self) -> Result<Vec<DenyEntry>, Error> {
         let v4 = self.deny4.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v4(key, rule));
         let v6 = self.deny6.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v6(key, rule));
@@ -113,56 +113,57 @@ impl Maps {
         Ok(entries)
     }
 
-    /// Denials of operators and escalations, sorted by network: those among them that have ended and wait for a process
-    /// to remove them, too.
+    /// Returns the denials by operators and escalations, sorted by network, including expired ones that no process has
+    /// removed yet.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn denials(&self) -> Result<Vec<deny::Denial>, Error> {
         deny::read_denials(self)
     }
 
-    /// What the configuration says of the deny list, as the owner of the node has told it.
+    /// Returns the configured part of the deny list, as last written by the owner of the node.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn deny_config(&self) -> Result<DenyConfig, Error> {
         DenyConfig::read(self)
     }
 
-    /// Packets and bytes that each deny rule has dropped, by its number, summed over the CPUs.
+    /// Returns the packets and bytes dropped by each deny rule, by its number, summed over the CPUs.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn deny_hits(&self) -> Result<Vec<Traffic>, Error> {
         self.deny_hits.sums(self.deny_hits.capacity())
     }
 
-    /// How much each client may send.
+    /// Returns the limits of each client.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn client_limits(&self) -> Result<ClientLimits, Error> {
         Ok(ClientLimits::from_kernel(self.limits.get(&map::LIMITS_ALL)?.unwrap_or_default()))
     }
 
-    /// Clients that have sent more than they may, those first of whom most was above the limits. Reads all clients that
-    /// have sent anything lately, about 0.1 µs for each.
+    /// Returns the clients that exceeded their limits, those with the most packets above them first. Reads all recently
+    /// active clients, about 0.1 µs for each.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn limited_clients(&self) -> Result<Vec<LimitedClient>, Error> {
         let (now, mut limited) = (sys::now_ns(), Vec::new());
         self.clients.scan(|key, client| limited.extend(LimitedClient::of(*key, *client, now)))?;
+        let mut limited = LimitedClient::joined(limited);
         limited.sort_by_key(|client| (Reverse(client.limited()), client.client));
         Ok(limited)
     }
 
-    /// Wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call; before
-    /// Linux 5.13 each by two.
+    /// Returns wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call. Before Linux
+    /// 5.13, each id takes two system calls.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn host_net(&self) -> Result<Vec<HostNet>, Error> {
         self.first_host_net(self.host_capacity())
     }
@@ -171,19 +172,19 @@ impl Maps {
         self.host_net.sums(count)
     }
 
-    /// Requests and body bytes by host id.
+    /// Returns requests and body bytes by host id.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn host_l7(&self) -> Result<Vec<HostL7>, Error> {
         self.host_l7.values(self.host_capacity())
     }
 
-    /// Counters of host 0 and of every host with a name, in the order of names. Reads no further than the latest
-    /// number.
+    /// Returns the counters of host 0 and of every host with a name, in the order of names. Reads no further than the
+    /// latest number.
     ///
     /// # Errors
-    /// If the kernel refuses a read.
+    /// Fails if the kernel refuses a read.
     pub fn hosts(&self) -> Result<Vec<HostCounts>, Error> {
         let ids = self.host_ids()?;
         let latest = ids.values().copied().max().unwrap_or(UNATTRIBUTED);
@@ -202,80 +203,86 @@ impl Maps {
         Ok(all.collect())
     }
 
-    /// Host ids by name. Host 0, the unattributed traffic, has no name; the empty name's number is the latest id, left
-    /// out here.
+    /// Returns host ids by name. Host 0, the unattributed traffic, has no name. [`ingress_common::flow::GONE`] is
+    /// included if numbers were released; free numbers and the latest one are not.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn host_ids(&self) -> Result<BTreeMap<String, u32>, Error> {
         let mut ids = BTreeMap::new();
         self.host_ids.scan(|name, id| {
-            if *name != HostName::default() {
+            if name.is_counted() {
                 ids.insert(name.to_string(), *id);
             }
         })?;
         Ok(ids)
     }
 
-    /// Connections that are attributed to a host now.
+    /// Returns the number of entries in the map of ids, without those of free numbers.
+    pub(super) fn taken_host_ids(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        self.host_ids.scan(|name, _| count += usize::from(name.is_counted() || *name == HostName::default()))?;
+        Ok(count)
+    }
+
+    /// Returns the connections currently attributed to a host.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn flows(&self) -> Result<Vec<(FlowKey, Flow)>, Error> {
         self.flows.entries()
     }
 
-    /// Interfaces with a program, and those above them, by index.
+    /// Returns the interfaces with a program, and those above them, by index.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn nics(&self) -> Result<Vec<(u32, Nic)>, Error> {
         self.nics.entries()
     }
 
-    /// Wire traffic by index of the interface, summed over the CPUs; with the keys [`map::NIC_OTHER`] and
-    /// [`map::NIC_GONE`] it adds up to the totals, as far as that goes back to a version that counted it.
+    /// Returns wire traffic by interface index, summed over the CPUs. With the keys [`map::NIC_OTHER`] and
+    /// [`map::NIC_GONE`], the values add up to the totals since the first version that counted per interface.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn nic_net(&self) -> Result<BTreeMap<u32, NicNet>, Error> {
         Ok(self.nic_net.entries()?.into_iter().collect())
     }
 
-    /// Steered ports.
+    /// Returns the steered ports.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn ports(&self) -> Result<Vec<(PortKey, PortRule)>, Error> {
         self.ports.entries()
     }
 
-    /// How busy the workers are, of all processes: see [`PortRule::first_worker`].
+    /// Returns the load of the workers of all processes: see [`PortRule::first_worker`].
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn workers(&self) -> Result<Vec<WorkerLoad>, Error> {
         self.workers.values(self.workers.capacity())
     }
 
-    /// Addresses of the node, IPv4 as v4-mapped.
+    /// Returns the addresses of the node, with IPv4 as v4-mapped.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn node_addrs(&self) -> Result<Vec<([u8; 16], NodeAddr)>, Error> {
         self.node_addrs.entries()
     }
 
-    /// The process that owns the node ([`map::ALIVE_CURRENT`]) or the one that drains ([`map::ALIVE_DRAINING`]).
+    /// Returns the process that owns the node ([`map::ALIVE_CURRENT`]) or the draining one ([`map::ALIVE_DRAINING`]).
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn alive(&self, index: u32) -> Result<Alive, Error> {
         Ok(self.alive.get(&index)?.unwrap_or_default())
     }
 
-    /// The kernel's number for the map of the totals: another one after `unload`, when everything is counted from 0
-    /// again.
+    /// Returns the kernel's id of the map of totals. The id changes after `unload`, when counting starts over at 0.
     #[must_use]
     pub fn totals_id(&self) -> u32 {
         self.totals.id()
@@ -295,13 +302,13 @@ impl Maps {
 // === impl Totals ===
 
 impl Totals {
-    /// Packets and bytes of one reason.
+    /// Returns packets and bytes of one reason.
     #[must_use]
     pub fn get(&self, total: Total) -> Traffic {
         self.0.get(total as usize).copied().unwrap_or_default()
     }
 
-    /// Every reason with its name.
+    /// Iterates over all reasons with their names.
     pub fn iter(&self) -> impl Iterator<Item = (Total, &'static str, Traffic)> {
         Total::ALL.iter().map(|&(total, name)| (total, name, self.get(total)))
     }

@@ -1,4 +1,4 @@
-//! Loads, attaches, feeds and reads the kernel programs. Knows nothing of Kubernetes, HTTP or routes.
+//! Loads, attaches, feeds and reads the kernel programs. Independent of Kubernetes, HTTP and routes.
 //!
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
@@ -11,10 +11,10 @@
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
 //! ```
 //!
-//! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second
-//! process that opens the same directory adopts maps and links and puts its programs into the links in place; once it
-//! can serve it takes the node over ([`Datapath::take_over`]), and the first one finds that out by [`Datapath::owner`].
-//! [`unload`] removes it all.
+//! All state is below `<bpffs>/v1` and outlives the process: dropping a [`Datapath`] detaches nothing. A second process
+//! that opens the same directory adopts maps and links, and replaces the programs in the links. Once it can serve, it
+//! takes the node over ([`Datapath::take_over`]). The first process notices through [`Datapath::owner`]. [`unload`]
+//! removes all state.
 //!
 //! All methods take `&self`, so that one `Arc<Datapath>` serves every thread.
 #![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]
@@ -79,7 +79,7 @@ pub use self::{
     },
     error::{Error, Missing},
     flows::{Flows, flow_key},
-    hosts::HostIds,
+    hosts::{Given, HostIds},
     limits::{ClientLimiter, ClientLimits, LimitedClient, PacketRate},
     log::DebugLog,
     maps::{HostCounts, Maps, Totals},
@@ -91,7 +91,7 @@ pub use self::{
     test_run::{RunOptions, RunResult, TestProgram, TransmitOptions},
 };
 
-/// The kernel side of this process.
+/// The kernel part of this process.
 #[derive(Debug)]
 pub struct Datapath {
     shared: Arc<Shared>,
@@ -105,29 +105,29 @@ pub struct Datapath {
     report: Report,
 }
 
-/// What the handles of a [`Datapath`] share.
+/// State shared by the handles of a [`Datapath`].
 #[derive(Debug)]
 struct Shared {
     pins: Pins,
     maps: Maps,
     life: Life,
-    /// Connections that found no room in `flows` and are not yet in `totals`.
+    /// Number of connections that did not fit in `flows` and are not yet in `totals`.
     flows_full: AtomicU64,
 }
 
 // === impl Datapath ===
 
 impl Datapath {
-    /// Loads the programs, and adopts or makes maps and links. The node stays with its owner until
+    /// Loads the programs, and adopts or creates maps and links. The node stays with its owner until
     /// [`Datapath::take_over`].
     ///
-    /// Until ports are set, the programs pass everything on a fresh node; on adoption what the maps hold goes on to
-    /// apply, and no packet meets an interface without a program.
+    /// On a fresh node, the programs pass everything until ports are set. After an adoption, the content of the maps
+    /// keeps applying, and interfaces are never without a program.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] names all that is missing, and [`Error::NoInterface`] an interface if none is there,
-    /// before anything is changed. After any other error the pins are as complete as before, and `open` can be tried
-    /// again.
+    /// Fails with [`Error::Unsupported`], which names all missing requirements, or with [`Error::NoInterface`] if no
+    /// interface exists, before any change. After any other error the pins are as complete as before, and `open` can be
+    /// retried.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let mut missing = probe(&options.bpffs);
         if options.rewrites {
@@ -161,7 +161,7 @@ impl Datapath {
 
         let host_cells = cells.leak();
         if !has_predecessor {
-            // Whoever served these requests has died with them.
+            // The processes that served these requests have died.
             host_cells.iter().for_each(|cell| cell.active.store(0, Relaxed));
         }
         let report = Report {
@@ -173,24 +173,25 @@ impl Datapath {
             programs,
         };
         let shared = Arc::new(Shared { pins, maps, life, flows_full: AtomicU64::new(0) });
-        let host_ids = HostIds::read(Arc::clone(&shared))?;
+        let host_ids = HostIds::read(Arc::clone(&shared), host_cells)?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
         let nics = RwLock::new(nics);
         Ok(Self { shared, nics, host_cells, worker_cells, host_ids, deny_list, client_limits, debug_log, report })
     }
 
-    /// What `open` found and did.
+    /// Returns the report of `open`.
     #[must_use]
     pub const fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Makes exactly these ports the steered ones; ports that stay are never absent meanwhile, and what goes makes room
-    /// where there is none.
+    /// Sets the steered ports to exactly these. Ports that stay are never absent meanwhile; removals make room where
+    /// necessary.
     ///
     /// # Errors
-    /// [`Error::TooMany`], [`Error::Slot`], or [`Error::Kernel`], after which some of the changes may be made.
+    /// Fails with [`Error::TooMany`], [`Error::Slot`], or [`Error::Kernel`], after which some of the changes may be
+    /// made.
     pub fn set_ports(&self, ports: &[SteeredPort]) -> Result<(), Error> {
         let entries: usize = ports.iter().map(SteeredPort::entries).sum();
         if entries > PORTS_MAX as usize {
@@ -204,7 +205,8 @@ impl Datapath {
             let key = |port: u16| PortKey { port_be: port.to_be(), proto, pad: 0 };
             let flags = self.client_limits.flags(self.deny_list.flags(flags));
             let rule = PortRule { first_slot, workers, flags, rewrite_be: 0, first_worker };
-            // First, so that it is there before any packet gets it; what goes, goes after what changes, if there is room for both.
+            // Added first, so that it exists before any packet gets it. Removals follow the changes, if there is room
+            // for both.
             if let Some(rewritten) = rewritten {
                 let back = PortRule { flags: flags | PORT_REWRITTEN, rewrite_be: port.to_be(), ..rule };
                 wanted.push((key(rewritten), back));
@@ -214,11 +216,11 @@ impl Datapath {
         self.shared.maps.ports.replace(&wanted)
     }
 
-    /// Makes exactly these addresses, each with the index of its interface, the node's; addresses that stay are never
+    /// Sets the node's addresses, with the indices of their interfaces, to exactly these. Addresses that stay are never
     /// absent meanwhile.
     ///
     /// # Errors
-    /// [`Error::TooMany`], or [`Error::Kernel`], after which some of the changes may be made.
+    /// Fails with [`Error::TooMany`], or with [`Error::Kernel`], after which some of the changes may be made.
     pub fn set_node_addrs(&self, addrs: &[(IpAddr, u32)]) -> Result<(), Error> {
         if addrs.len() > NODE_ADDRS_MAX as usize {
             return Err(Error::TooMany { what: "node addresses", count: addrs.len(), max: NODE_ADDRS_MAX });
@@ -228,61 +230,61 @@ impl Datapath {
         self.shared.maps.node_addrs.replace(&wanted)
     }
 
-    /// Puts a listening TCP socket into a slot, in place of the one that is there. The slot empties itself when the
-    /// socket closes.
+    /// Puts a listening TCP socket into a slot, replacing the current one. The slot becomes empty when the socket
+    /// closes.
     ///
     /// The socket must listen; an IPv6 socket without `IPV6_V6ONLY` serves both families.
     ///
     /// # Errors
-    /// [`Error::Slot`], or [`Error::Kernel`] if the socket does not listen.
+    /// Fails with [`Error::Slot`], or with [`Error::Kernel`] if the socket does not listen.
     pub fn register_listener(&self, slot: u32, listener: BorrowedFd<'_>) -> Result<(), Error> {
         slot_fits(slot)?;
         self.shared.maps.listeners.set(&slot, &listener.as_raw_fd().cast_unsigned())
     }
 
-    /// A handle for the proxy to tell which connection belongs to which host.
+    /// Returns a handle with which the proxy attributes connections to hosts.
     #[must_use]
     pub fn flows(&self) -> Flows {
         Flows::new(Arc::clone(&self.shared))
     }
 
-    /// Request counters by host id, shared with every other process of this node and kept when this one ends. The
-    /// mapping stays until the process ends.
+    /// Returns request counters by host id. They are shared with every other process of this node and kept when this
+    /// one ends. The mapping stays until the process ends.
     #[must_use]
     pub const fn host_cells(&self) -> &'static [HostL7Cell] {
         self.host_cells
     }
 
-    /// Where the workers of this process tell how busy they are, by their numbers: it decides whom the programs give
-    /// connections to. None of them is there until it says so. The mapping stays until the process ends.
+    /// Returns the load cells of this process's workers, by number. The programs choose the worker of a connection by
+    /// them; a worker counts as absent until it writes its cell. The mapping stays until the process ends.
     #[must_use]
     pub const fn worker_cells(&self) -> &'static [WorkerCell] {
         self.worker_cells
     }
 
-    /// The host ids of this node.
+    /// Returns the host ids of this node.
     #[must_use]
     pub const fn host_ids(&self) -> &HostIds {
         &self.host_ids
     }
 
-    /// Whom the programs drop.
+    /// Returns the deny list.
     #[must_use]
     pub const fn deny_list(&self) -> &DenyList {
         &self.deny_list
     }
 
-    /// How much each client may send.
+    /// Returns the limits of clients.
     #[must_use]
     pub const fn client_limits(&self) -> &ClientLimiter {
         &self.client_limits
     }
 
-    /// Tells the kernel that this process is responsive; to be called each second (XDP stops limiting and choosing
-    /// after [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also brings lost flows into the totals.
+    /// Reports to the kernel that this process is responsive; must be called every second (XDP stops limiting and
+    /// choosing after [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also adds lost flows to the totals.
     ///
     /// # Errors
-    /// If the totals cannot be written; the heart has beaten nevertheless.
+    /// Fails if the totals cannot be written; the heartbeat is sent nevertheless.
     pub fn heartbeat(&self) -> Result<(), Error> {
         self.shared.life.beat();
         let lost = self.shared.flows_full.swap(0, AcqRel);
@@ -297,51 +299,51 @@ impl Datapath {
         written
     }
 
-    /// Deletes the flows of processes that have ended, and spares those of all that live; how many it deleted. Reads
-    /// the whole map (about 0.1 µs per flow): for start-up and every few minutes.
+    /// Deletes the flows of ended processes, but not those of living ones, and returns the number of deletions. Reads
+    /// the whole map (about 0.1 µs per flow): for startup and every few minutes.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn sweep(&self) -> Result<usize, Error> {
         flows::sweep(&self.shared)
     }
 
-    /// Packets and bytes by reason.
+    /// Returns packets and bytes by reason.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn totals(&self) -> Result<Totals, Error> {
         let mut totals = self.shared.maps.totals()?;
         totals.add(Total::FlowsFull, self.shared.flows_full.load(Relaxed));
         Ok(totals)
     }
 
-    /// Wire traffic by host id, summed over the CPUs.
+    /// Returns wire traffic by host id, summed over the CPUs.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn host_net(&self) -> Result<Vec<HostNet>, Error> {
         self.shared.maps.host_net()
     }
 
-    /// Everything else that can be read.
+    /// Returns all other readable maps.
     #[must_use]
     pub fn maps(&self) -> &Maps {
         &self.shared.maps
     }
 
-    /// What the programs log; `None` unless [`Options::debug_log`] is on, and after the first call.
+    /// Takes the log of the programs; `None` unless [`Options::debug_log`] is on, and after the first call.
     pub const fn debug_log(&mut self) -> Option<DebugLog> {
         self.debug_log.take()
     }
 }
 
-/// Removes links (interfaces first, the lookup last), then maps, below `bpffs`; what was there, in that order.
-/// Connections that exist go on; new ones meet the plain stack. A process that still runs is not told. Filters of
-/// clsact, which there are before Linux 6.6, are those of this network namespace.
+/// Removes links (interfaces first, the lookup last), then maps, below `bpffs`. Returns the removed objects in that
+/// order. Existing connections continue; new ones reach the plain network stack. Running processes are not notified.
+/// Filters of clsact, used before Linux 6.6, are removed from this network namespace.
 ///
 /// # Errors
-/// If something cannot be removed; what came before it is gone.
+/// Fails if an object cannot be removed; those before it are gone.
 pub fn unload(bpffs: &Path) -> Result<Vec<String>, Error> {
     let pins = Pins::new(bpffs);
     if !pins.exists() {
@@ -373,7 +375,7 @@ fn attach_lookup(
     link::remove_lookup(pins).map(|()| None)
 }
 
-/// The entries of a process that has just begun, without what another one has left there.
+/// Returns the entries of this new process, cleared of values from a previous one.
 fn own_workers(cells: &'static [WorkerCell], first: u32) -> &'static [WorkerCell] {
     let group = cells.chunks_exact(SLOTS_PER_PORT as usize).nth((first / SLOTS_PER_PORT) as usize).unwrap_or_default();
     for WorkerCell { open, settled, chosen } in group {
@@ -392,7 +394,7 @@ fn log_error(error: aya_log::Error) -> Error {
     Error::kernel("open", "log of the programs", std::io::Error::other(error))
 }
 
-/// An address as the maps hold it: IPv4 as v4-mapped.
+/// Converts an address to the form of the maps: IPv4 as v4-mapped.
 fn octets(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4_mapped(v4.octets()),

@@ -1,5 +1,5 @@
-//! What is pinned on a node, for tools that look at it from outside: whether a process serves, hangs or has died makes
-//! no difference. It asks nobody, changes nothing, and needs no capability, only the right to open the pins.
+//! The pinned objects of a node, for tools that inspect it from outside, independent of the state of any process. No
+//! process is contacted, nothing is changed, and no capability is required, only permission to open the pins.
 
 use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
@@ -16,74 +16,74 @@ use super::{
     table::Table,
 };
 
-/// The pins of a node, its maps opened for reading only.
+/// The pins of a node, with maps opened for reading only.
 #[derive(Debug)]
 pub struct Pinned {
     pins: Pins,
     maps: Maps,
 }
 
-/// A process of the node, as it stands in the map `alive`.
+/// A process of the node, according to the map `alive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number on this node.
+    /// Number of the process on this node.
     pub epoch: u32,
     pub role: Role,
-    /// Since its latest heartbeat. Beyond [`steer::HEARTBEAT_STALE_NS`] XDP takes the owner for hung.
+    /// Time since its latest heartbeat. Above [`steer::HEARTBEAT_STALE_NS`], XDP considers the owner hung.
     pub silence: Duration,
-    /// Whether it has not ended; `None` if that cannot be told now, because a process is changing the pins.
+    /// Whether the process is alive; `None` if that is unknown at the moment, because a process is changing the pins.
     pub lives: Option<bool>,
 }
 
-/// What a process is to its node.
+/// Role of a process on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// New connections come to it.
+    /// New connections go to it.
     Owner,
     /// An owner that offers the node to any other process.
     Offering,
-    /// It finishes what it had accepted before another took the node over.
+    /// A previous owner that finishes its accepted connections.
     Draining,
 }
 
-/// A pinned link: a program where it is attached.
+/// A pinned link between a program and a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedLink {
     pub hook: Hook,
     pub state: LinkState,
-    /// The kernel's numbers for the link and for its program, as bpftool shows them.
+    /// Kernel ids of the link and of its program, as shown by bpftool.
     pub link_id: u32,
     pub program_id: u32,
 }
 
-/// Where a link is attached.
+/// Attachment point of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// The socket lookup of a network namespace.
     Lookup,
-    /// The packets that an interface receives, by XDP.
+    /// The packets received by an interface, through XDP.
     Xdp {
         interface: String,
-        /// `None` if the map `nics` does not know the interface.
+        /// `None` if the interface is not in the map `nics`.
         mode: Option<NicMode>,
     },
-    /// The packets that an interface receives, by tcx, because XDP cannot be there.
+    /// The packets received by an interface, through tcx, because XDP cannot be attached.
     TcIn { interface: String },
-    /// The packets that an interface sends, by tcx. (A filter of clsact has no link.)
+    /// The packets sent by an interface, through tcx. (A filter of clsact has no link.)
     TcOut { interface: String },
 }
 
-/// Whether a link does anything.
+/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     Attached,
     /// Attached to the socket lookup of another network namespace than this thread's.
     Elsewhere,
-    /// What it was attached to is gone.
+    /// Detached: its target is gone.
     Severed,
 }
 
-/// How full a map is.
+/// Fill level of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     pub map: &'static str,
@@ -94,11 +94,11 @@ pub struct Fill {
 // === impl Pinned ===
 
 impl Pinned {
-    /// Opens what is pinned below `bpffs`.
+    /// Opens the pins below `bpffs`.
     ///
     /// # Errors
-    /// [`Error::NothingPinned`] if there is nothing (no process has run, or `unload` has), [`Error::Forbidden`],
-    /// [`Error::Layout`] if another version made the pins, [`Error::Kernel`].
+    /// Fails with [`Error::NothingPinned`] if there are none (no process has run, or `unload` has), with
+    /// [`Error::Forbidden`], with [`Error::Layout`] if another version created the pins, or with [`Error::Kernel`].
     pub fn open(bpffs: &Path) -> Result<Self, Error> {
         let (pins, maps) = open(bpffs, Access::Read)?;
         Ok(Self { pins, maps })
@@ -109,13 +109,13 @@ impl Pinned {
         &self.maps
     }
 
-    /// The owner of the node, living or not, and a process that drains. A third one, and one that has not taken over
-    /// yet, stand nowhere.
+    /// Returns the owner of the node, alive or not, and the draining process. Further processes, and those that have
+    /// not taken over yet, are not recorded.
     ///
     /// # Errors
-    /// If the kernel refuses a read.
+    /// Fails if the kernel refuses a read.
     pub fn processes(&self) -> Result<Vec<Process>, Error> {
-        // Looking at a mark locks it for a moment, in which nobody may look for it or set it.
+        // The check locks a mark for a moment, during which no other process may check or set it.
         let exclusive = self.pins.try_lock();
         let now = sys::now_ns();
         let mut processes = Vec::new();
@@ -129,7 +129,7 @@ impl Pinned {
             };
             let silence = Duration::from_nanos(now.saturating_sub(heartbeat_ns));
             let lives = exclusive.as_ref().map(|_lock| self.pins.is_live(epoch));
-            // One that has drained and ended stays there until the next hand-over; it is nobody any more.
+            // A process that has drained and ended remains there until the next handover, and is omitted.
             if role != Role::Draining || lives != Some(false) {
                 processes.push(Process { epoch, role, silence, lives });
             }
@@ -137,10 +137,10 @@ impl Pinned {
         Ok(processes)
     }
 
-    /// The pinned links: the lookup first, then those of XDP and of tcx, each by the names of the interfaces.
+    /// Returns the pinned links: the lookup first, then those of XDP and of tcx, each by interface name.
     ///
     /// # Errors
-    /// If they cannot be listed or opened.
+    /// Fails if they cannot be listed or opened.
     pub fn links(&self) -> Result<Vec<PinnedLink>, Error> {
         let modes: BTreeMap<u32, Option<NicMode>> =
             self.maps.nics()?.into_iter().map(|(index, nic)| (index, NicMode::from_code(nic.mode))).collect();
@@ -169,21 +169,21 @@ impl Pinned {
         Ok(links)
     }
 
-    /// How full the maps are in which there may be no room; those with an entry for everything are always full, and LRU
-    /// maps make room themselves. Reads all connections, about 0.1 µs for each, and the whole deny list.
+    /// Returns the fill level of maps that can run out of room. Preallocated arrays are always full, and LRU maps evict
+    /// entries. Reads all connections, about 0.1 µs for each, and the whole deny list.
     ///
     /// # Errors
-    /// If the kernel refuses a read.
+    /// Fails if the kernel refuses a read.
     pub fn fills(&self) -> Result<Vec<Fill>, Error> {
         let Maps { ports, node_addrs, nics, flows, host_ids, deny4, deny6, denials, .. } = &self.maps;
-        // Each prefix once, which the maps alone do not promise.
+        // Each prefix is counted once, which the maps alone do not guarantee.
         let denied = self.maps.deny_entries()?;
         let v4 = denied.iter().filter(|entry| entry.prefix.addr().is_ipv4()).count();
         Ok(vec![
             fill(ports)?,
             fill(node_addrs)?,
             fill(nics)?,
-            fill(host_ids)?,
+            Fill { map: host_ids.name(), entries: self.maps.taken_host_ids()?, capacity: host_ids.capacity() },
             fill(flows)?,
             Fill { map: map::DENY4, entries: v4, capacity: deny4.capacity() },
             Fill { map: map::DENY6, entries: denied.len() - v4, capacity: deny6.capacity() },
@@ -192,7 +192,7 @@ impl Pinned {
     }
 }
 
-/// What is pinned below `bpffs`, with errors for whoever names that directory.
+/// Opens the pins below `bpffs`, with errors that refer to this directory.
 pub(super) fn open(bpffs: &Path, access: Access) -> Result<(Pins, Maps), Error> {
     let pins = Pins::new(bpffs);
     match Maps::open(&pins, access) {

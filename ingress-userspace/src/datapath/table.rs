@@ -1,4 +1,4 @@
-//! Pinned maps with the types of their keys and values, read and changed by system calls through a shared reference.
+//! Pinned maps with typed keys and values, read and changed by system calls through a shared reference.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use super::{
     sys::{self, Access, LPM_TRIE, MapInfo},
 };
 
-/// Elements read by one system call of a scan: enough to make the call cheap per element, 1 MiB at 64 CPUs.
+/// Elements per system call of a scan: enough to make the call cheap per element, 1 MiB at 64 CPUs.
 const BATCH: usize = 512;
 
 /// A map with one value per key.
@@ -27,11 +27,11 @@ pub(super) struct Table<K, V> {
     types: PhantomData<fn() -> (K, V)>,
 }
 
-/// A map from prefixes; to a program it gives the value of the longest that holds what is looked up.
+/// A map keyed by prefixes; lookups by programs return the value of the longest match.
 #[derive(Debug)]
 pub(super) struct Trie<K, V>(Table<K, V>);
 
-/// A map with one value per key and CPU, whose keys are numbers.
+/// A map with one value per key and CPU, and integer keys.
 #[derive(Debug)]
 pub(super) struct PerCpu<V> {
     fd: OwnedFd,
@@ -55,7 +55,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(Self { fd, name, entries: info.max_entries, types: PhantomData })
     }
 
-    /// Most entries.
+    /// Returns the maximum number of entries.
     pub(super) const fn capacity(&self) -> u32 {
         self.entries
     }
@@ -81,17 +81,17 @@ impl<K: Pod, V: Pod> Table<K, V> {
         self.try_set(key, value).map_err(|e| self.error("write", e))
     }
 
-    /// As [`Table::set`], for a caller to whom a full map is no error.
+    /// Same as [`Table::set`], for callers that handle a full map themselves.
     #[inline]
     pub(super) fn try_set(&self, key: &K, value: &V) -> io::Result<()> {
         sys::update(self.fd(), key, std::slice::from_ref(value))
     }
 
-    /// Sets the value of a key; `false` if there is no room for another.
+    /// Sets the value of a key; `false` if the map is full.
     pub(super) fn set_if_room(&self, key: &K, value: &V) -> Result<bool, Error> {
         match self.try_set(key, value) {
             Ok(()) => Ok(true),
-            // The one is said by hashes, the other by tries.
+            // Hashes return the first error, tries the second.
             Err(error) if matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC)) => Ok(false),
             Err(source) => Err(self.error("write", source)),
         }
@@ -102,7 +102,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         sys::delete(self.fd(), key).map_err(|e| self.error("delete from", e))
     }
 
-    /// All elements. Elements that come or go meanwhile may or may not be among them.
+    /// Returns all elements. Elements added or removed meanwhile may or may not be included.
     pub(super) fn entries(&self) -> Result<Vec<(K, V)>, Error>
     where
         K: Default,
@@ -113,7 +113,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(all)
     }
 
-    /// As [`Table::entries`], one at a time.
+    /// Same as [`Table::entries`], but visits one at a time.
     pub(super) fn scan(&self, mut visit: impl FnMut(&K, &V)) -> Result<(), Error>
     where
         K: Default,
@@ -123,7 +123,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         read.map_err(|e| self.error("read", e))
     }
 
-    /// Number of elements. Reads all of them, for the kernel keeps no count.
+    /// Returns the number of elements. Reads all of them, because the kernel keeps no count.
     pub(super) fn count(&self) -> Result<usize, Error>
     where
         K: Default,
@@ -134,8 +134,8 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(count)
     }
 
-    /// Makes the map hold exactly `wanted`: first what is new or changed, then what goes; where there is no room for
-    /// both, what goes makes it.
+    /// Replaces the content by `wanted`: first additions and changes, then removals. If there is no room for both,
+    /// removals make room.
     pub(super) fn replace(&self, wanted: &[(K, V)]) -> Result<(), Error>
     where
         K: Default + PartialEq,
@@ -146,7 +146,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         for (key, value) in wanted.iter().filter(|entry| !present.contains(entry)) {
             while !self.set_if_room(key, value)? {
                 let Some((gone, _)) = unwanted.next() else {
-                    // Nothing more can go: the kernel's own error.
+                    // No element is left to remove: returns the kernel's error.
                     self.set(key, value)?;
                     break;
                 };
@@ -165,7 +165,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
 }
 
 impl<V: Pod + Default> Table<u32, V> {
-    /// The first `count` values of an array.
+    /// Returns the first `count` values of an array.
     pub(super) fn values(&self, count: u32) -> Result<Vec<V>, Error> {
         let mut all = vec![V::default(); usize::try_from(count).unwrap_or(0)];
         let read = scan::<u32, V, u32>(self.fd(), 1, all.len(), |key, values| {
@@ -186,12 +186,13 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
         Table::open_kind(pins, name, access, true).map(Self)
     }
 
-    /// Most prefixes.
+    /// Returns the maximum number of prefixes.
     pub(super) const fn capacity(&self) -> u32 {
         self.0.capacity()
     }
 
-    /// All elements. Elements that come or go meanwhile may or may not be among them, and others may be there twice.
+    /// Returns all elements. Elements added or removed meanwhile may or may not be included, and others may occur
+    /// twice.
     pub(super) fn entries(&self) -> Result<Vec<(K, V)>, Error> {
         let Self(table) = self;
         let mut all = Vec::new();
@@ -199,7 +200,7 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
         read.map(|()| all).map_err(|source| table.error("read", source))
     }
 
-    /// Sets the value of a prefix; `false` if there is no room for another.
+    /// Sets the value of a prefix; `false` if the trie is full.
     pub(super) fn set(&self, key: &K, value: &V) -> Result<bool, Error> {
         self.0.set_if_room(key, value)
     }
@@ -219,17 +220,17 @@ impl<V: Pod + Default + AddAssign> PerCpu<V> {
         Ok(Self { fd, name, cpus, entries: info.max_entries, id: info.id, types: PhantomData })
     }
 
-    /// Number of entries, of a hash the most that fit.
+    /// Returns the number of entries, for a hash the maximum.
     pub(super) const fn capacity(&self) -> u32 {
         self.entries
     }
 
-    /// The kernel's number for this map, which no other map gets before the next start of the machine.
+    /// Returns the kernel's id of this map, which is not reused before the next boot.
     pub(super) const fn id(&self) -> u32 {
         self.id
     }
 
-    /// The first `count` entries of an array, each summed over the CPUs.
+    /// Returns the first `count` entries of an array, each summed over the CPUs.
     pub(super) fn sums(&self, count: u32) -> Result<Vec<V>, Error> {
         let mut all = vec![V::default(); usize::try_from(count).unwrap_or(0)];
         let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, all.len(), |key, values| {
@@ -241,7 +242,14 @@ impl<V: Pod + Default + AddAssign> PerCpu<V> {
         Ok(all)
     }
 
-    /// Every entry of a hash with its key, summed over the CPUs.
+    /// Returns one entry, summed over the CPUs; zero if there is none.
+    pub(super) fn sum(&self, key: u32) -> Result<V, Error> {
+        let mut sum = V::default();
+        self.read(key)?.into_iter().flatten().for_each(|value| sum += value);
+        Ok(sum)
+    }
+
+    /// Returns every entry of a hash with its key, summed over the CPUs.
     pub(super) fn entries(&self) -> Result<Vec<(u32, V)>, Error> {
         let mut all = Vec::new();
         let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, usize::MAX, |key, values| {
@@ -253,13 +261,12 @@ impl<V: Pod + Default + AddAssign> PerCpu<V> {
         Ok(all)
     }
 
-    /// Makes the entry `key` of a hash with the value zero, unless it is there.
+    /// Creates the entry `key` of a hash with the value zero, unless it exists.
     pub(super) fn ensure(&self, key: u32) -> Result<(), Error> {
-        let mut values = vec![V::default(); self.cpus];
-        if sys::lookup(self.fd.as_fd(), &key, &mut values).map_err(|e| self.error("read", e))? {
+        if self.read(key)?.is_some() {
             return Ok(());
         }
-        sys::update(self.fd.as_fd(), &key, &values).map_err(|e| self.error("write", e))
+        self.write(key, &self.zeros())
     }
 
     /// Removes an entry of a hash.
@@ -269,17 +276,31 @@ impl<V: Pod + Default + AddAssign> PerCpu<V> {
 
     /// Changes the first CPU's value of an entry that no program writes.
     pub(super) fn change_first(&self, key: u32, change: impl FnOnce(&mut V)) -> Result<(), Error> {
-        let mut values = vec![V::default(); self.cpus];
-        sys::lookup(self.fd.as_fd(), &key, &mut values).map_err(|e| self.error("read", e))?;
+        let mut values = self.read(key)?.unwrap_or_else(|| self.zeros());
         if let Some(first) = values.first_mut() {
             change(first);
         }
-        sys::update(self.fd.as_fd(), &key, &values).map_err(|e| self.error("write", e))
+        self.write(key, &values)
     }
 
-    /// Sets an entry to zero on every CPU. What a program adds to it meanwhile may be lost.
+    /// Sets an entry to zero on every CPU. Concurrent additions by a program may be lost.
     pub(super) fn reset(&self, key: u32) -> Result<(), Error> {
-        sys::update(self.fd.as_fd(), &key, &vec![V::default(); self.cpus]).map_err(|e| self.error("write", e))
+        self.write(key, &self.zeros())
+    }
+
+    /// Returns the value of each CPU, or `None` if the entry does not exist.
+    fn read(&self, key: u32) -> Result<Option<Vec<V>>, Error> {
+        let mut values = self.zeros();
+        let is_found = sys::lookup(self.fd.as_fd(), &key, &mut values).map_err(|e| self.error("read", e))?;
+        Ok(is_found.then_some(values))
+    }
+
+    fn write(&self, key: u32, values: &[V]) -> Result<(), Error> {
+        sys::update(self.fd.as_fd(), &key, values).map_err(|e| self.error("write", e))
+    }
+
+    fn zeros(&self) -> Vec<V> {
+        vec![V::default(); self.cpus]
     }
 
     fn error(&self, operation: &'static str, source: io::Error) -> Error {
@@ -287,8 +308,8 @@ impl<V: Pod + Default + AddAssign> PerCpu<V> {
     }
 }
 
-/// Opens a pinned map and checks that it is a trie or none, and that its keys and values have the sizes of our types:
-/// every later call relies on both.
+/// Opens a pinned map. Checks that its kind (trie or not) and the sizes of keys and values match our types: every later
+/// call relies on both.
 fn open(
     pins: &Pins,
     name: &'static str,
@@ -329,14 +350,14 @@ fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
         let mut values = vec![V::default(); batch * per_key];
         let step = match sys::lookup_batch(map, from, &mut keys, &mut values, per_key) {
             Ok(step) => step,
-            // One bucket of a hash holds more than a batch; such hashes are degenerate, but readable.
+            // A hash bucket holds more than a batch; such hashes are degenerate, but readable.
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && batch < 1 << 20 => {
                 batch *= 2;
                 continue;
             }
-            // Of the first batch, and so before anything was visited.
+            // The error occurs at the first batch, before any element was visited.
             Err(error) if error.raw_os_error() == Some(sys::ENOTSUPP) => return walk(map, per_key, limit, visit),
-            // An element of a trie went away between its key and its value.
+            // A trie element was removed between the reads of its key and its value.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
@@ -350,7 +371,7 @@ fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
     Ok(())
 }
 
-/// As [`scan`], by two system calls for each element.
+/// Same as [`scan`], with two system calls for each element.
 fn walk<K: Pod + Default, V: Pod + Default>(
     map: BorrowedFd<'_>,
     per_key: usize,
@@ -361,7 +382,7 @@ fn walk<K: Pod + Default, V: Pod + Default>(
     let mut from: Option<K> = None;
     for _ in 0..limit {
         let Some(key) = sys::next_key(map, from.as_ref())? else { break };
-        // It may have gone meanwhile.
+        // The element may have been removed meanwhile.
         if sys::lookup(map, &key, &mut values)? {
             visit(&key, &values);
         }

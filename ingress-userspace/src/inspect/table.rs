@@ -1,4 +1,4 @@
-//! The table of `xdp-ingress top` as lines of text. It knows no terminal.
+//! The table of `xdp-ingress top` as lines of text. Terminals are handled elsewhere.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -11,16 +11,16 @@ use super::{
 
 /// Width of a column of numbers.
 const NUMBER: usize = 9;
-/// The name of a host gets at least so much room.
+/// Minimum width of the host column.
 const NAME_MIN: usize = 16;
-/// Lines before the first host.
+/// Number of lines before the first host.
 pub(super) const HEAD: usize = 4;
 
-/// What is dropped is so before anybody knows for which host it is, so there is one sum for the node.
+/// Drops happen before the host is known, so there is one sum for the node.
 const DROPS: [Total; 4] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort];
 
-/// [`HEAD`] lines of head, the last one with the names of the columns, and a line for each host that is selected. Names
-/// are shortened where lines would be longer than `width`.
+/// Returns [`HEAD`] lines of head, of which the last has the column names, and a line for each selected host. Host
+/// names are shortened if lines would be longer than `width`.
 pub(super) fn lines(amounts: &Amounts, selection: &Selection, width: Option<usize>) -> Vec<String> {
     let hosts = selection.of(amounts);
     let names: Vec<String> = hosts.iter().map(|host| printable(&host.name)).collect();
@@ -48,7 +48,7 @@ fn numbers_of(host: &Host, within: Option<Duration>) -> Vec<String> {
 
 fn line<'a>(name: &str, room: usize, numbers: impl Iterator<Item = &'a str>) -> String {
     let mut line = if name.len() > room {
-        // ASCII, see `printable`.
+        // The name is ASCII, see `printable`.
         format!("{}~", name.get(..room.saturating_sub(1)).unwrap_or_default())
     } else {
         format!("{name:room$}")
@@ -71,12 +71,12 @@ fn summary(amounts: &Amounts, selection: &Selection, shown: usize) -> String {
         text += "`";
     }
     match amounts.within {
-        None => text + "; counted since the maps were made",
+        None => text + "; counted since the maps were created",
         Some(within) => format!("{text}; per second, within {:.1} s", within.as_secs_f64()),
     }
 }
 
-/// What XDP did with the packets of the node.
+/// Returns the verdicts of XDP on the packets of the node.
 fn node(amounts: &Amounts) -> String {
     let accepted = amounts.sum(|total| total == Total::Accepted);
     let dropped = amounts.sum(|total| DROPS.contains(&total));
@@ -88,7 +88,7 @@ fn node(amounts: &Amounts) -> String {
     [traffic("accepted", accepted), traffic("dropped", dropped), traffic("passed on", passed)].join(", ")
 }
 
-/// A count, or how much of it there was in a second; `k`, `M`, … are powers of 1000.
+/// Formats a count, or a rate per second; `k`, `M`, … are powers of 1000.
 pub(super) fn quantity(count: u64, within: Option<Duration>) -> String {
     match within {
         None if count < 1000 => count.to_string(),
@@ -104,7 +104,7 @@ pub(super) fn per_second(count: u64, within: Duration) -> f64 {
 fn scaled(mut value: f64) -> String {
     let mut prefixes = ["k", "M", "G", "T", "P", "E"].into_iter();
     let mut prefix = "";
-    // From here on it would be rounded to 1000.
+    // From this value on, rounding would give 1000.
     while value >= 999.5
         && let Some(next) = prefixes.next()
     {
@@ -115,7 +115,7 @@ fn scaled(mut value: f64) -> String {
     format!("{value:.decimals$}{prefix}")
 }
 
-/// What a terminal prints as it is: names come from a map, which holds whatever was written there.
+/// Replaces characters that a terminal may interpret: names come from a map with arbitrary content.
 pub(super) fn printable(name: &str) -> String {
     name.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect()
 }
@@ -158,7 +158,7 @@ mod tests {
     fn a_table_of_what_was_counted() {
         let now = reading(Instant::now(), vec![host("(unattributed)", 0, 1), host("shop.example.com", 1, 40)]);
         expect![[r"
-            2 of 2 hosts by requests; counted since the maps were made
+            2 of 2 hosts by requests; counted since the maps were created
             accepted 4.1k packets 369k bytes, dropped 4.1k packets 369k bytes, passed on 0 packets 0 bytes
 
             HOST              REQUESTS       4XX    ERRORS    ACTIVE   PACKETS     BYTES      IN B     OUT B

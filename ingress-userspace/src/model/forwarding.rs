@@ -1,32 +1,48 @@
-//! How requests of a rule are forwarded: where to, for how long, how much. It forwards nothing.
+//! Forwarding policy of a rule: time-outs, size limits and load balancing. Nothing is forwarded here.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Affinity, Balance, Retry, TraceRule};
 
-/// What holds between the proxy and the endpoints of one rule.
+/// Parameters of requests from the proxy to the endpoints of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarding {
-    /// Opening a connection to an endpoint. Default 5 s.
+    /// Time to open a connection to an endpoint. Default 5 s.
     pub connect_timeout: Duration,
-    /// Longest silence of an endpoint before and within a response, else 504 where no byte went out. Default 60 s.
+    /// Maximum silence of an endpoint before and within a response. Answers 504 if no byte was sent yet. Default 60 s.
     pub read_timeout: Duration,
-    /// Longest time that an endpoint takes no byte of a request. Default 60 s.
+    /// Maximum time in which an endpoint accepts no byte of a request. Default 60 s.
     pub send_timeout: Duration,
-    /// Longest body of a request in bytes, else 413. Default none.
+    /// Maximum size of a request body in bytes, else 413. Default unlimited.
     pub body_max: Option<u64>,
-    /// Longest head of a response in bytes, else 502. Default 64 KiB.
+    pub uploads: Uploads,
+    /// Maximum number of bytes of a request body held back before a pod gets it, with [`Uploads::Buffered`]. Default 1
+    /// MiB.
+    pub body_buffer: usize,
+    /// Maximum size of a response head in bytes, else 502. Default 64 KiB.
     pub response_head_max: usize,
     pub balance: Balance,
-    /// Goes before `balance` where a client has the cookie.
+    /// Session affinity; takes precedence over `balance` if the client has the cookie.
     pub affinity: Option<Affinity>,
     pub retry: Retry,
-    /// Whether the access log tells of its requests, if there is one. Default true.
+    /// Whether the access log, if enabled, includes these requests. Default true.
     pub logged: bool,
-    /// Whether its requests are counted for themselves. Default false.
+    /// Whether the rule has its own metrics. Default false.
     pub metered: bool,
-    /// How they are traced, if traces go anywhere. Default not.
+    /// Tracing of these requests, if traces are exported. Default none.
     pub trace: Option<Arc<TraceRule>>,
+}
+
+/// Forwarding of request bodies to a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Uploads {
+    /// Streamed, at the minimum rate of [`super::Settings`].
+    #[default]
+    Streamed,
+    /// Streamed at any rate, however slow.
+    StreamedAtAnyRate,
+    /// Buffered: a pod gets the request once the body is complete or the buffer is full.
+    Buffered,
 }
 
 impl Default for Forwarding {
@@ -36,6 +52,8 @@ impl Default for Forwarding {
             read_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),
             body_max: None,
+            uploads: Uploads::Streamed,
+            body_buffer: 1 << 20,
             response_head_max: 64 * 1024,
             balance: Balance::RoundRobin,
             affinity: None,

@@ -1,11 +1,11 @@
-//! What control and proxy agree on: hosts, paths, rules, upstreams, certificates, as plain data.
+//! Data model shared by control and proxy: hosts, paths, rules, upstreams and certificates, as plain data.
 //!
 //! ```text
 //! control::translate ── RouteTable ──> proxy::snapshot (compile) ──> request path
 //! ```
 //!
-//! Values here are valid by construction (every constructor parses). There is no IO, no clock, no Kubernetes and no
-//! protocol engine in this module, and nothing in it says "Ingress": other APIs translate into the same types.
+//! Values here are valid by construction (every constructor parses). This module has no IO, no clock, no Kubernetes
+//! types and no protocol engine. Ingresses only occur as names for display: other APIs translate into the same types.
 
 mod balance;
 mod blocked;
@@ -47,7 +47,7 @@ pub use filter::{
     ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,
     MediaTypes, Mirror, Offer, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
 };
-pub use forwarding::Forwarding;
+pub use forwarding::{Forwarding, Uploads};
 pub use handshakes::{Handshakes, Versions};
 pub use host::{Host, HostError, HostId, HostPattern};
 pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};

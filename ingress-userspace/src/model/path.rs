@@ -1,25 +1,25 @@
-//! Paths as rules match them: case-sensitive, query not included, in the same normal form as the paths of requests.
+//! Paths of rules: case-sensitive, without the query, in the same normal form as the paths of requests.
 
 use std::{borrow::Cow, cmp::Reverse, fmt, sync::Arc};
 
 use super::{PathPattern, PatternError};
 
-/// Below this, certificate authorities ask for answers to challenges (RFC 8555, 8.3).
-pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge/";
+/// Path below which certificate authorities request ACME challenges (RFC 8555, 8.3).
+pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge";
 
 /// How a rule matches the path of a request.
 ///
-/// Ordered by precedence: of the matches that fit a path, the least one wins ([`Ord`] is a total order).
+/// The type is ordered by precedence: the least of all matching values wins ([`Ord`] is a total order).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
-    /// This path, byte for byte of the normal form ([`decode_unreserved`]).
+    /// This path, byte for byte in normal form ([`decode_unreserved`]).
     Exact(Arc<str>),
-    /// This path and everything below it, element by element: `/a` fits `/a`, `/a/` and `/a/b`, not `/ab`. A slash at
-    /// the end changes nothing but the precedence (`/a/` goes before `/a`).
+    /// This path and everything below it, element by element: `/a` matches `/a`, `/a/` and `/a/b`, but not `/ab`. A
+    /// trailing slash only affects precedence (`/a/` goes before `/a`).
     Prefix(Arc<str>),
-    /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix
-    /// goes before expressions that are shorter than its elements. One that is confined goes by what all its matches
-    /// begin with ([`PathPattern::confined`]).
+    /// Paths that begin with a match of this regular expression, ignoring case. Longer texts go first, so a prefix
+    /// precedes expressions shorter than its elements. A confined expression is ranked by the common beginning of its
+    /// matches ([`PathPattern::confined`]).
     Pattern(Arc<PathPattern>),
 }
 
@@ -34,35 +34,35 @@ pub enum PathError {
 }
 
 impl PathMatch {
-    /// A match for exactly `path`.
+    /// Returns a match for exactly `path`.
     ///
     /// # Errors
-    /// If the path does not begin with `/`, or no normalised path could equal it.
+    /// Fails if the path does not begin with `/`, or can equal no normalised path.
     pub fn exact(path: &str) -> Result<Self, PathError> {
         normal(path).map(Self::Exact)
     }
 
-    /// A match for `path` and what is below it.
+    /// Returns a match for `path` and all paths below it.
     ///
     /// # Errors
-    /// As for [`PathMatch::exact`].
+    /// Fails like [`PathMatch::exact`].
     pub fn prefix(path: &str) -> Result<Self, PathError> {
         normal(path).map(Self::Prefix)
     }
 
-    /// A match for what begins with the regular expression `text`.
+    /// Returns a match for paths that begin with the regular expression `text`.
     ///
     /// # Errors
-    /// If it does not begin with `/`, or is no regular expression that can be taken.
+    /// Fails if the text does not begin with `/`, or is not an acceptable regular expression.
     pub fn pattern(text: &str) -> Result<Self, PathError> {
         let pattern = Self::pattern_within(text, usize::MAX)?.with_groups()?;
         Ok(Self::Pattern(Arc::new(pattern)))
     }
 
-    /// The regular expression `text`, of at most `budget` bytes of memory.
+    /// Parses the regular expression `text` within a memory limit of `budget` bytes.
     ///
     /// # Errors
-    /// As for [`PathMatch::pattern`], or if it needs more.
+    /// Fails like [`PathMatch::pattern`], or if the limit is exceeded.
     pub fn pattern_within(text: &str, budget: usize) -> Result<PathPattern, PathError> {
         if !text.starts_with('/') {
             return Err(PathError::NotAbsolute(text.to_owned()));
@@ -70,7 +70,7 @@ impl PathMatch {
         Ok(PathPattern::parse(text, budget)?)
     }
 
-    /// Whether a request for `path` (in normal form, without query) fits.
+    /// Returns whether a request for `path` (in normal form, without query) matches.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self {
@@ -91,15 +91,15 @@ impl PathMatch {
     }
 }
 
-/// A prefix as the elements it stands for: without the slash at its end, so `""` for `/`.
+/// Returns a prefix as its elements: without the trailing slash, so `""` for `/`.
 #[must_use]
 pub fn elements(prefix: &str) -> &str {
     prefix.strip_suffix('/').unwrap_or(prefix)
 }
 
-/// `path` with the escapes of unreserved characters (letters, digits, `-`, `.`, `_`, `~`) decoded: both spellings are
-/// the same path (RFC 3986, 6.2.2.2). Every other escape stays as it is written, and so does a `%` that begins none;
-/// borrowed if there is nothing to decode.
+/// Returns `path` with the escapes of unreserved characters (letters, digits, `-`, `.`, `_`, `~`) decoded, as both
+/// spellings are the same path (RFC 3986, 6.2.2.2). All other escapes stay as written, as does a `%` that begins none.
+/// The result is borrowed if nothing changes.
 #[must_use]
 pub fn decode_unreserved(path: &str) -> Cow<'_, str> {
     let mut decoded = String::new();
@@ -118,15 +118,15 @@ pub fn decode_unreserved(path: &str) -> Cow<'_, str> {
     decoded.into()
 }
 
-/// The character that two hexadecimal digits stand for, if it is unreserved (RFC 3986, 2.3).
+/// Returns the character encoded by two hexadecimal digits, if it is unreserved (RFC 3986, 2.3).
 fn unreserved(digits: Option<&[u8]>) -> Option<char> {
     let Some(&[high, low]) = digits else { return None };
     let value = char::from(high).to_digit(16)? << 4 | char::from(low).to_digit(16)?;
     char::from_u32(value).filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~'))
 }
 
-/// The normal form of a path of a rule, with the guarantees of the API server for `Exact` and `Prefix` (k/k
-/// validation.go, `invalidPathSequences`), asked of every source.
+/// Returns the normal form of a rule's path. The API server guarantees it for `Exact` and `Prefix` (k/k validation.go,
+/// `invalidPathSequences`); here it is required of every source.
 fn normal(path: &str) -> Result<Arc<str>, PathError> {
     let path = decode_unreserved(path);
     if !path.starts_with('/') {
@@ -153,7 +153,7 @@ impl PartialOrd for PathMatch {
 
 impl Ord for PathMatch {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        /// Kind, length and kind again: what is less goes first.
+        /// Ranks by kind, length and kind again; lower ranks go first.
         fn rank(path: &PathMatch) -> (u8, Reverse<usize>, u8) {
             match path {
                 PathMatch::Exact(path) => (0, Reverse(path.len()), 0),
@@ -183,7 +183,7 @@ impl fmt::Display for PathMatch {
 mod tests {
     use super::*;
 
-    /// The table of the Ingress documentation.
+    /// Examples from the Ingress documentation.
     #[test]
     fn prefix_matches_whole_elements() {
         for (prefix, path, expect) in [
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_path_is_no_more_than_text() {
-        // What was, elsewhere, the end of a line, of a statement or of a block in a configuration.
+        // Characters that end a line, a statement or a block in configuration files of other proxies.
         for path in ["/a;b", "/a{b}", "/a#b", "/a\"b", "/a\nb", "/a\r\nb", "/a b", "/a$b", "/a\\b", "/a'b"] {
             for made in [PathMatch::exact(path), PathMatch::prefix(path)] {
                 let made = made.expect("text");

@@ -1,9 +1,12 @@
-//! Regular expressions of paths: read and measured, to be matched together with the others of their host. It matches
-//! none itself but for those that ask for one alone.
+//! Regular expressions of paths, parsed and measured. All expressions of a host are matched together elsewhere; this
+//! module only matches single ones.
 
 use std::{cmp::Ordering, fmt, hash, sync::Arc};
 
-use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::{
+    dfa::onepass,
+    nfa::thompson::{self, WhichCaptures},
+};
 use regex_syntax::{
     ParserBuilder,
     hir::{
@@ -17,30 +20,36 @@ use super::{
     pattern::{NEST_MAX, SIZE_MAX},
 };
 
-/// What a path must begin with, upper and lower case alike, as ingress-nginx has it.
+/// A case-insensitive regular expression for the beginning of a path, as in ingress-nginx.
 ///
-/// Compared by its text, and by whether it is confined.
+/// Equality covers the text and whether the expression is confined.
 #[derive(Clone)]
 pub struct PathPattern {
     text: Arc<str>,
     hir: Hir,
     size: usize,
     alone: Option<Pattern>,
-    /// Of one that is confined: the length of what all its matches begin with.
+    /// States per byte of a path that a search for groups may take, if compiled separately. The value is 0 if one pass
+    /// finds the groups.
+    group_states: usize,
+    /// Length of the common beginning of all matches, for a confined expression.
     confined: Option<usize>,
 }
 
 // === impl PathPattern ===
 
 impl PathPattern {
-    /// Memory that the automaton of one may take, in bytes.
+    /// Memory limit of the automaton of one expression, in bytes.
     pub const MAX: usize = SIZE_MAX;
+    /// Limit for the product of states and bytes of a path (5 to 12 ns each) in a search for groups with several
+    /// passes.
+    const GROUPS_MAX: usize = 256 * 1024;
 
-    /// Reads `text` and measures it, within `budget` bytes of memory; nothing is compiled for matching.
+    /// Parses `text` and measures it, within `budget` bytes of memory. Nothing is compiled for matching.
     ///
     /// # Errors
-    /// If `text` is no regular expression, or one without bounds on time, or a larger one than `budget` and the limit
-    /// of one expression allow.
+    /// Fails if `text` is not a regular expression, has no bound on its matching time, or exceeds `budget` or the limit
+    /// for one expression.
     pub fn parse(text: &str, budget: usize) -> Result<Self, PatternError> {
         let parsed = ParserBuilder::new().case_insensitive(true).nest_limit(NEST_MAX).build().parse(text);
         let hir = parsed.map_err(|error| PatternError::of_syntax(text, &error.to_string()))?;
@@ -51,7 +60,14 @@ impl PathPattern {
             Some(_) => PatternError::TooLarge(text.to_owned()),
             None => PatternError::of_syntax(text, &error.to_string()),
         })?;
-        Ok(Self { text: text.into(), hir, size: states.memory_usage() + text.len(), alone: None, confined: None })
+        Ok(Self {
+            text: text.into(),
+            hir,
+            size: states.memory_usage() + text.len(),
+            alone: None,
+            group_states: 0,
+            confined: None,
+        })
     }
 
     #[must_use]
@@ -59,29 +75,36 @@ impl PathPattern {
         &self.text
     }
 
-    /// The same expression, confined to where all its matches begin: it goes before prefixes that are shorter than this
-    /// beginning, and behind all others. `None` if its matches have nothing but `/` in common.
+    /// Returns the same expression, confined to the common beginning of its matches: it goes before prefixes shorter
+    /// than this beginning, and behind all others. Returns `None` if the matches have only `/` in common.
     #[must_use]
     pub fn confined(&self) -> Option<Self> {
         let length = super::path::elements(&self.beginning()).len();
         (length > 0).then(|| Self { confined: Some(length), ..self.clone() })
     }
 
-    /// What everything that matches begins with, upper and lower case alike; empty if that is nothing.
+    /// Returns the same expression with the rank of one with a common beginning of `length` bytes.
+    #[must_use]
+    pub fn ranked(self, length: usize) -> Self {
+        Self { confined: Some(length), ..self }
+    }
+
+    /// Returns the common beginning of all matches (ignoring case), which may be empty. It ends before the first
+    /// non-ASCII character: `\u{212a}` matches `k`, which is shorter.
     #[must_use]
     pub fn beginning(&self) -> String {
         let beginnings = regex_syntax::parse(&self.text).map(|parsed| Extractor::new().extract(&parsed));
         let common = beginnings.as_ref().ok().and_then(Seq::longest_common_prefix).unwrap_or_default();
-        String::from_utf8_lossy(common).into_owned()
+        common.iter().take_while(|byte| byte.is_ascii()).copied().map(char::from).collect()
     }
 
-    /// The length by which it is ranked among paths, and whether a prefix of the same length goes before it.
+    /// Returns the length for ranking among paths, and whether a prefix of the same length goes first.
     #[must_use]
     pub fn rank(&self) -> (usize, bool) {
         (self.confined.unwrap_or(self.text.len()), self.confined.is_some())
     }
 
-    /// Whether it goes before a prefix of this length.
+    /// Returns whether the expression goes before a prefix of this length.
     #[must_use]
     pub fn goes_before(&self, length: usize) -> bool {
         let (own, is_confined) = self.rank();
@@ -93,34 +116,47 @@ impl PathPattern {
         Arc::clone(&self.text)
     }
 
-    /// Memory that its automaton takes, in bytes.
+    /// Returns the memory used by the automaton, in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// What it was read as.
+    /// Returns the parsed expression.
     #[must_use]
     pub const fn hir(&self) -> &Hir {
         &self.hir
     }
 
-    /// The same, compiled by itself, too, for whoever wants its groups.
+    /// Returns the same expression, also compiled separately, for callers that need its groups.
     ///
     /// # Errors
-    /// If it becomes too large with its groups.
+    /// Fails if the expression is too large with its groups.
     pub fn with_groups(self) -> Result<Self, PatternError> {
         let alone = Pattern::of_path(&self.text)?;
-        Ok(Self { alone: Some(alone), ..self })
+        let config = thompson::Config::new().nfa_size_limit(Some(SIZE_MAX));
+        let nfa = thompson::Compiler::new().configure(config).build_from_hir(&self.hir);
+        let nfa = nfa.map_err(|_size| PatternError::TooLarge(self.text.to_string()))?;
+        // The states of the common beginning are left after as many bytes, so they do not count.
+        let states = nfa.states().len().saturating_sub(self.beginning().len());
+        let config = onepass::Config::new().size_limit(Some(SIZE_MAX));
+        let is_one_pass = onepass::Builder::new().configure(config).build_from_nfa(nfa).is_ok();
+        Ok(Self { alone: Some(alone), group_states: if is_one_pass { 0 } else { states }, ..self })
     }
 
-    /// The expression compiled by itself, if it is.
+    /// Returns whether the search for groups in `path` may take too long.
+    #[must_use]
+    pub const fn takes_too_long(&self, path: &str) -> bool {
+        self.group_states.saturating_mul(path.len()) > Self::GROUPS_MAX
+    }
+
+    /// Returns the separately compiled expression, if available.
     #[must_use]
     pub const fn alone(&self) -> Option<&Pattern> {
         self.alone.as_ref()
     }
 
-    /// Whether `path` begins with it. To ask this of one that is not compiled by itself takes long.
+    /// Returns whether `path` begins with a match. The call is slow if the expression is not compiled separately.
     #[must_use]
     pub fn is_match(&self, path: &str) -> bool {
         match &self.alone {
@@ -195,6 +231,9 @@ mod tests {
             ("/very/long/path|/very/short", Some(5)),
             ("/((((((((((.*))))))))))", None),
             ("/[(]|/", None),
+            ("/\u{212a}ing", None),
+            ("/\u{17f}ign", None),
+            ("/a/\u{212a}/b", Some(2)),
             ("/(?:|a)", None),
             ("/.*", None),
             ("/", None),
@@ -202,6 +241,25 @@ mod tests {
             let pattern = PathPattern::parse(pattern, usize::MAX).expect("valid");
             assert_eq!(pattern.confined().map(|confined| confined.rank()), expect.map(|len| (len, true)), "{pattern}");
         }
+    }
+
+    #[test]
+    fn groups_are_looked_for_where_that_is_bounded() {
+        let long = |length: usize| format!("/{}", "ab".repeat(length / 2));
+        for (text, length, is_too_long) in [
+            // Typical rewrite expressions need one pass, or have few states.
+            ("/foo(/|$)(.*)", 8_000, false),
+            ("/some/rather/long/path/of/a/service(/|$)(.*)", 8_000, false),
+            ("/(.*)/x/(.*)", 8_000, false),
+            ("/((a?b?){200}.*)*", 8_000, true),
+            ("/((a?b?){200}.*)*", 200, false),
+            ("/(((a|b)*){100})", 8_000, true),
+        ] {
+            let pattern = PathPattern::parse(text, usize::MAX).and_then(PathPattern::with_groups).expect("valid");
+            assert_eq!(pattern.takes_too_long(&long(length)), is_too_long, "{text}, {length}");
+        }
+        let without = PathPattern::parse("/(((a|b)*){100})", usize::MAX).expect("valid");
+        assert!(!without.takes_too_long(&long(8_000)), "nobody looks for its groups");
     }
 
     #[test]

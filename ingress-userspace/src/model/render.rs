@@ -1,9 +1,10 @@
-//! A route table as stable text: what golden tests compare and people read.
+//! A route table as stable text, for golden tests and for people.
 
 use std::fmt;
 
 use super::{
-    Action, Affinity, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, StreamService, Upstream,
+    Action, Affinity, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, StreamService, Uploads,
+    Upstream,
 };
 
 impl fmt::Display for RouteTable {
@@ -132,7 +133,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// What differs from the defaults.
+/// Shows the settings that differ from the defaults.
 impl fmt::Display for Forwarding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -140,6 +141,8 @@ impl fmt::Display for Forwarding {
             read_timeout,
             send_timeout,
             body_max,
+            uploads,
+            body_buffer,
             response_head_max,
             balance,
             affinity,
@@ -160,6 +163,11 @@ impl fmt::Display for Forwarding {
         }
         if let Some(max) = body_max {
             write!(f, " body-max={max}")?;
+        }
+        match uploads {
+            Uploads::Streamed => {}
+            Uploads::StreamedAtAnyRate => f.write_str(" uploads-at-any-rate")?,
+            Uploads::Buffered => write!(f, " uploads-buffered={body_buffer}")?,
         }
         if *response_head_max != default.response_head_max {
             write!(f, " response-head-max={response_head_max}")?;

@@ -1,4 +1,4 @@
-//! The route table: hosts, their rules in order of precedence, and what each rule does.
+//! The route table: hosts, their rules in order of precedence, and the action of each rule.
 
 use std::{fmt, sync::Arc};
 
@@ -7,28 +7,28 @@ use super::{
     Split, StreamPort, StreamService, Template, TicketKeys, Tree, Upstream, UpstreamKey,
 };
 
-/// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream
-/// service names is in `upstreams`, and every certificate that a server name selects in `certificates`, where there may
-/// be more. What is named by many may so change without them. A copy costs nothing, and what differs between two is
-/// found at the cost of what differs ([`Tree::differences`]).
+/// All input of the request path, complete and consistent. Every upstream named by an action or a stream service is in
+/// `upstreams`, and every certificate selected by a server name is in `certificates`, which may contain more. Shared
+/// objects can thus change without the objects that name them. A clone is free, and comparing two tables costs only
+/// their difference ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
     pub hosts: Tree<HostPattern, Arc<HostRoutes>>,
-    /// What serves a request that no host or no path matched; `None` answers 404.
+    /// Action for requests that match no host or no path; `None` answers 404.
     pub default: Option<Action>,
-    /// How `default` forwards.
+    /// Forwarding policy of `default`.
     pub forwarding: Arc<Forwarding>,
     pub upstreams: Tree<UpstreamKey, Arc<Upstream>>,
-    /// By [`Certificate::origin`].
+    /// Certificates by [`Certificate::origin`].
     pub certificates: Tree<Arc<str>, Arc<Certificate>>,
-    /// The origin of the certificate that a server name selects. `None`: the name is claimed but has no usable
-    /// certificate, so the fallback certificate stands in, rather than a less specific one that may be another owner's.
+    /// Origin of the certificate for a server name. With `None`, the name is claimed but has no usable certificate. The
+    /// fallback certificate is then used, not a less specific one that may belong to another owner.
     pub server_names: Tree<HostPattern, Option<Arc<str>>>,
-    /// The origin of what serves a name without a usable certificate; `None` leaves it to a self-signed one.
+    /// Origin of the certificate for names without a usable one; `None` uses a self-signed one.
     pub fallback_certificate: Option<Arc<str>>,
     /// Ports of the node that lead to services without HTTP.
     pub streams: Tree<StreamPort, StreamService>,
-    /// What seals tickets of TLS sessions; `None` leaves it to keys that nobody else has.
+    /// Keys that encrypt TLS session tickets; `None` uses keys of this process alone.
     pub ticket_keys: Option<Arc<TicketKeys>>,
     pub settings: Settings,
 }
@@ -36,13 +36,13 @@ pub struct RouteTable {
 /// The rules of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRoutes {
-    /// In order of precedence ([`PathMatch`]'s order); paths are unique.
+    /// Rules in order of precedence ([`PathMatch`]'s order); paths are unique.
     pub rules: Vec<Rule>,
-    /// What serves a path that no rule matches; `None` leaves it to [`RouteTable::default`].
+    /// Rule for paths without a match; `None` leaves them to [`RouteTable::default`].
     pub fallback: Option<Box<Rule>>,
-    /// What its clients must show in handshakes. Each rule that is to be protected by that has a filter for it.
+    /// Requirements on client certificates in handshakes. Each rule that they protect also has a filter for them.
     pub clients: Option<Arc<ClientCertificates>>,
-    /// Where its connections over TLS are passed on to; `None` serves them by `rules`. Its upstream is one of a rule's.
+    /// TLS passthrough of the host's connections; `None` serves them by `rules`. The upstream is also one of a rule.
     pub passthrough: Option<Arc<Passthrough>>,
 }
 
@@ -50,16 +50,16 @@ pub struct HostRoutes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub path: PathMatch,
-    /// Who asked for this rule, for people: `namespace/name`.
+    /// Ingress that owns the rule, for display: `namespace/name`.
     pub owner: Arc<str>,
-    /// In the order of [`Filter`]'s variants.
+    /// Filters in the order of [`Filter`]'s variants.
     pub filters: Vec<Filter>,
     pub action: Action,
     pub forwarding: Arc<Forwarding>,
 }
 
 impl Rule {
-    /// Where its requests may lead to: its action, and what its filters ask.
+    /// Iterates over the upstreams that its requests may reach: those of the action and of the filters.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamKey> {
         let asked = self.filters.iter().flat_map(|filter| {
             let asked = match filter {
@@ -81,7 +81,7 @@ impl Rule {
 }
 
 impl Action {
-    /// The upstreams that it may lead to.
+    /// Iterates over the upstreams that the action may choose.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamKey> {
         let (main, split) = match self {
             Self::Forward(key) => (Some(key), None),
@@ -92,42 +92,45 @@ impl Action {
     }
 }
 
-/// What becomes of a request.
+/// Action on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(UpstreamKey),
-    /// The rule stands but cannot be honoured; it answers 503 rather than leave its path to another rule.
+    /// Answers with an error. The rule is valid but cannot be applied, and its path must not fall to another rule.
     Refuse(Unavailable),
     Redirect(Arc<Redirect>),
-    /// To one of several upstreams.
+    /// Forwards to one of several upstreams.
     Split(Arc<Split>),
 }
 
-/// Sends the client elsewhere.
+/// Redirects the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// 301, 302, 303, 307 or 308.
+    /// Status: 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// A URI, or the path of one on the same host.
+    /// URI, or a path on the same host.
     pub location: Template,
 }
 
-/// Why a rule cannot be honoured.
+/// Reason why a rule cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
+    /// No rule exists for the path, and no backend may answer it: 404. All others answer 503.
+    NoRule,
     /// The backend names a Service that does not exist.
     NoService,
     /// The backend names a port that the Service does not have.
     NoPort,
-    /// The backend is of a kind, or speaks a protocol, that is not supported, or leads where it must not.
+    /// The backend has an unsupported kind or protocol, or a destination that is not allowed.
     Backend,
-    /// The rule asks for a protection that is not supported, and must not be served without it.
+    /// The rule requires a protection that is not supported, and must not be served without it.
     Policy,
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::NoRule => "no rule",
             Self::NoService => "no such service",
             Self::NoPort => "no such port",
             Self::Backend => "backend not supported",

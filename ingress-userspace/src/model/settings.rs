@@ -1,61 +1,65 @@
-//! What holds for every host: limits and time-outs that an operator sets, each with its default. It reads nothing.
+//! Settings of all hosts: limits and time-outs of an operator, each with its default. Nothing is read here.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use super::{AccessLog, Blocked, ClientLimits, Escalation, Handshakes, StreamSettings, Traces, Trust};
 
-/// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
-/// snapshot it began with, a request those of the snapshot it uses.
+/// Settings that apply to all hosts and may change while requests are in flight. A connection uses the snapshot at its
+/// start, a request the snapshot that it was routed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// From the first byte of a request head to its last. Default 10 s.
+    /// Time from the first to the last byte of a request head. Default 10 s.
     pub head_timeout: Duration,
-    /// How long a connection without a request in flight stays open. Default 75 s.
+    /// Time that a connection without a request in flight stays open. Default 75 s.
     pub idle_timeout: Duration,
-    /// Longest pause within a request body, and longest time that a client takes no byte of a response. Default 60 s.
+    /// Maximum pause within a request body, and maximum time that a client accepts no byte of a response. Default 60 s.
     pub stall_timeout: Duration,
-    /// Streams open at one time on one HTTP/2 connection. Default 128.
+    /// Minimum bytes per second of a request body, and of a client's reads of responses. Only time spent waiting for
+    /// the client counts. Default 240, like Kestrel.
+    pub body_min_rate: Option<NonZeroU32>,
+    pub read_min_rate: Option<NonZeroU32>,
+    /// Maximum concurrent streams per HTTP/2 connection. Default 128.
     pub streams_max: u32,
-    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and spoken with clients that begin with it in the clear
-    /// (RFC 9113, 3.3). Default true.
+    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and accepted in the clear by prior knowledge (RFC 9113,
+    /// 3.3). Default true.
     pub http2: bool,
-    /// Of new connections.
+    /// Handshakes of new connections.
     pub handshakes: Handshakes,
-    /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and
-    /// closes connections. Default 512.
+    /// Idle connections kept per endpoint and worker. The value should cover a burst of requests, or each burst opens
+    /// and closes connections. Default 512.
     pub upstream_idle_per_endpoint: usize,
-    /// How long an idle connection to an endpoint is kept. Below the 60 s after which common servers close theirs, so
-    /// that reuse seldom meets a closing peer. Default 55 s.
+    /// Time that an idle connection to an endpoint is kept. The default is below the 60 s after which common servers
+    /// close theirs, so that a reused connection seldom meets a closing peer. Default 55 s.
     pub upstream_idle_timeout: Duration,
-    /// What is written of each request; nothing by default.
+    /// Access log; disabled by default.
     pub access_log: Option<Arc<AccessLog>>,
-    /// Where traces go; nowhere by default.
+    /// Export of traces; disabled by default.
     pub traces: Option<Arc<Traces>>,
-    /// Client connections that a worker has open at one time; more are closed. Default 65 536.
+    /// Maximum open client connections per worker; further ones are closed. Default 65 536.
     pub connections_max: Option<NonZeroU32>,
-    /// The same for one client, on all workers; hops that are trusted are none. Default none.
+    /// The same limit for one client, over all workers; trusted proxies are exempt. Default unlimited.
     pub connections_per_client: Option<NonZeroU32>,
-    /// Who is let in nowhere. Default nobody.
+    /// Clients blocked for all hosts. Default none.
     pub blocked: Option<Arc<Blocked>>,
-    /// How much each client may send to a node. Default anything.
+    /// Packet limits per client and node. Default unlimited.
     pub client_limits: ClientLimits,
-    /// Who is denied because of what was refused. Default nobody.
+    /// Denial of clients after repeated refusals. Default disabled.
     pub escalation: Option<Escalation>,
-    /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections,
-    /// for new ones.
+    /// Trusted proxies. Changes apply to new requests at once; the parts about the beginning of a connection apply to
+    /// new connections.
     pub trust: Trust,
     pub streams: StreamSettings,
     pub refused_paths: RefusedPaths,
-    /// Whether pods get fields whose names have `_` in them. To many of them it is the same as `-`. Default false.
+    /// Whether fields with `_` in their name are forwarded. Many pods treat it like `-`. Default false.
     pub underscores: bool,
 }
 
-/// Paths that are refused by their text alone, wherever they lead. Default none.
+/// Paths refused by their text alone, regardless of the rule. Default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefusedPaths {
-    /// With `;`, escaped or not, which some pods cut away with what follows it.
+    /// With `;`, escaped or not. Some pods cut it off with the text behind it.
     pub parameters: bool,
-    /// With an escaped escape, which is another path to whoever decodes twice.
+    /// With an escaped escape, which becomes another path if decoded twice.
     pub double_escapes: bool,
 }
 
@@ -65,6 +69,8 @@ impl Default for Settings {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(60),
+            body_min_rate: NonZeroU32::new(240),
+            read_min_rate: NonZeroU32::new(240),
             streams_max: 128,
             http2: true,
             handshakes: Handshakes::default(),

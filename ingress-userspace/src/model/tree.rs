@@ -1,11 +1,11 @@
-//! A sorted map whose copies share what is the same in both. It holds values; it does not know what they are.
+//! A sorted map with structural sharing between copies. It is generic over its values.
 //!
-//! A copy costs nothing, a change of a copy some twenty nodes, and to compare two copies costs what differs between
-//! them. So whoever keeps what it saw last finds what has changed since by itself, and nobody need tell it.
+//! A clone is free, a change of a clone copies about twenty nodes, and the comparison of two clones costs only their
+//! difference. A consumer that keeps the last version it saw can therefore find the changes without notification.
 //!
-//! It is a treap: a search tree by key that is a heap by a hash of the key. Its shape follows from the keys alone, so
-//! that equal parts of two trees are found in the same places whatever became of the trees before. The hash has a key
-//! of this process' own, or whoever names objects could make the tree deep.
+//! The map is a treap: a binary search tree by key, and a heap by a hash of the key. The shape depends only on the
+//! keys, so equal parts of two trees are in the same places regardless of their history. The hash uses a random key per
+//! process; otherwise, users could choose object names that make the tree deep.
 
 use std::{
     borrow::Borrow,
@@ -26,24 +26,30 @@ type Link<K, V> = Option<Arc<Node<K, V>>>;
 struct Node<K, V> {
     key: K,
     value: V,
-    /// A node has a higher rank than those below it.
+    /// A node has a higher rank than its children.
     rank: u64,
     left: Link<K, V>,
     right: Link<K, V>,
 }
 
-/// An entry that is not the same in two trees: as it was, and as it is.
+/// An entry that differs between two trees, with its old and its new value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Difference<'t, K, V> {
     pub key: &'t K,
     pub old: Option<&'t V>,
-    /// Never `None` where `old` is, too.
+    /// Never `None` if `old` is `None`.
     pub new: Option<&'t V>,
 }
 
-/// The entries of a [`Tree`] in the order of their keys.
+/// Iterator over the entries of a [`Tree`] starting at a key.
+pub struct IterFrom<'t, K, V> {
+    /// Nodes still to visit, as in [`Iter`].
+    above: Vec<&'t Node<K, V>>,
+}
+
+/// Iterator over the entries of a [`Tree`] in the order of their keys.
 pub struct Iter<'t, K, V> {
-    /// Nodes that are still to be shown, the next on top, each before what is right below it.
+    /// Nodes still to visit, the next on top; each comes before its right subtree.
     above: Vec<&'t Node<K, V>>,
     left: usize,
 }
@@ -72,12 +78,29 @@ impl<K, V> Tree<K, V> {
         *self = Self::new();
     }
 
-    /// All entries, in the order of their keys.
+    /// Iterates over all entries in the order of their keys.
     #[must_use]
     pub fn iter(&self) -> Iter<'_, K, V> {
         let mut iter = Iter { above: Vec::new(), left: self.len };
-        iter.descend(&self.root);
+        descend(&mut iter.above, &self.root);
         iter
+    }
+
+    /// Iterates over the entries from `key` on, in the order of their keys. Skipped entries cost nothing.
+    pub fn iter_from<Q: Ord + ?Sized>(&self, key: &Q) -> IterFrom<'_, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let (mut above, mut link) = (Vec::new(), &self.root);
+        while let Some(node) = link {
+            link = if node.key.borrow() < key {
+                &node.right
+            } else {
+                above.push(&**node);
+                &node.left
+            };
+        }
+        IterFrom { above }
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
@@ -114,7 +137,7 @@ impl<K, V> Tree<K, V> {
 }
 
 impl<K: Clone + Ord + Hash, V: Clone> Tree<K, V> {
-    /// Sets the value of `key`, and returns the one it had.
+    /// Sets the value of `key`, and returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let rank = HASHER.hash_one(&key);
         let before = insert(&mut self.root, key, value, rank);
@@ -122,12 +145,12 @@ impl<K: Clone + Ord + Hash, V: Clone> Tree<K, V> {
         before
     }
 
-    /// The value of `key`, to be changed in this copy alone.
+    /// Returns the value of `key` for a change in this copy alone.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
-        // Asked first, as the way to it would be copied for nothing.
+        // Checked first, because the path to a missing key would be copied in vain.
         if !self.contains_key(key) {
             return None;
         }
@@ -143,7 +166,7 @@ impl<K: Clone + Ord + Hash, V: Clone> Tree<K, V> {
         None
     }
 
-    /// Takes `key` out, and returns the value it had.
+    /// Removes `key`, and returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -157,7 +180,7 @@ impl<K: Clone + Ord + Hash, V: Clone> Tree<K, V> {
 }
 
 impl<K: Ord, V: PartialEq> Tree<K, V> {
-    /// What differs between this tree and a later one, in the order of the keys.
+    /// Returns the differences to a later tree, in the order of the keys.
     #[must_use]
     pub fn differences<'t>(&'t self, later: &'t Self) -> Vec<Difference<'t, K, V>> {
         let mut found = Vec::new();
@@ -226,8 +249,8 @@ impl<'t, K, V> IntoIterator for &'t Tree<K, V> {
 // === impl Node ===
 
 impl<K: Ord, V> Node<K, V> {
-    /// Whether this node belongs above one of `rank` and `key`. Never both above each other, and one of them unless
-    /// they are the same.
+    /// Returns whether this node belongs above one with `rank` and `key`. For two different nodes, exactly one is above
+    /// the other.
     fn is_above(&self, rank: u64, key: &K) -> bool {
         (self.rank, &self.key) > (rank, key)
     }
@@ -241,7 +264,7 @@ fn insert<K: Clone + Ord, V: Clone>(link: &mut Link<K, V>, key: K, value: V, ran
             let below = if key < node.key { &mut node.left } else { &mut node.right };
             insert(below, key, value, rank)
         }
-        // What is here belongs below, and `key` is not in it: it would be above all of it.
+        // The current subtree belongs below `key` and does not contain it: otherwise, `key` would be on top.
         _ => {
             let (left, right) = split(link.take(), &key);
             *link = Some(Arc::new(Node { key, value, rank, left, right }));
@@ -250,7 +273,7 @@ fn insert<K: Clone + Ord, V: Clone>(link: &mut Link<K, V>, key: K, value: V, ran
     }
 }
 
-/// What is less than `key`, and what is greater; it is not there itself.
+/// Splits a subtree without `key` into lesser and greater entries.
 fn split<K: Clone + Ord, V: Clone>(link: Link<K, V>, key: &K) -> (Link<K, V>, Link<K, V>) {
     let Some(mut node) = link else { return (None, None) };
     let here = Arc::make_mut(&mut node);
@@ -278,7 +301,7 @@ fn remove<K: Clone + Ord + Borrow<Q>, V: Clone, Q: Ord + ?Sized>(link: &mut Link
     }
 }
 
-/// Both as one; everything in `left` is less than everything in `right`.
+/// Joins two subtrees; all keys in `left` are less than all keys in `right`.
 fn join<K: Clone + Ord, V: Clone>(left: Link<K, V>, right: Link<K, V>) -> Link<K, V> {
     match (left, right) {
         (left, None) => left,
@@ -297,7 +320,7 @@ fn join<K: Clone + Ord, V: Clone>(left: Link<K, V>, right: Link<K, V>) -> Link<K
     }
 }
 
-/// The topmost node whose key lies between the bounds, without them.
+/// Returns the topmost node with a key strictly between the bounds.
 fn within<'t, K: Ord, V>(
     mut link: &'t Link<K, V>,
     (low, high): (Option<&K>, Option<&K>),
@@ -314,7 +337,7 @@ fn within<'t, K: Ord, V>(
     None
 }
 
-/// Finds what differs between two trees, as far as keys lie between the bounds.
+/// Collects the differences of two trees for keys between the bounds.
 fn compare<'t, K: Ord, V: PartialEq>(
     old: &'t Link<K, V>,
     new: &'t Link<K, V>,
@@ -329,7 +352,7 @@ fn compare<'t, K: Ord, V: PartialEq>(
         (Some(a), _) => a,
         (None, Some(b)) => b,
     };
-    // The tree that does not have this key on top does not have it at all: its shape follows from the keys.
+    // If a tree does not have this key on top, it does not contain the key: the shape depends only on the keys.
     let a = a.filter(|a| a.key == top.key);
     let b = b.filter(|b| b.key == top.key);
     let key = &top.key;
@@ -343,12 +366,11 @@ fn compare<'t, K: Ord, V: PartialEq>(
 
 // === impl Iter ===
 
-impl<'t, K, V> Iter<'t, K, V> {
-    fn descend(&mut self, mut link: &'t Link<K, V>) {
-        while let Some(node) = link {
-            self.above.push(node);
-            link = &node.left;
-        }
+/// Pushes `link` and its chain of left children, so that the first entry is on top.
+fn descend<'t, K, V>(above: &mut Vec<&'t Node<K, V>>, mut link: &'t Link<K, V>) {
+    while let Some(node) = link {
+        above.push(node);
+        link = &node.left;
     }
 }
 
@@ -358,7 +380,7 @@ impl<'t, K, V> Iterator for Iter<'t, K, V> {
     fn next(&mut self) -> Option<Self::Item> {
         let node = self.above.pop()?;
         self.left -= 1;
-        self.descend(&node.right);
+        descend(&mut self.above, &node.right);
         Some((&node.key, &node.value))
     }
 
@@ -368,6 +390,18 @@ impl<'t, K, V> Iterator for Iter<'t, K, V> {
 }
 
 impl<K, V> ExactSizeIterator for Iter<'_, K, V> {}
+
+// === impl IterFrom ===
+
+impl<'t, K, V> Iterator for IterFrom<'t, K, V> {
+    type Item = (&'t K, &'t V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let node = self.above.pop()?;
+        descend(&mut self.above, &node.right);
+        Some((&node.key, &node.value))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -380,9 +414,12 @@ mod tests {
     fn same(tree: &Tree<u8, u8>, model: &BTreeMap<u8, u8>) {
         assert!(tree.iter().eq(model.iter()), "{tree:?} {model:?}");
         assert_eq!(tree.len(), model.len());
+        for key in [0, 7, 20, 39, 40] {
+            assert!(tree.iter_from(&key).eq(model.range(key..)), "{tree:?} {model:?}");
+        }
     }
 
-    /// Each difference of two maps, found by looking at all keys.
+    /// Computes the differences of two maps from all keys, as the oracle.
     fn differences(old: &BTreeMap<u8, u8>, new: &BTreeMap<u8, u8>) -> Vec<(u8, Option<u8>, Option<u8>)> {
         let entry = |key: u8| (key, old.get(&key).copied(), new.get(&key).copied());
         (0..=u8::MAX).map(entry).filter(|(_, old, new)| old != new).collect()
@@ -419,7 +456,7 @@ mod tests {
         }
     }
 
-    /// Counts how often it is compared.
+    /// Counts its comparisons.
     #[derive(Clone, Debug)]
     struct Counting(u32, Arc<std::sync::atomic::AtomicUsize>);
 

@@ -6,30 +6,30 @@ use rustls_pki_types::ServerName;
 
 use super::{Authorities, Certificate, Upkeep};
 
-/// Name of an upstream, stable over its life: `namespace/service:port`, and behind the port what sets it apart from
-/// others of that port.
+/// Name of an upstream, stable over its life: `namespace/service:port`, with a suffix that distinguishes it from others
+/// of the same port.
 ///
-/// Health, counts and what makes TLS connections carry over from snapshot to snapshot under this key.
+/// Health, counters and TLS connectors carry over between snapshots under this key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamKey(Arc<str>);
 
-/// Where requests for one key go.
+/// Endpoints of one key, and the policy for connections to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upstream {
-    /// What its endpoints speak.
+    /// Protocol of the endpoints.
     pub protocol: Protocol,
-    /// What holds for TLS with them, where their protocol is over TLS. `None`: any certificate is taken, none is shown,
-    /// and no server name is sent.
+    /// TLS policy, if the protocol uses TLS. With `None`, any certificate is accepted, no client certificate is sent,
+    /// and neither is a server name.
     pub tls: Option<Arc<UpstreamTls>>,
-    /// `None` is the default.
+    /// Health policy; `None` is the default.
     pub upkeep: Option<Arc<Upkeep>>,
-    /// The version of the introduction that connections begin with, if they do.
+    /// PROXY protocol version at the beginning of connections, if used.
     pub introduction: Option<ProxyVersion>,
-    /// Sorted by address, without duplicates; empty answers 503.
+    /// Endpoints sorted by address, without duplicates; an empty list answers 503.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// What is spoken to the endpoints of an upstream.
+/// Protocol between proxy and endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// HTTP/1.1 in the clear.
@@ -43,34 +43,34 @@ pub enum Protocol {
     H2,
 }
 
-/// What holds for TLS with the endpoints of an upstream. Connections under different policies are never shared.
+/// TLS policy for the endpoints of an upstream. Connections with different policies are never shared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamTls {
-    /// Whom their certificate must come from, and whose it must be. `None` takes any.
+    /// Verification of the endpoint's certificate. `None` accepts any.
     pub verify: Option<Verify>,
-    /// Shown to endpoints that ask for one.
+    /// Client certificate for endpoints that request one.
     pub certificate: Option<Arc<Certificate>>,
-    /// Sent as server name (RFC 6066, 3), unless it is an address.
+    /// Server name to send (RFC 6066, 3), unless it is an address.
     pub server_name: Option<ServerName<'static>>,
 }
 
-/// Whose certificate is believed.
+/// Trust anchors and expected name of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verify {
     pub authorities: Arc<Authorities>,
     pub name: ServerName<'static>,
 }
 
-/// Version of the PROXY protocol in which an endpoint is told whose a connection is.
+/// PROXY protocol version that tells an endpoint the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyVersion {
-    /// A line of text.
+    /// Text format.
     V1,
-    /// Binary.
+    /// Binary format.
     V2,
 }
 
-/// One pod's address.
+/// Address of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
     pub address: SocketAddr,
@@ -87,7 +87,13 @@ impl UpstreamKey {
         &self.0
     }
 
-    /// The service and its port; `None` if it is of none.
+    /// Returns the namespace of the service, or an empty name for an upstream without a service.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// Returns the service and its port, or `None` for an upstream without a service.
     #[must_use]
     pub fn service(&self) -> Option<(&str, &str)> {
         let (namespace, rest) = self.0.split_once('/')?;

@@ -1,17 +1,18 @@
-//! Accepts connections for one worker, come what may: no error of a connection or of the process ends the loop, and
-//! none makes it spin.
+//! Accepts connections for one worker. No error of a connection or of the process ends the accept loop, and no error
+//! makes it spin.
 
 use std::{
     cell::Cell,
-    fs::File,
     io,
     net::SocketAddr,
+    os::fd::OwnedFd,
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use rustix::event::{EventfdFlags, eventfd};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -19,13 +20,13 @@ use tokio::{
 
 use super::{conn::Conn, listen::Entrance, options::Options, park, server::Signal, stream, worker::Worker};
 
-/// Connections taken before others on the worker get a turn.
+/// Connections accepted in one go before other tasks on the worker get a turn.
 const BATCH: usize = 32;
-/// Pause after an error that will not go away by itself at once.
+/// Pause after an error that is unlikely to clear up at once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Accepts until told to stop; then takes what waits in the backlog, whose clients hold their connection for made, and
-/// closes the listener.
+/// Accepts until signalled to stop. Then accepts the remaining backlog, because its clients consider their connections
+/// established, and closes the listener.
 pub(super) async fn run(
     worker: Rc<Worker>,
     listener: TcpListener,
@@ -47,19 +48,20 @@ pub(super) async fn run(
     take_rest(&worker, listener, entrance);
 }
 
-/// Takes some of the connections that wait already.
+/// Accepts connections that are waiting already, up to [`BATCH`].
 fn take(worker: &Rc<Worker>, listener: &TcpListener, entrance: Entrance) {
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..BATCH {
         match listener.poll_accept(&mut cx) {
             Poll::Ready(Ok(accepted)) => begin(worker, accepted, entrance),
-            // An error that stays shows again in the loop, where it is dealt with.
+            // A persistent error occurs again in the loop, which handles it.
             Poll::Ready(Err(_)) | Poll::Pending => return,
         }
     }
 }
 
-/// Takes the whole backlog. Asks the kernel itself: the runtime may not have heard yet of connections that wait.
+/// Accepts the whole backlog. Calls accept(2) directly, because the runtime may not have received the readiness event
+/// yet.
 fn take_rest(worker: &Rc<Worker>, listener: TcpListener, entrance: Entrance) {
     let Ok(listener) = listener.into_std() else { return };
     while let Ok((stream, remote)) = listener.accept() {
@@ -75,10 +77,11 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     if let Some(why) = worker.refuses() {
         return worker.shared.stats.refused.count(why);
     }
-    // Fails if the client is gone already.
+    // Fails if the client has disconnected already.
     let Ok(mut local) = stream.local_addr() else { return };
     local.set_port(public_port(worker, entrance, local.port()));
     let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
+    conn.announce();
     let entered = worker.enter(&conn);
     match entrance {
         Entrance::Http | Entrance::Https => tokio::task::spawn_local(park::Task::new(conn, stream, entered)),
@@ -89,7 +92,7 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     };
 }
 
-/// The port that the client of a connection knows, which came to `port` of this node.
+/// Returns the port that the client connected to, for a connection to `port` of this node.
 fn public_port(worker: &Worker, entrance: Entrance, port: u16) -> u16 {
     let Some(public) = worker.options.rewrite_offset.and_then(|offset| port.checked_sub(offset.get())) else {
         return port;
@@ -100,7 +103,7 @@ fn public_port(worker: &Worker, entrance: Entrance, port: u16) -> u16 {
         Entrance::Https => public == https_port,
         Entrance::Streams => {
             let snapshot = worker.snapshot();
-            // One that clients know by both numbers is not rewritten.
+            // A port that is a TCP service itself is not rewritten.
             snapshot.has_tcp_service(public) && !snapshot.has_tcp_service(port)
         }
     };
@@ -119,20 +122,20 @@ async fn failed(worker: &Worker, listener: &TcpListener, error: &io::Error) {
             tokio::time::sleep(PAUSE).await;
         }
         Some(libc::ENOBUFS | libc::ENOMEM) => tokio::time::sleep(PAUSE).await,
-        // accept(2): errors of the connection that was about to be accepted.
+        // accept(2) reports errors of the connection that was about to be accepted.
         _ => tracing::debug!(error = error as &dyn std::error::Error, "accept failed"),
     }
 }
 
-/// A file descriptor that a worker keeps back: without one a waiting connection could not even be refused.
-pub(super) struct Reserve(Cell<Option<File>>);
+/// A file descriptor that a worker keeps in reserve: without one, a waiting connection could not even be refused.
+pub(super) struct Reserve(Cell<Option<OwnedFd>>);
 
 impl Reserve {
     pub(super) fn new() -> Self {
         Self(Cell::new(Self::open()))
     }
 
-    /// Takes one waiting connection and closes it, so that its client knows.
+    /// Accepts one waiting connection and closes it, so that its client is notified.
     fn shed(&self, listener: &TcpListener) {
         self.0.set(None);
         let mut cx = Context::from_waker(Waker::noop());
@@ -140,8 +143,9 @@ impl Reserve {
         self.0.set(Self::open());
     }
 
-    fn open() -> Option<File> {
-        File::open("/dev/null").ok()
+    /// Opens an eventfd as a placeholder, because workers may not open files (`syscalls`).
+    fn open() -> Option<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC).ok()
     }
 }
 
@@ -154,7 +158,7 @@ mod tests {
     use super::*;
     use crate::proxy::upstream::{self, Limits, Target, Transport};
 
-    /// A worker with one idle connection to an endpoint, whose end of it comes with it.
+    /// Returns a worker with one idle connection to an endpoint, and the endpoint's end of it.
     async fn worker() -> (Rc<Worker>, TcpStream) {
         let worker = Worker::alone();
         let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
@@ -199,10 +203,10 @@ mod tests {
         for (entrance, port, expected) in [
             (Entrance::Http, 10_080, 80),
             (Entrance::Https, 10_443, 443),
-            // Node-local, or by an interface that does not rewrite.
+            // Connections from this node, or through an interface without rewriting.
             (Entrance::Http, 80, 80),
             (Entrance::Https, 443, 443),
-            // To the listener itself.
+            // Connections to the listener's own port.
             (Entrance::Http, 40_123, 40_123),
             (Entrance::Https, 10_080, 10_080),
             (Entrance::Streams, 10_080, 10_080),
@@ -219,7 +223,8 @@ mod tests {
         let _first = TcpStream::connect(address).await.expect("connected");
         let mut second = TcpStream::connect(address).await.expect("connected");
         let reserve = Reserve::new();
-        // Makes the runtime know that connections wait, as an `accept` that failed for lack of descriptors would have.
+        // Makes the runtime notice the waiting connections, as an `accept` that failed for lack of descriptors would
+        // have.
         let _accepted = listener.accept().await.expect("accepted");
         reserve.shed(&listener);
         assert_eq!(second.read(&mut [0]).await.expect("closed in order"), 0);

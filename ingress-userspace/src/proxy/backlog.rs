@@ -1,16 +1,16 @@
-//! Bytes of responses that wait within HTTP/2 for their client, of one connection and of each of its streams, and their
-//! bound. It sends nothing and ends nothing.
+//! Response bytes that wait within HTTP/2 for their client, counted and bounded by connection and by stream. It sends
+//! nothing and closes nothing.
 //!
 //! ```text
 //! pod ─▶ Body ── Piece ──▶ h2, stream by stream ──▶ socket
-//!          ▲                 │ sent or dropped
-//!          └──── Backlog ◀───┘
+//!         ▲                 │ sent or dropped
+//!         └──── Backlog ◀───┘
 //! ```
 //!
-//! A client may grant windows of 2 GiB and read nothing. h2 bounds what one stream queues, but not what all of them do,
-//! so each [`Piece`] counts here until its bytes are with the socket. A stream that has bytes queued takes no more of its
-//! pod while the connection has [`CONNECTION_MAX`]; one that has none always takes some, so that streams which a client
-//! leaves alone stop no other.
+//! A client may grant windows of 2 GiB and never read. h2 bounds the queue of each stream, but not their sum, so each
+//! [`Piece`] counts here until its bytes are written to the socket. While a connection is at [`CONNECTION_MAX`],
+//! streams with queued bytes read no more from their pods. A stream without queued bytes may always read, so streams
+//! that a client does not read cannot block others.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,71 +19,116 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
+use tokio::task::AbortHandle;
 
-/// Bytes that one stream queues before it waits: as many as one large read of a pod brings.
+use super::slow_start::Start;
+
+/// Bytes that one stream queues before it waits: the size of one large read from a pod.
 pub(super) const STREAM_MAX: usize = 128 * 1024;
-/// Bytes that the streams of a connection queue together before those that have some wait.
-const CONNECTION_MAX: usize = 256 * 1024;
-/// With no more than this, all that wait go on. Half, so that not each frame that is sent wakes them.
+/// Bytes that all streams of a connection queue before those with queued bytes wait.
+pub(super) const CONNECTION_MAX: usize = 256 * 1024;
+/// Waiting streams continue when the queue has shrunk to this. Half of the maximum, so that not every frame sent wakes
+/// them.
 const RESUMED: usize = CONNECTION_MAX / 2;
 
-/// What waits for the client of one connection.
+/// The bytes queued for the client of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     held: Cell<usize>,
-    /// All bytes that it was ever rid of, and how many those were when it was last looked at and not empty.
+    /// The total number of bytes released, and its value at the last check, if bytes were queued then.
     released: Cell<u64>,
     seen: Cell<Option<u64>>,
     streams: RefCell<Streams>,
+    /// The window of concurrent requests.
+    pub(super) start: Start,
 }
 
-/// Places are used again, so that in the long run there is no allocation.
+/// The places of streams, which are reused to avoid allocations.
 #[derive(Debug, Default)]
 struct Streams {
     places: Vec<Waiting>,
     free: Vec<usize>,
 }
 
-/// What waits of one stream. The place is free when its body is gone and its last piece, too.
+/// The queue of one stream. The place is free once its body and its last piece are gone.
 #[derive(Debug, Default)]
 struct Waiting {
     held: usize,
     open: bool,
     waker: Option<Waker>,
+    /// The task of the stream, until its body is dropped.
+    stream: Option<AbortHandle>,
+    /// Consecutive checks with queued bytes of which none were taken since the previous check.
+    unchanged: u8,
 }
 
-/// The place of a body that is on its way.
+/// The effects of bytes that the client has taken.
+#[derive(Default)]
+struct Released {
+    /// The waker to call if the stream has no queued bytes left.
+    waker: Option<Waker>,
+    /// Whether they were the last bytes of a response.
+    is_last: bool,
+}
+
+/// The place of a body in progress.
 #[derive(Debug)]
 pub(super) struct Place {
     backlog: Rc<Backlog>,
     at: usize,
 }
 
-/// Bytes of a response on their way to the client.
+/// Response bytes on their way to the client.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     bytes: Bytes,
-    /// Where they count, over HTTP/2.
+    /// The place where the bytes count, over HTTP/2.
     counted: Option<(Rc<Backlog>, usize)>,
 }
 
 // === impl Backlog ===
 
 impl Backlog {
-    /// Bytes that wait for the client.
+    /// Returns the number of queued bytes.
     pub(super) fn held(&self) -> usize {
         self.held.get()
     }
 
-    /// Whether so much waits that pods are to be read in small pieces.
+    /// Returns whether the queue is so long that pods should be read in small pieces.
     pub(super) fn is_long(&self) -> bool {
         self.held.get() >= RESUMED
     }
 
-    /// Whether bytes wait, as they did at the last call, and the client has taken none since.
+    /// Returns whether the connection has queued as many bytes as it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.held.get() >= CONNECTION_MAX
+    }
+
+    /// Returns whether bytes are queued, were so at the previous call, and the client has taken none since.
     pub(super) fn is_stuck(&self) -> bool {
         let released = (self.held.get() > 0).then(|| self.released.get());
         self.seen.replace(released) == released && released.is_some()
+    }
+
+    /// Checks each stream, and calls `stuck` for those with queued bytes of which the client has taken none in `looks`
+    /// consecutive intervals. `stuck` gets the bytes and the task; streams with a response that h2 holds completely are
+    /// skipped. Returns whether bytes of any other stream are queued.
+    pub(super) fn look(&self, looks: u8, mut stuck: impl FnMut(usize, AbortHandle)) -> bool {
+        let mut is_any_open = false;
+        for waiting in &mut self.streams.borrow_mut().places {
+            if waiting.held == 0 {
+                waiting.unchanged = 0;
+                continue;
+            }
+            // The first check only starts the count.
+            waiting.unchanged = waiting.unchanged.saturating_add(1);
+            let Some(stream) = &waiting.stream else { continue };
+            is_any_open = true;
+            if waiting.unchanged > looks {
+                stuck(waiting.held, stream.clone());
+            }
+        }
+        is_any_open
     }
 
     fn add(&self, at: usize, count: usize) {
@@ -101,35 +146,58 @@ impl Backlog {
         let held = before.saturating_sub(count);
         self.held.set(held);
         self.released.set(self.released.get().wrapping_add(count as u64));
-        let mut streams = self.streams.borrow_mut();
-        let Streams { places, free } = &mut *streams;
-        if let Some(waiting) = places.get_mut(at) {
-            waiting.held = waiting.held.saturating_sub(count);
-            if waiting.held == 0 {
-                waiting.wake();
-                if !waiting.open {
-                    free.push(at);
-                }
-            }
+        // Waking may call back into this backlog at once, so it happens after the borrow has ended.
+        let Released { waker, is_last } = self.streams.borrow_mut().release(at, count);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        if is_last {
+            self.start.taken();
         }
         if before > RESUMED && held <= RESUMED {
-            places.iter_mut().for_each(Waiting::wake);
+            self.wake_all();
         }
+    }
+
+    fn wake_all(&self) {
+        let mut from = 0;
+        while let Some((at, waker)) = self.take_waker(from) {
+            waker.wake();
+            from = at + 1;
+        }
+    }
+
+    /// Takes the waker of the first place from `from` on that has one.
+    fn take_waker(&self, from: usize) -> Option<(usize, Waker)> {
+        let mut streams = self.streams.borrow_mut();
+        let mut places = streams.places.iter_mut().enumerate().skip(from);
+        places.find_map(|(at, waiting)| Some((at, waiting.waker.take()?)))
     }
 }
 
-impl Waiting {
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+// === impl Streams ===
+
+impl Streams {
+    fn release(&mut self, at: usize, count: usize) -> Released {
+        let Some(waiting) = self.places.get_mut(at) else { return Released::default() };
+        waiting.held = waiting.held.saturating_sub(count);
+        waiting.unchanged = 0;
+        if waiting.held > 0 {
+            return Released::default();
         }
+        let (waker, is_last) = (waiting.waker.take(), !waiting.open);
+        if is_last {
+            self.free.push(at);
+        }
+        Released { waker, is_last }
     }
 }
 
 // === impl Place ===
 
 impl Place {
-    pub(super) fn new(backlog: &Rc<Backlog>) -> Self {
+    /// Creates the place of a response that the task `stream` sends.
+    pub(super) fn new(backlog: &Rc<Backlog>, stream: Option<AbortHandle>) -> Self {
         let mut streams = backlog.streams.borrow_mut();
         let Streams { places, free } = &mut *streams;
         let at = free.pop().unwrap_or_else(|| {
@@ -137,25 +205,26 @@ impl Place {
             places.len() - 1
         });
         if let Some(waiting) = places.get_mut(at) {
-            waiting.open = true;
+            *waiting = Waiting { open: true, stream, ..Waiting::default() };
         }
         drop(streams);
         Self { backlog: Rc::clone(backlog), at }
     }
 
-    /// Ready when the stream may take more of its pod.
+    /// Ready when the stream may read more from its pod.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.backlog.held.get() < CONNECTION_MAX {
+        if !self.backlog.is_full() {
             return Poll::Ready(());
         }
         let mut streams = self.backlog.streams.borrow_mut();
-        match streams.places.get_mut(self.at) {
-            Some(waiting) if waiting.held > 0 => {
-                waiting.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
-        }
+        let Some(waiting) = streams.places.get_mut(self.at).filter(|waiting| waiting.held > 0) else {
+            return Poll::Ready(());
+        };
+        let former = waiting.waker.replace(cx.waker().clone());
+        // Dropping the last waker of a task drops the task, and its pieces call back into this backlog.
+        drop(streams);
+        drop(former);
+        Poll::Pending
     }
 
     /// Counts `bytes` until they are sent or dropped.
@@ -173,18 +242,20 @@ impl Drop for Place {
         waiting.open = false;
         if waiting.held == 0 {
             free.push(self.at);
+        } else {
+            self.backlog.start.leave();
         }
-        let waker = waiting.waker.take();
-        // Outside the borrow: what it does at its end is not ours to know.
+        let (waker, stream) = (waiting.waker.take(), waiting.stream.take());
+        // Dropped after the borrow has ended, because their destructors are unknown code.
         drop(streams);
-        drop(waker);
+        drop((waker, stream));
     }
 }
 
 // === impl Piece ===
 
 impl Piece {
-    /// The bytes from `at` on, which are no longer in this one.
+    /// Splits off the bytes from `at` on.
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         Self { bytes: self.bytes.split_off(at), counted: self.counted.clone() }
     }
@@ -194,7 +265,7 @@ impl Piece {
     }
 }
 
-/// Those that count nowhere.
+/// Pieces that count nowhere.
 impl From<Bytes> for Piece {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, counted: None }
@@ -257,13 +328,14 @@ mod tests {
         let (backlog, woken) = (Rc::new(Backlog::default()), Arc::new(Woken::default()));
         let waker = Waker::from(Arc::clone(&woken));
         let cx = &mut Context::from_waker(&waker);
-        let (first, second, third) = (Place::new(&backlog), Place::new(&backlog), Place::new(&backlog));
+        let (first, second, third) =
+            (Place::new(&backlog, None), Place::new(&backlog, None), Place::new(&backlog, None));
         let mut large = first.piece(bytes(CONNECTION_MAX - 1));
         assert!(first.poll_room(cx).is_ready());
         let small = second.piece(bytes(1));
         assert!(first.poll_room(cx).is_pending() && second.poll_room(cx).is_pending());
         assert!(third.poll_room(cx).is_ready(), "one that has nothing queued");
-        // One whose last byte is sent goes on, though the connection has more than it may.
+        // A stream continues once its last byte is sent, even if the connection is above its limit.
         let more = third.piece(bytes(10));
         drop(small);
         assert_eq!(woken.0.load(Relaxed), 1);
@@ -276,11 +348,43 @@ mod tests {
         assert_eq!(backlog.held(), 0);
     }
 
+    thread_local! {
+        static DROPPED_BY_WAKER: RefCell<Option<Piece>> = const { RefCell::new(None) };
+    }
+
+    struct Dropping;
+
+    impl std::task::Wake for Dropping {
+        fn wake(self: Arc<Self>) {
+            drop(DROPPED_BY_WAKER.take());
+        }
+    }
+
+    #[test]
+    fn a_waker_may_drop_a_piece_of_the_same_connection() {
+        let waker = Waker::from(Arc::new(Dropping));
+        for last_of_stream in [true, false] {
+            let backlog = Rc::new(Backlog::default());
+            let (first, second, third) =
+                (Place::new(&backlog, None), Place::new(&backlog, None), Place::new(&backlog, None));
+            let (large, small) = (first.piece(bytes(CONNECTION_MAX)), second.piece(bytes(1)));
+            assert!(second.poll_room(&mut Context::from_waker(&waker)).is_pending());
+            DROPPED_BY_WAKER.set(Some(third.piece(bytes(1))));
+            if last_of_stream {
+                drop((small, large));
+            } else {
+                drop((large, small));
+            }
+            assert!(DROPPED_BY_WAKER.take().is_none(), "the waker was called");
+            assert_eq!(backlog.held(), 0);
+        }
+    }
+
     #[test]
     fn bytes_count_until_they_are_sent_or_dropped_and_places_are_used_again() {
         let backlog = Rc::new(Backlog::default());
         for _ in 0..3 {
-            let place = Place::new(&backlog);
+            let place = Place::new(&backlog, None);
             let mut piece = place.piece(bytes(100));
             let rest = piece.split_off(60);
             assert_eq!((piece.remaining(), rest.remaining(), backlog.held()), (60, 40, 100));
@@ -288,7 +392,7 @@ mod tests {
             drop(place);
             assert_eq!(backlog.held(), 90);
             drop(rest);
-            let other = Place::new(&backlog);
+            let other = Place::new(&backlog, None);
             drop((piece, other));
             assert_eq!(backlog.held(), 0);
         }
@@ -296,10 +400,36 @@ mod tests {
         assert_eq!(backlog.streams.borrow().free.len(), 2);
     }
 
+    #[tokio::test]
+    async fn a_stream_is_stuck_whose_bytes_stay_from_look_to_look() {
+        let backlog = Rc::new(Backlog::default());
+        let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
+        let places: Vec<_> = tasks.iter().map(|task| Place::new(&backlog, Some(task.abort_handle()))).collect();
+        let looked = || {
+            let mut found = Vec::new();
+            let is_any_open = backlog.look(2, |held, stream| found.push((held, stream.id())));
+            assert_eq!(is_any_open, backlog.held() > 0);
+            found
+        };
+        let id = |number: usize| tasks[number].id();
+        let (large, mut taken, small) =
+            (places[0].piece(bytes(500)), places[1].piece(bytes(400)), places[2].piece(bytes(9)));
+        assert_eq!((looked(), looked()), (vec![], vec![]));
+        taken.advance(1);
+        assert_eq!(looked(), vec![(500, id(0)), (9, id(2))]);
+        assert_eq!(looked(), vec![(500, id(0)), (9, id(2))]);
+        assert_eq!(looked(), vec![(500, id(0)), (399, id(1)), (9, id(2))]);
+        let mut places = places.into_iter();
+        drop(places.next());
+        assert_eq!(looked(), vec![(399, id(1)), (9, id(2))], "the first response is with h2 as a whole");
+        drop((large, taken, small));
+        assert_eq!(looked(), vec![]);
+    }
+
     #[test]
     fn a_connection_is_stuck_whose_client_took_nothing_since_the_last_look() {
         let backlog = Rc::new(Backlog::default());
-        let place = Place::new(&backlog);
+        let place = Place::new(&backlog, None);
         assert!(!backlog.is_stuck(), "nothing waits");
         let mut piece = place.piece(bytes(100));
         assert!(!backlog.is_stuck(), "it is new");

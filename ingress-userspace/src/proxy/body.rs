@@ -1,11 +1,13 @@
-//! Bodies on their way through, counted as they pass. Nothing is buffered here.
+//! Request and response bodies, counted as they pass. Apart from bytes kept on request, bodies are not buffered here.
 
 use std::{
     cell::Cell,
+    future::poll_fn,
+    num::NonZeroU32,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -21,58 +23,78 @@ use super::{
     counters::{self, Direction},
     headers,
     in_flight::InFlight,
-    intake::Tap,
+    intake::{Misplaced, Tap},
+    kept::Kept,
     mirror::BodyCopy,
+    pace::Pace,
     pipe::{Pipe, WORTHWHILE},
     rest::{Rest, Unread},
-    upstream::{BodyError, BoxError, Outgoing, Part, ResponseBody, h2},
+    upstream::{BodyError, BoxError, ExchangeError, Outgoing, Part, ResponseBody, h2},
 };
 use crate::model::Offer;
 
-/// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn,
-/// and each frame taken is a sign of life: see `offers`. With its header it fills one record of TLS (RFC 8446, 5.1).
+/// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
+/// turn, and each frame taken shows that it is alive: see `offers`. With its header, the frame fills one TLS record
+/// (RFC 8446, section 5.1).
 const FRAME_MAX: usize = RECORD_MAX - 9;
-/// Most bytes in a record, and what reads bring. What is no longer is not worth another frame of nine bytes.
+/// Most bytes in a TLS record, and in one read. Data up to this size is not split, because that would cost another
+/// frame header of nine bytes.
 const RECORD_MAX: usize = 16 * 1024;
 
-/// The body of a client's request.
+/// The body of a client's request. It is passed through many calls, so it is small: most requests have none.
+#[derive(Debug, Default)]
+pub(super) struct RequestBody(Option<Box<Upload>>);
+
+/// A body with bytes.
 #[derive(Debug)]
-pub(super) struct RequestBody {
+struct Upload {
     incoming: Unread,
-    /// Where it may come from through pipes.
+    /// The upload splice, if the body may come through pipes.
     tap: Option<Tap>,
-    /// How many bytes may still come.
+    /// Number of bytes that may still come.
     left: u64,
     bytes: counters::Bytes,
-    /// Whether no trailers pass: what the rule changes of fields, nobody may say behind them.
+    /// Whether trailers are dropped: a rule that changes fields must not be bypassed by trailers.
     without_trailers: bool,
-    /// Counts them once more, for the access log.
+    /// A second counter, for the access log.
     told: Option<Rc<Cell<u64>>>,
-    /// Where what comes is left for a mirror.
+    /// The copy of the body for a mirror.
     copy: Option<BodyCopy>,
+    /// Buffered bytes that precede `incoming`.
+    kept: Option<Kept>,
+    pace: Pace,
+    /// Minimum rate of the body in bytes per second.
+    min_rate: Option<NonZeroU32>,
+    /// Start of the current wait for the client.
+    waiting: Option<Instant>,
 }
 
-/// A body of a request that is longer than its rule allows.
+/// A request body that is longer than its rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("request body is longer than allowed")]
 pub(super) struct TooLarge;
 
-/// The body of the response to a client. The request is in flight for as long as this lives.
+/// A request body that arrives at less than the minimum rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request body comes too slowly")]
+pub(super) struct TooSlow;
+
+/// The body of the response to a client. The request is in flight for the lifetime of this value.
 pub(super) struct Body {
     source: Source,
-    /// What is left of the latest frame.
+    /// The rest of the latest frame.
     rest: Piece,
-    /// Where what is handed over counts, over HTTP/2, once there is any.
+    /// Counts the bytes that wait within HTTP/2; created for the first frame.
     place: Option<Place>,
     bytes: counters::Bytes,
     class: StatusClass,
-    /// Goes to the client through a pipe, unless something is put in between.
+    /// Whether the body goes to the client through a pipe, unless it must be changed on the way.
     is_piped: bool,
-    /// None for a 101: the request goes on in its tunnel.
+    /// `None` for a 101: the request continues in its tunnel.
     in_flight: Option<InFlight>,
 }
 
-/// Where a body comes from.
+/// The source of a body.
 pub(super) enum Source {
     Http1(ResponseBody<RequestBody>),
     Http2(Box<h2::ResponseBody<RequestBody>>),
@@ -83,16 +105,19 @@ pub(super) enum Source {
 // === impl RequestBody ===
 
 impl RequestBody {
-    /// A body of at most `max` bytes, of the request `in_flight`.
+    /// Creates a body of at most `max` bytes for the request `in_flight`.
     ///
     /// # Errors
-    /// If it says that it is longer.
+    /// If the announced length exceeds `max`.
     pub(super) fn new(incoming: Unread, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
         let left = max.unwrap_or(u64::MAX);
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
         }
-        Ok(Self {
+        if incoming.is_end_stream() {
+            return Ok(Self::default());
+        }
+        Ok(Self(Some(Box::new(Upload {
             tap: Tap::new(in_flight.conn(), incoming.size_hint().exact()),
             incoming,
             left,
@@ -100,52 +125,99 @@ impl RequestBody {
             without_trailers: false,
             told: None,
             copy: None,
-        })
+            kept: None,
+            pace: Pace::default(),
+            min_rate: None,
+            waiting: None,
+        }))))
     }
 
-    /// None, of a request whose bytes count in `cell`.
-    pub(super) fn none(cell: &'static HostL7Cell) -> Self {
-        let bytes = counters::Bytes::new(cell, Direction::In);
-        Self { incoming: Unread::none(), tap: None, left: 0, bytes, without_trailers: false, told: None, copy: None }
+    /// Sets the minimum rate, in bytes per second, below which the body fails. `min` is not called for a request
+    /// without a body.
+    pub(super) fn hurry(&mut self, min: impl FnOnce() -> Option<NonZeroU32>) {
+        if let Some(upload) = &mut self.0 {
+            upload.min_rate = min();
+        }
     }
 
-    /// Lets no trailers pass.
+    /// Buffers the body until it is complete, has `max` bytes, or no more may be buffered for pods of `namespace`.
+    ///
+    /// # Errors
+    /// If the body fails, or no bytes arrive within `silence`.
+    pub(super) async fn keep(
+        &mut self,
+        conn: &Rc<Conn>,
+        namespace: &str,
+        max: usize,
+        silence: Duration,
+    ) -> Result<(), ExchangeError> {
+        let Some(upload) = &mut self.0 else { return Ok(()) };
+        // Buffered bytes are not in a pipe.
+        upload.tap = None;
+        let mut kept = Kept::new(conn, namespace);
+        while !upload.incoming.is_end_stream() && kept.len() < max && kept.has_room() {
+            let frame = timeout(silence, poll_fn(|cx| upload.poll_incoming(cx))).await;
+            match frame.map_err(|_elapsed| ExchangeError::Starved)? {
+                Some(Ok(Part::Frame(frame))) => kept.put(frame),
+                Some(Ok(Part::Piped(_))) => return Err(ExchangeError::RequestBody(Misplaced.into())),
+                Some(Err(error)) => return Err(ExchangeError::RequestBody(error)),
+                None => break,
+            }
+        }
+        upload.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Drops the trailers.
     pub(super) fn cut_trailers(&mut self) {
-        self.without_trailers = true;
+        if let Some(upload) = &mut self.0 {
+            upload.without_trailers = true;
+        }
     }
 
-    /// Adds what comes to `told`, too.
+    /// Counts the bytes in `told` as well.
     pub(super) fn tell(&mut self, told: Option<Rc<Cell<u64>>>) {
-        self.told = told;
+        if let Some(upload) = &mut self.0 {
+            upload.told = told;
+        }
     }
 
-    /// Leaves what comes for a mirror, too.
+    /// Copies the bytes for a mirror as well.
     pub(super) fn copy_to(&mut self, copy: BodyCopy) {
-        self.tap = None;
-        self.copy = Some(copy);
+        if let Some(upload) = &mut self.0 {
+            upload.tap = None;
+            upload.copy = Some(copy);
+        }
     }
 
-    /// Another of the same, if there is nothing to come.
+    /// Returns another body for a retry, if this one is empty.
     pub(super) fn spare(&self) -> Option<Self> {
-        self.is_end_stream().then(|| Self {
-            incoming: Unread::none(),
-            tap: None,
-            left: self.left,
-            bytes: self.bytes.another(),
-            without_trailers: self.without_trailers,
-            told: None,
-            copy: None,
-        })
+        self.is_end_stream().then(Self::default)
+    }
+}
+
+impl Upload {
+    /// Returns the next part, whether buffered or not.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+        if let Some(frame) = self.kept.as_mut().and_then(Kept::take) {
+            self.kept.take_if(|kept| kept.is_empty());
+            return Poll::Ready(Some(Ok(Part::Frame(frame))));
+        }
+        self.poll_incoming(cx)
     }
 
-    /// What comes next, where it is.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
         if self.copy.as_ref().is_some_and(BodyCopy::is_behind) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let to_come = self.incoming.size_hint().lower();
-        let frame = std::task::ready!(self.incoming.poll_frame(cx));
+        let Poll::Ready(frame) = self.incoming.poll_frame(cx) else {
+            if self.min_rate.is_some() && self.waiting.is_none() {
+                self.waiting = self.incoming.now();
+            }
+            return Poll::Pending;
+        };
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             if self.without_trailers {
@@ -157,6 +229,14 @@ impl RequestBody {
         let mut pipe = None;
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.bytes.add(data.len());
+            self.pace = match self.waiting.take().zip(self.incoming.now()) {
+                Some((since, now)) => self.pace.add(now.saturating_duration_since(since), data.len()),
+                None => self.pace.with(data.len()),
+            };
+            if self.pace.is_below(self.min_rate) && !self.incoming.is_end_stream() {
+                self.incoming.came_too_slowly();
+                return Poll::Ready(Some(Err(TooSlow.into())));
+            }
             if let Some(told) = &self.told {
                 told.set(told.get() + data.len() as u64);
             }
@@ -171,9 +251,9 @@ impl RequestBody {
                 pipe = tap.take(to_come, data.len())?;
             }
         }
-        // A body is not polled again once its end is known, which trailers are, too.
+        // A body is not polled again once its end is known, and trailers are an end as well.
         let is_last = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
-        if (is_last || self.is_end_stream())
+        if (is_last || self.incoming.is_end_stream())
             && let Some(copy) = &self.copy
         {
             copy.end();
@@ -187,9 +267,10 @@ impl HttpBody for RequestBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let part = std::task::ready!(self.poll_next(cx)).transpose()?;
+        let Some(upload) = &mut self.0 else { return Poll::Ready(None) };
+        let part = std::task::ready!(upload.poll_next(cx)).transpose()?;
         Poll::Ready(match part {
-            // It was for somebody who takes pipes, and has left it to somebody who does not.
+            // The previous consumer accepted pipes, and the current one does not.
             Some(Part::Piped(mut pipe)) => {
                 let bytes = pipe.take_bytes();
                 self.take_back(pipe);
@@ -201,24 +282,29 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.0
+            .as_ref()
+            .is_none_or(|upload| upload.kept.as_ref().is_none_or(Kept::is_empty) && upload.incoming.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        let Some(upload) = &self.0 else { return SizeHint::with_exact(0) };
+        let rest = upload.incoming.size_hint();
+        upload.kept.as_ref().map_or(rest, |kept| kept.size_hint(&rest))
     }
 }
 
 impl Outgoing for RequestBody {
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
-        if let Some(tap) = &self.tap {
+        let Some(upload) = &mut self.0 else { return Poll::Ready(None) };
+        if let Some(tap) = &upload.tap {
             tap.open();
         }
-        self.poll_next(cx)
+        upload.poll_next(cx)
     }
 
     fn take_back(&mut self, pipe: Pipe) {
-        if let Some(tap) = &self.tap {
+        if let Some(tap) = self.0.as_ref().and_then(|upload| upload.tap.as_ref()) {
             tap.give_back(pipe);
         }
     }
@@ -227,21 +313,22 @@ impl Outgoing for RequestBody {
 // === impl Body ===
 
 impl Body {
-    /// A response of an upstream. `bodiless` if its status or the request's method rule a body out (RFC 9110, 6.4.1).
+    /// Creates the body of an upstream's response. `bodiless` if its status or the request's method excludes a body
+    /// (RFC 9110, section 6.4.1).
     pub(super) fn upstream(source: Source, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || source.is_end_stream();
         let is_piped = !ended && source.unread() >= WORTHWHILE && in_flight.conn().takes_pipes();
         Self { is_piped, ..Self::new(source, class, ended, in_flight) }
     }
 
-    /// That of a 101: none. `cell` is where nothing will be counted.
+    /// Creates the empty body of a 101. `cell` is required, but no bytes are counted in it.
     pub(super) fn switched(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, class) = (Source::Own(Bytes::new()), StatusClass::Success);
         Self { source, rest: Piece::default(), place: None, bytes, class, is_piped: false, in_flight: None }
     }
 
-    /// A response of our own.
+    /// Creates the body of a response by the proxy itself.
     pub(super) fn own(text: Bytes, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || text.is_empty();
         Self::new(Source::Own(text), class, ended, in_flight)
@@ -249,7 +336,7 @@ impl Body {
 
     fn new(mut source: Source, class: StatusClass, ended: bool, mut in_flight: InFlight) -> Self {
         let bytes = counters::Bytes::new(in_flight.cell(), Direction::Out);
-        // Nothing to wait for: the head is the whole response.
+        // The response consists of its head and has ended already.
         if ended {
             source.leave(in_flight.conn());
             in_flight.finish(class);
@@ -258,17 +345,17 @@ impl Body {
         Self { source, rest: Piece::default(), place: None, bytes, class, is_piped: false, in_flight }
     }
 
-    /// Whether it is a response of an upstream, and none of our own.
+    /// Returns whether the response is an upstream's and not the proxy's own.
     pub(super) fn is_of_pod(&self) -> bool {
         matches!(self.source, Source::Http1(_) | Source::Http2(_))
     }
 
-    /// How many bytes of the request's body are still to come at least, where the response is all there.
+    /// Returns the minimum number of request body bytes still to come, once the response is complete.
     pub(super) fn unsent(&self) -> u64 {
         if let Source::Http1(body) = &self.source { body.unsent() } else { 0 }
     }
 
-    /// Has what is to come compressed. Before the first frame only.
+    /// Compresses the body. To be called before the first frame only.
     pub(super) fn compress(&mut self, offer: &Offer) {
         let source = std::mem::replace(&mut self.source, Source::Own(Bytes::new()));
         self.source = Source::Compressed(Box::new(Compressed::new(source, offer)));
@@ -291,19 +378,20 @@ impl Body {
         self.source.read_small(backlog.is_long());
         let frame = std::task::ready!(Pin::new(&mut self.source).poll_frame(cx));
         let place = &mut self.place;
-        Poll::Ready(frame.map(|frame| {
-            frame.map(|frame| frame.map_data(|data| place.get_or_insert_with(|| Place::new(backlog)).piece(data)))
-        }))
+        let new = || Place::new(backlog, in_flight.stream());
+        Poll::Ready(
+            frame.map(|frame| frame.map(|frame| frame.map_data(|data| place.get_or_insert_with(new).piece(data)))),
+        )
     }
 }
 
-/// What counts nowhere.
+/// Converts a frame into one with bytes that count in no backlog.
 fn plain(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Piece>, BodyError>> {
     frame.map(|frame| frame.map(|frame| frame.map_data(Piece::from)))
 }
 
-/// What was read along with the head as it is, and then stand-ins for what is moved into a pipe, or as it is where there
-/// is no pipe to be had.
+/// Yields bytes buffered with the head, then placeholder frames for spliced data. Falls back to plain frames when no
+/// pipe is available.
 fn poll_piped(
     cx: &mut Context<'_>,
     body: &mut ResponseBody<RequestBody>,
@@ -333,7 +421,7 @@ impl HttpBody for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
-        // Before it counts as taken what the client was given: a stream that waits here is one that owes it.
+        // Before the previous frame counts as taken by the client: a stream that waits here still has unsent bytes.
         if this.rest.is_empty()
             && let Some(place) = &this.place
         {
@@ -355,7 +443,7 @@ impl HttpBody for Body {
             this.bytes.add(data.remaining());
             in_flight.sent(data.remaining());
         }
-        // hyper does not poll again once the end is known, so it is looked for after every frame.
+        // hyper does not poll again once the end is known, so it is checked after every frame.
         let ended = this.rest.is_empty() && this.source.is_end_stream();
         if frame.is_none() || (matches!(frame, Some(Ok(_))) && ended) {
             this.bytes.flush();
@@ -369,7 +457,7 @@ impl HttpBody for Body {
         self.rest.is_empty() && self.source.is_end_stream()
     }
 
-    /// Asked before the first frame only, while nothing is kept back.
+    /// Called before the first frame only, while `rest` is empty.
     fn size_hint(&self) -> SizeHint {
         self.source.size_hint()
     }
@@ -378,14 +466,14 @@ impl HttpBody for Body {
 // === impl Source ===
 
 impl Source {
-    /// Whether what is to be read is read in small pieces, where that can be chosen.
+    /// Sets whether the source is read in small pieces, where that is supported.
     fn read_small(&mut self, small: bool) {
         if let Self::Http1(body) = self {
             body.read_small(small);
         }
     }
 
-    /// The response has ended: what the pod did not get yet of the request is left to the client's connection.
+    /// Hands the unsent part of the request over to the client's connection, now that the response has ended.
     fn leave(&mut self, conn: &Conn) {
         if let Self::Http1(body) = self
             && let Some(rest) = body.take_rest()
@@ -394,7 +482,8 @@ impl Source {
         }
     }
 
-    /// Bytes that are still to come from a plain socket and are nothing but the body; 0 if that is not known.
+    /// Returns the number of bytes to come from a plain socket that belong to the body without any framing; 0 if that
+    /// is unknown.
     fn unread(&self) -> u64 {
         match self {
             Self::Http1(body) => body.unread(),
@@ -436,8 +525,8 @@ impl HttpBody for Source {
     }
 }
 
-/// Reads on to the end of a body that nobody gets, if that is near, so that its connection can be used again. What
-/// takes longer ends with the connection.
+/// Reads a discarded body to its end if little remains, so that its connection can be reused. Otherwise the connection
+/// is closed.
 pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
     const REST_MAX: usize = 64 * 1024;
     const REST_TIME: Duration = Duration::from_millis(100);
@@ -451,11 +540,11 @@ pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
         }
     };
     if timeout(REST_TIME, read).await.is_err() {
-        tracing::debug!("the rest of a response takes too long");
+        tracing::debug!("the remaining response body takes too long");
     }
 }
 
-/// The part of `frame` that is not too long; the other goes to `rest`.
+/// Returns the first part of `frame`, up to the longest frame size, and moves the other part to `rest`.
 fn split(frame: Frame<Piece>, rest: &mut Piece) -> Frame<Piece> {
     match frame.into_data() {
         Ok(mut data) => {

@@ -1,8 +1,8 @@
-//! Certificates of clients: what a handshake asks for, what that which is shown is worth, and what pods are told of it.
+//! Client certificates: requesting them in the handshake, verifying them, and passing the result to pods.
 //!
-//! A handshake takes any certificate, from who holds its key. Whether it is valid is judged afterwards, by the policy
-//! of the request's host in the current snapshot: a client without a valid one gets an answer that says so, and no
-//! resumed session brings in what a policy has excluded since.
+//! The handshake accepts any certificate with proof of possession of its key. It is verified afterwards by the policy
+//! of the request's host in the current snapshot. A client without a valid certificate therefore gets a response with
+//! the reason, and resumed sessions cannot bypass a changed policy.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -31,10 +31,10 @@ use crate::{
     route::{HostEntry, filter::Shown, template::RESERVED},
 };
 
-/// What a connection has to do with certificates of its client.
+/// State of client certificates on a connection.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// Set where any host asked for certificates during the handshake. Boxed, as few connections have one.
+    /// Set if any host requested certificates during the handshake. Boxed, because few connections have one.
     greeting: OnceCell<Box<Greeted>>,
 }
 
@@ -48,22 +48,22 @@ struct Greeted {
 pub(super) struct Greeting {
     /// In lower case; empty for none.
     pub(super) server_name: String,
-    /// Whether a certificate was asked for.
+    /// Whether a certificate was requested.
     pub(super) asked: bool,
     /// Leaf first; empty for none.
     pub(super) chain: Vec<CertificateDer<'static>>,
 }
 
-/// Who the client is to hosts of one policy.
+/// The identity of the client for hosts with one policy.
 #[derive(Debug)]
 pub(super) struct Identity {
     policy: Arc<ClientCertificates>,
     pub(super) shown: Shown,
-    /// What pods are told, as lines of a head.
+    /// The fields sent to pods, as lines of a head.
     pub(super) fields: String,
 }
 
-/// The request is for a host that the connection was not made for (RFC 9110, 15.5.20).
+/// The error for a request to a host that the connection was not made for (RFC 9110, section 15.5.20).
 pub(super) struct Misdirected;
 
 // === impl Client ===
@@ -73,7 +73,7 @@ impl Client {
         drop(self.greeting.set(Box::new(Greeted { greeting, latest: RefCell::default() })));
     }
 
-    /// Who the client is to `host`; `None` if that asks for nothing.
+    /// Returns the identity of the client for `host`, or `None` if the host requests no certificate.
     pub(super) fn identity(
         &self,
         snapshot: &Snapshot,
@@ -121,7 +121,13 @@ impl Identity {
     }
 }
 
-/// Appends what pods are told of a certificate.
+/// Returns the fields sent to pods for a client with `chain`, leaf first, on hosts with `policy`, as lines of a head.
+/// For fuzz targets: in a handshake, clients must possess the keys of their certificates.
+pub fn fields_for_pods(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> String {
+    Identity::of(chain, policy).fields
+}
+
+/// Appends the fields sent to pods about a certificate.
 fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
     if let Ok(certificate) = Certificate::from_der(leaf) {
         let certificate = certificate.tbs_certificate();
@@ -129,7 +135,7 @@ fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
             ("ssl-client-subject-dn", certificate.subject().to_string()),
             ("ssl-client-issuer-dn", certificate.issuer().to_string()),
         ] {
-            // What is not visible ASCII has no place in a field (RFC 9110, 5.5).
+            // Other bytes than visible ASCII are not allowed in a field (RFC 9110, section 5.5).
             let safe = value.bytes().map(|byte| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' });
             fields.push_str(name);
             fields.push_str(": ");
@@ -181,11 +187,11 @@ fn verify(
     leaf.verify_for_usage(algorithms, &anchors, intermediates, now, usage, revocation, Some(&is_short)).map(drop)
 }
 
-/// Asks for a certificate, and takes any from who holds its key.
+/// Requests a certificate, and accepts any with proof of possession of its key.
 #[derive(Debug)]
 pub(super) struct Asking {
     provider: Arc<CryptoProvider>,
-    /// Names of authorities, by which clients choose what to show.
+    /// Names of certificate authorities, from which clients choose a certificate.
     hints: Vec<DistinguishedName>,
 }
 

@@ -1,4 +1,4 @@
-//! Counts one request in its host's counters, from first sight to the last byte, whatever ends it.
+//! Counts a request in its host's counters, from its start to its last byte, however it ends.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,23 +6,23 @@ use ingress_common::{HostL7Cell, StatusClass};
 
 use crate::model::HostId;
 
-/// Body bytes are added to the shared counter in steps of this size and at the end, so that long transfers show while
-/// they run and short ones cost one atomic addition.
+/// Body bytes are added to the shared counter in steps of this size and at the end, so that long transfers are visible
+/// while they run and short ones cost one atomic addition.
 const STEP: u64 = 256 * 1024;
 
 /// The counters of all hosts, by id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counters(&'static [HostL7Cell]);
 
-/// One request being served. Dropping it counts the request: under the class of its status if
-/// [`Tally::finish`] was called, as [`StatusClass::Aborted`] otherwise.
+/// A request being served. Dropping it counts the request: under the class of its status if [`Tally::finish`] was
+/// called, and as [`StatusClass::Aborted`] otherwise.
 #[derive(Debug)]
 pub(super) struct Tally {
     cell: &'static HostL7Cell,
     class: Option<StatusClass>,
 }
 
-/// Body bytes on their way into a counter.
+/// Body bytes to be added to a counter.
 #[derive(Debug)]
 pub(super) struct Bytes {
     cell: &'static HostL7Cell,
@@ -39,17 +39,17 @@ pub(super) enum Direction {
 // === impl Counters ===
 
 impl Counters {
-    /// `None` without a cell for host 0.
+    /// Returns `None` if there is no cell for host 0.
     pub(super) fn new(cells: &'static [HostL7Cell]) -> Option<Self> {
         (!cells.is_empty()).then_some(Self(cells))
     }
 
-    /// How many hosts are told apart.
+    /// Returns the number of hosts with counters of their own.
     pub(super) fn capacity(self) -> usize {
         self.0.len()
     }
 
-    /// The cell of `host`; that of host 0 for an id beyond the capacity.
+    /// Returns the cell of `host`; ids beyond the capacity share that of host 0.
     pub(super) fn cell(self, host: HostId) -> &'static HostL7Cell {
         self.0.get(host.0 as usize).unwrap_or(&self.0[0])
     }
@@ -67,7 +67,7 @@ impl Tally {
         self.cell
     }
 
-    /// That it counts under, as things are.
+    /// Returns the class that the request would be counted under now.
     pub(super) fn class(&self) -> StatusClass {
         self.class.unwrap_or(StatusClass::Aborted)
     }
@@ -76,7 +76,7 @@ impl Tally {
         self.class.is_some()
     }
 
-    /// The response has been handed over to its end.
+    /// Records that the whole response has been handed over.
     pub(super) fn finish(&mut self, class: StatusClass) {
         self.class = Some(class);
     }
@@ -96,11 +96,6 @@ impl Bytes {
         Self { cell, direction, pending: 0 }
     }
 
-    /// For more bytes of the same kind.
-    pub(super) fn another(&self) -> Self {
-        Self::new(self.cell, self.direction)
-    }
-
     pub(super) fn add(&mut self, count: usize) {
         self.pending += count as u64;
         if self.pending >= STEP {
@@ -108,7 +103,7 @@ impl Bytes {
         }
     }
 
-    /// Makes what was added visible.
+    /// Adds the pending bytes to the shared counter.
     pub(super) fn flush(&mut self) {
         if self.pending == 0 {
             return;

@@ -1,5 +1,4 @@
-//! How long requests took, by host: a histogram for each worker, which it alone writes, and which are added up by who
-//! asks.
+//! Request durations by host. Each worker writes its own histograms without contention, and readers sum them up.
 
 use std::{
     sync::{
@@ -11,7 +10,7 @@ use std::{
 
 use crate::model::HostId;
 
-/// Upper bounds of the buckets but the last one, which has none; those of ingress-nginx.
+/// Upper bounds of all buckets except the last one, which has none; the same as in ingress-nginx.
 pub const DURATION_BOUNDS: [Duration; 11] = [
     Duration::from_millis(5),
     Duration::from_millis(10),
@@ -28,10 +27,10 @@ pub const DURATION_BOUNDS: [Duration; 11] = [
 
 const BUCKETS: usize = DURATION_BOUNDS.len() + 1;
 
-/// Hosts of one block, which is made when the first of them has a request.
+/// Number of hosts in a block, which is allocated at the first request to one of them.
 const BLOCK: usize = 64;
 
-/// Of one worker.
+/// The histograms of one worker.
 #[derive(Debug)]
 pub(super) struct Durations(Box<[OnceLock<Box<[Histogram; BLOCK]>>]>);
 
@@ -41,11 +40,11 @@ struct Histogram {
     microseconds: AtomicU64,
 }
 
-/// How long requests took that are over and whose response went out whole.
+/// Durations of completed requests with a complete response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationsView {
-    /// How many took no longer than the bound of the same index, and longer than the one before; the last took longer
-    /// than all.
+    /// Requests that took at most the bound of the same index, but longer than the previous one. The last bucket counts
+    /// those above all bounds.
     pub buckets: [u64; BUCKETS],
     pub sum: Duration,
 }
@@ -53,12 +52,12 @@ pub struct DurationsView {
 // === impl Durations ===
 
 impl Durations {
-    /// For hosts with ids below `hosts`; what is of others is that of host 0.
+    /// Creates histograms for hosts with ids below `hosts`; other hosts share that of host 0.
     pub(super) fn new(hosts: usize) -> Self {
         Self((0..hosts.div_ceil(BLOCK).max(1)).map(|_| OnceLock::new()).collect())
     }
 
-    /// A request for `host` took so long. For the one thread that these are of.
+    /// Records the duration of a request for `host`. To be called only by the thread that owns these histograms.
     pub(super) fn add(&self, HostId(host): HostId, took: Duration) {
         let host = if (host as usize) < self.0.len() * BLOCK { host as usize } else { 0 };
         let block = self.0[host / BLOCK].get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::default())));
@@ -68,7 +67,7 @@ impl Durations {
         increase(microseconds, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Adds what is known of `host` to `view`.
+    /// Adds the histogram of `host` to `view`.
     pub(super) fn add_to(&self, HostId(host): HostId, view: &mut DurationsView) {
         let Some(block) = self.0.get(host as usize / BLOCK).and_then(OnceLock::get) else { return };
         let Histogram { buckets, microseconds } = &block[host as usize % BLOCK];
@@ -79,7 +78,21 @@ impl Durations {
     }
 }
 
-/// Nobody else writes, so that a read and a write do, which cost less than one step of both.
+// === impl DurationsView ===
+
+impl DurationsView {
+    /// Returns the difference to `earlier`.
+    pub(super) fn since(&self, earlier: Self) -> Self {
+        let Self { buckets, sum } = self;
+        Self {
+            buckets: std::array::from_fn(|bucket| buckets[bucket].saturating_sub(earlier.buckets[bucket])),
+            sum: sum.saturating_sub(earlier.sum),
+        }
+    }
+}
+
+/// Increases a counter with a single writer. A load and a store suffice for that, and cost less than an atomic
+/// addition.
 fn increase(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
 }

@@ -1,5 +1,6 @@
-//! Turns errors into responses: the only file that does. Bodies say the status and a short reason, and nothing of the
-//! inside (no address, no name of a pod). It also says which of them count against whoever asked ([`Offence`]).
+//! Converts errors into responses, in this file only. Bodies contain the status and a short reason, but no internals
+//! such as addresses or pod names. The response also records whether the error is a violation by the client
+//! ([`Offence`]).
 
 use std::time::Duration;
 
@@ -12,14 +13,23 @@ use crate::{
 };
 
 use super::{
-    authority::AuthorityError, body::TooLarge, forward::ForwardError, intake::Misplaced, limit::Excess,
-    offence::Offence, path::PathError, pick::Full, tokens::Refused, upstream::ExchangeError, websocket::HandshakeError,
+    authority::AuthorityError,
+    body::{TooLarge, TooSlow},
+    forward::ForwardError,
+    intake::Misplaced,
+    limit::Excess,
+    offence::Offence,
+    path::PathError,
+    pick::Full,
+    tokens::Refused,
+    upstream::ExchangeError,
+    websocket::HandshakeError,
 };
 
-/// A response of our own, whole in memory.
+/// A response of the proxy itself, with its whole body in memory.
 pub(super) type Answer = Response<Bytes>;
 
-/// The product as the `Server` field of responses names it.
+/// The product name in the `Server` field of responses.
 pub(super) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
 
 // The texts of `AuthorityError`, `PathError` and `HandshakeError` are written for clients.
@@ -27,33 +37,34 @@ pub(super) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
 pub(super) fn authority(error: AuthorityError) -> Answer {
     let answer = closing(answer(StatusCode::BAD_REQUEST, &error.to_string()));
     match error {
-        // A page can be below any name that its owner's DNS answers for, of letters that we do not take.
+        // A web page may be served below any name in its owner's DNS, even with characters that are not accepted here.
         AuthorityError::Invalid => answer,
         AuthorityError::Missing | AuthorityError::Several | AuthorityError::Disagree => malformed(answer),
     }
 }
 
-/// No offence, as with [`ambiguous_path`]: a page can have its visitors ask for any path.
+/// Not a violation, like [`ambiguous_path`]: a web page can make its visitors' browsers request any path.
 pub(super) fn path(error: PathError) -> Answer {
     answer(StatusCode::BAD_REQUEST, &error.to_string())
 }
 
-/// A `Transfer-Encoding` other than one `chunked`: nobody can say where the body ends, so the connection ends.
+/// A `Transfer-Encoding` other than one `chunked`: the end of the body is ambiguous, so the connection is closed.
 pub(super) fn transfer_encoding() -> Answer {
     malformed(closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`")))
 }
 
-/// A field of HTTP/2 that could not stand so in HTTP/1.
+/// An HTTP/2 field that could not be sent in HTTP/1.
 pub(super) fn field() -> Answer {
     malformed(answer(StatusCode::BAD_REQUEST, "a header value begins or ends with white space"))
 }
 
-/// `CONNECT` asks for a forward proxy.
+/// `CONNECT` is for forward proxies.
 pub(super) fn connect() -> Answer {
     malformed(closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy")))
 }
 
-/// `TRACE` would show fields that the proxy has added, and cookies to scripts (RFC 9110, 9.3.8); 405 as in nginx.
+/// `TRACE` would expose fields that the proxy has added, and cookies to scripts (RFC 9110, section 9.3.8); 405 as in
+/// nginx.
 pub(super) fn trace() -> Answer {
     let mut answer = closing(answer(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not allowed"));
     answer
@@ -62,7 +73,8 @@ pub(super) fn trace() -> Answer {
     answer
 }
 
-/// A WebSocket handshake that is none (RFC 6455, 4.2.2 and 4.4), or one of another protocol (RFC 9220, 3).
+/// An invalid WebSocket handshake (RFC 6455, sections 4.2.2 and 4.4), or one for another protocol (RFC 9220, section
+/// 3).
 pub(super) fn handshake(error: HandshakeError) -> Answer {
     if error == HandshakeError::Protocol {
         return answer(StatusCode::NOT_IMPLEMENTED, &error.to_string());
@@ -72,7 +84,7 @@ pub(super) fn handshake(error: HandshakeError) -> Answer {
     answer
 }
 
-/// An endpoint answered a CONNECT by a success that is none: to the client it would be a tunnel.
+/// An endpoint answered a CONNECT with a success other than the handshake's; the client would take it for a tunnel.
 pub(super) fn not_switched() -> Answer {
     answer(StatusCode::BAD_GATEWAY, "the backend did not accept the websocket")
 }
@@ -81,7 +93,12 @@ pub(super) fn target_too_long() -> Answer {
     answer(StatusCode::URI_TOO_LONG, "request target is too long")
 }
 
-/// An endpoint is this node itself: the request would come back for ever.
+/// Matching the path would take too long.
+pub(super) fn costly_path() -> Answer {
+    answer(StatusCode::URI_TOO_LONG, "request path takes too long to match")
+}
+
+/// An endpoint is this node itself: the request would loop for ever.
 pub(super) fn loop_detected() -> Answer {
     answer(StatusCode::LOOP_DETECTED, "the request has been here before")
 }
@@ -97,12 +114,12 @@ pub(super) fn no_route() -> Answer {
     answer(StatusCode::NOT_FOUND, "no route for this host and path")
 }
 
-/// The connection was made for a host that asks its clients for other certificates (RFC 9110, 15.5.20).
+/// The connection was made for a host with another policy for client certificates (RFC 9110, section 15.5.20).
 pub(super) fn misdirected() -> Answer {
     answer(StatusCode::MISDIRECTED_REQUEST, "this connection is not for this host, make another")
 }
 
-/// A client that must show a certificate.
+/// The client must present a certificate.
 pub(super) fn unproven(lack: Lack) -> Answer {
     match lack {
         Lack::Tls => answer(StatusCode::FORBIDDEN, "this host is for TLS alone"),
@@ -111,34 +128,34 @@ pub(super) fn unproven(lack: Lack) -> Answer {
     }
 }
 
-/// A path that two readers take to be below different rules.
+/// Two parsers could assign the path to different rules.
 pub(super) fn ambiguous_path() -> Answer {
     answer(StatusCode::BAD_REQUEST, "the path could be meant for two routes")
 }
 
-/// A client, or what it says of itself, that no host lets in.
+/// The client's address or one of its headers is blocked for all hosts.
 pub(super) fn blocked() -> Answer {
     offending(Offence::Blocked, answer(StatusCode::FORBIDDEN, "this client is blocked"))
 }
 
-/// A client that may not come in.
+/// The host or rule does not allow the client's address.
 pub(super) fn denied() -> Answer {
     offending(Offence::Denied, answer(StatusCode::FORBIDDEN, "this address may not come in"))
 }
 
-/// A client that has not shown who it is. It may not have known that it must.
+/// The client sent no credentials. It may not have known that it must, so this is not a violation.
 pub(super) fn unauthorized(challenge: &HeaderValue) -> Answer {
     let mut answer = answer(StatusCode::UNAUTHORIZED, "credentials are missing or wrong");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
     answer
 }
 
-/// A client that has shown a name and password that are not right.
+/// The client sent a wrong name or password.
 pub(super) fn wrong_password(challenge: &HeaderValue) -> Answer {
     offending(Offence::Credentials, unauthorized(challenge))
 }
 
-/// A client that an authentication service does not know, or does not let in.
+/// An authentication service rejected the client.
 pub(super) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer {
     let mut answer = answer(status, "the authentication service does not let this request in");
     for challenge in challenges {
@@ -147,12 +164,12 @@ pub(super) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer
     answer
 }
 
-/// An authentication service that cannot be reached, or says what is neither yes nor no; 500 as in nginx.
+/// An authentication service is unreachable, or its response neither admits nor rejects the request; 500 as in nginx.
 pub(super) fn no_opinion() -> Answer {
     answer(StatusCode::INTERNAL_SERVER_ERROR, "the authentication service gave no valid answer")
 }
 
-/// A client without a token that lets it in (RFC 6750, 3).
+/// The client has no valid token (RFC 6750, section 3).
 pub(super) fn no_token(refused: Refused) -> Answer {
     let (status, challenge, reason) = match refused {
         Refused::Missing => (StatusCode::UNAUTHORIZED, "Bearer", "a token is needed"),
@@ -169,14 +186,14 @@ pub(super) fn no_token(refused: Refused) -> Answer {
     if refused == Refused::Invalid { offending(Offence::Credentials, answer) } else { answer }
 }
 
-/// More credentials wait to be verified than can be.
+/// Too many credentials wait to be verified.
 pub(super) fn busy() -> Answer {
     let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "too many credentials wait to be verified");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
 
-/// A request that is one too many. It says when to come again, in whole seconds (RFC 9110, 10.2.3).
+/// A request above a limit. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
 pub(super) fn limited(limit: &Limit, excess: Excess) -> Answer {
     let (status, wait, reason) = match excess {
         Excess::Rate { wait } => (limit.rate_status, wait, "too many requests"),
@@ -188,7 +205,7 @@ pub(super) fn limited(limit: &Limit, excess: Excess) -> Answer {
     offending(Offence::Limit, answer)
 }
 
-/// A preflight; what it asks about is added by the filter (Fetch standard, 3.2.2: any status of success).
+/// A CORS preflight; the filter adds the requested fields (Fetch standard, section 3.2.2: any successful status).
 pub(super) fn preflight() -> Answer {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -196,14 +213,19 @@ pub(super) fn preflight() -> Answer {
     response
 }
 
-/// What remains of the body is discarded, as `rest` says.
+/// The rest of the body is discarded, see `rest`.
 pub(super) fn body_too_large() -> Answer {
     answer(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
 }
 
-/// A rule that cannot be honoured. Which it is, is for the owner of the rule to read in its events, not for clients.
-pub(super) fn refused(_why: Unavailable) -> Answer {
-    answer(StatusCode::SERVICE_UNAVAILABLE, "the backend of this route is not available")
+/// A rule that cannot be applied. The reason is reported to the rule's owner in events, not to clients.
+pub(super) fn refused(why: Unavailable) -> Answer {
+    match why {
+        Unavailable::NoRule => no_route(),
+        Unavailable::NoService | Unavailable::NoPort | Unavailable::Backend | Unavailable::Policy => {
+            answer(StatusCode::SERVICE_UNAVAILABLE, "the backend of this route is not available")
+        }
+    }
 }
 
 pub(super) fn forward(error: &ForwardError) -> Answer {
@@ -230,6 +252,9 @@ pub(super) fn forward(error: &ForwardError) -> Answer {
 fn exchange(error: &ExchangeError) -> Answer {
     match error {
         ExchangeError::RequestBody(error) if error.is::<TooLarge>() => body_too_large(),
+        ExchangeError::RequestBody(error) if error.is::<TooSlow>() => {
+            closing(answer(StatusCode::REQUEST_TIMEOUT, "the request body came too slowly"))
+        }
         ExchangeError::RequestBody(error) if error.is::<Misplaced>() => {
             closing(answer(StatusCode::INTERNAL_SERVER_ERROR, "the request body was lost"))
         }
@@ -247,12 +272,13 @@ fn exchange(error: &ExchangeError) -> Answer {
     }
 }
 
-/// An error of a pod that is not passed on, where nobody made a page instead.
+/// An error response of a pod that is not passed on, when no error page replaces it.
 pub(super) fn without_page(status: StatusCode) -> Answer {
     answer(status, "the backend answered with an error")
 }
 
-/// A redirect made by a filter. A `location` that is no header value cannot come out of a checked host and target.
+/// A redirect by a filter. A `location` that is not a valid header value cannot result from a validated host and
+/// target.
 pub(super) fn redirect(status: u16, location: &str) -> Answer {
     let (Ok(status), Ok(location)) = (StatusCode::from_u16(status), HeaderValue::from_str(location)) else {
         return answer(StatusCode::BAD_REQUEST, "the request target cannot be redirected");
@@ -272,7 +298,7 @@ fn answer(status: StatusCode, reason: &str) -> Answer {
     response
 }
 
-/// The connection ends after this answer: what follows on it cannot be trusted to be a request.
+/// Closes the connection after this response: the following bytes cannot be trusted to be a request.
 fn closing(mut response: Answer) -> Answer {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
@@ -282,7 +308,7 @@ fn malformed(answer: Answer) -> Answer {
     offending(Offence::Malformed, answer)
 }
 
-/// What is answered so may count against its client: [`Offence::counts`].
+/// Marks a response as a violation that may count against its client: [`Offence::counts`].
 fn offending(offence: Offence, mut answer: Answer) -> Answer {
     answer.extensions_mut().insert(offence);
     answer

@@ -1,82 +1,83 @@
-//! Follows the frames of an HTTP/2 connection beside hyper: that the client begins as it must, and that it does not
-//! keep us busy with frames that carry nothing. Pure: bytes in, verdict out; of a frame it looks at the header alone.
+//! Tracks the frames of an HTTP/2 connection alongside hyper: checks that the client begins correctly, and that it does
+//! not flood the proxy with frames without payload. Pure: bytes in, verdict out; only frame headers are inspected.
 //!
-//! hyper and h2 answer PING, SETTINGS, WINDOW_UPDATE and PRIORITY for as long as they come. Each is cheap for its
-//! sender and costs us more (RFC 9113, 10.5), so they draw on an *allowance*, which time, requests and the data that we
-//! send fill up: a client that takes what it asked for never comes near its end. What floods with frames that do carry
-//! something, headers, their continuations and data, h2 ends itself.
+//! hyper and h2 answer PING, SETTINGS, WINDOW_UPDATE and PRIORITY without limit. Each is cheap for the sender and costs
+//! the proxy more (RFC 9113, section 10.5), so they draw on an *allowance*, which is refilled by time, by requests and
+//! by the data sent to the client. A client that reads its responses never comes close to exhausting it. Floods of
+//! frames with payload, which are headers, continuations and data, are stopped by h2 itself.
 
 use std::time::Instant;
 
-/// What a client of HTTP/2 sends first (RFC 9113, 3.4).
+/// The first bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const HEADER: usize = 9;
 const ACK: u8 = 1;
 const PING: u8 = 6;
 
-/// Frames that carry nothing, at first and at most…
+/// Initial and maximum allowance, in frames without payload…
 const ALLOWANCE: u32 = 10_000;
-/// …for each second that passes…
+/// …refilled by this number each second…
 const PER_SECOND: u32 = 1_000;
-/// …for each request, which may well be given up…
+/// …for each request, which a client may legitimately cancel…
 const PER_REQUEST: u32 = 5;
-/// …and for each frame of data that we send: a client may open its windows for every read of some KiB, on the stream
-/// and on the connection.
+/// …and for each DATA frame sent: a client may send WINDOW_UPDATE for every few KiB it reads, on the stream and on the
+/// connection.
 const PER_DATA: u32 = 10;
-/// What giving up a request draws: it has cost us and a pod as much as a request.
+/// Allowance drawn by a reset stream, which has cost the proxy and a pod as much as a request.
 const RESET: u32 = 10;
 
-/// What h2 gets in place of a frame that is as long as no frame of its kind may be. To such a one h2 says
-/// PROTOCOL_ERROR; to this, which is longer than any frame may be, FRAME_SIZE_ERROR, as RFC 9113 has it for both.
+/// Passed to h2 in place of a frame with an invalid length for its type. h2 answers some of those with PROTOCOL_ERROR.
+/// It answers this header, which exceeds the maximum frame size, with FRAME_SIZE_ERROR, which RFC 9113 requires for
+/// both.
 pub(super) const OVERSIZED: &[u8; HEADER] = &[0xff, 0xff, 0xff, PING, 0, 0, 0, 0, 0];
 
-/// Why a connection is not to be read further.
+/// The reason to stop reading a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("the connection does not begin as HTTP/2 does")]
     Preface,
     #[error("too many frames that carry nothing")]
     Flood,
-    /// As [`Refusal::Flood`], mostly of requests that are given up at once: a page can have its visitors' browsers do
-    /// that (`AbortController`).
-    #[error("too many requests that are given up")]
+    /// Like [`Refusal::Flood`], but mostly of cancelled requests: a web page can cause these in its visitors' browsers
+    /// (`AbortController`).
+    #[error("too many requests cancelled by the client")]
     Resets,
-    /// What comes before it, so many of the bytes given, is in order.
+    /// The first `good` of the given bytes, before this frame, are valid.
     #[error("a frame is not as long as its kind must be")]
     Size { good: usize },
 }
 
-/// What the first bytes of a connection say of its protocol.
+/// The protocol detected from the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spoken {
     Http1,
     Http2,
-    /// Too few bytes to tell.
+    /// More bytes are needed to decide.
     Unclear,
 }
 
 /// The state between two reads and writes.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes of the preface seen.
+    /// Bytes of the preface received.
     preface: usize,
     begun: bool,
     received: Boundaries,
     sent: Boundaries,
     allowance: u32,
-    /// What frames drew of it: requests that were given up, and all others.
+    /// Allowance drawn by stream resets and by all other frames.
     resets: u64,
     others: u64,
-    /// When it was filled up last.
+    /// Time of the last refill.
     filled: Instant,
 }
 
-/// Where frames begin and end in one direction.
+/// Frame boundaries in one direction.
 #[derive(Debug, Default)]
 struct Boundaries {
     header: [u8; HEADER],
-    /// Bytes of the header seen.
+    /// Bytes of the header received.
     seen: usize,
     /// Bytes of the payload to come.
     left: usize,
@@ -93,7 +94,7 @@ enum Kind {
 }
 
 impl Spoken {
-    /// `bytes` are the first ones of a connection.
+    /// Detects the protocol; `bytes` are the first ones of a connection.
     pub(super) fn of(bytes: &[u8]) -> Self {
         match bytes.len().min(PREFACE.len()) {
             length if bytes[..length] != PREFACE[..length] => Self::Http1,
@@ -119,16 +120,16 @@ impl Frames {
         }
     }
 
-    /// Whether the client has begun as it must.
+    /// Returns whether the client has sent the preface and its first SETTINGS.
     pub(super) fn is_begun(&self) -> bool {
         self.begun
     }
 
-    /// Follows what the client sent.
+    /// Tracks received bytes.
     ///
     /// # Errors
-    /// At the first frame that is one too many, is not the one that must come first, or has a length that its kind
-    /// cannot have.
+    /// At the first frame that exceeds the allowance, is not the required first one, or has an invalid length for its
+    /// type.
     pub(super) fn receive(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
         let whole = bytes.len();
         let rest = &PREFACE[self.preface..];
@@ -146,7 +147,7 @@ impl Frames {
                 return Err(Refusal::Preface);
             }
             self.begun = true;
-            // One whose header has gone to h2 in part already is left to it.
+            // If a part of the header has been passed to h2 already, the frame is left to h2.
             if !self.received.is_sized()
                 && let Some(good) = (whole - bytes.len()).checked_sub(HEADER)
             {
@@ -168,7 +169,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Follows what was sent to the client.
+    /// Tracks bytes sent to the client.
     pub(super) fn send(&mut self, mut bytes: &[u8]) {
         while let Some(kind) = self.sent.next(&mut bytes) {
             if kind == Kind::Data {
@@ -199,10 +200,10 @@ impl Frames {
 // === impl Boundaries ===
 
 impl Boundaries {
-    /// Whether the frame whose header was seen last is as long as its kind must be.
+    /// Returns whether the latest frame has a valid length for its type.
     fn is_sized(&self) -> bool {
         let [.., kind, flags, _, _, _, _] = self.header;
-        // RFC 9113, 6.3 to 6.9.
+        // See RFC 9113, sections 6.3 to 6.9.
         match kind {
             2 => self.left == 5,
             3 | 8 => self.left == 4,
@@ -214,7 +215,8 @@ impl Boundaries {
         }
     }
 
-    /// The kind of the next frame whose header ends in `bytes`, from which what was looked at is taken.
+    /// Advances `bytes` to the end of the next frame header, and returns the type of that frame if the header is
+    /// complete.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Kind> {
         let skipped = self.left.min(bytes.len());
         self.left -= skipped;
@@ -229,7 +231,7 @@ impl Boundaries {
         self.seen = 0;
         let [high, middle, low, kind, flags, ..] = self.header;
         self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
-        // RFC 9113, 6.
+        // See RFC 9113, section 6.
         Some(match kind {
             0 => Kind::Data,
             1 => Kind::Headers,
@@ -254,7 +256,7 @@ mod tests {
 
     fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
         let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
-        // Looks like headers of frames.
+        // Fills the payload with bytes that look like frame headers.
         frame.extend([PING].iter().cycle().take(length.into()));
         frame
     }
@@ -265,7 +267,7 @@ mod tests {
         frames
     }
 
-    /// How many times `bytes` may come before it is too much, up to a limit far beyond the allowance.
+    /// Returns how often `bytes` are accepted before they exceed the allowance, up to a number far beyond it.
     fn endures(frames: &mut Frames, now: Instant, bytes: &[u8]) -> Option<u32> {
         let is_flood = |refused| matches!(refused, Err(Refusal::Flood | Refusal::Resets));
         (0..ALLOWANCE * 5).find(|_| is_flood(frames.receive(bytes, now)))
@@ -327,7 +329,7 @@ mod tests {
                 let (before, frame) = (frame(PING, 0, 8), frame(kind, flags, *length));
                 let verdict = begun(now).receive(&[&before[..], &frame].concat(), now);
                 assert_eq!(verdict, Err(Refusal::Size { good: before.len() }), "{kind} {length}");
-                // What h2 knows the beginning of already cannot be replaced.
+                // A header that h2 has received in part cannot be replaced.
                 let mut split = begun(now);
                 assert_eq!(split.receive(&frame[..5], now).and_then(|()| split.receive(&frame[5..], now)), Ok(()));
             }

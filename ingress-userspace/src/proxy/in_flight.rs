@@ -1,4 +1,4 @@
-//! A request in flight: what it holds, and what happens when it is over.
+//! A request in flight: its resources, and the accounting at its end.
 
 use std::{
     net::IpAddr,
@@ -9,6 +9,7 @@ use std::{
 
 use http::StatusCode;
 use ingress_common::{HostL7Cell, StatusClass};
+use tokio::task::AbortHandle;
 
 use crate::{
     model::{HostId, filter::Limit},
@@ -25,22 +26,22 @@ use super::{
     traces::Span,
 };
 
-/// A request in flight on a connection. Boxed, because it is moved from hand to hand until it is part of the response.
+/// A request in flight on a connection. Boxed, because it is moved many times until it is part of the response.
 pub(super) struct InFlight(Box<State>);
 
 struct State {
     host: HostId,
     begun: Instant,
     tally: Tally,
-    /// What it takes up of its upstream.
+    /// The permit held on its upstream.
     held: Held,
-    /// Counts it for its rule.
+    /// Counts the request for its rule.
     meter: Option<Arc<Meter>>,
     /// Its line of the access log.
     line: Option<Line>,
-    /// Its place in a trace, if that is recorded.
+    /// Its span, if the request is sampled.
     span: Option<Box<Span>>,
-    /// Counts for a limit of its client.
+    /// Its count towards a limit of its client.
     counted: Option<Counted>,
     stream: Stream,
     conn: Rc<Conn>,
@@ -70,44 +71,44 @@ impl InFlight {
         self.0.tally.cell()
     }
 
-    /// Keeps `held` for as long as the request is under way.
+    /// Keeps `held` until the request has ended.
     pub(super) fn hold(&mut self, held: Held) {
         self.0.held = held;
     }
 
-    /// Writes a line about it when it is over.
+    /// Writes `line` when the request has ended.
     pub(super) fn tell(&mut self, line: Line) {
         self.0.line = Some(line);
     }
 
-    /// Counts it for its rule when it is over.
+    /// Counts the request for its rule when it has ended.
     pub(super) fn measure(&mut self, meter: Option<&Arc<Meter>>) {
         self.0.meter = meter.map(Arc::clone);
     }
 
-    /// Records it to its end.
+    /// Finishes `span` when the request has ended.
     pub(super) fn record(&mut self, span: Option<Box<Span>>) {
         self.0.span = span;
     }
 
-    /// The response begins, with the status that the client gets.
+    /// Records that the response begins, with the status that is sent to the client.
     pub(super) fn answered(&mut self, status: StatusCode) {
         if let Some(span) = &mut self.0.span {
             span.answered(status.as_u16());
         }
     }
 
-    /// Bytes of the response's body go out.
+    /// Counts bytes of the response body that are sent.
     pub(super) fn sent(&mut self, count: usize) {
         if let Some(line) = &self.0.line {
             line.sent(count);
         }
     }
 
-    /// Counts it for `limit` as a request of `client`.
+    /// Counts the request against `limit` for `client`.
     ///
     /// # Errors
-    /// If it is one too many.
+    /// If the request exceeds the limit.
     pub(super) fn count(&mut self, limit: &Limit, client: IpAddr) -> Result<(), Excess> {
         let State { conn, counted, .. } = &mut *self.0;
         let worker = &conn.worker;
@@ -123,7 +124,12 @@ impl InFlight {
         self.0.stream.is_http2()
     }
 
-    /// A frame of the response is handed over.
+    /// Returns the task of its stream, unless the client has an unread frame of the response.
+    pub(super) fn stream(&self) -> Option<AbortHandle> {
+        self.0.stream.task()
+    }
+
+    /// Records that a frame of the response is handed over.
     pub(super) fn offer(&mut self) {
         let State { stream, conn, .. } = &mut *self.0;
         if let Some(offers) = conn.offers() {
@@ -131,12 +137,12 @@ impl InFlight {
         }
     }
 
-    /// More of the response is asked for.
+    /// Records that more of the response is requested.
     pub(super) fn resume(&mut self) {
         self.0.resume();
     }
 
-    /// The client stopped sending, or both sides of its tunnel did.
+    /// Counts a timeout: the client, or both sides of its tunnel, stopped sending.
     pub(super) fn timed_out(&self) {
         self.0.conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
     }
@@ -166,6 +172,6 @@ impl Drop for State {
             span.finish();
         }
         self.resume();
-        self.conn.progress.end_request(self.conn.worker.now());
+        self.conn.end_request(self.tally.is_finished());
     }
 }

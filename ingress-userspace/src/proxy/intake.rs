@@ -1,4 +1,4 @@
-//! What comes from a client through a pipe: bytes of a request's body that nobody here looks at.
+//! The upload splice: moves bytes of a request's body from the client's socket through a pipe, without reading them.
 //!
 //! ```text
 //! client's socket ─────────── splice ──▶ pipe ────────────────────────────── splice ──▶ endpoint's socket
@@ -6,14 +6,15 @@
 //!                     as many zeros ──▶ hyper ──▶ request's body ──────────▶ upload ────┘
 //! ```
 //!
-//! hyper does what HTTP/1 asks for between the two, and reads into memory of its own. So `wire` moves what has come into
-//! a pipe and tells hyper of as many bytes, which are zeros: a *stand-in*. Whoever takes the body gets the pipe in their
-//! place.
+//! Between the two, hyper implements HTTP/1 and reads into its own memory. `wire` therefore moves the received bytes
+//! into a pipe, and gives hyper the same number of zeros as a *placeholder*. The consumer of the body gets the pipe
+//! instead of them.
 //!
-//! Zeros look like any others, so that their place tells what they are: how many bytes of the body are still to come from
-//! the first of them on. `wire` knows that by the framing, which it follows for itself, and the body by what hyper gave
-//! out. Where there is something in the pipe and these disagree, the request fails. And an intake is one request's: it is
-//! made when that begins, and `wire` fills it only until it has read the next head.
+//! Zeros are not recognizable by themselves, so a placeholder is recognized by its position: the number of body bytes
+//! still to come from its first byte on. `wire` knows this number because it tracks the framing itself, and the body
+//! knows it from the bytes that hyper returned. If the pipe holds bytes and the two disagree, the request fails. An
+//! upload splice belongs to one request: it is created when the request begins, and `wire` fills it only until it has
+//! read the next head.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,43 +26,43 @@ use super::{
     pipe::{Pipe, Pipes, WORTHWHILE},
 };
 
-/// The pipe behind a client, for the body of one request. It lives as long as that.
+/// The pipe behind a client, for the body of one request. It has the lifetime of that body.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     filled: RefCell<Option<Filled>>,
-    /// Whoever takes the body takes pipes.
+    /// Whether the consumer of the body accepts pipes.
     is_open: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct Filled {
     pipe: Pipe,
-    /// Bytes of the body from the pipe's first to the body's last.
+    /// Bytes of the body from the first one in the pipe to the end of the body.
     left: u64,
 }
 
-/// A request's body's end of its intake.
+/// The end of the upload splice that belongs to the request's body.
 #[derive(Debug)]
 pub(super) struct Tap {
     intake: Rc<Intake>,
     pipes: Pipes,
 }
 
-/// What hyper gave out is not what it was given.
+/// The error for bytes from hyper that do not match the placeholders it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what came of the request's body is not what is in its pipe, which is a defect")]
+#[error("the request body does not match the bytes in its pipe, which is a defect")]
 pub(super) struct Misplaced;
 
 // === impl Intake ===
 
 impl Intake {
-    /// Whether a pipe may be put in.
+    /// Returns whether a pipe may be put in.
     pub(super) fn has_room(&self) -> bool {
         self.is_open.get() && self.filled.borrow().is_none()
     }
 
-    /// Puts in what comes next of a body of which `left` bytes are to come, those in `pipe` among them, where there is
-    /// room.
+    /// Puts in the next bytes of a body with `left` bytes to come, including those in `pipe`. Requires
+    /// [`Self::has_room`].
     pub(super) fn put(&self, pipe: Pipe, left: u64) {
         debug_assert!(self.has_room() && pipe.held() as u64 <= left, "{} of {left} bytes", pipe.held());
         *self.filled.borrow_mut() = Some(Filled { pipe, left });
@@ -84,8 +85,8 @@ impl Intake {
 // === impl Tap ===
 
 impl Tap {
-    /// For a body of `length` bytes of the request that began last on `conn`, if pipes are worth it and there may be
-    /// something to come.
+    /// Creates the tap for a body of `length` bytes of the latest request on `conn`. Returns `None` if the body is too
+    /// short for a pipe, or no bytes can come through one.
     pub(super) fn new(conn: &Conn, length: Option<u64>) -> Option<Self> {
         if length? < WORTHWHILE {
             return None;
@@ -98,15 +99,16 @@ impl Tap {
         self.intake.is_open.set(true);
     }
 
-    /// The pipe, if it is what the next `length` of the last `left` bytes stand for; `None` if they are the body's own.
+    /// Returns the pipe if the next `length` of the last `left` bytes are its placeholder, or `None` if they are real
+    /// bytes.
     ///
     /// # Errors
-    /// If neither is so.
+    /// If they overlap the placeholder in any other way.
     pub(super) fn take(&self, left: u64, length: usize) -> Result<Option<Pipe>, Misplaced> {
         self.intake.take(left, length)
     }
 
-    /// Keeps a pipe that is empty for others.
+    /// Keeps an empty pipe for reuse.
     pub(super) fn give_back(&self, pipe: Pipe) {
         self.pipes.give_back(pipe);
     }

@@ -1,9 +1,10 @@
-//! How close the process is to the memory limit of its cgroup, and what follows from it. It reads and decides; workers
-//! act.
+//! Memory pressure: compares usage with the memory limit of the process's cgroup. This module reads and decides;
+//! workers act.
 //!
-//! | used | until it is 5 points less |
+//! | used | action, until usage is 5 points lower |
 //! |---|---|
-//! | 80 % | connections end with the answer they wait for, those that keep most for clients that do not read at once |
+//! | 60 % | connections that buffer more than they may for clients that do not read are closed |
+//! | 80 % | connections close after the response in flight, or at once if they buffer most for clients that do not read |
 //! | 90 % | new connections are closed |
 //! | 95 % | idle connections are closed, those to endpoints too |
 
@@ -12,29 +13,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How scarce memory is. Each level does what those before it do.
+/// Memory pressure. Each level includes the actions of the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Pressure {
     #[default]
     None,
-    /// No connection is kept alive.
+    /// Connections are not kept alive.
     Tight,
-    /// No connection is taken.
+    /// New connections are refused as well.
     Scarce,
-    /// No connection stays open without a request.
+    /// Connections without a request in flight are closed as well.
     Critical,
 }
 
-/// What a cgroup uses, without what the kernel can take back at once, and may use; in bytes.
+/// Memory usage of a cgroup and its limit, in bytes. Usage excludes memory that the kernel can reclaim at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     pub used: u64,
-    /// `None`: as much as there is.
+    /// `None` means unlimited.
     pub limit: Option<u64>,
 }
 
-/// The memory files of a cgroup, of either version.
+/// The memory files of a cgroup, version 1 or 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     directory: PathBuf,
@@ -45,7 +46,7 @@ pub struct Memory {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// In `memory.stat`: cached files that nobody has used lately.
+    /// Key in `memory.stat` of cached files that were not used lately.
     reclaimable: &'static str,
 }
 
@@ -53,17 +54,31 @@ const V2: Files = Files { limit: "memory.max", used: "memory.current", reclaimab
 const V1: Files =
     Files { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", reclaimable: "total_inactive_file" };
 
-/// Version 1 says so with a number near 2⁶³ where there is no limit.
+/// Version 1 expresses "no limit" by a number near 2⁶³.
 const NO_LIMIT: u64 = 1 << 60;
+
+// === impl Usage ===
+
+impl Usage {
+    const FILLING: u128 = 60;
+
+    /// Returns whether usage is at the first threshold, below the levels of [`Pressure`]; `was` is the previous answer,
+    /// for hysteresis.
+    pub(super) fn is_filling(self, was: bool) -> bool {
+        let Some(limit) = self.limit.filter(|limit| *limit > 0) else { return false };
+        let percent = if was { Self::FILLING - Pressure::SLACK } else { Self::FILLING };
+        u128::from(self.used) * 100 >= percent * u128::from(limit)
+    }
+}
 
 // === impl Pressure ===
 
 impl Pressure {
     const LEVELS: [(Self, u128); 3] = [(Self::Critical, 95), (Self::Scarce, 90), (Self::Tight, 80)];
-    /// Percentage points by which usage must fall below a level to leave it, so that it does not come and go.
+    /// Percentage points by which usage must fall below a level to leave it, so that the level does not oscillate.
     const SLACK: u128 = 5;
 
-    /// What it is after this level, with that usage.
+    /// Returns the level that follows this one at the given usage.
     #[must_use]
     pub fn next(self, Usage { used, limit }: Usage) -> Self {
         let Some(limit) = limit.filter(|limit| *limit > 0) else { return Self::None };
@@ -83,14 +98,15 @@ impl Pressure {
 // === impl Memory ===
 
 impl Memory {
-    /// That of this process; `None` without a cgroup that has a memory controller.
+    /// Finds the cgroup of this process. Returns `None` without a memory controller.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         Self::find(&fs::read_to_string("/proc/self/cgroup").ok()?, Path::new("/sys/fs/cgroup"))
     }
 
-    /// The first of the directories below `mount` that `/proc/self/cgroup` stands for. In a container its paths may be
-    /// those of the host, and what is mounted is the container's own.
+    /// Finds the first existing directory below `mount` for the lines of `/proc/self/cgroup`. In a container those
+    /// paths may be the host's while the mounted hierarchy is the container's own, so the mount point is a candidate as
+    /// well.
     fn find(cgroups: &str, mount: &Path) -> Option<Self> {
         let candidates = cgroups.lines().flat_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
@@ -105,17 +121,17 @@ impl Memory {
         candidates.into_iter().find_map(|directory| Self::at(&directory))
     }
 
-    /// That of the cgroup in `directory`.
+    /// Opens the cgroup in `directory`. Returns `None` if that has no file with a memory limit.
     #[must_use]
     pub fn at(directory: &Path) -> Option<Self> {
         let files = [&V2, &V1].into_iter().find(|files| directory.join(files.limit).exists())?;
         Some(Self { directory: directory.to_owned(), files })
     }
 
-    /// Usage now.
+    /// Reads the current usage.
     ///
     /// # Errors
-    /// If a file cannot be read, or has no number in it.
+    /// Fails if a file cannot be read or does not hold a number.
     pub fn read(&self) -> io::Result<Usage> {
         let Files { limit, used, reclaimable } = self.files;
         let read = |name: &str| fs::read_to_string(self.directory.join(name));
@@ -173,6 +189,17 @@ mod tests {
         for level in [Calm, Tight, Scarce, Critical] {
             assert_eq!(Pressure::of_level(level as u8), level);
         }
+    }
+
+    #[test]
+    fn memory_fills_before_it_is_scarce() {
+        for (was, percent, expect) in [(false, 59, false), (false, 60, true), (true, 55, true), (true, 54, false)] {
+            for limit in [100, 100 << 30] {
+                let usage = Usage { used: limit / 100 * percent, limit: Some(limit) };
+                assert_eq!(usage.is_filling(was), expect, "{percent} of {limit}");
+            }
+        }
+        assert!(!Usage { used: u64::MAX, limit: None }.is_filling(true));
     }
 
     fn cgroup(files: &[(&str, &str)]) -> tempfile::TempDir {

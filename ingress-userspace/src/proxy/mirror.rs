@@ -1,5 +1,5 @@
-//! Sends requests a second time, to where nobody waits for an answer. Whatever happens there, the request itself
-//! neither waits nor fails: a mirror that is slower than its backlog allows is cut off, and counted.
+//! Request mirroring: sends a copy of a request to a second upstream and discards the response. The request itself
+//! neither waits for its mirror nor fails with it. A mirror that falls behind its backlog is cut off and counted.
 
 use std::{
     cell::RefCell,
@@ -29,23 +29,24 @@ use super::{
     worker::Worker,
 };
 
-/// Bytes of a body that wait for a mirror; what would be one more cuts it off, unless nothing else waits.
+/// Bytes of one body that may be queued for a mirror. A frame beyond this cuts the mirror off, unless the queue is
+/// empty.
 const BACKLOG_MAX: usize = 256 * 1024;
 
-/// What a frame takes besides its bytes.
+/// Bookkeeping overhead of a queued frame, in bytes.
 const FRAME_COST: usize = 128;
 
-/// Requests that one worker mirrors at one time, so that a mirror that hangs takes no more memory and connections than
-/// these.
+/// Requests that one worker mirrors concurrently. The bound keeps a hanging mirror from taking more memory and
+/// connections.
 const RUNNING_MAX: u32 = 256;
 
-/// What a body leaves for the mirror.
+/// Queue from a request's body to its mirror.
 #[derive(Debug, Default)]
 struct Backlog {
     frames: VecDeque<Bytes>,
-    /// What they take.
+    /// Cost of the queued frames, in bytes.
     bytes: usize,
-    /// Whether the body has paused since the latest frame.
+    /// Whether the sender has paused since the latest frame.
     paused: bool,
     state: State,
     waker: Option<Waker>,
@@ -55,38 +56,39 @@ struct Backlog {
 enum State {
     #[default]
     Open,
-    /// All of it is there.
+    /// The body is complete.
     Ended,
-    /// What is there is not all, and more will not come.
+    /// The body was truncated; no more frames will come.
     Cut,
 }
 
-/// The end of a backlog that a body is copied to.
+/// Sending end of a backlog: receives a copy of the body.
 #[derive(Debug)]
 pub(super) struct BodyCopy(Rc<RefCell<Backlog>>);
 
-/// The other one, as a body.
+/// Receiving end of a backlog, as a body.
 struct CopiedBody {
     backlog: Rc<RefCell<Backlog>>,
     length: SizeHint,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the body is not whole")]
+#[error("the body is incomplete")]
 struct CutOff;
 
-/// One of those that a worker mirrors now.
+/// Counts one mirrored request of a worker while it runs.
 struct Running(Rc<Worker>);
 
-/// Sends the request of `asking` to `mirror`, while and after it goes its own way. `edits` are what pods get.
+/// Sends a copy of the request of `asking` to `mirror`, concurrently with the request itself. `edits` are the changes
+/// made for pods.
 pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
     let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
     let rendered = render(&mirror.target, subject, None);
-    // `/$request_uri` is how nginx has it, too.
+    // nginx accepts `/$request_uri`, too.
     let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
     let target = external::target(rendered);
     let path = target.split_once('?').map_or(&*target, |(path, _)| path);
-    // What a client put into it must not lead elsewhere.
+    // The client's part of the target must not lead to another path than the rule's.
     let is_normal = path::normalise(path).ok().as_deref() == Some(path);
     let Some(running) = Running::of(&conn.worker).filter(|_| is_normal) else {
         conn.worker.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
@@ -106,8 +108,8 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
         backlog.borrow_mut().state = State::Ended;
     }
     let (key, limits, method) = (mirror.upstream.clone(), snapshot.limits(forwarding), subject.method.clone());
-    // The worker's runtime owns it; it ends with its exchange, each of whose waits has a limit, and the worker waits
-    // for none.
+    // The worker's runtime owns the task. Each wait of the exchange has a limit, and the worker does not wait for the
+    // task.
     tokio::task::spawn_local(async move {
         if send(&running.0, &key, limits, &method, written, copied).await.is_none() {
             running.0.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
@@ -115,7 +117,7 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
     });
 }
 
-/// One exchange, whose answer is dropped; `None` if there was none.
+/// Performs one exchange and discards the response. Returns `None` if it failed.
 async fn send(
     worker: &Worker,
     key: &UpstreamKey,
@@ -131,7 +133,7 @@ async fn send(
         Protocol::H2c | Protocol::H2 => return None,
     };
     let endpoint = upstream.pick(Choice::Next, || worker.now_ms(), &mut Tried::up_to(1))?;
-    // No annotation says of a mirror that it wants to know whose a connection is.
+    // There is no annotation for a PROXY header to a mirror.
     let target = Target { address: endpoint.address(), transport, introduction: None };
     let write = |out: &mut Vec<u8>| out.extend_from_slice(&head);
     if let Some(kept) = worker.pool.idle(target) {
@@ -140,7 +142,7 @@ async fn send(
                 discard(response.into_body()).await;
                 return Some(());
             }
-            // Closing an idle connection is the endpoint's right.
+            // An endpoint may close an idle connection at any time, so another one is tried.
             Err(failure) => body = failure.unsent?,
         }
     }
@@ -153,10 +155,10 @@ async fn send(
 // === impl BodyCopy ===
 
 impl BodyCopy {
-    /// Leaves `data` for the mirror.
+    /// Queues `data` for the mirror.
     pub(super) fn push(&self, data: &Bytes) {
         let mut backlog = self.0.borrow_mut();
-        // Nobody takes it where the exchange is over.
+        // The receiving end is dropped when the exchange is over.
         if backlog.state != State::Open || Rc::strong_count(&self.0) == 1 || data.is_empty() {
             return;
         }
@@ -172,22 +174,22 @@ impl BodyCopy {
         backlog.wake();
     }
 
-    /// Whether the mirror should have a turn before more is pushed: both are tasks of one thread, and a body that comes
-    /// as fast as it is taken would leave it none. Said once for each frame, so that a mirror that does not use it
-    /// delays nothing.
+    /// Returns whether the sender should yield to the mirror before the next push. Both are tasks of one thread, and a
+    /// body that arrives as fast as it is forwarded would starve the mirror. Returns `true` once per frame, so that a
+    /// mirror that makes no use of the yield delays nothing.
     pub(super) fn is_behind(&self) -> bool {
         let mut backlog = self.0.borrow_mut();
         let is_long = backlog.state == State::Open && backlog.bytes >= BACKLOG_MAX / 4;
         is_long && !mem::replace(&mut backlog.paused, true)
     }
 
-    /// All of the body was pushed.
+    /// Marks the body as complete.
     pub(super) fn end(&self) {
         self.0.borrow_mut().become_state(State::Ended);
     }
 }
 
-/// A body that goes away before its end was never whole.
+/// Truncates the copy if the body is dropped before its end.
 impl Drop for BodyCopy {
     fn drop(&mut self) {
         self.0.borrow_mut().become_state(State::Cut);
@@ -238,7 +240,7 @@ impl Body for CopiedBody {
         backlog.frames.is_empty() && backlog.state == State::Ended
     }
 
-    /// Asked before the first frame only.
+    /// The hint is only used before the first frame.
     fn size_hint(&self) -> SizeHint {
         self.length
     }

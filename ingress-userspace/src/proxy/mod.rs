@@ -1,5 +1,5 @@
-//! The request path: accepts connections and brings each request to a pod. It watches no configuration; it is handed
-//! [`Snapshot`]s.
+//! The request path: accepts connections and forwards each request to a pod. It does not watch configuration; control
+//! hands it [`Snapshot`]s.
 //!
 //! ```text
 //! listen ─▶ accept ─▶ open (tls) ─▶ park ─▶ wire (scan, frames) ─▶ speak (hyper) ─▶ serve ─┐
@@ -9,12 +9,12 @@
 //!                             client ◀── body ◀── error / headers
 //! ```
 //!
-//! Streams leave that way at `accept` or `open` (`stream`), and UDP services have one of their own (`datagrams`). Where
-//! ports of either are bound, `ports` opens and closes them.
+//! TCP stream services branch off at `accept` or `open` (`stream`); UDP services have a path of their own
+//! (`datagrams`). With bound ports, `ports` opens and closes the sockets of both.
 //!
-//! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current
-//! snapshot once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host
-//! and are not counted by host.
+//! A [`Server`] has one thread per worker; the threads share nothing but [`Shared`]. A request loads the current
+//! snapshot once and keeps it to its end. Requests rejected by hyper itself (malformed bytes) have no host and are not
+//! counted by host.
 
 mod accept;
 mod access_log;
@@ -44,6 +44,7 @@ mod gather;
 mod headers;
 mod in_flight;
 mod intake;
+mod kept;
 mod limit;
 mod listen;
 mod load;
@@ -55,6 +56,7 @@ mod offers;
 mod open;
 mod options;
 mod outbox;
+mod pace;
 mod park;
 mod passwords;
 mod path;
@@ -75,9 +77,11 @@ mod serve;
 mod server;
 mod session;
 mod shared;
+mod slow_start;
 mod snapshot;
 mod speak;
 pub mod stream;
+mod syscalls;
 mod tickets;
 mod tls;
 mod tokens;
@@ -94,6 +98,7 @@ mod worker;
 pub use access_log::{Sink, SinkGuard};
 pub use authority::{Authority, AuthorityError};
 pub use certificates::{CertificateProblem, Certificates};
+pub use client_certificates::fields_for_pods;
 pub use datagrams::{DatagramStatsView, Dropped};
 pub use durations::{DURATION_BOUNDS, DurationsView};
 pub use limit::LimitStats;
@@ -109,5 +114,6 @@ pub use refusal::Refusal;
 pub use server::{Drained, Server, StartError};
 pub use shared::{FlowTable, Shared, SharedError, StatsView};
 pub use snapshot::Snapshot;
+pub use syscalls::Seccomp;
 pub use tls::TlsError;
 pub use traces::SpanFate;

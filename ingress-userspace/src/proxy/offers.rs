@@ -1,8 +1,9 @@
-//! Frames of responses that HTTP/2 flow control keeps from their client, and since when. It polls no body.
+//! Response frames that HTTP/2 flow control holds back from the client, with their times. It polls no body.
 //!
-//! A client that grants a stream no window stops it where no byte stream shows it: nothing is left unwritten, and no
-//! body is polled again. So each frame that is handed over counts as an offer until the next one is asked for. One that
-//! stays for too long costs the client that stream alone: on the same connection it may be reading others.
+//! When a client grants a stream no window, the stalled write is invisible on the connection: no bytes are left
+//! unwritten, and the body is not polled again. Each frame handed to hyper therefore counts as an offer until hyper
+//! asks for the next one. An offer that expires resets that stream alone, because the client may be reading others on
+//! the same connection.
 
 use std::{
     cell::RefCell,
@@ -11,7 +12,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-/// The offers of one connection. Places are used again, so that in the long run there is no allocation.
+/// The offers of one connection. Slots are reused, so that a long-lived connection stops allocating.
 #[derive(Debug, Default)]
 pub(super) struct Offers(RefCell<Vec<Option<Offer>>>);
 
@@ -21,24 +22,25 @@ struct Offer {
     stream: AbortHandle,
 }
 
-/// The stream of a request, and whether the client owes it anything.
+/// A request's stream, with the state of its latest frame.
 #[derive(Debug)]
 pub(super) enum Stream {
-    /// HTTP/1: the connection itself shows what its client does not take.
+    /// HTTP/1: the connection itself shows whether its client reads.
     None,
-    /// More of the response is being waited for.
+    /// The response's next frame has not been produced yet.
     Open(AbortHandle),
-    /// The client has been given a frame; its place in [`Offers`].
+    /// The client was offered a frame; the value is the slot in [`Offers`].
     Offered(usize),
 }
 
 impl Offers {
-    /// Ends the streams whose client has taken nothing for `limit`. Returns how many.
+    /// Resets the streams with an offer as old as `limit`. Returns their number.
     pub(super) fn expire(&self, now: Instant, limit: Duration) -> u64 {
         let mut expired = 0;
         for offer in self.0.borrow_mut().iter_mut().flatten() {
             if now.saturating_duration_since(offer.since) >= limit {
-                // The end of its task resets the stream and takes the offer back; until then it is not counted again.
+                // The reset happens when the aborted task ends, which also frees the slot. Until then the stream is not
+                // counted again.
                 offer.stream.abort();
                 offer.since = now;
                 expired += 1;
@@ -67,7 +69,15 @@ impl Stream {
         !matches!(self, Self::None)
     }
 
-    /// A frame is handed over.
+    /// Returns the stream's task unless the client has an offer outstanding.
+    pub(super) fn task(&self) -> Option<AbortHandle> {
+        match self {
+            Self::Open(stream) => Some(stream.clone()),
+            Self::None | Self::Offered(_) => None,
+        }
+    }
+
+    /// Records that a frame was handed over.
     pub(super) fn offer(&mut self, offers: &Offers, now: Instant) {
         *self = match std::mem::replace(self, Self::None) {
             Self::Open(stream) => Self::Offered(offers.put(Offer { since: now, stream })),
@@ -75,7 +85,7 @@ impl Stream {
         };
     }
 
-    /// The next frame is asked for, or none ever will be.
+    /// Clears the offer: hyper asks for the next frame, or the body is dropped.
     pub(super) fn resume(&mut self, offers: &Offers) {
         if let Self::Offered(place) = *self {
             *self = offers.take(place).map_or(Self::None, Self::Open);

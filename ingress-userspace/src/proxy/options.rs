@@ -1,39 +1,45 @@
-//! What holds for a process from its start: limits, each with its default. It reads no arguments. What may change
-//! meanwhile is in [`crate::model::Settings`], which comes with the snapshots.
+//! Process-wide options, fixed at start: mostly limits, each with its default. It parses no arguments. Settings that
+//! may change at run time are in [`crate::model::Settings`], which is part of each snapshot.
 
 use std::{num::NonZeroU16, time::Duration};
 
-/// Limits of every worker. A limit of the client's side answers the status its field names.
+use super::syscalls::Seccomp;
+
+/// Limits of every worker. For limits on clients, the field's doc names the response status.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Port for HTTP. Default 80.
     pub http_port: u16,
     /// Port that redirects to HTTPS name. Default 443.
     pub https_port: u16,
-    /// How much more the port of an accepted connection may be than the one that its client knows, because the kernel
-    /// programs have given its packets another. Default: they have not.
+    /// Offset between the local port of an accepted connection and the port that its client connected to, where the
+    /// kernel programs rewrite ports. Default: no rewriting.
     pub rewrite_offset: Option<NonZeroU16>,
-    /// Longest request target in bytes, else 414. RFC 9112, 3, asks for at least 8000. Default 8 KiB.
+    /// Longest request target in bytes; longer ones get 414. RFC 9112, 3, recommends at least 8000. Default 8 KiB.
     pub target_max: usize,
-    /// Longest request head in bytes (HTTP/2: header list), else 431. Default 32 KiB; at least 8 KiB.
+    /// Longest request head in bytes (HTTP/2: header list); longer ones get 431. Default 32 KiB; at least 8 KiB.
     pub head_max: usize,
-    /// Most header fields of a request, else 431. Default 100.
+    /// Most header fields of a request; more get 431. Default 100.
     pub headers_max: usize,
-    /// From accept to the end of the TLS handshake. Default 5 s.
+    /// Time from accept to the end of the TLS handshake. Default 5 s.
     pub handshake_timeout: Duration,
-    /// How long a request waits for keys of tokens from a key server that has none yet, before 503. Default 2 s.
+    /// How long a request waits for the first keys of a JWKS endpoint before 503. Default 2 s.
     pub key_patience: Duration,
     /// Idle connections kept per worker. Default 4096.
     pub upstream_idle_total: usize,
-    /// HTTP/1 connections of clients per worker that are kept warm between two requests: with buffers and all, some 20
-    /// KiB each, for the next one. Others are parked. Those whose requests come close together do not count. Default
-    /// 64.
+    /// Idle HTTP/1 client connections per worker that are kept warm, with their buffers (about 20 KiB each), for the
+    /// next request. Further ones are parked. Connections with requests in quick succession do not count. Default 64.
     pub warm_max: usize,
-    /// How long they are kept warm, to a tick of the worker. Default 1 s.
+    /// How long an idle connection stays warm, to a tick of the worker. Default 1 s.
     pub park_after: Duration,
-    /// While draining: how long idle connections stay open, so that clients may send one more request and learn from
-    /// its answer (`Connection: close`) that the connection ends, rather than lose a request to a close. Default 5 s.
+    /// While draining: how long idle connections stay open. Clients may send one more request and learn from its
+    /// response (`Connection: close`) that the connection ends, rather than lose a request to a close. Default 5 s.
     pub drain_idle: Duration,
+    /// Action on a system call outside the allowed set, for workers and the thread of health checks. Default: the
+    /// process ends.
+    pub seccomp: Seccomp,
+    /// Whether the start fails without support for system call filters. Default: it continues, with a warning.
+    pub needs_seccomp: bool,
 }
 
 impl Default for Options {
@@ -51,6 +57,8 @@ impl Default for Options {
             warm_max: 64,
             park_after: Duration::from_secs(1),
             drain_idle: Duration::from_secs(5),
+            seccomp: Seccomp::Kill,
+            needs_seccomp: false,
         }
     }
 }

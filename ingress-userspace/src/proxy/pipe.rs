@@ -1,5 +1,5 @@
-//! Pipes, through which `splice(2)` moves what one socket has received to another without a copy in this process. A
-//! worker keeps those that are empty. Where there are no descriptors left for one, a buffer does.
+//! Kernel pipes, through which `splice(2)` moves bytes from one socket to another without a copy into this process.
+//! Each worker keeps a stock of empty pipes. Without free descriptors, a buffer replaces the pipe.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,18 +20,18 @@ use rustix::{
 };
 use tokio::{io::Interest, net::TcpStream};
 
-/// Most bytes in one pipe, and so what a receiver that is slow keeps beside the buffers of the sockets. More than the
+/// Capacity of one pipe, and so the memory that a slow receiver holds besides the sockets' buffers. It exceeds the
 /// kernel's default of 64 KiB, so that fewer system calls move more.
 pub(super) const CAPACITY: usize = 256 * 1024;
-/// Bytes that may go to one receiver before other connections of the worker get a turn.
+/// Bytes that one receiver may get before other connections of the worker have a turn.
 pub(super) const TURN: usize = 1024 * 1024;
-/// From how many bytes on that a socket is still to bring, they are worth a pipe.
+/// Bytes still expected from a socket above which a pipe is worth its cost.
 pub(super) const WORTHWHILE: u64 = 16 * 1024;
-/// A pipe with less room costs more calls than it saves copies: the kernel's default.
+/// A pipe with less room costs more calls than it saves copies. The value is the kernel's default.
 const ROOM_MIN: usize = 64 * 1024;
-/// The same as [`CAPACITY`] in place of a pipe.
+/// The equivalent of [`CAPACITY`] for a buffer.
 const BUFFER: usize = 16 * 1024;
-/// Empty pipes that a worker keeps; whoever needs one has it only while there is something in it.
+/// Empty pipes that a worker keeps. A connection holds a pipe only while the pipe has bytes.
 const KEPT_MAX: usize = 64;
 
 /// The empty pipes of one worker; clones share them.
@@ -41,21 +41,22 @@ pub struct Pipes(Rc<Stock>);
 #[derive(Debug, Default)]
 struct Stock {
     empty: RefCell<Vec<Pipe>>,
-    /// The kernel has refused one, and is not asked for others at each turn.
+    /// The kernel has refused a pipe; others are not requested at each turn.
     is_refused: Cell<bool>,
 }
 
-/// What bytes are in between two sockets.
+/// Container of the bytes in flight between two sockets.
 #[derive(Debug)]
 pub enum Pipe {
-    /// A pipe, and how much is in it.
+    /// A kernel pipe and the number of bytes in it.
     Kernel { from: OwnedFd, to: OwnedFd, held: usize },
-    /// What is under way must go on when descriptors are short.
+    /// A buffer, which keeps transfers going when descriptors are short.
     Buffer(BytesMut),
 }
 
-/// Has whoever polls polled again, behind all others that can go on, also those of whom only the kernel knows that by
-/// now: while any task is ready, tokio asks the kernel after 61 polls, and a task that wakes itself is always ready.
+/// Reschedules the current task behind all runnable tasks, including those known to be ready by the kernel alone so
+/// far. While any task is ready, tokio polls the kernel only every 61 polls, and a task that wakes itself is always
+/// ready.
 pub(super) fn end_turn(cx: &mut Context<'_>) {
     let _woken_later = pin!(tokio::task::yield_now()).poll(cx);
 }
@@ -63,7 +64,7 @@ pub(super) fn end_turn(cx: &mut Context<'_>) {
 // === impl Pipes ===
 
 impl Pipes {
-    /// Moves what `socket` has, `most` bytes of it at the most, into a pipe; `None` at its end.
+    /// Moves at most `most` bytes from `socket` into a pipe. Returns `None` at the end of the stream.
     pub(super) fn poll_fill(
         &self,
         cx: &mut Context<'_>,
@@ -85,7 +86,7 @@ impl Pipes {
         }
     }
 
-    /// An empty one.
+    /// Returns an empty pipe.
     fn take(&self) -> Pipe {
         let Stock { empty, is_refused } = &*self.0;
         let kept = empty.borrow_mut().pop();
@@ -95,12 +96,12 @@ impl Pipes {
         })
     }
 
-    /// Asks the kernel again from now on, if it has refused one.
+    /// Requests pipes from the kernel again, after a refusal.
     pub(super) fn ask_again(&self) {
         self.0.is_refused.set(false);
     }
 
-    /// Keeps `pipe`, if it can be used again.
+    /// Keeps `pipe` if it can be reused.
     pub(super) fn give_back(&self, pipe: Pipe) {
         let mut kept = self.0.empty.borrow_mut();
         if matches!(pipe, Pipe::Kernel { held: 0, .. }) && kept.len() < KEPT_MAX {
@@ -108,7 +109,7 @@ impl Pipes {
         }
     }
 
-    /// So many buffers, as if descriptors were short.
+    /// Returns a stock of `count` buffers, as if descriptors were short.
     #[cfg(test)]
     pub(super) fn of_buffers(count: usize) -> Self {
         let pipes = Self::default();
@@ -126,13 +127,13 @@ impl Pipes {
         self.0.empty.borrow().len()
     }
 
-    /// Whether the kernel has refused one.
+    /// Returns whether the kernel has refused a pipe.
     #[cfg(test)]
     pub(super) fn is_refused(&self) -> &Cell<bool> {
         &self.0.is_refused
     }
 
-    /// Closes what is kept: its descriptors are needed for something else.
+    /// Closes the empty pipes, because their descriptors are needed elsewhere.
     pub fn clear(&self) {
         drop(self.0.empty.take());
     }
@@ -141,21 +142,21 @@ impl Pipes {
 // === impl Pipe ===
 
 impl Pipe {
-    /// One with room in the kernel, if there is one to be had.
+    /// Creates a kernel pipe with enough room; `None` if the kernel refuses.
     fn new() -> Option<Self> {
         let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).and_then(|(from, to)| {
-            // Beyond `fs.pipe-user-pages-soft`, which all programs of a user share, the kernel refuses, and new ones have
-            // two pages (pipe(7)).
+            // Beyond `fs.pipe-user-pages-soft`, which all programs of a user share, the kernel refuses to enlarge
+            // pipes, and new ones have two pages (pipe(7)).
             let room = fcntl_setpipe_size(&to, CAPACITY).or_else(|_refused| fcntl_getpipe_size(&to))?;
             Ok((room >= ROOM_MIN).then_some(Self::Kernel { from, to, held: 0 }))
         });
         made.unwrap_or_else(|error| {
-            tracing::debug!(%error, "there is no pipe to be had; bytes go through a buffer");
+            tracing::debug!(%error, "cannot get a pipe; copying bytes through a buffer");
             None
         })
     }
 
-    /// How many bytes are in it; at most [`CAPACITY`].
+    /// Returns the number of bytes in it; at most [`CAPACITY`].
     pub(super) fn held(&self) -> usize {
         match self {
             Self::Kernel { held, .. } => *held,
@@ -167,8 +168,8 @@ impl Pipe {
         self.held() == 0
     }
 
-    /// Takes in what `socket` has, at most `most` bytes; 0 at its end. Only for an empty pipe: of one that is full the
-    /// kernel would say the same as of a socket without bytes.
+    /// Fills the empty pipe with at most `most` bytes of `socket`; returns 0 at the end of the stream. The pipe must be
+    /// empty, because `splice` answers for a full pipe as for a socket without bytes.
     fn fill(&mut self, socket: &TcpStream, most: usize) -> io::Result<usize> {
         debug_assert!(self.is_empty(), "else a full pipe looks like a silent socket");
         match self {
@@ -176,8 +177,8 @@ impl Pipe {
                 let (to, most) = (&*to, most.min(CAPACITY));
                 let filled = socket.try_io(Interest::READABLE, || {
                     match moved(|flags| splice(socket, None, to, None, most, flags)) {
-                        // Before urgent data it says what it says of silence, or of the end; only reading goes past
-                        // that.
+                        // Before urgent data, `splice` answers as for an idle socket or the end of the stream. Only a
+                        // read gets past urgent data.
                         Ok(0) => past_urgent(socket, to, most),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => past_urgent(socket, to, most),
                         result => result,
@@ -193,7 +194,7 @@ impl Pipe {
         }
     }
 
-    /// Takes out all that is in it.
+    /// Takes all bytes out.
     pub(super) fn take_bytes(&mut self) -> io::Result<Bytes> {
         match self {
             Self::Kernel { from, to: _, held } => {
@@ -206,7 +207,7 @@ impl Pipe {
         }
     }
 
-    /// Hands to `socket` as much as it takes, which is something.
+    /// Writes as many bytes to `socket` as it accepts, at least one.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<usize>> {
         loop {
             ready!(socket.poll_write_ready(cx))?;
@@ -235,17 +236,17 @@ impl Pipe {
     }
 }
 
-/// Reads what `socket` has, at most `most` bytes, into the empty pipe behind `to`. An urgent byte is left out, as for
-/// every program that does not ask for it.
+/// Reads at most `most` bytes from `socket` into the empty pipe behind `to`. An urgent byte is skipped, as for every
+/// program that does not ask for it.
 fn past_urgent(socket: &TcpStream, to: &OwnedFd, most: usize) -> io::Result<usize> {
-    // As much as an empty pipe takes at once, however small it is.
+    // One page: an empty pipe takes at least this much at once, however small it is.
     let mut bytes = [0; 4096];
     let room = most.min(bytes.len());
     let (count, _) = recv(socket, &mut bytes[..room], RecvFlags::DONTWAIT)?;
     if count == 0 { Ok(0) } else { Ok(write(to, &bytes[..count])?) }
 }
 
-/// Splices without waiting, and again if a signal came between.
+/// Splices without blocking, and retries after a signal.
 fn moved(splice: impl Fn(SpliceFlags) -> Result<usize, Errno>) -> io::Result<usize> {
     loop {
         match splice(SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {

@@ -1,4 +1,4 @@
-//! How far a client's connection has come, and when it has taken too long. Plain cells, read by the worker's tick: no
+//! Progress of a client's connection, and the time-outs that apply to it. Plain cells, read by the worker's tick: no
 //! timer per connection or request.
 
 use std::{
@@ -8,48 +8,53 @@ use std::{
 
 use crate::model::Settings;
 
-use super::scan::Place;
+use super::{pace::Pace, scan::Place};
 
-/// What one connection is doing. Times are the worker's coarse clock.
+/// Activity of one connection. Times are the worker's coarse clock.
 #[derive(Debug)]
 pub(super) struct Progress {
     place: Cell<Place>,
-    /// When the current place was entered, or bytes last arrived in it, or a request last ended.
+    /// Latest of: the entry into the current place, bytes that arrived in it, the end of a request.
     since: Cell<Instant>,
     /// The stream has no more bytes for now.
     reading: Cell<bool>,
-    /// Since when the client has taken none of the bytes that wait for it.
+    /// Start of the current write stall: bytes are pending and the client has taken none of them since.
     unwritten: Cell<Option<Instant>>,
+    /// The client's pace in reading the responses in flight.
+    taken: Cell<Pace>,
     /// Requests in flight.
     active: Cell<u32>,
 }
 
-/// What is to become of a connection.
+/// Verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// Idle for long enough.
+    /// Idle for longer than allowed.
     Idle,
     /// The client makes no progress.
     Stalled,
+    /// The client reads responses below the minimum rate.
+    Slow,
 }
 
 impl Progress {
-    /// A new connection owes its first head within the time-out for heads.
+    /// Starts a new connection, which owes its first head within the time-out for heads.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             place: Cell::new(Place::Head),
             since: Cell::new(now),
             reading: Cell::new(true),
             unwritten: Cell::new(None),
+            taken: Cell::default(),
             active: Cell::new(0),
         }
     }
 
-    /// Bytes arrived, and the stream now stands at `place`.
+    /// Records that bytes arrived, after which the stream stands at `place`.
     pub(super) fn read(&self, place: Place, now: Instant) {
         self.reading.set(false);
-        // A head must be complete in time however it trickles in; a body must only go on.
+        // A head must be complete in time, however slowly it arrives; a body must only make progress.
         if place != Place::Head || self.place.replace(place) != Place::Head {
             self.since.set(now);
         }
@@ -57,7 +62,7 @@ impl Progress {
     }
 
     pub(super) fn read_pending(&self, now: Instant) {
-        // While nobody reads, because an upstream is slow, the client cannot be late.
+        // A client cannot be late while the proxy does not read, for example because an upstream is slow.
         if !self.reading.replace(true) && self.place.get() == Place::Body {
             self.since.set(now);
         }
@@ -73,26 +78,40 @@ impl Progress {
         self.unwritten.set(None);
     }
 
-    /// Whether bytes wait for the client.
+    /// Records that the client took `count` bytes of responses.
+    pub(super) fn took(&self, count: usize, now: Instant) {
+        let taken = self.taken.get();
+        self.taken.set(match self.unwritten.take() {
+            Some(since) => taken.add(now.saturating_duration_since(since), count),
+            None => taken.with(count),
+        });
+    }
+
+    /// Returns whether bytes are pending for the client.
     pub(super) fn is_blocked(&self) -> bool {
         self.unwritten.get().is_some()
     }
 
-    /// For how long the client has taken none of the bytes that wait for it, if there are any.
+    /// Returns for how long the client has taken none of its pending bytes, if there are any.
     pub(super) fn blocked(&self, now: Instant) -> Option<Duration> {
         self.unwritten.get().map(|since| now.saturating_duration_since(since))
     }
 
-    /// Whether the stream has no more bytes for now.
+    /// Returns whether the stream has no more bytes for now.
     pub(super) fn is_read(&self) -> bool {
         self.reading.get()
     }
 
-    /// Our side has ended, and something may just have come; the client has as long as for a head to send more, or to
-    /// close its own.
+    /// Records that the proxy has closed its side, and that bytes may just have arrived. The client has as long as for
+    /// a head to send more or to close its own side.
     pub(super) fn linger(&self, now: Instant) {
         self.place.set(Place::Head);
         self.since.set(now);
+    }
+
+    /// Requests in flight.
+    pub(super) fn active(&self) -> u32 {
+        self.active.get()
     }
 
     pub(super) fn begin_request(&self) {
@@ -101,6 +120,9 @@ impl Progress {
 
     pub(super) fn end_request(&self, now: Instant) {
         self.active.set(self.active.get().saturating_sub(1));
+        if self.active.get() == 0 {
+            self.taken.set(Pace::default());
+        }
         if self.place.get() == Place::Between {
             self.since.set(now);
         }
@@ -110,12 +132,12 @@ impl Progress {
         self.active.get() == 0 && self.place.get() == Place::Between
     }
 
-    /// Whether it is idle, has no more bytes for now, and none that wait for the client.
+    /// Returns whether the connection is idle, has no more bytes to read, and none pending for the client.
     pub(super) fn is_resting(&self) -> bool {
         self.is_idle() && self.reading.get() && !self.is_blocked()
     }
 
-    /// How long it has been idle, if it is.
+    /// Returns for how long an idle connection has been idle.
     pub(super) fn rested(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since.get())
     }
@@ -125,8 +147,11 @@ impl Progress {
         if self.unwritten.get().is_some_and(|since| now.saturating_duration_since(since) >= settings.stall_timeout) {
             return Due::Stalled;
         }
+        if self.taken.get().is_below(settings.read_min_rate) {
+            return Due::Slow;
+        }
         match self.place.get() {
-            // HTTP/2 ends an idle connection with the client's help, and what is left of a response keeps it open.
+            // HTTP/2 closes an idle connection with the client's cooperation, and the rest of a response keeps it open.
             Place::Between if self.active.get() == 0 && passed >= settings.idle_timeout + settings.stall_timeout => {
                 Due::Stalled
             }
@@ -153,7 +178,7 @@ mod tests {
 
     type Step<'s> = &'s dyn Fn(&Progress, Instant);
 
-    /// Runs `steps` at their seconds and asks at `seconds`.
+    /// Runs `steps` at their times and compares the verdict at `seconds`.
     fn check(steps: &[(u64, Step<'_>)], seconds: u64, expect: Due) {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -226,6 +251,24 @@ mod tests {
         check(&[(0, body), (0, pending)], 60, Due::Stalled);
         check(&[(0, body), (100, pending)], 159, Due::Nothing);
         check(&[(0, body), (0, pending), (50, body), (51, pending)], 110, Due::Nothing);
+    }
+
+    #[test]
+    fn a_client_that_takes_a_few_bytes_now_and_then_is_cut_off() {
+        let begin: Step<'_> = &|p, _| p.begin_request();
+        let end: Step<'_> = &|p, now| p.end_request(now);
+        let stuck: Step<'_> = &|p, now| p.write_pending(now);
+        let few: Step<'_> = &|p, now| p.took(100, now);
+        let many: Step<'_> = &|p, now| p.took(100_000, now);
+        let slow = [(0, begin), (0, stuck), (4, few), (4, stuck), (8, few)];
+        check(&slow, 8, Due::Slow);
+        check(&slow[..4], 8, Due::Nothing);
+        check(&[(0, begin), (0, few), (30, few), (60, few)], 60, Due::Nothing);
+        check(&[(0, begin), (0, stuck), (50, many), (50, stuck), (55, few)], 55, Due::Nothing);
+        let quick_once = [(0, begin), (0, stuck), (1, many)].into_iter();
+        let steps: Vec<_> = quick_once.chain((0..40).flat_map(|n| [(1 + n * 30, stuck), (31 + n * 30, few)])).collect();
+        check(&steps, 1201, Due::Slow);
+        check(&[&slow[..], &[(8, end), (8, begin)]].concat(), 8, Due::Nothing);
     }
 
     #[test]

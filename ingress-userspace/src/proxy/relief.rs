@@ -1,40 +1,61 @@
-//! Which connections end when memory is scarce: those that keep most for clients which take it too slowly. It ends none
-//! itself.
+//! Selects the streams and connections to evict when memory is scarce: those that buffer most for clients that read too
+//! slowly. The eviction itself is in `worker`.
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::memory::Pressure;
+use tokio::task::AbortHandle;
 
-/// How often connections are looked at while memory is scarce. A client that has taken nothing from one look to the next
+use super::{backlog::CONNECTION_MAX, memory::Pressure};
+
+/// Interval between looks at the connections while memory is scarce. A client that has taken nothing between two looks
 /// is stuck.
 pub(super) const PERIOD: Duration = Duration::from_millis(250);
 
+/// Consecutive looks that must find a stream stuck on a connection that is read. The streams of such a connection share
+/// the bytes that its client takes, so each may have to wait for its turn.
+pub(super) const STREAM_LOOKS: u8 = 4;
+
 /// Fewer bytes are not worth a connection: two of HTTP/2's usual frames.
 const WORTHWHILE: usize = 32 * 1024;
+/// Approximate memory of a waiting stream besides its queued bytes: its task, its request, and the exchange with its
+/// pod. Each stuck stream is therefore worth evicting.
+pub(super) const STREAM: usize = WORTHWHILE;
 
-/// What a connection keeps for its client.
+/// Twice the bytes that a connection may buffer, not counting streams without queued bytes. A stuck connection above
+/// this has requested many streams and reads none.
+const EXCESSIVE: usize = 2 * CONNECTION_MAX;
+
+/// Memory that a connection, or one of its streams, holds for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Bytes of responses.
+    /// Buffered bytes of responses.
     pub(super) bytes: usize,
     /// The client takes none of them.
     pub(super) stuck: bool,
 }
 
-/// Those of `connections` that end in this round, largest first: under pressure a quarter of those that are stuck, then
-/// half of them, and in the end half of all that keep something, stuck or not. A quarter or half of one is one.
-pub(super) fn evict<C>(pressure: Pressure, connections: impl Iterator<Item = (Load, C)>) -> impl Iterator<Item = C> {
-    let (share, stuck_only) = match pressure {
-        Pressure::None => (0, true),
-        Pressure::Tight => (4, true),
-        Pressure::Scarce => (2, true),
-        Pressure::Critical => (2, false),
+/// A candidate for eviction.
+pub(super) enum Keeper<C> {
+    Connection(C),
+    /// The task of a stream.
+    Stream(AbortHandle),
+}
+
+/// Returns the `keepers` to evict in this round, largest first. Without pressure these are a quarter of those that are
+/// stuck and buffer more than they may; under pressure a quarter, then half of all that are stuck; and in the end half
+/// of all that buffer bytes, stuck or not. Fractions are rounded up.
+pub(super) fn evict<K>(pressure: Pressure, keepers: impl Iterator<Item = (Load, K)>) -> impl Iterator<Item = K> {
+    let (share, stuck_only, least) = match pressure {
+        Pressure::None => (4, true, EXCESSIVE),
+        Pressure::Tight => (4, true, WORTHWHILE),
+        Pressure::Scarce => (2, true, WORTHWHILE),
+        Pressure::Critical => (2, false, WORTHWHILE),
     };
-    let is_due = |load: &Load| share > 0 && load.bytes >= WORTHWHILE && (load.stuck || !stuck_only);
-    let mut due: Vec<_> = connections.filter(|(load, _)| is_due(load)).collect();
+    let is_due = |load: &Load| load.bytes >= least && (load.stuck || !stuck_only);
+    let mut due: Vec<_> = keepers.filter(|(load, _)| is_due(load)).collect();
     due.sort_by_key(|(load, _)| Reverse(load.bytes));
-    let count = if share == 0 { 0 } else { due.len().div_ceil(share) };
-    due.into_iter().take(count).map(|(_, connection)| connection)
+    let count = due.len().div_ceil(share);
+    due.into_iter().take(count).map(|(_, keeper)| keeper)
 }
 
 #[cfg(test)]
@@ -48,6 +69,7 @@ mod tests {
         let many = [kib(40, true), kib(300, true), kib(900, false), kib(250, true), kib(31, true), kib(50, true)];
         for (pressure, loads, expect) in [
             (Calm, &many[..], &[][..]),
+            (Calm, &[kib(511, true), kib(512, true), kib(900, false)], &[1]),
             (Tight, &many, &[1]),
             (Scarce, &many, &[1, 3]),
             (Critical, &many, &[2, 1, 3]),

@@ -1,13 +1,14 @@
-//! What a client still sends of a request's body after its request was answered. The rest goes on to the pod if the pod
-//! reads it, and else is read and discarded, so that the connection serves the next request. Bytes and time have bounds;
-//! a rest beyond them ends with its connection, or its stream. The connection's task owns all of this.
+//! The unread rest of a request's body after the response. The rest is forwarded if the pod reads it, and else read and
+//! discarded, so that the connection can serve the next request. Bytes and time are bounded; a rest beyond the bounds
+//! ends with its connection, or its stream. The connection's task owns all of this.
 
 use std::{
     mem,
     pin::Pin,
     rc::{Rc, Weak},
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -19,39 +20,39 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::{body::RequestBody, conn::Conn, upstream};
 
-/// Most bytes of a rest. A client may send as many to any pod that takes them, so the bound saves no work of ours: it
-/// ends uploads that a closed connection would stop earlier.
+/// Most bytes of a rest. A client may send as many to any pod that takes them, so the bound does not save the proxy
+/// work: it ends uploads that a closed connection would stop earlier.
 pub(super) const REST_MAX: u64 = 64 * 1024 * 1024;
-/// For how long a rest is read, and how long a client may be silent meanwhile: nginx's `lingering_time` and
+/// Longest time for reading a rest, and longest silence of the client meanwhile: nginx's `lingering_time` and
 /// `lingering_timeout`.
 const TIME_MAX: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// The body of a client's request. What nobody has read of it when it is dropped is left to its connection.
+/// The body of a client's request. On drop, the unread part is handed over to the connection.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// `None` if there is nothing to come.
+    /// `None` if no more bytes will come.
     incoming: Option<Incoming>,
     conn: Weak<Conn>,
 }
 
-/// What is left to a connection.
+/// The rest of a body that is handed over to a connection.
 pub(super) enum Rest {
-    /// Nobody wants it.
+    /// The rest is unwanted.
     Body(Incoming),
     /// The pod has answered, keeps its connection, and may read on.
     Upload(upstream::Rest<RequestBody>),
 }
 
-/// Rests that were left to a connection and that its task has not taken up.
+/// Rests handed over to a connection that its task has not begun to read.
 #[derive(Default)]
 pub(super) struct Left {
     rests: Vec<Rest>,
-    /// One was too long to be read.
+    /// A rest was too long to be read.
     is_cut: bool,
 }
 
-/// Rests that a connection's task has taken up.
+/// Rests that a connection's task is reading.
 #[derive(Default)]
 pub(super) struct Rests(Option<JoinSet<()>>);
 
@@ -61,10 +62,6 @@ impl Unread {
     pub(super) fn new(conn: &Rc<Conn>, incoming: Incoming) -> Self {
         let incoming = (!incoming.is_end_stream()).then_some(incoming);
         Self { incoming, conn: Rc::downgrade(conn) }
-    }
-
-    pub(super) fn none() -> Self {
-        Self { incoming: None, conn: Weak::new() }
     }
 
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
@@ -79,6 +76,18 @@ impl Unread {
 
     pub(super) fn is_end_stream(&self) -> bool {
         self.incoming.is_none()
+    }
+
+    /// Returns the coarse clock of the worker.
+    pub(super) fn now(&self) -> Option<Instant> {
+        self.conn.upgrade().map(|conn| conn.worker.now())
+    }
+
+    /// Counts the body among those below the minimum rate.
+    pub(super) fn came_too_slowly(&self) {
+        if let Some(conn) = self.conn.upgrade() {
+            conn.worker.shared.stats.slow_bodies.fetch_add(1, Relaxed);
+        }
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
@@ -107,25 +116,30 @@ impl Rest {
         length > REST_MAX
     }
 
-    async fn read(self) {
-        let read = async {
-            match self {
-                Self::Body(incoming) => discard(incoming).await,
-                Self::Upload(rest) => rest.send(SILENCE_MAX).await,
+    /// Returns whether the rest was read to its end, or continues as another rest.
+    async fn read(self) -> bool {
+        match self {
+            Self::Body(incoming) => timeout(TIME_MAX, discard(incoming)).await.unwrap_or(false),
+            Self::Upload(rest) => {
+                // The part that the pod does not take is handed over again.
+                drop(timeout(TIME_MAX, rest.send(SILENCE_MAX)).await);
+                true
             }
-        };
-        if timeout(TIME_MAX, read).await.is_err() {
-            tracing::debug!("the rest of a request's body takes too long");
         }
     }
 }
 
-async fn discard(mut body: Incoming) {
+/// Returns whether the body was read to its end, or its client is gone.
+async fn discard(mut body: Incoming) -> bool {
     let mut left = REST_MAX;
-    while let Ok(Some(Ok(frame))) = timeout(SILENCE_MAX, body.frame()).await {
-        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len) as u64) {
-            Some(rest) => left = rest,
-            None => break,
+    loop {
+        match timeout(SILENCE_MAX, body.frame()).await {
+            Err(_elapsed) => return false,
+            Ok(None | Some(Err(_))) => return true,
+            Ok(Some(Ok(frame))) => match left.checked_sub(frame.data_ref().map_or(0, Bytes::len) as u64) {
+                Some(rest) => left = rest,
+                None => return false,
+            },
         }
     }
 }
@@ -133,7 +147,7 @@ async fn discard(mut body: Incoming) {
 // === impl Left ===
 
 impl Left {
-    /// Adds `rest`, or gives it back if it is too long to be read.
+    /// Adds `rest`, or returns it if it is too long to be read.
     pub(super) fn add(&mut self, rest: Rest) -> Option<Rest> {
         if rest.is_too_long() {
             self.is_cut = true;
@@ -147,8 +161,8 @@ impl Left {
         mem::take(&mut self.rests)
     }
 
-    /// Whether a connection of HTTP/1 ends with the answer to `request`, whose fields are `response`, because of what is
-    /// left of the request's body.
+    /// Returns whether an HTTP/1 connection must end with the answer to `request` because of the rest of the request's
+    /// body. `response` are the answer's fields.
     pub(super) fn ends(&self, request: &HeaderMap, response: &HeaderMap) -> bool {
         // A client that waits for a 100 need not send its body after another answer (RFC 9110, 10.1.1).
         let is_unsure = || request.contains_key(header::EXPECT) || response.contains_key(header::CONNECTION);
@@ -159,7 +173,7 @@ impl Left {
 // === impl Rests ===
 
 impl Rests {
-    /// Takes up what was left to `conn`. Whether any rest is being read.
+    /// Starts reading the rests handed over to `conn`. Returns whether any rest is being read.
     pub(super) fn poll(&mut self, conn: &Conn, cx: &mut Context<'_>) -> bool {
         let rests = conn.take_rests();
         if rests.is_empty() && self.0.is_none() {
@@ -167,7 +181,13 @@ impl Rests {
         }
         let tasks = self.0.get_or_insert_default();
         for rest in rests {
-            tasks.spawn_local(rest.read());
+            let shared = Arc::clone(&conn.worker.shared);
+            // Counted by the task: a rest that is given up ends the connection, and its set is not polled again.
+            tasks.spawn_local(async move {
+                if !rest.read().await {
+                    shared.stats.rests_cut.fetch_add(1, Relaxed);
+                }
+            });
         }
         while let Poll::Ready(Some(_ended)) = tasks.poll_join_next(cx) {}
         let is_reading = !tasks.is_empty();

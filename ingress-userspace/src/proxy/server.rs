@@ -1,4 +1,4 @@
-//! Starts the workers and ends them: drain or stop.
+//! Starts the workers and ends them, by draining or stopping.
 
 use std::{
     convert::Infallible,
@@ -20,6 +20,7 @@ use super::{
     options::Options,
     ports,
     shared::Shared,
+    syscalls::Filter,
     traces,
     worker::{self, Worker},
 };
@@ -29,37 +30,37 @@ use super::{
 pub struct Server {
     shared: Arc<Shared>,
     signal: watch::Sender<Signal>,
-    /// Those that have not ended.
+    /// Workers that have not ended.
     workers: Vec<Running>,
-    /// Sends spans of traces, until what is first is dropped.
+    /// Thread that exports trace spans. It ends when the sender is dropped.
     exporter: Option<(oneshot::Sender<Infallible>, thread::JoinHandle<()>)>,
-    /// Asks endpoints how they are.
+    /// Thread of the health checks.
     checks: Option<thread::JoinHandle<()>>,
-    /// Connections that the ended ones cut off.
+    /// Connections cut off by workers that have ended.
     cut: usize,
 }
 
 #[derive(Debug)]
 struct Running {
     thread: thread::JoinHandle<()>,
-    /// How many connections the worker cut off.
+    /// Receives the number of connections that the worker cut off.
     done: oneshot::Receiver<usize>,
-    /// Which bound ports it serves.
+    /// Changes of the bound ports that the worker serves.
     changes: ports::Changes,
 }
 
-/// What the workers are to do.
+/// Order to the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Serve,
-    /// Close the listeners, finish the connections, end at the deadline at the latest.
+    /// Close the listeners, finish the connections, and end at the deadline at the latest.
     Drain {
         deadline: Instant,
     },
     Stop,
 }
 
-/// How a drain ended.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Connections that were still open at the deadline and were cut off.
@@ -74,6 +75,13 @@ pub enum StartError {
     Exporter { source: io::Error },
     #[error("cannot start the thread of health checks")]
     Checks { source: io::Error },
+    #[error("cannot make a filter of system calls; `--worker-seccomp off` starts without")]
+    Seccomp { source: seccompiler::BackendError },
+    #[error(
+        "cannot filter the system calls of workers, as `--worker-seccomp` asks for; without the option they run \
+         unfiltered where there is no filter"
+    )]
+    Unfiltered { source: io::Error },
     #[error("cannot start the thread of worker {number}")]
     Thread { number: usize, source: io::Error },
 }
@@ -82,33 +90,44 @@ impl Server {
     /// Starts one worker for each of `listeners`. Connections are served from now on.
     ///
     /// # Errors
-    /// If a runtime or a thread cannot be made; workers that run already are stopped.
+    /// Fails if a runtime or a thread cannot be created; workers that run already are stopped.
     pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
         let signal = watch::Sender::new(Signal::Serve);
         let mut server =
             Self { shared, signal, workers: Vec::with_capacity(listeners.len()), checks: None, exporter: None, cut: 0 };
+        let filter = Filter::new(options.seccomp).map_err(|source| StartError::Seccomp { source })?;
+        if let Some(filter) = filter.as_ref().filter(|_| options.needs_seccomp) {
+            filter.try_out().map_err(|source| StartError::Unfiltered { source })?;
+        }
         for (number, listeners) in listeners.into_iter().enumerate() {
-            let running = server.start_worker(number, listeners, options.clone())?;
+            let running = server.start_worker(number, listeners, options.clone(), filter.clone())?;
             server.workers.push(running);
         }
         let (going_on, stop) = oneshot::channel();
         let exporter = traces::export::start(Arc::clone(&server.shared.spans), stop);
         let exporter = exporter.map_err(|source| StartError::Exporter { source })?;
         server.exporter = exporter.map(|thread| (going_on, thread));
-        let checks = check::start(Arc::clone(&server.shared), server.signal.subscribe());
+        let checks = check::start(Arc::clone(&server.shared), server.signal.subscribe(), filter);
         server.checks = Some(checks.map_err(|source| StartError::Checks { source })?);
         Ok(server)
     }
 
-    fn start_worker(&self, number: usize, listeners: WorkerListeners, options: Options) -> Result<Running, StartError> {
+    fn start_worker(
+        &self,
+        number: usize,
+        listeners: WorkerListeners,
+        options: Options,
+        filter: Option<Filter>,
+    ) -> Result<Running, StartError> {
         let (report, done) = oneshot::channel();
         let (changes, changed) = ports::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
-        // The runtime stays on the thread that makes it, which tells whether it could.
+        // The runtime stays on the thread that creates it. The channel reports whether that succeeded.
         let (tell, told) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
+                Filter::bind(filter.as_ref());
                 let (runtime, listeners) = match runtime_with(listeners) {
                     Ok(made) => made,
                     Err(error) => return drop(tell.send(Err(error))),
@@ -121,13 +140,13 @@ impl Server {
                 }
             })
             .map_err(|source| StartError::Thread { number, source })?;
-        // Without a word it has panicked.
+        // A channel closed without a message means that the thread panicked.
         let made = told.recv().unwrap_or_else(|silence| Err(io::Error::other(silence)));
         made.map_err(|source| StartError::Runtime { number, source })?;
         Ok(Running { thread, done, changes })
     }
 
-    /// Client connections open now, handshakes included.
+    /// Returns the number of open client connections, including those in a handshake.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.stats.connections.load(Relaxed)
@@ -141,11 +160,11 @@ impl Server {
         self.workers.len()
     }
 
-    /// Gives each worker one of `changes`.
+    /// Sends each worker one of `changes`.
     pub(super) async fn change<S: ports::Bound>(&self, changes: impl IntoIterator<Item = ports::Change<S>>) {
         for (running, change) in self.workers.iter().zip(changes) {
             if S::changes(&running.changes).send(change).await.is_err() {
-                tracing::debug!("a worker that has ended gets no changes of ports");
+                tracing::debug!("a stopped worker gets no port changes");
             }
         }
     }
@@ -153,16 +172,16 @@ impl Server {
     /// Stops accepting, lets connections finish and ends the workers, after `timeout` at the latest.
     ///
     /// With [`super::ListenMode::Slots`], first give the slots to a successor: connections that wait in a listener's
-    /// backlog are still served, later ones would be refused. Responses say `Connection: close`, HTTP/2 connections get
-    /// GOAWAY, idle HTTP/1 connections are closed after [`Options::drain_idle`].
+    /// backlog are still served, later ones would be refused. Responses carry `Connection: close`, HTTP/2 connections
+    /// get GOAWAY, idle HTTP/1 connections are closed after [`Options::drain_idle`].
     ///
     /// Dropping the future leaves the workers draining: [`Server::stop`] then ends them, and every request is counted.
     pub async fn drain(&mut self, timeout: Duration) -> Drained {
         self.end(Signal::Drain { deadline: Instant::now() + timeout }).await
     }
 
-    /// Ends the workers at once, cutting connections off. The requests in flight are counted as aborted when it
-    /// returns.
+    /// Ends the workers at once, cutting connections off. Requests in flight have been counted as aborted by the time
+    /// it returns.
     pub async fn stop(mut self) -> Drained {
         self.end(Signal::Stop).await
     }
@@ -171,7 +190,7 @@ impl Server {
         self.signal.send_replace(signal);
         while let Some(Running { thread: _, done, changes: _ }) = self.workers.last_mut() {
             self.cut += done.await.unwrap_or(0);
-            // The report is the last thing that the thread does.
+            // The report is the last action of the thread.
             if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {
                 tracing::error!("a worker panicked");
             }
@@ -221,11 +240,13 @@ mod tests {
 
     #[test]
     fn a_panic_costs_the_connection_and_no_other() {
-        assert!(panics::in_own_process("proxy::server::tests::one_connection_of_two_panics").success());
+        const TEST: &str = "proxy::server::tests::a_panic_costs_the_connection_and_no_other";
+        if panics::role().is_some() {
+            return one_connection_of_two_panics();
+        }
+        assert!(panics::in_own_process(TEST, "server").success());
     }
 
-    #[test]
-    #[ignore = "run by `a_panic_costs_the_connection_and_no_other`"]
     fn one_connection_of_two_panics() {
         panics::install_for_test();
         let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
@@ -243,7 +264,7 @@ mod tests {
             stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").expect("sent");
             let mut answer = [0; 1024];
             let length = stream.read(&mut answer).expect("an answer");
-            // Whatever it is: there are no rules.
+            // Any response will do, because there are no rules.
             let answer = String::from_utf8_lossy(&answer[..length]);
             assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
         };
@@ -251,7 +272,7 @@ mod tests {
         ask(&good);
         ask(&bad);
         bad.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nX-Provoke-Panic: 1\r\n\r\n").expect("sent");
-        // Closed or reset, with no byte before.
+        // The connection is closed or reset, without a byte before.
         assert!(matches!(bad.read(&mut [0]), Ok(0) | Err(_)));
         assert_eq!(panics::count(), 1);
         let another = connect();
@@ -263,7 +284,7 @@ mod tests {
     #[test]
     fn a_worker_that_cannot_be_set_up_fails_the_start() {
         let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-        // No runtime can wait for it (epoll_ctl(2), EPERM).
+        // A runtime cannot wait for this file (epoll_ctl(2), EPERM).
         let file = net::TcpListener::from(OwnedFd::from(File::open("/dev/null").expect("opened")));
         let good = WorkerListeners { http: bound(), https: bound(), streams: None };
         let bad = WorkerListeners { http: bound(), https: file, streams: None };

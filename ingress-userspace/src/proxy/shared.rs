@@ -1,11 +1,12 @@
-//! What all workers of the node share: the snapshot, the counters, the TLS state. Node-wide limits belong here too,
-//! kept in shards so that workers seldom meet.
+//! State shared by all workers of the node: the snapshot, the counters, the TLS configuration. Node-wide limits belong
+//! here too, in shards so that workers seldom contend.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -26,6 +27,7 @@ use super::{
     datagrams::{DatagramStats, DatagramStatsView},
     durations::{Durations, DurationsView},
     external::{self, Opinions},
+    kept::Keeping,
     limit::{LimitStats, Limiter},
     memory::{Pressure, Usage},
     offence::{Escalated, OffenceStats, Offences, Offender},
@@ -40,20 +42,21 @@ use super::{
     traces::{SpanFate, Spans},
 };
 
-/// Where connections are entered under their host, so that the kernel's per-packet counters know it.
+/// Table that maps connections to hosts, for the kernel's per-packet counters.
 ///
-/// Called once per connection in the common case, and again whenever the host changes. Addresses are as the sockets
-/// have them, v4-mapped ones already turned into IPv4.
+/// `insert` is called once per connection in the common case, and again whenever the host changes. Where packets of
+/// clients are limited, it is also called at accept. Addresses are as the sockets have them, with v4-mapped ones
+/// already turned into IPv4.
 pub trait FlowTable: Send + Sync {
     fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId);
-    /// The connection is closed. Only called after an `insert`.
+    /// Removes a closed connection. Only called after an `insert`.
     fn remove(&self, remote: SocketAddr, local: SocketAddr);
 }
 
-/// Shared by every worker.
+/// State shared by all workers.
 pub struct Shared {
     snapshot: Arc<ArcSwap<Snapshot>>,
-    /// Its generation.
+    /// The generation of `snapshot`.
     published: watch::Sender<u64>,
     pub(super) counters: Counters,
     pub(super) flows: Option<Box<dyn FlowTable>>,
@@ -66,15 +69,22 @@ pub struct Shared {
     pub(super) offences: Offences,
     /// A [`Pressure`].
     pressure: AtomicU8,
+    /// Whether connections that buffer more than they may are evicted; see [`super::memory`].
+    filling: AtomicBool,
+    /// The buffered bytes of request bodies that pods have not received yet.
+    pub(super) keeping: Keeping,
     pub(super) stats: Stats,
     pub(super) spans: Arc<Spans>,
-    /// Where workers tell how busy they are, by their numbers, if anybody is to know.
+    /// Cells in which workers publish their load, by worker number, if that is used.
     worker_cells: OnceLock<&'static [WorkerCell]>,
-    /// Where the access log goes, if anywhere.
+    /// Destination of the access log, if any.
     pub(super) sink: OnceLock<Sink>,
     pulses: Mutex<Vec<Arc<Pulse>>>,
-    /// One of each worker.
+    /// One entry per worker.
     durations: Mutex<Vec<Arc<Durations>>>,
+    /// Durations counted for earlier holders of a host number, by number, to be subtracted; workers alone write the
+    /// counters.
+    forgotten: Mutex<HashMap<HostId, DurationsView>>,
 }
 
 /// Totals of all workers.
@@ -82,6 +92,7 @@ pub struct Shared {
 pub(super) struct Stats {
     pub(super) connections: AtomicUsize,
     pub(super) parked: AtomicUsize,
+    pub(super) waiting: AtomicUsize,
     pub(super) accepted: AtomicU64,
     pub(super) accept_errors: AtomicU64,
     pub(super) handshake_errors: AtomicU64,
@@ -89,10 +100,16 @@ pub(super) struct Stats {
     pub(super) flooded: AtomicU64,
     pub(super) timed_out: AtomicU64,
     pub(super) evicted: AtomicU64,
+    pub(super) evicted_streams: AtomicU64,
+    pub(super) rests_cut: AtomicU64,
+    pub(super) slow_bodies: AtomicU64,
+    pub(super) slow_reads: AtomicU64,
     pub(super) mirrors_cut: AtomicU64,
+    pub(super) costly_paths: AtomicU64,
+    pub(super) checks_delayed: AtomicU64,
     pub(super) refused: Refusals,
     pub(super) datagrams: DatagramStats,
-    /// Of TCP services, where those are bound.
+    /// Ports of TCP services, where those are bound.
     pub(super) tcp_ports: PortStats,
     pub(super) udp_ports: PortStats,
 }
@@ -102,44 +119,60 @@ pub(super) struct Stats {
 pub struct StatsView {
     /// Client connections open now, handshakes included.
     pub connections: usize,
-    /// Those among them that are parked: they wait for their first or next request with little more than a socket.
+    /// Parked ones among them: they wait for their first or next request with little more than a socket.
     pub parked: usize,
+    /// HTTP/2 requests that wait for their turn on their connections.
+    pub waiting: usize,
     /// Client connections accepted.
     pub accepted: u64,
     /// Connections lost at accept, among them those shed for lack of file descriptors.
     pub accept_errors: u64,
     /// TLS handshakes that failed or took too long.
     pub handshake_errors: u64,
-    /// HTTP/1 connections ended for bytes that two parsers could read differently, and HTTP/2 connections that began
-    /// with others than they must.
+    /// HTTP/1 connections closed for ambiguous framing, which two parsers could read differently, and HTTP/2
+    /// connections with an invalid start.
     pub refused_framing: u64,
-    /// HTTP/2 connections ended for a flood of frames that carry nothing.
+    /// HTTP/2 connections closed for a flood of frames without payload.
     pub flooded: u64,
-    /// Connections and HTTP/2 streams ended for a head, a body or a response that made no progress.
+    /// Connections and HTTP/2 streams closed because a head, a body or a response made no progress.
     pub timed_out: u64,
-    /// Connections ended because memory was scarce and their clients left much of it waiting.
+    /// Connections closed because memory was scarce and their clients left much of it queued.
     pub evicted: u64,
-    /// Requests that were not mirrored as they should be: cut off, or not sent at all.
+    /// HTTP/2 streams reset for the same reason, on connections that their clients read.
+    pub evicted_streams: u64,
+    /// Request bodies cut off after the response, because their remainder was too long or arrived too slowly.
+    pub rests_cut: u64,
+    /// Requests with bodies below the minimum rate.
+    pub slow_bodies: u64,
+    /// Connections with clients that read responses below the minimum rate.
+    pub slow_reads: u64,
+    /// Mirrored requests that were cut off or not sent at all.
     pub mirrors_cut: u64,
-    /// Lines of the access log that nobody took in time, or that could not be written.
+    /// Requests refused for paths that are too costly to match.
+    pub costly_paths: u64,
+    /// Health checks that ran later than configured, because the total rate is bounded.
+    pub checks_delayed: u64,
+    /// Access log lines dropped because the sink was too slow or failed.
     pub log_lines_dropped: u64,
-    /// Spans of traces, in the order of [`SpanFate::ALL`].
+    /// Trace spans, in the order of [`SpanFate::ALL`].
     pub spans: [u64; SpanFate::ALL.len()],
-    /// Passwords whose hash was computed, because they were not remembered as right.
+    /// Passwords hashed because the cache had no entry for them.
     pub passwords_hashed: u64,
-    /// Tokens whose signature was verified, because they were not remembered as right.
+    /// Tokens verified because the cache had no entry for them.
     pub tokens_verified: u64,
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
     pub refused: [u64; Refusal::ALL.len()],
     pub datagrams: DatagramStatsView,
-    /// Ports of TCP services, where nothing steers those.
+    /// Ports of TCP services, on nodes without kernel steering for them.
     pub tcp_ports: PortStatsView,
     /// Ports of UDP services.
     pub udp_ports: PortStatsView,
     pub limits: LimitStats,
     pub offences: OffenceStats,
-    /// How scarce memory is.
+    /// Memory pressure.
     pub pressure: Pressure,
+    /// Buffered bytes of request bodies that pods have not received yet.
+    pub kept: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -153,13 +186,13 @@ pub enum SharedError {
 }
 
 impl Shared {
-    /// The state of a node that serves nothing yet: every request gets 503 until the first [`Shared::publish`].
+    /// Creates the state of a node without configuration: every request gets 503 until the first [`Shared::publish`].
     ///
     /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF
     /// map.
     ///
     /// # Errors
-    /// If `counters` is empty, there is no randomness, or TLS cannot be set up.
+    /// Fails if `counters` is empty, the system has no randomness, or TLS cannot be set up.
     pub fn new(counters: &'static [HostL7Cell], flows: Option<Box<dyn FlowTable>>) -> Result<Self, SharedError> {
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let tls = ServerConfigs::new(Arc::clone(&snapshot))?;
@@ -177,22 +210,25 @@ impl Shared {
             limiter: Limiter::new(),
             offences: Offences::new(),
             pressure: AtomicU8::new(Pressure::None as u8),
+            filling: AtomicBool::new(false),
+            keeping: Keeping::new(),
             stats: Stats::default(),
             spans: Spans::new(),
             worker_cells: OnceLock::new(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),
             durations: Mutex::default(),
+            forgotten: Mutex::default(),
         })
     }
 
-    /// Where the access log goes, if the configuration wants one. Said once.
+    /// Sets the sink of the access log, for configurations that enable it. Only the first call counts.
     pub fn log_to(&self, sink: Sink) {
         drop(self.sink.set(sink));
     }
 
-    /// Where the workers that are started from now on tell how busy they are, by their numbers. Said once. In the
-    /// daemon it is the memory of a BPF map.
+    /// Sets the cells in which workers started from now on publish their load, by worker number. Only the first call
+    /// counts. In the daemon the cells are the memory of a BPF map.
     pub fn tell_load_to(&self, cells: &'static [WorkerCell]) {
         let _were_said = self.worker_cells.set(cells).is_err();
     }
@@ -208,20 +244,19 @@ impl Shared {
         self.published.send_replace(generation);
     }
 
-    /// Tells of each snapshot that is published from now on, by its generation.
+    /// Returns a channel with the generation of each snapshot published from now on.
     #[must_use]
     pub fn published(&self) -> watch::Receiver<u64> {
         self.published.subscribe()
     }
 
-    /// The current snapshot.
+    /// Returns the current snapshot.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
 
-    /// How the endpoints of upstreams are, and what has happened to their requests: of those that anything is to be
-    /// said of.
+    /// Returns health and traffic of each upstream. Healthy upstreams without counters are omitted.
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamView> {
         let now_ms = clock::now_ms();
@@ -233,6 +268,7 @@ impl Shared {
         let Stats {
             connections,
             parked,
+            waiting,
             accepted,
             accept_errors,
             handshake_errors,
@@ -240,7 +276,13 @@ impl Shared {
             flooded,
             timed_out,
             evicted,
+            evicted_streams,
+            rests_cut,
+            slow_bodies,
+            slow_reads,
             mirrors_cut,
+            costly_paths,
+            checks_delayed,
             refused,
             datagrams,
             tcp_ports,
@@ -249,6 +291,7 @@ impl Shared {
         StatsView {
             connections: connections.load(Relaxed),
             parked: parked.load(Relaxed),
+            waiting: waiting.load(Relaxed),
             accepted: accepted.load(Relaxed),
             accept_errors: accept_errors.load(Relaxed),
             handshake_errors: handshake_errors.load(Relaxed),
@@ -256,7 +299,13 @@ impl Shared {
             flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
             evicted: evicted.load(Relaxed),
+            evicted_streams: evicted_streams.load(Relaxed),
+            rests_cut: rests_cut.load(Relaxed),
+            slow_bodies: slow_bodies.load(Relaxed),
+            slow_reads: slow_reads.load(Relaxed),
             mirrors_cut: mirrors_cut.load(Relaxed),
+            costly_paths: costly_paths.load(Relaxed),
+            checks_delayed: checks_delayed.load(Relaxed),
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
             spans: self.spans.counts(),
             passwords_hashed: self.passwords.computed(),
@@ -268,66 +317,86 @@ impl Shared {
             limits: self.limiter.stats(),
             offences: self.offences.stats(),
             pressure: self.pressure(),
+            kept: self.keeping.total(),
         }
     }
 
-    /// The clients that were refused too often since the last call. For one caller, who has their packets dropped, and
-    /// says by [`Shared::escalated`] what became of each.
+    /// Returns the clients that were refused too often since the last call. It has one caller, which has their packets
+    /// dropped and reports the result of each by [`Shared::escalated`].
     #[must_use]
     pub fn take_offenders(&self) -> Vec<Offender> {
         self.offences.take()
     }
 
-    /// Counts what became of an offender.
+    /// Counts the result of escalating a violator.
     pub fn escalated(&self, what: Escalated) {
         self.offences.escalated(what);
     }
 
-    /// Begins to count anew for the client that has `network`.
+    /// Resets the violation count of the client with `network`.
     pub fn forgive(&self, network: IpNet) {
         self.offences.forgive(network);
     }
 
-    /// Takes in how much memory is used, which workers act on from now on. For one caller, now and then.
+    /// Updates the memory pressure, which workers act on from now on. It has one caller, which calls it periodically.
     pub fn weigh(&self, usage: Usage) -> Pressure {
         let pressure = self.pressure().next(usage);
         self.pressure.store(pressure as u8, Relaxed);
+        self.filling.store(usage.is_filling(self.is_filling()), Relaxed);
+        self.keeping.limit(usage.limit);
         pressure
+    }
+
+    /// Returns whether memory use is at the first threshold; see [`super::memory`].
+    pub(super) fn is_filling(&self) -> bool {
+        self.filling.load(Relaxed)
     }
 
     pub(super) fn pressure(&self) -> Pressure {
         Pressure::of_level(self.pressure.load(Relaxed))
     }
 
-    /// The pulses of all workers that were started. Each gives a sign at least every second, until it has ended.
+    /// Returns the pulses of all workers that were started. Each gives a sign at least every second, until it has
+    /// ended.
     #[must_use]
     pub fn pulses(&self) -> Vec<Arc<Pulse>> {
         self.pulses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is counted of rules whose Ingress asks for that.
+    /// Returns the meters of rules, for Ingresses that enable them.
     #[must_use]
     pub fn meters(&self) -> Vec<MeterView> {
         self.snapshot().routes.meters().map(Meter::view).collect()
     }
 
-    /// How long requests for `host` took.
+    /// Returns the durations of requests for `host`, since it was assigned this number.
     #[must_use]
     pub fn durations(&self, host: HostId) -> DurationsView {
+        let forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).get(&host).copied();
+        self.all_durations(host).since(forgotten.unwrap_or_default())
+    }
+
+    /// Resets the durations of the number `host`, which is no longer assigned to the same host.
+    pub fn forget_durations(&self, host: HostId) {
+        let all = self.all_durations(host);
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(host, all);
+    }
+
+    fn all_durations(&self, host: HostId) -> DurationsView {
         let mut view = DurationsView::default();
         let workers = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
         workers.iter().for_each(|worker| worker.add_to(host, &mut view));
         view
     }
 
-    /// What the calling worker notes durations in.
+    /// Creates the histogram in which the calling worker records durations.
     pub(super) fn note_durations(&self) -> Arc<Durations> {
         let durations = Arc::new(Durations::new(self.counters.capacity()));
         self.durations.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&durations));
         durations
     }
 
-    /// A pulse for the calling worker.
+    /// Creates a pulse for the calling worker.
     pub(super) fn pulse(&self) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse::of_this_thread());
         self.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pulse));

@@ -1,4 +1,4 @@
-//! Speaks HTTP with a client: hyper's part of a connection.
+//! HTTP with a client: drives hyper's part of a connection.
 
 use std::{
     future::Future,
@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::Either;
 use hyper::{
     Request,
     body::Incoming,
@@ -32,22 +33,21 @@ use super::{
     wire::Wire,
 };
 
-/// An HTTP/2 client that was silent for this long is asked for a sign of life…
+/// Silence of an HTTP/2 client after which it is sent a PING…
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// …and has this long to give it.
+/// …and the time it has to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that are read of a client at one time, once it has shown that it sends so many, and that wait to be written to
-/// it, or encrypted for it, at one time. A body of 64 KiB, of which programs are fond, fits in with its head: with 64 KiB
-/// its last bytes went by themselves, by a system call and, over TLS, in a record of their own.
+/// Bytes read from a client at one time, once it has shown that it sends as many, and bytes queued for writing to it,
+/// or for encryption, at one time. A body of 64 KiB, which programs are fond of, fits in with its head. With 64 KiB its
+/// last bytes went separately, by a system call and, over TLS, in a record of their own.
 pub(super) const PIECE: usize = 80 * 1024;
 
-/// What hyper takes for [`super::Options::headers_max`] if it is told nothing.
+/// hyper's default for [`super::Options::headers_max`].
 const HYPER_HEADERS_MAX: usize = 100;
 
-/// Speaks HTTP/1.1, or HTTP/2 if the client begins with that. `tcp` is the socket below `stream`, which is given back
-/// if the connection is to be parked, with nothing taken from it that is not answered; `early` is what was read of it
-/// already.
+/// Serves HTTP/1.1, or HTTP/2 if the client begins with that. `tcp` returns the socket below `stream`; `early` was read
+/// already. Returns the stream if the connection is to be parked, with every byte taken from it answered.
 pub(super) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, early: Vec<u8>, conn: Rc<Conn>) -> Option<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -60,7 +60,7 @@ where
         .max_header_size(options.head_max)
         .max_buf_size(options.head_max.saturating_mul(2).max(PIECE))
         .half_close(false);
-    // With hyper's own limit it keeps the parsed fields on the stack without clearing them first.
+    // With its own default, hyper keeps the parsed fields on the stack without clearing them first.
     if options.headers_max != HYPER_HEADERS_MAX {
         builder.max_headers(options.headers_max);
     }
@@ -80,8 +80,8 @@ where
     let mut wire = io.into_inner();
     if ended == Ended::Resting {
         let (stream, held) = wire.into_parts();
-        // Between two requests there can be line ends alone, which mean nothing (RFC 9112, 2.2). Should there ever be
-        // more, it is not read a second time as what it may not be.
+        // Between two requests there may be bare line ends, which are ignored (RFC 9112, 2.2). If there are any other
+        // bytes, the connection is closed rather than risk reading them differently a second time.
         let is_whole = held.is_empty() && read_buf.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
         return is_whole.then_some(stream);
     }
@@ -92,7 +92,7 @@ where
     }
     match conn.take_tunnel() {
         None => shut_down(&conn, &mut wire).await,
-        // A 101 that the client does not even take leads nowhere.
+        // A client that does not even take the 101 gets no tunnel.
         Some(_) if conn.progress.is_blocked() => {}
         Some(tunnel) => {
             let (stream, held) = wire.into_parts();
@@ -103,8 +103,8 @@ where
     None
 }
 
-/// Ends a connection in order. hyper has done so, except where a request on it ever asked for an upgrade: whatever the
-/// answer was, hyper leaves the end of such a connection to its caller.
+/// Ends a connection in order. hyper has done so unless a request on the connection asked for an upgrade: then,
+/// whatever the answer, hyper leaves the end to its caller.
 async fn shut_down<S>(conn: &Conn, wire: &mut Wire<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -114,13 +114,13 @@ where
         if conn.ordered() == Order::Close {
             return Poll::Ready(());
         }
-        // A client that is gone already needs no farewell.
+        // A client that is gone needs no orderly end.
         Pin::new(&mut *wire).poll_shutdown(cx).map(drop)
     })
     .await;
 }
 
-/// Breaks the circle that a connection makes with a tunnel that never began.
+/// Breaks the reference cycle between a connection and a tunnel that never began.
 struct Forget<'c>(&'c Conn);
 
 impl Drop for Forget<'_> {
@@ -129,18 +129,18 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// How hyper's part of a connection ended.
+/// The end of hyper's part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// All that it had to say is said.
+    /// Everything was sent.
     Whole,
-    /// Not yet: it is to be parked.
+    /// The connection continues: it is to be parked.
     Resting,
-    /// By an error or an order.
+    /// Ended by an error or an order.
     Cut,
 }
 
-/// Speaks HTTP/2; `early` is what was read of it already.
+/// Serves HTTP/2; `early` was read already.
 pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, early: Vec<u8>, conn: Rc<Conn>) {
     let options = &conn.worker.options;
     let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
@@ -152,10 +152,20 @@ pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
         .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    // Boxed, because hyper hands the task of a stream on by value, some 7 KB of state that is not begun, several times.
+    // Boxed, because hyper moves a stream's task several times before it begins: some 7 KB of state. A request that
+    // waits for its turn does not hold that state yet.
     let service = {
         let conn = Rc::clone(&conn);
-        service_fn(move |request: Request<Incoming>| Box::pin(serve(Rc::clone(&conn), request)))
+        service_fn(move |request: Request<Incoming>| {
+            let conn = Rc::clone(&conn);
+            match conn.turn() {
+                None => Either::Left(Box::pin(serve(conn, request))),
+                Some(turn) => Either::Right(Box::pin(async move {
+                    turn.await;
+                    Box::pin(serve(conn, request)).await
+                })),
+            }
+        })
     };
     let outbox = Outbox::new(Wire::http2(stream, Rc::clone(&conn), early));
     conn.becomes_http2();
@@ -189,11 +199,11 @@ where
                     error = &error as &dyn std::error::Error,
                     "connection ended with an error"
                 );
-                // No offence, even where hyper cannot read the head: a script can have a browser send control bytes in
-                // a field. What the wire refuses it counts.
+                // No violation, even where hyper cannot parse the head: a script can make a browser send control bytes
+                // in a field. The wire counts the bytes that it refuses.
                 Poll::Ready(Ended::Cut)
             }
-            // Until hyper has the end of a body it does not rest.
+            // Until hyper has the end of a body, the connection is not idle.
             Poll::Pending if !rests.poll(conn, cx) && conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
             Poll::Pending => {
                 if conn.is_to_be_polled_again() {
@@ -206,7 +216,7 @@ where
     .await
 }
 
-/// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's runtime owns them.
+/// Runs the streams of HTTP/2 connections on the worker that accepted them. The worker's runtime owns them.
 #[derive(Clone)]
 struct LocalExecutor(Rc<Conn>);
 

@@ -1,9 +1,9 @@
-//! WebSocket handshakes of clients: which requests are one, and what must answer them. It forwards nothing.
+//! WebSocket handshakes of clients: detects and validates them, and computes the expected answer. It forwards nothing.
 //!
-//! A handshake is a request of HTTP/1.1 with one `Upgrade: websocket` and `upgrade` in `Connection` (RFC 6455, 4.2.1).
-//! Any other request that names an upgrade is an ordinary one, as if it named none (RFC 9110, 7.8). In HTTP/2 it is a
-//! CONNECT with the `:protocol` `websocket` (RFC 8441, 5), which goes to the endpoint as the same request of HTTP/1.1
-//! with a key of our own.
+//! A handshake is an HTTP/1.1 request with one `Upgrade: websocket` and `upgrade` in `Connection` (RFC 6455, 4.2.1).
+//! Any other request with an `Upgrade` is treated as an ordinary one (RFC 9110, 7.8). In HTTP/2 a handshake is a
+//! CONNECT with the `:protocol` `websocket` (RFC 8441, 5). It goes to the endpoint as the equivalent HTTP/1.1 request,
+//! with a key generated here.
 
 use aws_lc_rs::digest;
 use base64::{
@@ -19,27 +19,27 @@ use super::{
 };
 use crate::random::random;
 
-/// What an endpoint appends to a key before it is hashed (RFC 6455, 1.3).
+/// Suffix that an endpoint appends to the key before hashing (RFC 6455, 1.3).
 const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A handshake as it goes to the endpoint.
+/// A handshake to be sent to the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
-    /// What must answer it.
+    /// The `Sec-WebSocket-Accept` that must answer it.
     pub(super) accept: Accept,
-    /// Its key, if the client sent none that counts.
+    /// The generated key, if the client's request has none that counts.
     pub(super) key: Option<Key>,
 }
 
 /// The value of `Sec-WebSocket-Key`.
 pub(super) type Key = [u8; 24];
 
-/// Why a handshake is none. The texts are for clients.
+/// Reason to refuse a handshake. Clients see the texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("a websocket handshake must be a GET")]
     Method,
-    #[error("no `:protocol` but `websocket` is spoken here")]
+    #[error("the only supported `:protocol` is `websocket`")]
     Protocol,
     #[error("sec-websocket-version must be 13")]
     Version,
@@ -47,12 +47,12 @@ pub(super) enum HandshakeError {
     Key,
 }
 
-/// Whether the request is a CONNECT that names a protocol to be spoken from then on (RFC 8441, 4).
+/// Returns whether the request is an extended CONNECT, which names a protocol to switch to (RFC 8441, 4).
 pub(super) fn is_extended_connect(parts: &Parts) -> bool {
     parts.method == Method::CONNECT && parts.extensions.get::<Protocol>().is_some()
 }
 
-/// The handshake; `None` if the request is none.
+/// Returns the handshake in the request; `None` if it is an ordinary request.
 pub(super) fn handshake(parts: &Parts) -> Result<Option<Handshake>, HandshakeError> {
     let Parts { method, version, headers, extensions, .. } = parts;
     if is_extended_connect(parts) {
@@ -79,7 +79,8 @@ fn extended(protocol: Option<&Protocol>, headers: &HeaderMap) -> Result<Handshak
     if !has_version(headers) {
         return Err(HandshakeError::Version);
     }
-    // It need not be secret: it shows that the endpoint speaks the protocol and that no cache answers (RFC 6455, 1.3).
+    // The key need not be secret: it shows that the endpoint speaks the protocol and that no cache answers (RFC 6455,
+    // 1.3).
     let mut nonce = [0; 16];
     nonce[..8].copy_from_slice(&random().to_be_bytes());
     nonce[8..].copy_from_slice(&random().to_be_bytes());
@@ -87,7 +88,7 @@ fn extended(protocol: Option<&Protocol>, headers: &HeaderMap) -> Result<Handshak
     Ok(Handshake { accept: accept(&key).ok_or(HandshakeError::Key)?, key: Some(key) })
 }
 
-/// Whether the bytes of a request look like those of a handshake: what follows them on the connection waits.
+/// Returns whether the request resembles a handshake on the wire, so that the bytes behind it must be held back.
 pub(super) fn looks_like_one(parts: &Parts) -> bool {
     let mut upgrades = parts.headers.get_all(header::UPGRADE).iter();
     upgrades.any(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
@@ -101,13 +102,13 @@ fn is_handshake(version: Version, headers: &HeaderMap) -> bool {
         && connection.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// Whether the client speaks the one version that there is.
+/// Returns whether the client uses version 13, the only one.
 fn has_version(headers: &HeaderMap) -> bool {
     Field::of(headers, &header::SEC_WEBSOCKET_VERSION).once().is_some_and(|version| version == "13")
 }
 
 fn accept(key: &[u8]) -> Option<Accept> {
-    // Clients that make a key of random characters leave bits that mean nothing.
+    // Clients that build a key of random characters leave meaningless trailing bits.
     const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical);

@@ -1,6 +1,6 @@
-//! The client's byte stream between socket (or TLS) and hyper: watches progress and what `scan` and `frames` refuse,
-//! moves what is in the pipe to the socket where hyper writes what stands for it (`piped`), and what is on the socket
-//! into a pipe where hyper can read what stands for it (`intake`).
+//! The client's byte stream between socket (or TLS) and hyper. It records progress and enforces the verdicts of `scan`
+//! and `frames`. Where hyper writes placeholders, it moves the pipe's content to the socket (`piped`). Where hyper can
+//! read placeholders, it moves the socket's content into a pipe (`intake`).
 
 use std::{
     io,
@@ -27,42 +27,42 @@ use super::{
     scan::{Place, Scanner, Violation},
 };
 
-/// What hyper gets in place of a head that is out of order: a NUL is allowed nowhere in a head, so that hyper answers
-/// 400 and closes, and no service is called.
+/// Replacement for a head that is out of order. A NUL is not allowed anywhere in a head, so hyper answers 400 and
+/// closes, without calling a service.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
-/// Most bytes read and discarded at the end of a connection, and for how long at most. What a client sends meanwhile it
-/// could as well send to a pod; time is what it costs us, and how long it may be silent is for `Progress`.
+/// Most bytes read and discarded at the end of a connection, and the longest time for that. A client could as well send
+/// these bytes to a pod, so the cost is mainly time; `Progress` bounds the silence in between.
 const LINGER_MAX: usize = 256 * 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(30);
 
-/// For how much room of hyper's a pipe is filled. hyper begins with half of that and goes on with more where a client
-/// fills it: of one that sends less at a time a pipe would cost more calls than it saves copies.
+/// Least room in hyper's buffer for which a pipe is filled. hyper begins with half of that and grows the buffer for a
+/// client that fills it. For a client that sends less at a time, a pipe would cost more calls than it saves copies.
 const TAKEN_IN_MIN: usize = 16 * 1024;
 
-/// A stream that tells its [`Conn`] what it sees.
+/// A stream that reports to its [`Conn`].
 pub(super) struct Wire<IO> {
     io: IO,
-    /// The socket, if what is read and written is what is on it: then bytes can come from it and go to it through a pipe.
+    /// Returns the socket, if the stream is not encrypted: then bytes can be spliced from and to it.
     plain: Option<fn(&IO) -> &TcpStream>,
     conn: Rc<Conn>,
     follows: Follows,
     phase: Phase,
-    /// What was read but is not delivered yet: what came after the head of a WebSocket handshake, until it is answered,
-    /// one read at most; or what was read before there was a wire.
+    /// Bytes read but not delivered yet: at most one read behind the head of a WebSocket handshake that is not answered
+    /// yet, or bytes read before the wire was created.
     held: Vec<u8>,
-    /// `None` until our side has ended.
+    /// `None` until the write side has ended.
     linger: Option<Linger>,
 }
 
-/// What may still be read and discarded.
+/// Budget for reading and discarding at the end.
 #[derive(Clone, Copy)]
 struct Linger {
     left: usize,
     since: Instant,
 }
 
-/// What looks at the bytes.
+/// Parser that inspects the bytes.
 enum Follows {
     Http1(Scanner),
     Http2(Frames),
@@ -70,46 +70,47 @@ enum Follows {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is delivered yet, and the first bytes tell the protocol.
+    /// No bytes are delivered yet; the first ones determine the protocol.
     Opening,
     Open,
-    /// The client turned out to speak HTTP/2, and hyper's HTTP/1 gets nothing but an end.
+    /// The client speaks HTTP/2, and hyper's HTTP/1 sees only the end of the stream.
     Other,
-    /// A head was out of order: the poison is to be delivered next.
+    /// A head was out of order: the poison is delivered next.
     Refused,
-    /// A body was: its service learns of it by an error.
+    /// A body was out of order: its service learns of it by an error.
     Broken,
     Closed,
 }
 
 impl<IO> Wire<IO> {
-    /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would
-    /// understand (RFC 9113, 3.3). `plain` is the socket, if nothing is between; `early` was read already.
+    /// Creates an HTTP/1 stream, for now: without TLS a client may begin with HTTP/2 (RFC 9113, 3.3), and no HTTP/1
+    /// server would understand that preface. `plain` returns the socket of an unencrypted stream; `early` was read
+    /// already.
     pub(super) fn http1(io: IO, plain: Option<fn(&IO) -> &TcpStream>, conn: Rc<Conn>, early: Vec<u8>) -> Self {
-        // What was parked between two requests has begun long ago.
+        // A connection parked between two requests has already begun.
         let begins = !conn.progress.is_idle();
         let phase = if begins && !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
         let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
         Self { io, plain, conn, follows, phase, held: early, linger: None }
     }
 
-    /// HTTP/2; `early` was read already.
+    /// Creates an HTTP/2 stream; `early` was read already.
     pub(super) fn http2(io: IO, conn: Rc<Conn>, early: Vec<u8>) -> Self {
         let follows = Follows::Http2(Frames::new(conn.worker.now()));
         Self { io, plain: None, conn, follows, phase: Phase::Open, held: early, linger: None }
     }
 
-    /// Whether the client speaks HTTP/2 after all.
+    /// Returns whether the client speaks HTTP/2 after all.
     pub(super) fn is_http2(&self) -> bool {
         self.phase == Phase::Other
     }
 
-    /// The stream itself, and what was read of it but not delivered.
+    /// Returns the stream itself, and the bytes read but not delivered.
     pub(super) fn into_parts(self) -> (IO, Vec<u8>) {
         (self.io, self.held)
     }
 
-    /// Follows what was read into `buf` after `before`.
+    /// Inspects the bytes read into `buf` after `before`.
     fn follow(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
         let scanner = match &mut self.follows {
             Follows::Http1(scanner) => scanner,
@@ -134,7 +135,7 @@ impl<IO> Wire<IO> {
         if scanner.is_http() {
             self.conn.offend(Offence::Malformed);
         }
-        // What is in order, perhaps the head of the body that is not, still goes to hyper.
+        // The bytes in order still go to hyper; they may hold the head of the malformed body.
         buf.set_filled(before + good);
         self.phase = if scanner.place() == Place::Body { Phase::Broken } else { Phase::Refused };
         if good == 0 { self.refuse(buf) } else { Ok(()) }
@@ -156,7 +157,7 @@ impl<IO> Wire<IO> {
             }
             if let Refusal::Size { good } = refusal {
                 buf.set_filled(before + good);
-                // In the room of the header that it stands for.
+                // Fits into the room of the frame header that it replaces.
                 buf.put_slice(OVERSIZED);
                 self.phase = Phase::Closed;
                 return Ok(());
@@ -165,24 +166,24 @@ impl<IO> Wire<IO> {
             self.phase = Phase::Closed;
             return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
         }
-        // The next requests of an HTTP/2 client come on other streams: it is idle when it has none. What it sends else
-        // tells nothing of that: it may be no more than an answer to a PING.
+        // Further requests of an HTTP/2 client come on other streams, so the connection is idle when it has none. Other
+        // input does not count as activity: it may be no more than the answer to a PING.
         if frames.is_begun() && !was_begun {
             self.conn.progress.read(Place::Between, now);
         }
         Ok(())
     }
 
-    /// Keeps back what came after a WebSocket handshake, which ends at `end`.
+    /// Holds back the bytes behind a WebSocket handshake, which ends at `end`.
     fn hold(&mut self, buf: &mut ReadBuf<'_>, end: usize) {
         self.conn.handshake();
-        // Before what is held already, which came later.
+        // Goes before the bytes held already, which came later.
         let later = std::mem::replace(&mut self.held, buf.filled()[end..].to_vec());
         self.held.extend_from_slice(&later);
         buf.set_filled(end);
     }
 
-    /// Delivers what hyper gets in place of the rest.
+    /// Delivers the replacement for the rest of the stream.
     fn refuse(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
         if std::mem::replace(&mut self.phase, Phase::Closed) == Phase::Broken {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "request body framing is malformed"));
@@ -194,7 +195,7 @@ impl<IO> Wire<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Wire<IO> {
-    /// Where what is read next goes in place of `buf`, from where, and how much of the body is to come.
+    /// Returns the upload pipe for the next read, its source, and the bytes left of the body, if splicing pays off.
     fn intake(&self, buf: &ReadBuf<'_>) -> Option<(Rc<Intake>, &TcpStream, u64)> {
         let Follows::Http1(scanner) = &self.follows else { return None };
         let (plain, left) = (self.plain?, scanner.left());
@@ -204,7 +205,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         Some((self.conn.intake()?, plain(&self.io), left))
     }
 
-    /// Reads what comes next, into a pipe if that may be, and then as many bytes that mean nothing into `buf`.
+    /// Reads the next bytes, into a pipe if possible, and then an equal number of placeholder bytes into `buf`.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some((intake, tcp, left)) = self.intake(buf) else {
             return Pin::new(&mut self.io).poll_read(cx, buf);
@@ -212,7 +213,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         let most = usize::try_from(left).map_or(buf.remaining(), |left| left.min(buf.remaining()));
         match ready!(self.conn.worker.pipes.poll_fill(cx, tcp, most))? {
             None => {}
-            // There are no pipes to be had, and reading is better.
+            // There is no pipe to be had, so plain reads are better.
             Some(Pipe::Buffer(bytes)) => {
                 self.conn.close_intake();
                 buf.put_slice(&bytes);
@@ -226,7 +227,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether the client may still be sending what nobody is going to read.
+    /// Returns whether the client may still be sending bytes that will not be read.
     fn is_amid_request(&self) -> bool {
         match &self.follows {
             Follows::Http1(scanner) => {
@@ -236,7 +237,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         }
     }
 
-    /// Reads until the first bytes tell the protocol.
+    /// Reads until the first bytes determine the protocol.
     fn poll_opening(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (before, mut has_ended) = (buf.filled().len(), false);
         loop {
@@ -259,8 +260,8 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         }
     }
 
-    /// Reads while a WebSocket handshake is being answered: only to learn that the client is gone, or one piece of what
-    /// it sends too early.
+    /// Reads while a WebSocket handshake is being answered: only to notice that the client is gone, or one piece of
+    /// early data.
     fn poll_held(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {
             return Poll::Pending;
@@ -275,7 +276,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         Poll::Pending
     }
 
-    /// Delivers what was held: as the requests that it should be, if a handshake was declined.
+    /// Delivers the held bytes, as the requests that they should be if a handshake was declined.
     fn deliver(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
         let before = buf.filled().len();
         let rest = self.held.split_off(self.held.len().min(buf.remaining()));
@@ -284,7 +285,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
     }
 
     /// Reads on until the client closes its side, too. Closing a socket with unread bytes resets the connection, which
-    /// can take our last response from a client that is still sending (RFC 9112, 9.6).
+    /// can destroy the last response for a client that is still sending (RFC 9112, 9.6).
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = [MaybeUninit::uninit(); 8 * 1024];
         while let Some(Linger { left: left @ 1.., since }) = self.linger {
@@ -338,9 +339,11 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         result: Poll<io::Result<usize>>,
         bufs: impl IntoIterator<Item = &'b [u8]>,
     ) -> Poll<io::Result<usize>> {
-        match result {
-            Poll::Pending => self.conn.progress.write_pending(self.conn.worker.now()),
-            Poll::Ready(_) => self.conn.progress.wrote(),
+        let now = self.conn.worker.now();
+        match &result {
+            Poll::Pending => self.conn.progress.write_pending(now),
+            Poll::Ready(Ok(count)) => self.conn.progress.took(*count, now),
+            Poll::Ready(Err(_)) => self.conn.progress.wrote(),
         }
         if let (&Poll::Ready(Ok(mut left)), Follows::Http2(frames)) = (&result, &mut self.follows) {
             for buf in bufs {
@@ -352,14 +355,14 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         result
     }
 
-    /// Writes `bufs`, of which the last stands for what is in the pipe: first the others, then that.
+    /// Writes `bufs`, the last of which is the placeholder for the pipe's content: first the others, then that content.
     fn poll_write_piped(&mut self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let piped = self.conn.piped();
         let result = match (piped.before(bufs), self.plain) {
             (Some([]), Some(tcp)) => piped.poll_drain(cx, tcp(&self.io), &self.conn.worker.pipes),
             (Some(before), Some(_)) => gather::poll_write(&mut self.io, cx, before),
             _ => {
-                tracing::error!("what is to be written is not what is in the pipe, which is a defect; closing");
+                tracing::error!("the bytes to write do not match those in the pipe, which is a defect; closing");
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
         };
@@ -400,7 +403,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
                 Poll::Pending
             }
             Poll::Ready(result) => {
-                this.conn.progress.wrote();
+                this.conn.progress.took(0, this.conn.worker.now());
                 Poll::Ready(result)
             }
         }
@@ -408,18 +411,18 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // It goes on as HTTP/2.
+        // The connection continues as HTTP/2.
         if this.is_http2() {
             return Poll::Ready(Ok(()));
         }
         if this.linger.is_none() {
             let lingers = this.is_amid_request();
-            // The socket is closed next, which says the same, unless there are bytes in it that nobody has read: then the
-            // client would hear of no end, only of a reset.
+            // The close of the socket follows and says the same, unless unread bytes are in the socket: then the client
+            // would see a reset instead of an end.
             let is_said_by_closing = this.plain.is_some() && this.conn.progress.is_read() && !lingers;
             if !is_said_by_closing {
                 match Pin::new(&mut this.io).poll_shutdown(cx) {
-                    // The farewell of TLS waits, too.
+                    // The close_notify of TLS can block, too.
                     Poll::Pending => {
                         this.conn.progress.write_pending(this.conn.worker.now());
                         return Poll::Pending;

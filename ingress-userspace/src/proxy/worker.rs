@@ -1,5 +1,5 @@
-//! One worker: a thread with its runtime, its connections and its pool of upstream connections. It looks after time:
-//! the coarse clock, overdue connections, the end of a drain.
+//! One worker: a thread with its runtime, its connections and its pool of upstream connections. Its tick drives the
+//! coarse clock, time-outs of connections, and the end of a drain.
 
 use std::{
     cell::{Cell, RefCell},
@@ -38,16 +38,17 @@ use super::{
     progress::Due,
     pulse::Pulse,
     refusal::Refusal,
-    relief,
+    relief::{self, Keeper},
     server::Signal,
     shared::Shared,
+    slow_start::Pacer,
     snapshot::Snapshot,
     stream::Pipes,
     upstream::{Pool, PoolOptions, h2},
     warm::Warm,
 };
 
-/// What the connections of one worker share. One thread: cells and `Rc`, no locks.
+/// State shared by the connections of one worker. It belongs to one thread: cells and `Rc`, no locks.
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) options: Options,
@@ -58,7 +59,7 @@ pub(super) struct Worker {
     pub(super) warm: Warm,
     pub(super) reserve: Reserve,
     pub(super) load: Load,
-    /// Of the access log.
+    /// Buffer of the access log.
     pub(super) lines: Lines,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
@@ -66,16 +67,18 @@ pub(super) struct Worker {
     view: RefCell<View>,
     connections: RefCell<HashMap<u64, Rc<Conn>, foldhash::fast::RandomState>>,
     next_connection: Cell<u64>,
-    /// Requests that are mirrored now.
+    /// Starts HTTP/2 requests beyond the windows of their connections.
+    pub(super) pacer: Pacer,
+    /// Requests being mirrored now.
     pub(super) mirrors: Cell<u32>,
 }
 
-/// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` that all workers share
-/// is touched once per worker and snapshot, not once per request.
+/// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` shared by all workers is
+/// touched once per worker and snapshot, not once per request.
 struct View {
     cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     current: Rc<Held>,
-    /// Those of `current`; apart from it, so that who keeps them does not keep a whole snapshot.
+    /// The settings of `current`, held separately, so that keeping them does not keep a whole snapshot.
     settings: Rc<Settings>,
 }
 
@@ -91,7 +94,7 @@ impl Deref for Held {
 }
 
 impl Worker {
-    /// `number` tells it from the other workers of the process.
+    /// Creates a worker; `number` identifies it among the workers of the process.
     pub(super) fn new(shared: Arc<Shared>, number: usize, options: Options) -> Rc<Self> {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(Held(Arc::clone(cache.load())));
@@ -117,11 +120,12 @@ impl Worker {
             view: RefCell::new(View { cache, current, settings }),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
+            pacer: Pacer::default(),
             mirrors: Cell::new(0),
         })
     }
 
-    /// The current snapshot, for as long as the caller holds it.
+    /// Returns the current snapshot, which stays alive for as long as the caller holds it.
     pub(super) fn snapshot(&self) -> Rc<Held> {
         let mut view = self.view.borrow_mut();
         let View { cache, current, settings } = &mut *view;
@@ -136,33 +140,33 @@ impl Worker {
         Rc::clone(current)
     }
 
-    /// The settings of the current snapshot.
+    /// Returns the settings of the current snapshot.
     pub(super) fn settings(&self) -> Rc<Settings> {
         drop(self.snapshot());
         Rc::clone(&self.view.borrow().settings)
     }
 
-    /// The coarse clock, exact to a tick: for time-outs of seconds.
+    /// Returns the coarse clock, exact to a tick: for time-outs of seconds.
     pub(super) fn now(&self) -> Instant {
         self.now.get()
     }
 
-    /// The exact clock that all workers share.
+    /// Returns the exact clock that all workers share.
     pub(super) fn clock(&self) -> Duration {
         clock::now()
     }
 
-    /// The same in milliseconds.
+    /// Returns the same clock in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
         clock::now_ms()
     }
 
-    /// Whether connections stay open after an answer.
+    /// Returns whether connections stay open after an answer.
     pub(super) fn keeps_alive(&self) -> bool {
         !self.draining.get() && self.shared.pressure() < Pressure::Tight
     }
 
-    /// Why no other connection is taken now, if so.
+    /// Returns the reason for which no further connection is accepted now, if there is one.
     pub(super) fn refuses(&self) -> Option<Refusal> {
         if self.shared.pressure() >= Pressure::Scarce {
             return Some(Refusal::Memory);
@@ -171,7 +175,7 @@ impl Worker {
         max.map(|_| Refusal::Connections)
     }
 
-    /// Counts a connection until the guard is dropped, and lets the worker reach it.
+    /// Counts a connection until the guard is dropped, and makes it known to the worker.
     pub(super) fn enter(self: &Rc<Self>, conn: &Rc<Conn>) -> Entered {
         let id = self.next_connection.get();
         self.next_connection.set(id + 1);
@@ -182,14 +186,14 @@ impl Worker {
         Entered { worker: Rc::clone(self), id }
     }
 
-    /// Ends connections that are over their time, has those parked that have rested for long enough, and lets go of an
-    /// old snapshot that no request has replaced.
+    /// Ends overdue connections, parks those that have been idle for long enough, and releases an old snapshot that no
+    /// request has replaced.
     fn tick(&self) {
         self.pulse.beat();
         self.load.tick();
         let now = Instant::now();
         self.now.set(now);
-        let mut timed_out = 0;
+        let (mut timed_out, mut slow) = (0, 0);
         for conn in self.connections.borrow().values() {
             timed_out += conn.offers().map_or(0, |offers| offers.expire(now, conn.settings.stall_timeout));
             match conn.progress.due(now, &conn.settings) {
@@ -197,11 +201,13 @@ impl Worker {
                 Due::Idle => {
                     conn.order(Order::Finish);
                 }
-                // Once, however long it takes to end: a handshake has a time-out of its own.
+                // Counted once, however long the connection takes to end: a handshake has a time-out of its own.
                 Due::Stalled => timed_out += u64::from(conn.order(Order::Close)),
+                Due::Slow => slow += u64::from(conn.order(Order::Close)),
             }
         }
         self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
+        self.shared.stats.slow_reads.fetch_add(slow, Relaxed);
         self.warm.expire(now, self.options.park_after);
         self.pipes.ask_again();
         self.relieve();
@@ -210,7 +216,7 @@ impl Worker {
         drop(self.snapshot());
     }
 
-    /// Gives back what memory can be had without failing a request.
+    /// Frees the memory that can be had without failing a request.
     fn relieve(&self) {
         let pressure = self.shared.pressure();
         if pressure >= Pressure::Tight {
@@ -224,12 +230,12 @@ impl Worker {
         }
     }
 
-    /// Ends connections that keep most for their clients, in rounds while memory is scarce.
+    /// Evicts the connections and streams that buffer most for their clients, in rounds while memory is scarce.
     async fn evict_in_time(&self) -> Infallible {
         loop {
             tokio::time::sleep(relief::PERIOD).await;
             let pressure = self.shared.pressure();
-            if pressure >= Pressure::Tight {
+            if pressure >= Pressure::Tight || self.shared.is_filling() {
                 self.evict(pressure);
             }
         }
@@ -237,9 +243,21 @@ impl Worker {
 
     fn evict(&self, pressure: Pressure) {
         let (connections, now) = (self.connections.borrow(), Instant::now());
-        let evicted = relief::evict(pressure, connections.values().map(|conn| (conn.load(now), conn)));
-        let evicted: u64 = evicted.map(|conn| u64::from(conn.order(Order::Close))).sum();
-        self.shared.stats.evicted.fetch_add(evicted, Relaxed);
+        let mut keepers = Vec::with_capacity(connections.len());
+        for conn in connections.values() {
+            conn.weigh(now, &mut keepers);
+        }
+        let stats = &self.shared.stats;
+        for keeper in relief::evict(pressure, keepers.into_iter()) {
+            match keeper {
+                Keeper::Connection(conn) => stats.evicted.fetch_add(u64::from(conn.order(Order::Close)), Relaxed),
+                Keeper::Stream(stream) => {
+                    // The stream is reset when its task ends.
+                    stream.abort();
+                    stats.evicted_streams.fetch_add(1, Relaxed)
+                }
+            };
+        }
     }
 
     fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
@@ -255,7 +273,7 @@ impl Worker {
 
 #[cfg(test)]
 impl Worker {
-    /// The only one of a process, which counts all hosts as one.
+    /// Creates the only worker of a process, which counts all hosts as one.
     pub(super) fn alone() -> Rc<Self> {
         Self::alone_with(Options::default())
     }
@@ -281,7 +299,7 @@ impl Drop for Entered {
     }
 }
 
-/// Runs a worker until it is stopped or drained. Returns how many connections were cut off.
+/// Runs a worker until it is stopped or drained. Returns the number of connections cut off.
 pub(super) fn run(
     runtime: LocalRuntime,
     worker: &Rc<Worker>,
@@ -299,8 +317,8 @@ pub(super) fn run(
         }
     });
     let cut = worker.connections.borrow().len();
-    // With the runtime go the tasks of the connections that are left, and with them what they hold.
-    // Hashes of passwords that are under way are waited for, and no sign is to be expected meanwhile.
+    // Dropping the runtime drops the tasks of the remaining connections with everything they hold. It waits for
+    // password hashes in progress, and the pulse must not be expected meanwhile.
     worker.pulse.end();
     worker.lines.hand_over();
     drop(runtime);
@@ -315,7 +333,7 @@ async fn serve(
     mut signal: watch::Receiver<Signal>,
 ) {
     let mut accepting = JoinSet::new();
-    // Ports of TCP services that are bound, each with what accepts its connections.
+    // Bound ports of TCP services, each with the task that accepts its connections.
     let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
     for (entrance, listener) in listeners {
         let run = accept::run(Rc::clone(&worker), listener, entrance, signal.clone());
@@ -334,19 +352,19 @@ async fn serve(
                         }));
                         open.insert(port, task);
                     }
-                    // For lack of memory or descriptors. Another worker's listener serves, or the port is opened again.
+                    // Lack of memory or descriptors. Another worker's listener serves, or the port is opened again.
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
                 },
-                // What waits in its backlog leads nowhere any more.
+                // Connections in its backlog have no target any more.
                 Change::Close { port } => {
                     if let Some(task) = open.remove(&port) {
                         task.abort();
                     }
                 }
             },
-            // Those of ports that were closed.
+            // A listener of a closed port has ended.
             Some(_ended) = accepting.join_next() => {}
-            // A closed channel means that the server is gone without a word: stop.
+            // A closed channel means that the server was dropped without an order: stop.
             changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
                 Signal::Serve => {}
                 Signal::Drain { deadline } => break deadline,
@@ -359,15 +377,15 @@ async fn serve(
     drain(&worker, deadline, signal).await;
 }
 
-/// Waits for the connections to end, and no longer. HTTP/2 ones are told at once, by GOAWAY; HTTP/1 ones by the next
-/// answer; those that make no request are ended some time later. Streams, bodies and WebSockets go on to their end or
-/// the deadline.
+/// Waits for the connections to end, until the deadline at the latest. HTTP/2 connections are notified at once, by
+/// GOAWAY; HTTP/1 connections by the next answer; connections without requests are ended some time later. Streams,
+/// bodies and WebSockets continue to their end or the deadline.
 async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
     let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // One that has made no request may not know that it is open: a GOAWAY now would cost it the request it is about to
-    // send.
+    // A client that has made no request may not know that its connection is open: a GOAWAY now would cost it the
+    // request it is about to send.
     worker.order_all(Order::Finish, Conn::is_begun_http2);
     while !worker.is_empty() {
         tokio::select! {
@@ -392,8 +410,8 @@ fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
     }
 }
 
-/// How often a worker looks for connections that are over their time: a quarter of the shortest time-out, so that none
-/// is overrun by more than that, but never more often than every 10 ms nor less often than every second.
+/// Returns the interval of a worker's ticks: a quarter of the shortest time-out, so that none is overrun by more than
+/// that, within 10 ms and one second.
 fn period(settings: &Settings, options: &Options) -> Duration {
     let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
     let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
@@ -431,7 +449,7 @@ mod tests {
                 let worker = Worker::new(shared, 0, Options::default());
                 let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
                 let runtime = runtime.expect("a runtime");
-                // As the hash of a password is.
+                // The hash of a password runs in the same way.
                 drop(runtime.spawn_blocking(move || {
                     tell.send(()).expect("somebody waits for it");
                     finished.recv()
@@ -446,7 +464,7 @@ mod tests {
         told.recv().expect("it is under way");
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            // Longer than what is told as no silence.
+            // Longer than the silence that counts as none.
             thread::sleep(Duration::from_millis(20));
             if shared.pulses()[0].silence().is_zero() {
                 break;

@@ -1,10 +1,12 @@
-//! Finds the rule for a host and a path. Pure: no IO, no clock, no allocation.
+//! Route lookup: finds the rule for a host and a path. Pure: no IO and no clock. Only regular expressions
+//! allocate, for states that a path is the first to need.
 //!
-//! [`Routes`] is a [`RouteTable`] arranged for lookup; it does not balance, filter or forward.
+//! [`Routes`] is a [`RouteTable`] arranged for lookup; balancing, filters and forwarding are elsewhere.
 //!
-//! Cost of a lookup: one hash for the host (another if that is none's and there are wildcards), one for exact paths, and one per
-//! `/` within the longest prefix of that host, whatever the length of the request's path; where a host has few paths,
-//! comparisons in place of a hash. The regular expressions of a host are matched together, in one pass over the path.
+//! Cost of a lookup: one hash for the host (another one for wildcards if there is no exact match), one for exact paths,
+//! and one per `/` within the longest prefix of that host, regardless of the length of the request's path. Hosts with
+//! few paths use comparisons in place of hashes. The regular expressions of a host are matched together, in one pass
+//! over the path.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,12 +18,15 @@ use crate::model::{
     PathMatch, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
+mod automaton;
 mod hashing;
 mod meter;
 mod names;
 mod paths;
 mod patterns;
 
+use automaton::Exhausted;
+pub use automaton::Work;
 use hashing::{Hashing, hashing};
 
 pub use meter::{Meter, MeterView};
@@ -37,22 +42,22 @@ pub struct Routes {
     wildcard: Names<Arc<HostEntry>>,
     any: Option<Arc<HostEntry>>,
     default: Option<Target>,
-    /// What it was compiled from.
+    /// The table from which this was compiled.
     source: Tree<HostPattern, Arc<HostRoutes>>,
-    /// How many hosts have no number of their own.
+    /// Number of hosts without their own number.
     unnumbered: usize,
-    // The following are trees, as there may be many, and each change has them copied.
-    /// Those that nobody could be asked about.
+    // The following are trees: they may be large, and each change clones them.
+    /// Hosts that did not get a number in the last compilation.
     unasked: Tree<HostPattern, ()>,
-    /// Hosts that ask their clients for certificates.
+    /// Hosts that request client certificates.
     asking: Tree<HostPattern, ()>,
-    /// Hosts with rules whose requests are counted for themselves.
+    /// Hosts with metered rules.
     metered: Tree<HostPattern, ()>,
-    /// Hosts whose connections over TLS are passed on.
+    /// Hosts with TLS passthrough.
     passing: Tree<HostPattern, ()>,
 }
 
-/// One host and its rules.
+/// One host with its rules.
 #[derive(Debug)]
 pub struct HostEntry {
     pub pattern: HostPattern,
@@ -68,21 +73,21 @@ pub struct HostEntry {
     passing: Option<Passing>,
 }
 
-/// Where connections over TLS for a host are passed on to.
+/// Destination of a host's TLS connections with passthrough.
 #[derive(Debug)]
 pub struct Passing {
     pub upstream: Option<UpstreamId>,
     pub policy: Arc<Passthrough>,
 }
 
-/// What a matching rule does.
+/// Filters, target and policy of a rule.
 #[derive(Debug)]
 pub struct Route {
     pub owner: Arc<str>,
     pub filters: Vec<Filter>,
     pub target: Target,
     pub forwarding: Arc<Forwarding>,
-    /// Counts its requests, if its Ingress asks for that.
+    /// Metrics of the rule, if its Ingress enables them.
     pub meter: Option<Arc<Meter>>,
 }
 
@@ -101,14 +106,14 @@ pub struct Branches {
     pub canaries: Vec<(CanaryRule, UpstreamId)>,
 }
 
-/// Index of an upstream in a snapshot; the same number for the same key in every later snapshot.
+/// Index of an upstream in a snapshot. A key keeps its number as long as successive snapshots contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub u32);
 
-/// What [`Routes::find`] found.
+/// Result of [`Routes::find`].
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'r> {
-    /// The host whose rules apply: `None` if no route names the request's host.
+    /// The host that provides the rules, or `None` if no route names the request's host.
     pub host: Option<&'r HostEntry>,
     pub matched: Matched<'r>,
 }
@@ -116,21 +121,25 @@ pub struct Found<'r> {
 #[derive(Clone, Copy, Debug)]
 pub enum Matched<'r> {
     Route(&'r Route),
-    /// No rule fits; the default for everything takes it.
+    /// No rule matches; the default backend answers.
     Default(&'r Target),
-    /// No rule fits and there is no default: 404.
+    /// No rule matches and there is no default backend: 404.
     Nothing,
+    /// The lookup would take too long: 414.
+    Costly,
 }
 
 // === impl Matched ===
 
 impl Matched<'_> {
-    /// Whether the same rule, or the same lack of one, was found.
+    /// Returns whether both results are the same rule, or the same kind of miss.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Route(one), Self::Route(other)) => std::ptr::eq(*one, *other),
-            (Self::Default(_), Self::Default(_)) | (Self::Nothing, Self::Nothing) => true,
+            (Self::Default(_), Self::Default(_)) | (Self::Nothing, Self::Nothing) | (Self::Costly, Self::Costly) => {
+                true
+            }
             _ => false,
         }
     }
@@ -139,11 +148,11 @@ impl Matched<'_> {
 // === impl Routes ===
 
 impl Routes {
-    /// Arranges `table`, asking `upstream` and `host_id` for the number of each upstream and host.
+    /// Arranges `table`, with numbers of upstreams and hosts from `upstream` and `host_id`.
     ///
-    /// Costs what differs from the table of `previous`. A host whose rules are the same as in `previous` keeps its
-    /// entry, and nothing is asked about it: an upstream that both tables name has one number in both. One for which
-    /// there was no answer (`None`) is asked about again, and [`HostId::UNATTRIBUTED`] until then.
+    /// The cost is that of the difference to `previous`. A host with unchanged rules keeps its entry without any call,
+    /// so an upstream in both tables must have the same number. Hosts without a number (`None`) use
+    /// [`HostId::UNATTRIBUTED`] and are requested again in the next compilation.
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
@@ -165,15 +174,20 @@ impl Routes {
         let mut routes = previous.cloned().unwrap_or_default();
         let source = std::mem::replace(&mut routes.source, hosts.clone());
         let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
+        let changed: BTreeSet<_> = changed.collect();
         let unasked = std::mem::take(&mut routes.unasked);
         let mut sets = Sets::new();
-        for pattern in changed.collect::<BTreeSet<_>>().union(&unasked.keys().collect()) {
+        for pattern in changed.union(&unasked.keys().collect()) {
             let previous = routes.of(pattern).map(Arc::clone);
-            let entry = hosts.get(*pattern).map(|rules| {
-                let answer = host_id(pattern);
-                if answer.is_none() {
-                    routes.unasked.insert((*pattern).clone(), ());
+            let rules = hosts.get(*pattern);
+            let answer = rules.and_then(|_| host_id(pattern));
+            if rules.is_some() && answer.is_none() {
+                routes.unasked.insert((*pattern).clone(), ());
+                if !changed.contains(pattern) {
+                    continue;
                 }
+            }
+            let entry = rules.map(|rules| {
                 let id = answer.unwrap_or(HostId::UNATTRIBUTED);
                 Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut sets, &mut upstream))
             });
@@ -201,32 +215,39 @@ impl Routes {
         routes
     }
 
-    /// The rule for `host` (canonical form) and `path` (normalised, without query).
+    /// Returns the rule for `host` (canonical form) and `path` (normalised, without query).
     ///
-    /// The most specific pattern that fits the host decides alone: a path that its rules do not match does not fall
-    /// through to a less specific host.
+    /// Only the most specific pattern for the host applies: a path without a match does not fall through to a less
+    /// specific host.
     #[must_use]
     pub fn find(&self, host: &str, path: &str) -> Found<'_> {
+        self.find_within(host, path, &mut Work::of_request())
+    }
+
+    /// Same as [`Self::find`], with a budget shared by several paths of one request.
+    #[must_use]
+    pub fn find_within(&self, host: &str, path: &str, work: &mut Work) -> Found<'_> {
         let entry = self.host(host);
-        let matched = match entry.and_then(|entry| entry.find(path)) {
-            Some(route) => Matched::Route(route),
-            None => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
+        let matched = match entry.map_or(Ok(None), |entry| entry.find(path, work)) {
+            Ok(Some(route)) => Matched::Route(route),
+            Ok(None) => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
+            Err(Exhausted) => Matched::Costly,
         };
         Found { host: entry, matched }
     }
 
-    /// How many hosts have no number of their own.
+    /// Returns the number of hosts without their own number.
     #[must_use]
     pub fn unnumbered(&self) -> usize {
         self.unnumbered
     }
 
-    /// What counts the requests of rules that are counted for themselves.
+    /// Iterates over the meters of all metered rules.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
         self.metered.keys().filter_map(|pattern| self.of(pattern)).flat_map(|entry| entry.meters()).map(Arc::as_ref)
     }
 
-    /// The entry of exactly this pattern.
+    /// Returns the entry of exactly this pattern.
     fn of(&self, pattern: &HostPattern) -> Option<&Arc<HostEntry>> {
         match pattern {
             HostPattern::Exact(name) => self.exact.get(name.as_str()),
@@ -235,25 +256,25 @@ impl Routes {
         }
     }
 
-    /// Whether any host asks its clients for certificates.
+    /// Returns whether any host requests client certificates.
     #[must_use]
     pub fn ask_clients(&self) -> bool {
         !self.asking.is_empty()
     }
 
-    /// Whether connections over TLS for any host are passed on.
+    /// Returns whether any host uses TLS passthrough.
     #[must_use]
     pub fn pass_through(&self) -> bool {
         !self.passing.is_empty()
     }
 
-    /// The host whose rules serve `name` (canonical form).
+    /// Returns the host that serves `name` (canonical form).
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&HostEntry> {
         self.named(name).or(self.any.as_ref()).map(Arc::as_ref)
     }
 
-    /// Whether rules name `name` (canonical form), other than those for every host.
+    /// Returns whether `name` (canonical form) matches a host other than the one for every host.
     #[must_use]
     pub fn names(&self, name: &str) -> bool {
         self.named(name).is_some()
@@ -267,7 +288,7 @@ impl Routes {
         self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?)
     }
 
-    /// Every host, in no particular order.
+    /// Iterates over all hosts, in no particular order.
     pub fn hosts(&self) -> impl Iterator<Item = &HostEntry> {
         self.exact.values().chain(self.wildcard.values()).chain(&self.any).map(Arc::as_ref)
     }
@@ -300,7 +321,7 @@ impl HostEntry {
         let mut fallback_route = fallback.as_deref().map(|rule| Box::new(route(rule)));
         let [mut exact, mut prefix] = [hashing(), hashing()].map(HashMap::<Box<str>, Route, Hashing>::with_hasher);
         let (mut patterns, mut longest_prefix) = (Vec::new(), 0);
-        // Rules come in order of precedence, so of `/a/` and `/a`, which fit the same paths, the first to arrive stays.
+        // Rules are in order of precedence. `/a/` and `/a` match the same paths, so the first of them is kept.
         for rule in rules {
             let (map, key) = match &rule.path {
                 PathMatch::Pattern(pattern) => {
@@ -316,8 +337,8 @@ impl HostEntry {
             };
             map.entry(key.into()).or_insert_with(|| route(rule));
         }
-        // Nothing but `OPTIONS *` is left for a fallback behind a prefix for everything, whose labels it would have
-        // again.
+        // Behind a prefix for everything, only `OPTIONS *` is left for a fallback. A meter there would repeat the
+        // labels of the prefix.
         if let (Some(route), Some(fallback)) = (&mut fallback_route, fallback)
             && rules.iter().any(|rule| rule.path == fallback.path && rule.owner == fallback.owner)
         {
@@ -336,7 +357,7 @@ impl HostEntry {
         }
     }
 
-    /// Whether it has no number of its own.
+    /// Returns whether the host has no number of its own.
     fn is_unnumbered(&self) -> bool {
         self.id == HostId::UNATTRIBUTED
     }
@@ -347,31 +368,36 @@ impl HostEntry {
         routes.filter_map(|route| route.meter.as_ref())
     }
 
-    /// What its clients must show in handshakes.
+    /// Returns the requirements on client certificates.
     #[must_use]
     pub fn clients(&self) -> Option<&Arc<ClientCertificates>> {
         self.clients.as_ref()
     }
 
-    /// Where its connections over TLS are passed on to, if they are.
+    /// Returns the passthrough destination, if enabled.
     #[must_use]
     pub fn passing(&self) -> Option<&Passing> {
         self.passing.as_ref()
     }
 
-    fn find(&self, path: &str) -> Option<&Route> {
-        if let Some(route) = self.exact.get(path) {
-            return Some(route);
-        }
-        let prefix = self.find_prefix(path);
-        // An expression that is as long as the prefix, or longer, goes before it.
-        let shortest = prefix.map_or(0, |(elements, _)| elements.len());
-        let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path) };
-        let pattern = pattern.filter(|(pattern, _)| pattern.goes_before(shortest)).map(|(_, route)| route);
-        pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref())
+    /// Returns `true` on the first call only, so that costly paths are reported once.
+    #[must_use]
+    pub fn is_untold(&self) -> bool {
+        self.patterns.is_untold()
     }
 
-    /// Tries the path cut at each element boundary, longest first, beginning no longer than the longest prefix.
+    fn find(&self, path: &str, work: &mut Work) -> Result<Option<&Route>, Exhausted> {
+        if let Some(route) = self.exact.get(path) {
+            return Ok(Some(route));
+        }
+        let prefix = self.find_prefix(path);
+        // Expressions as long as the prefix, or longer, take precedence.
+        let shortest = prefix.map_or(0, |(elements, _)| elements.len());
+        let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path, shortest, work)? };
+        Ok(pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref()))
+    }
+
+    /// Looks up the path at each element boundary, longest first, starting at the length of the longest prefix.
     fn find_prefix<'p>(&self, path: &'p str) -> Option<(&'p str, &Route)> {
         if self.prefix.is_empty() || !path.starts_with('/') {
             return None;
@@ -379,7 +405,8 @@ impl HostEntry {
         let mut end = if path.len() <= self.longest_prefix {
             path.len()
         } else {
-            // The boundary at `longest_prefix` itself counts, hence the byte more. Cutting at a `/` keeps UTF-8 whole.
+            // The boundary at `longest_prefix` itself counts, hence the extra byte. A cut at `/` never splits a UTF-8
+            // character.
             path.as_bytes()[..=self.longest_prefix].iter().rposition(|&b| b == b'/')?
         };
         loop {
@@ -394,6 +421,11 @@ impl HostEntry {
 // === impl Route ===
 
 impl Route {
+    /// Returns the namespace of the Ingress that the rule comes from.
+    fn namespace(&self) -> &str {
+        self.owner.split_once('/').map_or(&*self.owner, |(namespace, _)| namespace)
+    }
+
     fn compile(rule: &Rule, meter: Option<Arc<Meter>>, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
         let Rule { path: _, owner, filters, action, forwarding } = rule;
         Self {

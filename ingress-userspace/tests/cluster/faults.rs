@@ -1,4 +1,4 @@
-//! What breaks around the product while it serves: the API server, a kubelet, a node's link, its own process.
+//! Failures around the product while it serves: the API server, a kubelet, a node's link, its own process.
 
 use std::{
     fs,
@@ -19,12 +19,12 @@ use crate::{
     stage::{Scope, Stage, ask_from, demand_no_failure, http, mended, number, stage, until},
 };
 
-/// How long the API server is away; a soak takes two minutes.
+/// Length of the API server's outage; a soak takes two minutes.
 fn outage() -> Duration {
     Duration::from_secs(number("XDP_INGRESS_OUTAGE", 15))
 }
 
-/// What can be broken.
+/// Part to break.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     ApiServer,
@@ -32,7 +32,7 @@ enum Part {
     Link(NodePlan),
 }
 
-/// A part is broken as long as this lives.
+/// Keeps a part broken for as long as it lives.
 struct Broken<'s> {
     stage: &'s Stage,
     part: Part,
@@ -63,7 +63,7 @@ impl Drop for Broken<'_> {
     }
 }
 
-/// Pods on every node behind `host`.
+/// Runs pods on every node behind `host`.
 fn served<'s>(stage: &'s Stage, name: &str, host: &str) -> Scope<'s> {
     let scope = stage.scope(name);
     scope.apply(&(pods("web", 4) + &site("web", host, "web")));
@@ -105,7 +105,7 @@ fn a_killed_kubelet_costs_no_request() {
     let killed = Instant::now();
     stage.kubectl(&["wait", "--for=condition=Ready=Unknown", &format!("node/{}", node.name()), "--timeout=120s"]);
     println!("the node counts as unknown {:?} after its kubelet was killed", killed.elapsed());
-    // Its endpoints are no longer ready; they leave the routes, and nothing else happens.
+    // The node's endpoints are no longer ready and leave the routes; nothing else happens.
     loads.iter().for_each(|(_, load)| load.pass(20).expect("requests are answered"));
     drop(broken);
     stage.kubectl(&["wait", "--for=condition=Ready", &format!("node/{}", node.name()), "--timeout=120s"]);
@@ -120,7 +120,7 @@ fn a_restart_without_the_api_server_serves_what_was_saved() {
     let _alone = stage.alone();
     let scope = served(stage, "restart", "restart.test");
     let node = stage.nodes()[1];
-    // What is served now is saved within seconds; the host alone may have been saved before its pods were ready.
+    // The current configuration is saved within seconds. The host alone may have been saved before its pods were ready.
     until("the configuration is saved", || {
         let saved = stage.cluster.inside(node, || {
             let file = fs::File::open("/run/xdp-ingress/snapshot.json").context("cannot read what was saved")?;
@@ -131,7 +131,7 @@ fn a_restart_without_the_api_server_serves_what_was_saved() {
     });
     let away = Broken::begin(stage, Part::ApiServer);
     let pid = process_on(stage, node).expect("our process runs on the node");
-    // A process is killed by the number it has on its node, which only programs started there know.
+    // Killing a process needs its number in the node's namespace, which only programs started there know.
     let kill = || process::run(Command::new("kill").args(["-KILL", &pid.to_string()]));
     stage.cluster.inside(node, kill).expect("our process is killed");
     let killed = Instant::now();
@@ -158,7 +158,7 @@ fn a_node_cut_off_goes_on_with_what_it_has_and_catches_up() {
         Ok(answer) if answer.status == 200 => Ok(()),
         other => Err(format!("{:?}", other.map(|answer| answer.status))),
     });
-    // Nobody outside reaches the node; what runs on it does, and pods of its own are left to answer.
+    // The node cannot be reached from outside. Processes on it can reach it, and pods of its own are left to answer.
     let inside = stage.cluster.network(second).expect("the node's namespace");
     let asked = Instant::now();
     until("the node goes on", || {
@@ -204,7 +204,7 @@ fn xdp_is_native_on_every_node_with_three_capabilities() {
     }
 }
 
-/// How many endpoints of a namespace were ready when the configuration was saved.
+/// Returns the number of ready endpoints of a namespace in the saved configuration.
 fn ready_endpoints(saved: &Value, namespace: &str) -> usize {
     let slices = saved["objects"]
         .as_array()
@@ -217,8 +217,8 @@ fn ready_endpoints(saved: &Value, namespace: &str) -> usize {
         .count()
 }
 
-/// The process id of the product on a node, as the node numbers it: the youngest if there are several.
-fn process_on(stage: &Stage, node: NodePlan) -> Option<i32> {
+/// Returns the product's process id on a node, in the node's namespace: the youngest process if there are several.
+pub(crate) fn process_on(stage: &Stage, node: NodePlan) -> Option<i32> {
     let found = stage.cluster.inside(node, || {
         let mut found = None;
         for entry in fs::read_dir("/proc").context("cannot list processes")? {
@@ -227,7 +227,7 @@ fn process_on(stage: &Stage, node: NodePlan) -> Option<i32> {
             else {
                 continue;
             };
-            // A process may end while it is looked at.
+            // A process may end during the look.
             let Ok(command) = fs::read(path.join("cmdline")) else { continue };
             let mut words = command.split(|byte| *byte == 0);
             let is_run =

@@ -1,5 +1,5 @@
-//! What each permission is for: the product runs beside the cluster as an account that lacks one, and says which and
-//! what is lost by it. It serves no port that anybody asks.
+//! The purpose of each permission: the product runs beside the cluster with an account that lacks one permission, and
+//! logs its name and the function lost. It serves no port that other tests use.
 
 use std::process::Command;
 
@@ -11,13 +11,15 @@ use crate::{
     stage::{SCOPE, Scope, Stage, stage, until},
 };
 
-/// Resource, its API group, and what the log says without it.
-const PERMISSIONS: [(&str, &str, &str); 11] = [
-    ("ingresses", "networking.k8s.io", "does not follow the cluster"),
-    ("ingressclasses", "networking.k8s.io", "does not follow the cluster"),
-    ("services", "", "does not follow the cluster"),
-    ("endpointslices", "discovery.k8s.io", "does not follow the cluster"),
+/// Resource, its API group, and the log's text without it.
+const PERMISSIONS: [(&str, &str, &str); 13] = [
+    ("ingresses", "networking.k8s.io", "do not reach the proxy"),
+    ("ingressclasses", "networking.k8s.io", "do not reach the proxy"),
+    ("services", "", "do not reach the proxy"),
+    ("endpointslices", "discovery.k8s.io", "do not reach the proxy"),
     ("nodes", "", "zones"),
+    ("namespaces", "", "keep their hosts"),
+    ("referencegrants", "gateway.networking.k8s.io", "grants"),
     ("secrets", "", "certificate"),
     ("configmaps", "", "settings"),
     ("leases", "coordination.k8s.io", "no leader is elected"),
@@ -34,8 +36,8 @@ fn every_missing_permission_is_named_with_what_is_lost() {
     let rules = granted(stage);
     let lab = Lab::open("rbac").expect("a place for logs");
     let control = stage.cluster.control().expect("the control plane's namespace");
-    // There must be something to ask for: a Secret, a ConfigMap, a status to write, an event. The class is of its own,
-    // lest the status of others be fought over.
+    // Each permission needs an object: a Secret, a ConfigMap, a status to write, an event. A class of its own keeps it
+    // from writing the statuses of other controllers' Ingresses.
     scope.share(
         "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: rbac}\nspec: {controller: rbac.test/rbac}\n",
     );
@@ -67,7 +69,7 @@ fn every_missing_permission_is_named_with_what_is_lost() {
                 .env("POD_NAME", &account)
                 .env("NO_COLOR", "1");
             if *resource != "pods" {
-                // Which are otherwise those of the nodes of its pods, of which it has none.
+                // The default is the addresses of the nodes of its pods, and it has no pods.
                 run.args(["--publish-status-address", "192.0.2.1"]);
             }
             lab.spawn(&control, &account, run).expect("it starts")
@@ -85,7 +87,7 @@ fn every_missing_permission_is_named_with_what_is_lost() {
     }
 }
 
-/// All that `deploy/base` grants, as rules.
+/// Returns the rules that `deploy/base` grants.
 fn granted(stage: &Stage) -> Vec<Value> {
     let roles = ["xdp-ingress-cluster", "xdp-ingress-watch", "xdp-ingress-status"];
     let mut rules: Vec<Value> = roles
@@ -144,7 +146,7 @@ fn bind(scope: &Scope<'_>, account: &str, rules: &[Value]) {
     scope.stage.apply(&objects.to_string());
 }
 
-/// The administrator's kubeconfig with the account's token in place of the administrator's certificate.
+/// Returns the administrator's kubeconfig with the account's token in place of the administrator's certificate.
 fn config(stage: &Stage, scope: &Scope<'_>, account: &str) -> String {
     let token = scope.kubectl(&["create", "token", account]);
     let admin = stage.json(&["config", "view", "--raw"]);

@@ -1,6 +1,6 @@
-//! How the product bears a large cluster: many Ingresses, each with a host of its own. Only the API server is large;
-//! the pods behind are few. `XDP_INGRESS_SCALE=N` sets how many (1,000), `XDP_INGRESS_BINARY=PATH` another build of the
-//! product, such as that of the release profile.
+//! Behaviour in a large cluster: many Ingresses, each with a host of its own. Only the API server is large; the pods
+//! are few. `XDP_INGRESS_SCALE=N` sets the number (1,000), `XDP_INGRESS_BINARY=PATH` another build of the product, such
+//! as that of the release profile.
 
 use std::{
     fs,
@@ -11,19 +11,15 @@ use std::{
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::ready, stream};
 use k8s_openapi::api::networking::v1::Ingress;
-use kube::{
-    Api, Client, Config,
-    api::{Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Api;
 use serde_json::json;
 use xtask::lab::{Lab, client::block_on};
 
-use crate::stage::{number, quantile, stage, until};
+use crate::stage::{Stage, number, quantile, stage, until};
 
-/// Writes to the API server that are under way together.
+/// Concurrent writes to the API server.
 const TOGETHER: usize = 32;
-/// Changes that are timed once all are there.
+/// Changes that are timed once all Ingresses exist.
 const CHANGES: usize = 50;
 
 fn count() -> usize {
@@ -38,29 +34,22 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
     let lab = Lab::open("scale").expect("a place for logs");
     let control = stage.cluster.control().expect("the control plane's namespace");
     scope.share("apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: scale}\nspec: {controller: scale.test/scale}\n");
-    // An endpoint that refuses: an Ingress without any would be a problem to report, 10,000 times.
+    // The endpoint refuses connections. A missing one would be a problem to report, 10,000 times.
     scope.apply(&(crate::objects::service("web", "{port: 80}").replace("selector: {app: web}, ", "")
         + "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web, labels: {kubernetes.io/service-name: web}}\n\
-           addressType: IPv4\nports: [{port: 1, protocol: TCP}]\nendpoints: [{addresses: [10.99.0.1]}]\n"));
+           addressType: IPv4\nports: [{port: 1, protocol: TCP}]\nendpoints: [{addresses: [10.99.0.100]}]\n"));
     let kubeconfig = stage.cluster.places().kubeconfig();
-    let api = || async {
-        let file = Kubeconfig::read_from(&kubeconfig)?;
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        anyhow::Ok(Api::<Ingress>::namespaced(Client::try_from(config)?, &scope.name))
-    };
     let put = async |api: &Api<Ingress>, number: usize, host: String| {
-        let name = format!("i{number}");
         let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
-        let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": name},
-            "spec": {"ingressClassName": "scale", "rules": [{"host": host, "http": {"paths": [
-                {"path": "/", "pathType": "Prefix", "backend": backend}]}}]}});
-        api.patch(&name, &PatchParams::apply("scale"), &Patch::Apply(object)).await
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+        let spec = json!({"ingressClassName": "scale", "rules": [{"host": host, "http": {"paths": paths}}]});
+        Stage::put(api, &format!("i{number}"), &spec).await
     };
     let began = Instant::now();
     control
         .run(|| {
             block_on(async {
-                let api = &api().await?;
+                let api = &stage.api(&scope.name).await?;
                 let numbers = stream::iter(0..count());
                 let writes = numbers.map(|number| put(api, number, format!("i{number}.scale.test")));
                 writes.buffer_unordered(TOGETHER).try_for_each(|_| ready(Ok(()))).await.context("cannot write them all")
@@ -97,11 +86,11 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
         resident(process.pid())
     );
 
-    // From the API server's answer to a change until a request sees it.
+    // Measured from the API server's answer to a change until a request sees the change.
     let mut delays: Vec<Duration> = control
         .run(|| {
             block_on(async {
-                let api = &api().await?;
+                let api = &stage.api(&scope.name).await?;
                 let mut delays = Vec::new();
                 for change in 0..CHANGES {
                     let host = format!("c{change}.scale.test");
@@ -134,7 +123,7 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
     drop(process);
 }
 
-/// Resident memory of a process in MB.
+/// Returns the resident memory of a process in MB.
 fn resident(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");

@@ -1,5 +1,5 @@
-//! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but
-//! namespaces, and what tests make outside of them.
+//! The tests' view of the cluster: applying objects, sending requests to nodes, waiting. It creates and removes only
+//! namespaces, and the objects that tests create outside of them.
 
 use std::{
     net::SocketAddr,
@@ -8,7 +8,13 @@ use std::{
 };
 
 use anyhow::Context as _;
-use serde_json::Value;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::{
+    Api, Client, Config,
+    api::{Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
 use xtask::{
     cluster::{Cluster, NodePlan},
     lab::{
@@ -22,28 +28,28 @@ use xtask::{
 
 use crate::objects::pods;
 
-/// Longest wait for anything of the cluster's: pods start and end in seconds, and machines may be busy.
+/// Longest wait for any state of the cluster: pods start and end in seconds, and machines may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Pause between two looks at something that kubectl shows.
 const LOOK: Duration = Duration::from_millis(100);
-/// Label of what a scope has made outside of its namespace.
+/// Label of the objects that a scope has created outside of its namespace.
 pub(crate) const SCOPE: &str = "xdp-ingress.test/scope";
 
-/// Where the tests take place.
+/// The cluster under test and its client.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) client: Namespace,
     shared: RwLock<()>,
 }
 
-/// A Kubernetes namespace of one test; deleted at its end, without waiting for it, with what the test has made for it
-/// outside.
+/// The Kubernetes namespace of one test. At the end of the test it is deleted, without waiting, along with the test's
+/// objects outside of it.
 pub(crate) struct Scope<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) name: String,
 }
 
-/// The stage, or `None` where there is no cluster to test in.
+/// Returns the stage, or `None` where there is no cluster to test in.
 pub(crate) fn stage() -> Option<&'static Stage> {
     static STAGE: OnceLock<Option<Stage>> = OnceLock::new();
     STAGE.get_or_init(Stage::find).as_ref()
@@ -51,7 +57,7 @@ pub(crate) fn stage() -> Option<&'static Stage> {
 
 impl Stage {
     fn find() -> Option<Self> {
-        // Without root nothing of it can be entered.
+        // The cluster's namespaces can only be entered as root.
         let cluster = if xtask::process::is_root() { Cluster::running().expect("the cluster's state") } else { None };
         let Some(cluster) = cluster else {
             assert!(
@@ -65,32 +71,32 @@ impl Stage {
         Some(Self { cluster, client, shared: RwLock::new(()) })
     }
 
-    /// For tests that bear others beside them.
+    /// Lock for tests that may run beside others.
     pub(crate) fn beside_others(&self) -> RwLockReadGuard<'_, ()> {
-        // A test that failed while it was alone has said so itself.
+        // A test that failed while it was alone has reported that itself.
         self.shared.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// For tests that change what all share.
+    /// Lock for tests that change shared state.
     pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.shared.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A new namespace for the test of this name.
+    /// Creates a namespace for the test of this name.
     pub(crate) fn scope(&self, name: &str) -> Scope<'_> {
-        // What an interrupted run has left would be taken for this test's.
+        // Objects left by an interrupted run would be mistaken for this test's.
         let name = format!("t-{name}");
         self.kubectl(&["delete", "namespace", &name, "--ignore-not-found"]);
         self.unshare(&name).unwrap_or_else(|error| panic!("{error:#}"));
         self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
-        // Controllers come back late to an API server that another test has taken away.
+        // After another test has stopped the API server, controllers come back late.
         let limit = format!("--timeout={}s", LIMIT.as_secs());
         let account = ["wait", "--for=create", "serviceaccount/default", &limit, "--namespace", &name];
         self.kubectl(&account);
         Scope { stage: self, name }
     }
 
-    /// Deletes what a scope has shared.
+    /// Deletes the objects that a scope has shared.
     fn unshare(&self, scope: &str) -> anyhow::Result<()> {
         let kinds = "ingressclasses,clusterroles,clusterrolebindings";
         self.cluster.kubectl(&["delete", kinds, &format!("--selector={SCOPE}={scope}")]).map(drop)
@@ -100,7 +106,7 @@ impl Stage {
         self.cluster.kubectl(args).unwrap_or_else(|error| panic!("kubectl {}: {error:#}", args.join(" ")))
     }
 
-    /// An object as JSON.
+    /// Returns an object as JSON.
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let text = self.kubectl(&[args, &["--output=json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("kubectl {}: {error}", args.join(" ")))
@@ -110,11 +116,27 @@ impl Stage {
         self.cluster.apply(manifests).unwrap_or_else(|error| panic!("{error:#}\n{manifests}"));
     }
 
+    /// Ingresses of a namespace, for more writes than kubectl could do in time. To be used inside of the control plane's
+    /// namespace.
+    pub(crate) async fn api(&self, namespace: &str) -> anyhow::Result<Api<Ingress>> {
+        let file = Kubeconfig::read_from(self.cluster.places().kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        Ok(Api::namespaced(Client::try_from(config)?, namespace))
+    }
+
+    /// Writes an Ingress by server-side apply: an annotation with all of the object, as kubectl has it, would be too large
+    /// for some.
+    pub(crate) async fn put(api: &Api<Ingress>, name: &str, spec: &Value) -> kube::Result<Ingress> {
+        let object =
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": name}, "spec": spec});
+        api.patch(name, &PatchParams::apply("tests").force(), &Patch::Apply(&object)).await
+    }
+
     pub(crate) fn nodes(&self) -> Vec<NodePlan> {
         self.cluster.nodes()
     }
 
-    /// One request over a new connection.
+    /// Sends one request over a new connection.
     pub(crate) fn try_ask(
         &self,
         to: SocketAddr,
@@ -125,7 +147,7 @@ impl Stage {
         ask_from(&self.client, to, protocol, trust, ask)
     }
 
-    /// `GET http://host/path` of a node.
+    /// Sends `GET http://host/path` to a node.
     pub(crate) fn get(&self, node: NodePlan, host: &str, path: &str) -> anyhow::Result<Answer> {
         self.try_ask(http(node), Protocol::Http1, &Trust::none(), &Ask::get(host, path))
     }
@@ -145,7 +167,8 @@ impl Stage {
         self.await_answer(host, path, |answer| answer.status == status);
     }
 
-    /// The usual load on a node: kept connections, new ones, and, where `trust` is given, HTTP/2; WebSockets if wanted.
+    /// Starts the usual load on a node: kept connections, new ones, and, where `trust` is given, HTTP/2; WebSockets if
+    /// wanted.
     pub(crate) fn loads(&self, node: NodePlan, host: &str, trust: Option<&Trust>) -> Vec<(String, Load)> {
         let clients = |addr, connections, protocol, trust: &Trust, pause| Clients {
             target: Target { addr, protocol, trust: trust.clone() },
@@ -194,7 +217,7 @@ impl Scope<'_> {
         self.stage.json(&[&["--namespace", self.name.as_str()], args].concat())
     }
 
-    /// Runs so many test pods behind a Service of each name, and waits until they are ready.
+    /// Runs the given number of test pods behind a Service of each name, and waits until they are ready.
     pub(crate) fn run(&self, services: &[(&str, usize)]) {
         self.apply(&services.iter().map(|(name, replicas)| pods(name, *replicas)).collect::<String>());
         self.await_pods(&services.iter().map(|(name, _)| *name).collect::<Vec<_>>());
@@ -215,8 +238,8 @@ impl Drop for Scope<'_> {
     }
 }
 
-/// What came of putting back what a test has changed, as its guard is dropped: a failure fails the test, unless it has
-/// failed.
+/// Reports the result of restoring state in a test's guard. A failure fails the test, unless the test has failed
+/// already.
 pub(crate) fn mended(what: &str, result: anyhow::Result<()>) {
     match result {
         Ok(()) => {}
@@ -225,7 +248,7 @@ pub(crate) fn mended(what: &str, result: anyhow::Result<()>) {
     }
 }
 
-/// The number in this variable of the environment, or as usual.
+/// Returns the number in this variable of the environment, or the default.
 pub(crate) fn number<N: std::str::FromStr>(variable: &str, usual: N) -> N {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("`{variable}={text}` is no number; correct it or unset it")),
@@ -233,7 +256,7 @@ pub(crate) fn number<N: std::str::FromStr>(variable: &str, usual: N) -> N {
     }
 }
 
-/// One request over a new connection, from wherever this namespace is.
+/// Sends one request over a new connection from this namespace.
 pub(crate) fn ask_from(
     namespace: &Namespace,
     to: SocketAddr,
@@ -257,7 +280,7 @@ pub(crate) fn https(node: NodePlan) -> SocketAddr {
     (node.v4(), 443).into()
 }
 
-/// Waits until `look` finds what it looks for; its last complaint is the panic's.
+/// Waits until `look` succeeds; panics with its last complaint.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let began = Instant::now();
     loop {
@@ -282,7 +305,7 @@ pub(crate) fn demand_no_failure(what: &str, loads: Vec<(String, Load)>) {
     assert!(failures.is_empty(), "{what}: {failures:#?}");
 }
 
-/// The value below which this share of `values` lies.
+/// Returns the quantile `share` of `values`.
 pub(crate) fn quantile(values: &mut [Duration], share: f64) -> Duration {
     values.sort_unstable();
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a share of a small length")]

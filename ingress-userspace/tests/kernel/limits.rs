@@ -1,6 +1,5 @@
-//! Limits of clients under the verifier: who is dropped and what that counts, who is spared, and that CPUs which meet
-//! at one bucket lose no token. A token takes an hour to come here, and tests move the time of a bucket instead of
-//! waiting.
+//! Client limits under the verifier: drops and their counters, exemptions, and that CPUs racing for one bucket lose no
+//! token. A token takes an hour to refill here, and tests move the time of a bucket instead of waiting.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -31,9 +30,9 @@ use crate::{
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// A node whose proxy never hangs, and what there is of limits in its kernel.
-struct Node {
-    datapath: Datapath,
+/// A node with a proxy that never hangs, and its limit maps in the kernel.
+pub(crate) struct Node {
+    pub(crate) datapath: Datapath,
     limits: Array<MapData, Limits>,
     clients: HashMap<MapData, ClientKey, Client>,
     alive: Array<MapData, Alive>,
@@ -47,8 +46,8 @@ fn rate(per_second: u32, burst: u32) -> Option<PacketRate> {
     Some(PacketRate { per_second: NonZeroU32::new(per_second)?, burst: NonZeroU32::new(burst)? })
 }
 
-/// As many at once; 0 for any number.
-fn bursts(syns: u32, packets: u32) -> ClientLimits {
+/// Limits with these bursts; 0 means unlimited.
+pub(crate) fn bursts(syns: u32, packets: u32) -> ClientLimits {
     ClientLimits { syns: rate(1, syns), packets: rate(1, packets), is_dry_run: false }
 }
 
@@ -59,15 +58,15 @@ fn key(addr: &str) -> ClientKey {
     })
 }
 
-/// A packet of the family of `from`.
-fn packet(from: &str, flags: u8) -> Packet {
+/// Returns a packet of the family of `from`.
+pub(crate) fn packet(from: &str, flags: u8) -> Packet {
     let (from, to) =
         if from.contains(':') { (format!("[{from}]:40000"), NODE6) } else { (format!("{from}:40000"), NODE4) };
     Packet::tcp(&from, to, flags)
 }
 
 impl Node {
-    fn new(sandbox: &Sandbox) -> Self {
+    pub(crate) fn new(sandbox: &Sandbox) -> Self {
         let datapath = serving_with(&sandbox.options(&[]));
         let clients = Map::LruHashMap(sandbox.map(CLIENTS)).try_into().expect("a hash");
         let mut node = Self { datapath, limits: array(sandbox, LIMITS), clients, alive: array(sandbox, ALIVE) };
@@ -80,8 +79,8 @@ impl Node {
         self.alive.set(ALIVE_CURRENT, Alive { heartbeat_ns, ..now }, 0).expect("set");
     }
 
-    /// Sets limits, and that a token takes an hour.
-    fn limit(&mut self, wanted: ClientLimits) {
+    /// Sets limits, and slows them to one token per hour.
+    pub(crate) fn limit(&mut self, wanted: ClientLimits) {
         self.datapath.client_limits().set(wanted).expect("limits");
         let limits = self.limits.get(&LIMITS_ALL, 0).expect("an entry");
         let slow = |bucket: Bucket| Bucket {
@@ -93,12 +92,12 @@ impl Node {
         self.limits.set(LIMITS_ALL, slow, 0).expect("set");
     }
 
-    fn client(&self, addr: &str) -> Option<Client> {
+    pub(crate) fn client(&self, addr: &str) -> Option<Client> {
         self.clients.get(&key(addr), 0).ok()
     }
 
-    /// As if so many hours had gone by for this client.
-    fn wait(&mut self, addr: &str, hours: u64) {
+    /// Moves the client's buckets as if so many hours had passed.
+    pub(crate) fn wait(&mut self, addr: &str, hours: u64) {
         let client = self.client(addr).expect("known");
         let (syns_full_ns, packets_full_ns) = (
             client.syns_full_ns.saturating_sub(hours * HOUR_NS),
@@ -111,23 +110,27 @@ impl Node {
         run(&self.datapath, &packet.frame())
     }
 
-    /// How many of so many such packets pass; the others are dropped.
-    fn passing(&self, packet: &Packet, count: usize) -> usize {
+    /// Sends `count` such packets. Returns the number that pass; the others are dropped.
+    pub(crate) fn passing(&self, packet: &Packet, count: usize) -> usize {
         let verdicts: Vec<_> = (0..count).map(|_| self.send(packet)).collect();
         assert!(verdicts.iter().all(|verdict| [XDP_PASS, XDP_DROP].contains(verdict)), "{verdicts:?}");
         verdicts.into_iter().filter(|verdict| *verdict == XDP_PASS).count()
     }
 
-    fn total(&self, total: Total) -> Traffic {
+    pub(crate) fn total(&self, total: Total) -> Traffic {
         self.datapath.totals().expect("totals").get(total)
     }
 
-    /// Entries of `clients`.
-    fn known(&self) -> usize {
+    pub(crate) fn has(&self, key: ClientKey) -> bool {
+        self.clients.get(&key, 0).is_ok()
+    }
+
+    /// Returns the number of entries of `clients`.
+    pub(crate) fn known(&self) -> usize {
         self.clients.keys().filter(Result::is_ok).count()
     }
 
-    /// What all ports say of limits.
+    /// Returns the limit flags of all ports.
     fn flags(&self) -> Vec<u16> {
         let ports = self.datapath.maps().ports().expect("ports");
         let mut flags: Vec<_> =
@@ -190,7 +193,7 @@ fn packets_of_every_kind_share_a_bucket() {
             assert_eq!(node.client(client).expect("known").limited_packets, 6);
         }
         assert_eq!(node.total(Total::LimitedSyn), Traffic::default());
-        // Other ports, and what only passes through, are not ours to limit.
+        // Other ports, and packets in transit, are not the product's to limit.
         let elsewhere = Packet::tcp(CLIENT4, "198.51.100.7:22", ACK);
         let transit = Packet::tcp(CLIENT4, "203.0.113.9:80", ACK);
         assert_eq!((node.passing(&elsewhere, 20), node.passing(&transit, 20)), (20, 20));
@@ -213,7 +216,7 @@ fn tokens_come_back_with_time_and_no_more_than_there_is_room_for() {
             node.wait(client, 400_000);
             assert_eq!(node.passing(&syn, 9), 4, "{client}: full, and not fuller");
         }
-        // Of both: who may send no packet keeps its token of SYNs.
+        // Both limits: a client without packet tokens keeps its SYN tokens.
         node.limit(bursts(5, 2));
         let syn = packet("192.0.2.1", SYN);
         assert_eq!(node.passing(&syn, 4), 2);
@@ -314,7 +317,7 @@ fn a_dry_run_counts_what_would_be_dropped_and_lets_it_pass() {
         let (syn, ack) = (packet("2001:db8::1", SYN), packet("2001:db8::1", ACK));
         assert_eq!((node.passing(&syn, 5), node.passing(&ack, 6)), (5, 6));
         let totals = [Total::WouldLimitSyn, Total::WouldLimitPacket, Total::LimitedSyn, Total::LimitedPacket];
-        // Of the SYNs two pass, which leaves two packets.
+        // Two of the SYNs pass, which leaves two packets.
         assert_eq!(totals.map(|total| node.total(total).packets), [3, 4, 0, 0]);
         assert_eq!((node.total(Total::Accepted).packets, node.total(Total::Decided).packets), (11, 5));
         let client = node.client("2001:db8::1").expect("known");
@@ -336,7 +339,7 @@ fn another_process_adopts_limits_and_a_change_begins_anew() {
         assert_eq!(first.passing(&syn, 5), 5);
         drop(first);
 
-        // Opens, takes over, and sets its ports, as the proxy does.
+        // The second process opens, takes over, and sets its ports, as the proxy does.
         let second = Node::new(sandbox);
         assert_eq!(second.datapath.maps().client_limits().expect("limits"), limits);
         assert_eq!(second.flags(), [PORT_LIMITS_SYNS], "ports that are set anew heed the limits that are there");
@@ -357,7 +360,7 @@ fn a_full_map_makes_room_and_new_clients_are_limited_as_others() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(1, 0));
-        // One more than fit, and those of which the kernel keeps a few back for each CPU.
+        // One more than fit, plus those that the kernel reserves for each CPU.
         for number in 0..CLIENTS_MAX + CLIENTS_MAX / 16 {
             let addr = Ipv6Addr::from((0x2001_0db8_0000_0000_u128 + u128::from(number)) << 64 | 1);
             assert_eq!(node.send(&packet(&addr.to_string(), SYN)), XDP_PASS, "client {number}");
@@ -394,7 +397,7 @@ fn cpus_that_meet_at_one_bucket_lose_nothing() {
         let (passed, client) = (passed.load(Relaxed), node.client("192.0.2.1").expect("known"));
         assert_eq!(client.packets_full_ns, first + passed * HOUR_NS, "each that passed has paid");
         assert_eq!(client.limited_packets, THREADS * RUNS - passed, "each that did not is counted");
-        // All may see the last token at one time.
+        // All threads may see the last token at one time.
         let room = u64::from(BURST) - 1;
         assert!((room..room + THREADS).contains(&passed), "{passed}");
         check_sum(&node.datapath);

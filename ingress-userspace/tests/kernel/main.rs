@@ -1,7 +1,7 @@
 //! The kernel programs under the verifier: frames in, verdicts and counters out; the deny list; limits of clients; the
 //! choice of a worker; adoption, capacity, sweep, unload; interfaces that come and go.
 //!
-//! Each test has its own thread with its own network and mount namespace and its own BPF file system, so that nothing
+//! Each test has its own thread with its own network and mount namespace and its own BPF file system, so that no state
 //! outlives it. Needs root; without, every test says so loudly and passes, unless `REQUIRE_KERNEL=1`.
 #![allow(
     clippy::panic,
@@ -17,6 +17,7 @@ mod figures;
 mod frames;
 mod handoffs;
 mod hidden;
+mod hosts;
 mod limits;
 mod lookup;
 mod measure;
@@ -25,6 +26,7 @@ mod packets;
 mod pinned;
 mod rewrite;
 mod sandbox;
+mod spoofed;
 mod tc_out;
 mod verdicts;
 mod workers;

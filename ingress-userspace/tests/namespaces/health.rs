@@ -1,4 +1,4 @@
-//! What a process says of itself, and that it needs no more than it is given: probes, privileges, switches of the metrics.
+//! Self-reports of a process, and that it needs no more than it is given: probes, privileges, switches of the metrics.
 
 use std::{collections::BTreeMap, ffi::OsString, fs, process::Command, time::Duration};
 
@@ -19,15 +19,16 @@ use crate::{
 /// Bits of capabilities(7): `CAP_NET_ADMIN`, `CAP_PERFMON`, `CAP_BPF`.
 const THREE: u64 = 1 << 12 | 1 << 38 | 1 << 39;
 
-/// Thread id and effective capabilities by thread name.
-fn threads(pid: i32) -> BTreeMap<String, (i32, u64)> {
+/// Returns thread id, effective capabilities and number of seccomp filters by thread name.
+fn threads(pid: i32) -> BTreeMap<String, (i32, u64, u32)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     let thread = |task: std::io::Result<fs::DirEntry>| {
         let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned());
         let id = field("Pid:")?.parse().ok()?;
-        Some((field("Name:")?, (id, u64::from_str_radix(&field("CapEff:")?, 16).ok()?)))
+        let filters = field("Seccomp_filters:")?.parse().ok()?;
+        Some((field("Name:")?, (id, u64::from_str_radix(&field("CapEff:")?, 16).ok()?, filters)))
     };
     tasks.filter_map(thread).collect()
 }
@@ -67,7 +68,7 @@ fn a_thread_that_hangs_is_found() {
     });
 }
 
-/// A socket that a dead process left is taken over, a living one is not shared.
+/// A dead process's socket is taken over; a live one's is not shared.
 #[test]
 fn a_probe_socket_belongs_to_one_process() {
     let Some(net) = Net::build("socket") else { return };
@@ -95,7 +96,7 @@ fn three_capabilities_and_a_read_only_root_suffice() {
     for (number, name) in ["maker", "adopter"].into_iter().enumerate() {
         let pod = net.lab.home().join(name);
         fs::create_dir_all(&pod).expect("a directory for the pod");
-        // As in a container: everything read-only but the directory of the socket and the BPF file system.
+        // As in a container: everything read-only except the directory of the socket and the BPF file system.
         let confined = |command: Command| {
             let script = "set -e; mount --bind \"$1\" \"$1\"; mount -o remount,bind,ro /; for m in /tmp /run /dev/shm /work; do \
                           if mountpoint -q $m; then mount -o remount,bind,ro $m; fi; done; shift; exec \"$@\"";
@@ -129,17 +130,21 @@ fn three_capabilities_and_a_read_only_root_suffice() {
         assert_eq!(host.l7.requests.success, 10 * (number as u64 + 1));
         assert!(host.net.rx_packets > 0, "workers write flows without a capability");
         assert!(host.net.tx_packets > 0, "and the transmit program is attached with these three");
-        for (name, (_, capabilities)) in threads(pid) {
+        let threads = threads(pid);
+        let (_, _, before) = threads["control"];
+        for (name, (_, capabilities, filters)) in threads {
+            let bound = name == "health-checks" || name.starts_with("worker-");
+            assert_eq!(filters - before, if bound { 3 } else { 0 }, "filters of system calls of thread `{name}`");
             let expected = match name.as_str() {
                 "access-log" | "health-checks" | "traces" => 0,
                 name if name.starts_with("worker-") => 0,
                 name if name.starts_with("xdp-ingress") => THREE,
-                // The control thread, and what it has started to watch a directory.
+                // The control thread, and the thread that it has started to watch a directory.
                 _ => 1 << 39,
             };
             assert_eq!(capabilities, expected, "thread `{name}`: {capabilities:#x}");
         }
-        // What the main thread keeps is enough for a change while it runs, and for the end.
+        // The main thread's capabilities suffice for a change while it runs, and for the end.
         net.topology.node.ip("addr add 192.0.2.77/32 dev lo").expect("an address");
         net.topology.node.ip("addr del 192.0.2.77/32 dev lo").expect("no address");
         assert!(process.process.terminate(Duration::from_secs(30)).expect("it ends").success());

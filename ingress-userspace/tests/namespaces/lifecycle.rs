@@ -133,7 +133,7 @@ fn a_node_goes_back_to_the_process_that_is_left() {
     until("the first process serves again", || net.try_ask(&net.topology.client, http(Family::V4), &web).ok())
         .expect("it takes the node back");
     println!("owner killed: its predecessor serves again after {} ms", killed.elapsed().as_millis());
-    let words = "the process that owned the node has died or ends; took the node back";
+    let words = "the process that owned the node died or is stopping; took the node back";
     first.process.wait_for_log(words, 1).expect("it is told");
     // New hosts are numbered and served by it as well.
     net.write("late.yaml", &net.site("late", &[2]));

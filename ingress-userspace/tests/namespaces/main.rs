@@ -2,7 +2,7 @@
 //! and faults.
 //!
 //! Each test builds its own network (`xtask::lab`) and removes it. They need root and a kernel from 5.9 on, those of
-//! `rewrite` 5.18; without root or sk_lookup they are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run
+//! `rewrite` 5.18. Without root or sk_lookup they are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run
 //! them one after the other (`--test-threads=1`) when the printed figures matter.
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]
 
@@ -23,6 +23,7 @@ mod lifecycle;
 mod limits;
 mod net;
 mod nics;
+mod pins;
 mod rewrite;
 mod steering;
 mod tcp_services;

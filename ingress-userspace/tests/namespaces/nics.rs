@@ -1,4 +1,4 @@
-//! The process follows the interfaces of its node, and tells when somebody else's rule takes its connections.
+//! The process follows the interfaces of its node, and reports a foreign rule that takes its connections.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     net::{Net, http},
 };
 
-/// How an interface receives; `None` if it is not shown.
+/// Returns the receive state of an interface; `None` if it is not shown.
 pub(crate) fn receives(net: &Net, name: &str) -> Option<String> {
     let shown = net.admin("/interfaces").ok()?.json().ok()?;
     let nic = shown.as_array()?.iter().find(|nic| nic["interface"] == name)?.clone();
@@ -53,7 +53,7 @@ fn interfaces_that_come_and_go_are_followed() {
         node.ip("link del eth1").expect("it goes");
         becomes("eth1", Some("absent"));
     }
-    // Without a pause in which it is not there.
+    // The interface is replaced without a pause.
     node.ip(&format!("{add}\nlink del eth1\n{add}")).expect("it comes, goes and comes back");
     becomes("eth1", Some("native"));
     node.ip("link set eth1 name lan1").expect("it gets another name");
@@ -112,7 +112,7 @@ fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
     assert!(said.contains("nft list ruleset") && said.contains("`--steer rewrite`"), "{said}");
 }
 
-/// Somebody else's XDP program on the interface of the node, held by a link that is pinned below this directory.
+/// Attaches a foreign XDP program to the node's interface, by a link pinned below the returned directory.
 fn somebody_else(net: &Net) -> PathBuf {
     let bpffs = net.lab.bpffs().expect("mounted").join("somebody-else");
     let options = datapath::Options {
@@ -124,7 +124,7 @@ fn somebody_else(net: &Net) -> PathBuf {
         ..datapath::Options::default()
     };
     let theirs = net.topology.node.run(|| Ok(Datapath::open(&options)?)).expect("it is first");
-    // What it has pinned stays.
+    // The pinned link stays.
     drop(theirs);
     bpffs
 }
@@ -135,7 +135,7 @@ fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let theirs = somebody_else(&net);
     let said = failed_start(&net, "native", net.options("native", 9110).command());
-    let busy = "interface `eth0` has an XDP program of somebody else";
+    let busy = "interface `eth0` has an XDP program of another application";
     let words = [busy, "run with `--xdp-mode auto` or `tcx`", "`bpftool net`"];
     assert!(words.iter().all(|words| said.contains(words)), "{said}");
     is_refused(&net);
@@ -156,7 +156,7 @@ fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
     let counts = net.maps().read().expect("maps");
     assert!(counts.total(Total::Decided).packets > 0 && counts.hosts["web.test"].net.rx_packets > 0, "{counts:?}");
 
-    // Theirs goes, and something changes.
+    // The foreign program goes, and an interface changes.
     net.topology.node.run(|| Ok(datapath::unload(&theirs)?)).expect("it goes");
     net.topology.node.ip("link add eth1 type veth peer name far1").expect("an interface comes");
     becomes(&net, &process, NODE_NIC, Some("native"));

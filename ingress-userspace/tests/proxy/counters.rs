@@ -1,13 +1,14 @@
-//! Requests, bytes and flows are counted exactly, whatever ends a request.
+//! Requests, bytes and flows are counted exactly, however a request ends.
 
 use std::{
     net::SocketAddr,
+    num::NonZeroU32,
     sync::{Arc, Mutex},
 };
 
 use ingress_common::HostL7;
 use ingress_userspace::{
-    model::HostId,
+    model::{ClientLimits, HostId, PacketLimit, Settings},
     proxy::{FlowTable, Options},
 };
 
@@ -128,6 +129,24 @@ fn a_flow_is_entered_when_its_host_is_known_and_removed_at_the_end() {
 }
 
 #[test]
+fn where_packets_are_limited_a_connection_is_entered_before_its_first_byte() {
+    let limited = PacketLimit { per_second: NonZeroU32::new(1000), burst: None };
+    for (packets, expect) in [(limited, &[Some(HostId(0)), None][..]), (PacketLimit::default(), &[])] {
+        let client_limits = ClientLimits { packets, ..ClientLimits::default() };
+        let table = Table::default().settings(Settings { client_limits, ..Settings::default() });
+        let events = Events::default();
+        let proxy = Proxy::start_with(&table, &Options::default(), Some(Box::new(Recorder(Arc::clone(&events)))));
+        let silent = proxy.client();
+        let remote = silent.local();
+        wait_until("the connection is accepted", || proxy.shared.stats().connections == 1);
+        drop(silent);
+        wait_until("the connection is gone", || proxy.shared.stats().connections == 0);
+        let expect: Vec<_> = expect.iter().map(|host| (remote, proxy.http, *host)).collect();
+        assert_eq!(*events.lock().expect("unpoisoned"), expect, "{packets:?}");
+    }
+}
+
+#[test]
 fn durations_of_requests_that_went_out_whole_are_counted_by_host() {
     let slow = Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {
@@ -152,7 +171,7 @@ fn durations_of_requests_that_went_out_whole_are_counted_by_host() {
     // The slow one is in a bucket from 25 ms on.
     assert!(view.buckets[3..].iter().sum::<u64>() >= 1 && view.sum.as_millis() >= 30, "{view:?}");
     assert_eq!(of(2).buckets.iter().sum::<u64>(), 0);
-    // One that breaks off has no duration.
+    // An aborted request has no duration.
     let mut client = proxy.client();
     client.send("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n");
     wait_until("it has begun", || silent.connections() == 1);

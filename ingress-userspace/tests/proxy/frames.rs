@@ -1,4 +1,4 @@
-//! HTTP/2 by its frames: a client that says what it is told, right or wrong.
+//! HTTP/2 frame by frame: a client that sends any frames, valid or not.
 
 use std::{
     io::{Read, Write},
@@ -43,8 +43,8 @@ pub(crate) fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &fields(GET))
 }
 
-/// A client that says what it is told, in frames.
-pub(crate) struct Raw(pub(crate) TcpStream);
+/// A client that sends exactly the given frames.
+pub(crate) struct Raw<S = TcpStream>(pub(crate) S);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
@@ -63,18 +63,33 @@ impl Raw {
         Self(stream)
     }
 
-    /// One that has begun as it must.
+    /// A client that has sent a valid preface.
     pub(crate) fn begun(proxy: &Proxy, settings: &[u8]) -> Self {
         let mut client = Self::connect(proxy);
         client.send(&[PREFACE, &frame(SETTINGS, NONE, 0, settings)].concat());
         client
     }
 
+    /// Returns whether the proxy closes the connection within `rounds` of `round`, while its answers are read.
+    pub(crate) fn ended_by(mut self, rounds: u32, round: impl Fn(u32) -> Vec<u8>) -> bool {
+        let mut reader = self.0.try_clone().expect("cloned");
+        let (tell, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 64 * 1024];
+            while matches!(reader.read(&mut bytes), Ok(1..)) {}
+            tell.send(()).unwrap_or_default();
+        });
+        (0..rounds).any(|number| self.0.write_all(&round(number)).is_err()) || ended.recv_timeout(DEADLINE / 2).is_ok()
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).expect("sent");
+        self.0.flush().expect("sent");
     }
 
-    /// `None` at the end of the connection.
+    /// Reads the next frame; `None` at the end of the connection.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut header = [0; 9];
         self.0.read_exact(&mut header).ok()?;
@@ -86,17 +101,5 @@ impl Raw {
 
     pub(crate) fn until(&mut self, kind: u8) -> Frame {
         std::iter::from_fn(|| self.next()).find(|frame| frame.kind == kind).expect("such a frame")
-    }
-
-    /// Whether the proxy ends the connection for `rounds` of what `round` makes, while its answers are read.
-    pub(crate) fn ended_by(mut self, rounds: u32, round: impl Fn(u32) -> Vec<u8>) -> bool {
-        let mut reader = self.0.try_clone().expect("cloned");
-        let (tell, ended) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 64 * 1024];
-            while matches!(reader.read(&mut bytes), Ok(1..)) {}
-            tell.send(()).unwrap_or_default();
-        });
-        (0..rounds).any(|number| self.0.write_all(&round(number)).is_err()) || ended.recv_timeout(DEADLINE / 2).is_ok()
     }
 }

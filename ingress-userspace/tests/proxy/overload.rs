@@ -1,6 +1,14 @@
-//! More than there is room for: memory by what a cgroup says, connections by what is set.
+//! Overload: memory by the figures of a cgroup, connections by settings.
 
-use std::{fs, num::NonZeroU32, sync::mpsc, time::Duration};
+use std::{
+    fs,
+    num::NonZeroU32,
+    sync::{
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
+};
 
 use hyper::client::conn::http2::SendRequest;
 use ingress_userspace::{
@@ -9,12 +17,13 @@ use ingress_userspace::{
 };
 
 use crate::{
-    frames::{NONE, Raw, WINDOW_UPDATE, frame, get},
+    frames::{DATA, END_STREAM, NONE, RST_STREAM, Raw, WINDOW_UPDATE, frame, get},
+    slow_start::{Pod, Way},
     support::{Client, DEADLINE, Origin, Proxy, Table, wait_settled, wait_until},
     tls,
 };
 
-/// A cgroup with a limit of 1000 bytes, of which as many are used as it is told.
+/// A cgroup with a limit of 1000 bytes and adjustable usage.
 struct Cgroup(tempfile::TempDir);
 
 impl Cgroup {
@@ -38,12 +47,18 @@ fn refused(proxy: &Proxy, why: Refusal) -> u64 {
     proxy.shared.stats().refused[at]
 }
 
-/// Has workers tick every 10 ms, a quarter of their shortest time-out: of one that hurries no client.
+/// Makes workers tick every 10 ms, a quarter of their shortest time-out. The time-out chosen does not hurry clients.
 fn brisk() -> Settings {
     Settings { upstream_idle_timeout: Duration::from_millis(40), ..Settings::default() }
 }
 
-/// Waits until the connection is told to go away.
+/// Returns the requests received for the first host, including those that wait for their turn.
+fn come(proxy: &Proxy) -> u64 {
+    let count = proxy.count(1);
+    count.active + count.requests.success + proxy.shared.stats().waiting as u64
+}
+
+/// Waits until the client sees GOAWAY.
 async fn closed<B>(streams: &SendRequest<B>) {
     let closed = async {
         while !streams.is_closed() {
@@ -73,7 +88,7 @@ async fn when_memory_is_tight_connections_end_with_their_answer() {
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
     assert!(client.is_closed());
     closed(&streams).await;
-    // New ones are served, once.
+    // New connections are served, once.
     assert_eq!(proxy.client().get("a.test", "/").header("connection"), Some("close"));
     let mut streams = tls::http2(&proxy).await;
     assert_eq!(streams.send_request(request()).await.expect("a response").status(), 200);
@@ -129,33 +144,113 @@ fn when_memory_is_critical_idle_connections_are_closed_and_requests_go_on() {
 
 #[test]
 fn when_memory_is_tight_clients_that_do_not_read_lose_their_connections_and_others_do_not() {
+    for way in Way::ALL {
+        let (pod, other) = (Pod::start(way, |_| Some(1_000_000)), Origin::answering("other"));
+        let table = way.table(pod.address).host("b.test", &[other.address]);
+        let proxy = Proxy::start(&table.settings(brisk()));
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = way.client(&proxy);
+                client.send(&(0..20).flat_map(|number| way.request(1 + 2 * number)).collect::<Vec<_>>());
+                client
+            })
+            .collect();
+        let mut good = proxy.client();
+        assert_eq!(good.get("b.test", "/").status, 200);
+        wait_until("all are here", || come(&proxy) == 80);
+        wait_settled("the sockets are full", || proxy.count(1).bytes_out);
+        assert_eq!(proxy.shared.stats().evicted, 0, "{way:?}");
+        let cgroup = Cgroup::new();
+        assert_eq!(cgroup.uses(800, &proxy), Pressure::Tight);
+        wait_until("all have ended", || proxy.shared.stats().evicted == 4);
+        assert_eq!(good.get("b.test", "/").status, 200);
+        assert_eq!(cgroup.uses(100, &proxy), Pressure::None);
+        wait_until("nothing of theirs is left", || proxy.count(1).active == 0);
+        drop(clients);
+    }
+}
+
+#[test]
+fn when_memory_is_tight_streams_that_are_left_alone_end_and_their_connection_goes_on() {
+    const LENGTH: usize = 400_000;
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
-            peer.answer(&"x".repeat(1_000_000));
+            peer.answer(&"x".repeat(LENGTH));
         }
     });
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(brisk()));
-    let clients: Vec<_> = (0..4)
-        .map(|_| {
-            // SETTINGS_INITIAL_WINDOW_SIZE: 2^31 - 1.
-            let mut client = Raw::begun(&proxy, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
-            client.send(&frame(WINDOW_UPDATE, NONE, 0, &0x7fff_0000_u32.to_be_bytes()));
-            client.send(&(0..20).flat_map(|number| get(1 + 2 * number)).collect::<Vec<_>>());
-            client
-        })
-        .collect();
-    let mut good = proxy.client();
-    assert_eq!(good.get("a.test", "/").status, 200);
-    wait_until("all are asked", || origin.heads().len() == 81);
-    wait_settled("the sockets are full", || proxy.count(1).bytes_out);
-    assert_eq!(proxy.shared.stats().evicted, 0);
+    let window = 0x7fff_0000_u32.to_be_bytes();
+    let mut client = Raw::begun(&proxy, &[]);
+    // The connection's full window, and the initial windows of two streams: one large read of each is buffered.
+    client.send(&frame(WINDOW_UPDATE, NONE, 0, &window));
+    client.send(&[get(1), get(3)].concat());
+    let mut received = 0;
+    while received < 2 * 65_535 {
+        let frame = client.next().expect("more");
+        received += if frame.kind == DATA { frame.payload.len() } else { 0 };
+    }
+    // One more stream is read.
+    client.send(&get(5));
+    client.send(&frame(WINDOW_UPDATE, NONE, 5, &window));
     let cgroup = Cgroup::new();
     assert_eq!(cgroup.uses(800, &proxy), Pressure::Tight);
-    wait_until("all have ended", || proxy.shared.stats().evicted == 4);
-    assert_eq!(good.get("a.test", "/").status, 200);
-    assert_eq!(cgroup.uses(100, &proxy), Pressure::None);
+    let (mut reset, mut read, mut whole) = (0, 0, false);
+    while reset < 2 || !whole {
+        let frame = client.next().expect("more");
+        match frame.kind {
+            RST_STREAM => reset += 1,
+            DATA => {
+                assert_eq!(frame.stream, 5, "the others have no window");
+                read += frame.payload.len();
+                whole |= frame.flags & END_STREAM != 0;
+            }
+            _ => {}
+        }
+    }
+    let stats = proxy.shared.stats();
+    assert_eq!((read, stats.evicted_streams, stats.evicted), (LENGTH, 2, 0));
     wait_until("nothing of theirs is left", || proxy.count(1).active == 0);
-    drop(clients);
+}
+
+#[test]
+fn who_keeps_more_than_it_may_ends_before_memory_is_tight() {
+    // The sockets hold less than the first response.
+    let asked = AtomicUsize::new(0);
+    let origin = Origin::start(move |peer| {
+        while peer.head().is_some() {
+            let length = match asked.fetch_add(1, SeqCst) {
+                0 => 50_000_000,
+                1..=120 => 10,
+                _ => 1_000_000,
+            };
+            peer.answer(&"x".repeat(length));
+        }
+    });
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(brisk()));
+    let greedy = |streams: u32| {
+        // SETTINGS_INITIAL_WINDOW_SIZE: 2^31 - 1.
+        let mut client = Raw::begun(&proxy, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        client.send(&frame(WINDOW_UPDATE, NONE, 0, &0x7fff_0000_u32.to_be_bytes()));
+        client.send(&(0..streams).flat_map(|number| get(1 + 2 * number)).collect::<Vec<_>>());
+        client
+    };
+    // One stream of a slow client buffers no more than allowed.
+    let slow = greedy(1);
+    wait_until("it is asked", || origin.heads().len() == 1);
+    // A client that has read responses may have many concurrent requests.
+    let mut many = greedy(120);
+    let mut read = 0;
+    while read < 120 {
+        let frame = many.next().expect("more");
+        read += usize::from(frame.kind == DATA && frame.flags & END_STREAM != 0);
+    }
+    many.send(&(120..240).flat_map(|number| get(1 + 2 * number)).collect::<Vec<_>>());
+    wait_until("all are here", || come(&proxy) == 241);
+    let cgroup = Cgroup::new();
+    assert_eq!(cgroup.uses(600, &proxy), Pressure::None);
+    wait_until("it has ended", || proxy.shared.stats().evicted == 1);
+    wait_until("nothing of it is left", || proxy.count(1).active == 1);
+    drop((slow, many));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Peers that are slow on purpose, a hundred at a time: each kind ends in time, and a client beside them is served as
-//! ever. docs/hardening.md has them in a table.
+//! Deliberately slow peers, a hundred at a time: each kind ends in time, and a client beside them is served as usual.
+//! docs/hardening.md has them in a table.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -20,8 +20,8 @@ use crate::{
 const SHORT: Duration = Duration::from_millis(200);
 const PEERS: usize = 100;
 
-/// A proxy that waits no longer than [`SHORT`] for anything, but for the one client that it knows from before, whose
-/// connection begins with `header`. Its pod has a large response, too.
+/// Starts a proxy with all time-outs at [`SHORT`], except for one client that it knows from before and that begins with
+/// `header`. The pod has a large response, too.
 fn proxy(trust: Trust, header: &str) -> (Proxy, Client, Origin) {
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
@@ -47,8 +47,8 @@ fn proxy(trust: Trust, header: &str) -> (Proxy, Client, Origin) {
     (proxy, client, origin)
 }
 
-/// Opens connections to `address` that send `bytes` and then one byte of `more` now and then, if there is any, until
-/// all are ended by the proxy. Meanwhile `good` must succeed.
+/// Opens connections to `address` that send `bytes` and then, if `more` is not empty, one byte of it now and then,
+/// until the proxy has ended all of them. Meanwhile `good` must succeed.
 fn outlast(address: SocketAddr, bytes: &[u8], more: &[u8], mut good: impl FnMut()) {
     let mut peers: Vec<TcpStream> = (0..PEERS)
         .map(|_| {
@@ -94,7 +94,7 @@ fn slow_peers_end_in_time_and_cost_no_other_client() {
     let head = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000000\r\n\r\nabc";
     outlast(proxy.http, head, b"", &mut good);
     assert!(timed_out() >= 3 * PEERS as u64);
-    // A handshake of TLS that never begins, and one that stops.
+    // A TLS handshake that never begins, and one that stops.
     let before = proxy.shared.stats().handshake_errors;
     outlast(proxy.https, b"", b"", &mut good);
     outlast(proxy.https, b"\x16\x03\x01\x02\0\x01\0\x01\xfc", b"", &mut good);
@@ -135,7 +135,7 @@ fn headers_of_the_proxy_protocol_must_come_in_time() {
     assert_eq!(proxy.shared.stats().refused[at], 3 * PEERS as u64);
 }
 
-/// Grants all that can be granted, asks on so many streams, and reads nothing.
+/// Grants the largest windows, sends requests on `streams` streams, and reads nothing.
 fn greedy(proxy: &Proxy, streams: u32) -> Raw {
     // SETTINGS_INITIAL_WINDOW_SIZE: 2^31 - 1.
     let mut client = Raw::begun(proxy, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
@@ -144,8 +144,8 @@ fn greedy(proxy: &Proxy, streams: u32) -> Raw {
     client
 }
 
-/// Bytes that may be queued for a client that reads nothing: those of the connection, one read of each stream, and what
-/// sockets hold. All that it asks for is four times as much.
+/// Bytes that may be queued for a client that reads nothing: the connection's, one read of each stream, and the content
+/// of the sockets. Its requests ask for four times as much.
 const QUEUED_MAX: u64 = (256 + 128 + 120 * 20 + 10 * 1024) * 1024;
 
 #[test]
@@ -157,12 +157,14 @@ fn an_http2_client_that_reads_nothing_has_little_kept_for_it() {
     });
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let mut client = greedy(&proxy, 120);
-    wait_until("all are asked", || origin.heads().len() == 120);
+    let count = || proxy.count(1);
+    let come = || count().active + count().requests.success + proxy.shared.stats().waiting as u64;
+    wait_until("all are here", || come() == 120);
     wait_settled("no more is taken of the pod", || proxy.count(1).bytes_out);
     let queued = proxy.count(1).bytes_out;
     assert!(queued <= QUEUED_MAX, "{queued}");
     assert_eq!(proxy.client().get("a.test", "/").status, 200);
-    // What was held back comes once it reads, whole.
+    // Once it reads, the queued bytes arrive, whole.
     let (mut ended, mut bytes) = (0, 0);
     while ended < 120 {
         let frame = client.next().expect("more");

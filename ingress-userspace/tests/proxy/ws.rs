@@ -1,4 +1,4 @@
-//! WebSockets: what is a handshake, and that what follows it passes untouched.
+//! WebSockets: recognition of handshakes, and that the bytes after them pass untouched.
 
 use std::{
     io::Read,
@@ -106,7 +106,7 @@ fn a_bad_handshake_reaches_no_pod() {
         let mut client = proxy.client();
         let response = client.send(request).response();
         assert_eq!((response.status, response.header("sec-websocket-version")), (400, Some("13")), "{from}");
-        // What follows is a request like any other.
+        // The next request is an ordinary one.
         assert_eq!(client.get("a.test", "/").text(), "pod");
     }
     assert!(origin.heads().iter().all(|head| !head.contains("websocket")));
@@ -217,7 +217,7 @@ async fn a_connection_ends_in_order_after_an_upgrade_that_was_declined() {
         let last = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
         client.write_all(format!("{upgrade}{last}").as_bytes()).await.expect("sent");
         let mut text = String::new();
-        // An error where TLS does not end by `close_notify`.
+        // Reading fails if TLS does not end by `close_notify`.
         client.read_to_string(&mut text).await.expect("an end in order");
         assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{text}");
     }
@@ -231,7 +231,7 @@ fn who_still_sends_after_an_upgrade_that_was_declined_gets_the_last_response() {
     client.send(handshake());
     assert_eq!(client.response().text(), "pod");
     client.send("POST / HTTP/1.1\r\nHost: none.test\r\nContent-Length: 10000000\r\n\r\n");
-    // The response is there, and so is the end, before the body is sent; a reset would take the response away.
+    // The response and the end are there before the body is sent; a reset would destroy the response.
     client.send(vec![b'x'; 5_000_000]);
     assert_eq!(client.response().status, 404);
 }
@@ -268,5 +268,8 @@ fn a_websocket_in_which_nobody_speaks_ends_in_time() {
     }
     assert!(client.is_closed());
     assert_eq!(proxy.shared.stats().timed_out, 1);
-    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1].into(), ..proxy.count(1) });
+    wait_until("the request is over", || {
+        let HostL7 { requests, active, .. } = proxy.count(1);
+        (requests, active) == ([0, 0, 0, 0, 1].into(), 0)
+    });
 }

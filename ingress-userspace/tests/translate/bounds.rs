@@ -1,4 +1,4 @@
-//! What is too large is refused, by itself.
+//! Objects that are too large are refused, without affecting others.
 
 use crate::case::translated;
 
@@ -18,7 +18,8 @@ fn what_is_too_large_is_refused_alone() {
     };
     let text = ingress("ok", 10, 1) + &ingress("annotated", 1 << 20, 1) + &ingress("many", 10, 10_001);
     let (table, outcomes) = translated("in.yaml", &text);
-    assert!(table.contains("host ok.test") && !table.contains("annotated") && !table.contains("many"), "{table}");
+    assert!(table.contains("host ok.test") && !table.contains("annotated.test"), "{table}");
+    assert!(table.ends_with("without effect default/annotated\nwithout effect default/many\n"), "{table}");
     for expect in ["TooLarge Ingress default/annotated (in.yaml): annotations hold 10", "TooLarge Ingress default/many"]
     {
         assert!(outcomes.contains(expect), "{outcomes}");
@@ -56,10 +57,33 @@ fn rules_lent_to_solvers_are_bounded_and_each_namespace_has_a_share() {
         &outcomes[..2000.min(outcomes.len())]
     );
 
-    // Another namespace, whose host comes last, has a share of its own.
+    // Another namespace, with the host that comes last, has a share of its own.
     let (table, outcomes) = translated("in.yaml", &(greedy + &lender("team") + &solver("team", 'z', 1)));
     let of_last = table.lines().skip_while(|line| *line != "host z0.team.test").skip(1);
     let lent = of_last.take_while(|line| line.starts_with(' ')).filter(|line| line.trim_start().starts_with("/p"));
     assert_eq!(lent.count(), 1_000);
     assert!(!outcomes.contains("TooLarge Ingress team/solver"));
+}
+
+#[test]
+fn a_rule_has_so_many_canaries_and_further_ones_take_nothing() {
+    const MAX: usize = 16;
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n\
+                   ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n\
+                   metadata: {name: s, labels: {kubernetes.io/service-name: s}}\n\
+                   ports: [{port: 8080}]\nendpoints: [{addresses: [10.1.0.1]}]\n";
+    let ingress = |name: &str, annotations: &str| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: {name}, annotations: {{{annotations}}}}}\n\
+             spec:\n  ingressClassName: xdp\n  rules:\n  - host: a.test\n    http: {{paths: [{{path: /, pathType: Prefix, \
+             backend: {{service: {{name: s, port: {{number: 80}}}}}}}}]}}\n"
+        )
+    };
+    let canary = "xdp-ingress.io/canary: 'true', xdp-ingress.io/canary-by-header: x-to, xdp-ingress.io/canary-by-header-pattern: a";
+    let canaries: String = (0..=MAX).map(|number| ingress(&format!("canary-{number:02}"), canary)).collect();
+    let (table, outcomes) = translated("in.yaml", &(service.to_owned() + &ingress("main", "") + &canaries));
+    assert_eq!(table.matches("x-to~a").count(), MAX, "{table}");
+    let expect = "TooLarge Ingress default/canary-16 (in.yaml): path `/` of host `a.test` has 16 canaries already";
+    assert!(outcomes.contains(expect), "{outcomes}");
+    assert_eq!(outcomes.matches("TooLarge").count(), 1, "{outcomes}");
 }

@@ -1,11 +1,11 @@
-//! Laws of the translation: whatever the cluster, its history and the order of its objects.
+//! Laws of the translation, for any cluster, any history and any order of its objects.
 
 use std::{fs, path::Path, sync::Arc};
 
 use ingress_userspace::{
     control::{
-        Origin,
-        change::{Change, Object, ObjectName},
+        Origin, Reason,
+        change::{Change, Kind, Object, ObjectName},
         cluster::Cluster,
         source::manifests::parse,
         translate::{Options, Translation, Translator, translate},
@@ -23,7 +23,7 @@ use crate::{
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// What has seen every state before says of the last one what is said of it alone.
+    /// An incremental translation through all previous states equals a fresh one of the last state.
     #[test]
     fn a_translation_does_not_depend_on_those_before(
         batches in prop::collection::vec(prop::collection::vec(any_event(), 1..4), 1..40),
@@ -120,13 +120,78 @@ fn a_rotated_certificate_is_all_that_differs() {
     assert_eq!(Translation { table, ..after.clone() }, before);
 }
 
+/// A change of the node's addresses, of Services or of nodes affects endpoints at once.
+#[test]
+fn endpoints_are_judged_by_what_the_cluster_is_now() {
+    let parse = |text: &str| parse(&Path::new("in.yaml").into(), text).objects;
+    let case = fs::read_to_string(directory().join("endpoints-of-machinery/in.yaml")).expect("a readable case");
+    let mut cluster = Cluster::default();
+    let options = Options { node: Some("n1".into()), ..Options::for_manifests() };
+    let mut translator = Translator::new(options.clone());
+    let mut refused = |cluster: &Cluster| {
+        let translation = translator.translate(cluster);
+        assert_eq!(translation, translate(cluster, &options));
+        translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::EndpointRefused).count()
+    };
+    let objects = parse(&case);
+    let is_context = |object: &&Object| {
+        let id = object.id();
+        matches!(id.kind, Kind::Node) || id.name.to_string().contains("kubernetes") || &*id.name.name == "other"
+    };
+    let (context, users): (Vec<_>, Vec<_>) = objects.iter().partition(is_context);
+    apply(&mut cluster, &users.into_iter().cloned().collect::<Vec<_>>());
+    assert_eq!(refused(&cluster), 0, "nothing is known yet");
+    let context: Vec<Object> = context.into_iter().cloned().collect();
+    let mut before = 0;
+    for object in &context {
+        apply(&mut cluster, std::slice::from_ref(object));
+        let now = refused(&cluster);
+        assert!(now >= before, "{object:?}");
+        before = now;
+    }
+    assert!(before > 0);
+    cluster.own_addresses = Arc::new([[192, 0, 2, 1].into(), [10, 244, 0, 1].into()].into());
+    assert_eq!(refused(&cluster), before + 1, "the bridge of this node");
+    cluster.own_addresses = Arc::default();
+    for object in &context {
+        cluster.apply(Change::Remove(object.id()));
+        refused(&cluster);
+    }
+    assert_eq!(refused(&cluster), 0);
+}
+
+/// An Ingress is translated and reported anew when a grant of its target's namespace comes, changes or goes.
+#[test]
+fn a_grant_counts_as_long_as_it_stands() {
+    let parse = |text: &str| parse(&Path::new("in.yaml").into(), text).objects;
+    let mut cluster = Cluster::default();
+    let case = fs::read_to_string(directory().join("reference-grants/in.yaml")).expect("a readable case");
+    let mut objects = parse(&case);
+    let grants: Vec<_> = objects.extract_if(.., |object| matches!(object, Object::ReferenceGrant(_))).collect();
+    assert!(!grants.is_empty());
+    apply(&mut cluster, &objects);
+    let mut translator = Translator::new(options());
+    let refused = |translation: &Translation| {
+        translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::RefNotPermitted).count()
+    };
+    let without = translator.translate(&cluster);
+    apply(&mut cluster, &grants);
+    let with = translator.translate(&cluster);
+    assert!(refused(&with) < refused(&without), "{} of {}", refused(&with), refused(&without));
+    assert_eq!(with, translate(&cluster, &options()));
+    for grant in &grants {
+        cluster.apply(Change::Remove(grant.id()));
+    }
+    assert_eq!(translator.translate(&cluster), without);
+}
+
 fn apply(cluster: &mut Cluster, objects: &[Object]) {
     for object in objects {
         cluster.apply(Change::Apply { object: object.clone(), origin: Origin::Api });
     }
 }
 
-/// Every input at once.
+/// Options with every input set.
 fn options() -> Options {
     Options {
         node: Some("a".into()),
@@ -136,6 +201,8 @@ fn options() -> Options {
         tcp_services: Some(ObjectName::new("a", "b")),
         udp_services: Some(ObjectName::new("a", "c")),
         ticket_secret: Some(ObjectName::new("a", "b")),
+        // The port of random pods is among them, so that pods on a node's address are refused.
+        reserved_ports: [80, 443, 8080].into(),
         ..Options::for_manifests()
     }
 }

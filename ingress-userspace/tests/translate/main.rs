@@ -1,11 +1,13 @@
-//! Translations of whole clusters: those that are written down beside this file, what is too large for one, and laws
-//! that hold for any.
+//! Translations of whole clusters: the cases beside this file, objects that are too large, and laws that hold for any
+//! cluster.
 #![cfg(feature = "control")]
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 mod bounds;
 mod case;
 mod changes;
+mod feud;
 mod golden;
 mod laws;
 mod objects;
+mod sharing;

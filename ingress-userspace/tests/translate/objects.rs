@@ -1,4 +1,4 @@
-//! Random objects, as manifests. They have few names, so that they meet.
+//! Random objects, as manifests. They have few names, so that they collide.
 
 use std::{fs, sync::LazyLock};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::case::directory;
 
-/// An object of any kind, mostly of those that lead requests.
+/// An object of any kind, mostly of those that affect routing.
 pub(crate) fn any_object() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => any_ingress(),
@@ -17,6 +17,7 @@ pub(crate) fn any_object() -> impl Strategy<Value = String> {
         2 => any_streams(),
         1 => any_class(),
         1 => any_node(),
+        1 => any_grant(),
     ]
 }
 
@@ -92,6 +93,9 @@ fn any_service() -> impl Strategy<Value = String> {
         "",
         ", type: ExternalName, externalName: a.example",
         ", type: ExternalName, externalName: 10.9.0.1",
+        // One address that pods have, too, and one that a name resolves to.
+        ", clusterIP: 10.0.0.1",
+        ", clusterIP: 10.9.0.2",
     ]);
     let protocol = prop::sample::select(vec!["", ", appProtocol: kubernetes.io/h2c", ", appProtocol: x"]);
     let transport = prop::sample::select(vec!["", "", ", protocol: UDP"]);
@@ -103,7 +107,7 @@ fn any_service() -> impl Strategy<Value = String> {
     })
 }
 
-/// A Secret with one of three certificates, two of which are for the same names, or with none that can be used.
+/// A Secret with one of three certificates, two of which are for the same names, or without a usable one.
 fn any_secret() -> impl Strategy<Value = String> {
     let data = ["tls", "default-certificate"].map(|case| {
         let text = fs::read_to_string(directory().join(case).join("in.yaml")).expect("a readable case");
@@ -135,9 +139,10 @@ fn any_config_map() -> impl Strategy<Value = String> {
         "http-redirect-code",
         "ssl-redirect",
         "no-tls-redirect-locations",
+        "host-sharing",
         "bogus",
     ]);
-    let value = prop::sample::select(vec!["301", "false", "/a"]);
+    let value = prop::sample::select(vec!["301", "false", "/a", "owner"]);
     (any_name(), prop::collection::btree_map(key, value, 0..4)).prop_map(|(name, data)| {
         let data: String = data.iter().map(|(key, value)| format!("{key}: \"{value}\", ")).collect();
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: a, name: {name}}}\ndata: {{{data}}}\n")
@@ -176,10 +181,25 @@ fn any_class() -> impl Strategy<Value = String> {
 }
 
 fn any_node() -> impl Strategy<Value = String> {
-    (any_name(), any_name()).prop_map(|(name, zone)| {
+    let address = prop::sample::select(vec!["10.9.0.1", "10.0.0.2", "10.9.0.2"]);
+    (any_name(), any_name(), address).prop_map(|(name, zone, address)| {
         format!(
             "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{topology.kubernetes.io/zone: {zone}}}}}\n\
-             status: {{addresses: [{{type: InternalIP, address: 10.9.0.1}}]}}\n"
+             status: {{addresses: [{{type: InternalIP, address: {address}}}]}}\n"
+        )
+    })
+}
+
+/// Grants mostly for Service `a/a`, which some Ingresses use for keys.
+fn any_grant() -> impl Strategy<Value = String> {
+    let kind =
+        prop::sample::select(vec!["networking.k8s.io, kind: Ingress", "gateway.networking.k8s.io, kind: HTTPRoute"]);
+    let namespace = prop::sample::select(vec!["a", "a", "b"]);
+    let to = prop::sample::select(vec!["", ", name: a", ", name: b"]);
+    (namespace, any_name(), kind, any_name(), to).prop_map(|(namespace, name, kind, from, to)| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: ReferenceGrant\nmetadata: {{namespace: {namespace}, name: {name}}}\n\
+             spec: {{from: [{{group: {kind}, namespace: {from}}}], to: [{{group: \"\", kind: Service{to}}}]}}\n"
         )
     })
 }

@@ -1,4 +1,5 @@
-//! From refusals of the proxy to denials, and what became of denials: it says each in the log, and decides none.
+//! Turns repeated refusals by the proxy into denials, and logs denials as they begin and end. The thresholds are
+//! elsewhere.
 
 use ingress_common::Reason;
 use ingress_userspace::{
@@ -10,18 +11,18 @@ use tracing::{info, warn};
 
 use super::Kernel;
 
-/// Offenders that have a line each in the log, of those that are found at one time. The list of denials names them all.
+/// Maximum number of violators logged individually per call. The list of denials names them all.
 const TOLD_MAX: usize = 16;
 
 impl Kernel {
-    /// Ends the denials whose time is over, and denies whom the proxy has had to refuse too often since the last call.
-    /// What stands is pinned, so that it makes no difference whose the node is.
+    /// Ends expired denials, and denies clients that the proxy refused too often since the last call. Denials are
+    /// pinned, so the owner of the node does not matter.
     pub(super) fn escalate(&self, shared: &Shared) {
-        // First, so that who was removed from the list is forgiven what was counted before.
+        // Runs first, so that clients removed from the list are also forgiven their earlier violations.
         match self.datapath.deny_list().sweep() {
             Ok(gone) => {
                 for (network, origin) in gone {
-                    // Before it is said, so that it is true when somebody reads it.
+                    // Before the log line, so that the line is true when it is read.
                     if origin == Origin::Escalation {
                         shared.forgive(network);
                     }
@@ -45,7 +46,7 @@ impl Kernel {
         results.iter().for_each(|(_, result)| shared.escalated(*result));
     }
 
-    /// Denies offenders; what became of each.
+    /// Denies violators; returns the result for each.
     fn deny(&self, offenders: Vec<Offender>) -> Vec<(Offender, Escalated)> {
         if offenders.is_empty() {
             return Vec::new();
@@ -53,7 +54,7 @@ impl Kernel {
         let denials: Vec<_> = offenders.iter().map(denial).collect();
         let entered = self.datapath.deny_list().deny(&denials).unwrap_or_else(|error| {
             let error = &error as &dyn std::error::Error;
-            warn!(error, "cannot deny clients that were refused too often; they are when that happens again");
+            warn!(error, "cannot deny clients that were refused too often; trying again at their next refusal");
             Vec::new()
         });
         let results = entered.into_iter().map(result).chain(std::iter::repeat(Escalated::Failed));

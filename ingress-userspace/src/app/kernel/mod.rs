@@ -1,4 +1,4 @@
-//! Looks after the kernel part while the process runs: which interfaces, which addresses, which slots, the heartbeat.
+//! Maintains the kernel part while the process runs: interfaces, addresses, listener slots, and the heartbeat.
 
 use std::{
     convert::Infallible,
@@ -40,17 +40,17 @@ use limits::Limited;
 use nics::Chosen;
 use steering::steered;
 
-/// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
+/// Heartbeat interval. XDP considers a process hung after three missed beats (`HEARTBEAT_STALE_NS`).
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How often a process looks whether the node is still its own, or has come free. A load from memory where it is.
+/// Interval at which a process checks whether it still owns the node, or whether the node has no owner. The check of an
+/// owner is a load from memory.
 const OWNER: Duration = Duration::from_millis(200);
-/// How often the programs' log is read, if it is on.
+/// Interval at which the programs' log is read, if enabled.
 const LOG: Duration = Duration::from_millis(100);
-/// How often the flows of processes that have died are removed, one scan of the map, and whether requests are
-/// delivered.
+/// Interval of the scan that removes flows of dead processes, and of the check that connections arrive.
 const SWEEP: Duration = Duration::from_mins(1);
 
-/// The groups of slots: that of each port for HTTP, and the one that the ports of TCP services share.
+/// Slot groups: one for each HTTP port, and one shared by the ports of TCP services.
 const HTTP: u32 = 0;
 const HTTPS: u32 = 1;
 const STREAMS: u32 = 2;
@@ -58,33 +58,33 @@ const STREAMS: u32 = 2;
 /// The kernel part of this process.
 pub(super) struct Kernel {
     datapath: Arc<Datapath>,
-    /// What the programs log, if `--bpf-log` asks for it.
+    /// Log of the programs, with `--bpf-log`.
     log: Option<DebugLog>,
     node: Node,
     chosen: Chosen,
     interfaces: Interfaces,
-    /// Default routes may have changed since they were read.
+    /// Whether default routes may have changed since they were read.
     rerouted: bool,
-    /// The programs may not be where `interfaces` says.
+    /// Whether the attachments may differ from `interfaces`.
     astray: bool,
     addresses: Addresses,
-    /// The kernel does not know of `addresses` yet.
+    /// Whether `addresses` still has to be written to the kernel.
     stale: bool,
-    /// Those for HTTP.
+    /// The two ports for HTTP.
     ports: [SteeredPort; 2],
-    /// What the kernel was told last, if it has not refused.
+    /// Ports last accepted by the kernel.
     told: Vec<SteeredPort>,
-    /// What it has no room for.
+    /// Ports that did not fit in the kernel map.
     left_out: Vec<SteeredPort>,
-    /// Which ports packets get, if they do.
+    /// Rewritten ports of packets, with `--steer rewrite`.
     rewriting: Option<Rewriting>,
-    /// Why those of some ports do not.
+    /// Reasons why some ports are not rewritten.
     unfit: Vec<Unfit>,
-    /// Whom it was told to drop, if it has not refused.
+    /// Deny list last accepted by the kernel.
     denied: Option<Denied>,
-    /// How far it was told to limit clients, if it has not refused.
+    /// Client limits last accepted by the kernel.
     limited: Option<Limited>,
-    /// The latest snapshot may have other ports, or deny or limit others.
+    /// Whether the latest snapshot may change ports, denials or limits.
     changed: bool,
     delivery: Delivery,
     workers: u32,
@@ -92,17 +92,17 @@ pub(super) struct Kernel {
     slots: Vec<Slot>,
 }
 
-/// A listener and the slot it is meant for.
+/// A listener with its target slot.
 struct Slot {
     number: u32,
     listener: OwnedFd,
 }
 
 impl Kernel {
-    /// Loads or adopts programs and maps and attaches to the interfaces. Nothing is steered yet.
+    /// Loads or adopts programs and maps, and attaches to the interfaces. Nothing is steered yet.
     ///
     /// # Errors
-    /// If the machine lacks something, named in the error, or an interface does not exist.
+    /// Fails if none of the interfaces exists, or the machine lacks a feature, which the error names.
     pub(super) async fn open(
         settings: settings::Kernel,
         ports: [u16; 2],
@@ -159,10 +159,10 @@ impl Kernel {
         })
     }
 
-    /// Keeps duplicates of the listeners for their slots; the workers own the originals.
+    /// Keeps duplicates of the listeners for their slots. The originals belong to the workers.
     ///
     /// # Errors
-    /// If there are no file descriptors left.
+    /// Fails if file descriptors are exhausted.
     pub(super) fn hold(&mut self, listeners: &[WorkerListeners]) -> anyhow::Result<()> {
         if !self.steers {
             return Ok(());
@@ -177,12 +177,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// Gives the duplicates up: with the workers' own listeners closed, the slots empty themselves.
+    /// Closes the duplicates. Once the workers close the originals, the slots become empty by themselves.
     pub(super) fn release(&mut self) {
         self.slots.clear();
     }
 
-    /// Whether connections come through slots rather than bound ports.
+    /// Returns whether connections arrive through slots rather than bound ports.
     pub(super) fn steers(&self) -> bool {
         self.steers
     }
@@ -207,8 +207,8 @@ impl Kernel {
         Box::new(Flows(self.datapath.flows()))
     }
 
-    /// Keeps the heart beating while this process drains, and leaves the admin address to a successor. It takes no node
-    /// back.
+    /// Sends heartbeats while this process drains, and releases the admin address to a successor. The node is not
+    /// reclaimed.
     pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, pulse: &Pulse) -> Infallible {
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -226,12 +226,12 @@ impl Kernel {
         }
     }
 
-    /// Keeps the heart beating, the programs on their interfaces, the addresses true and the flows clean. Tells `owner`
-    /// when the node comes to belong to another process, and when that one dies or ends and it belongs to this one
-    /// again.
+    /// Sends heartbeats, keeps attachments, addresses and flows up to date, and reports ownership through `owner`. The
+    /// value becomes `false` when another process takes the node over, and `true` when that process dies or ends and
+    /// this one reclaims the node.
     ///
     /// # Errors
-    /// If netlink ends.
+    /// Fails if netlink ends.
     pub(super) async fn look_after(
         &mut self,
         owner: &watch::Sender<bool>,
@@ -239,7 +239,7 @@ impl Kernel {
         shared: &Shared,
     ) -> anyhow::Result<()> {
         let mut published = shared.published();
-        // Something may have been published since the node was taken.
+        // A snapshot may have been published since the node was claimed.
         self.changed = true;
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
         let (mut sweep, mut drain) = (interval(SWEEP), interval(LOG));
@@ -283,7 +283,7 @@ impl Kernel {
         }
     }
 
-    /// Says so if nothing that XDP lets in arrives.
+    /// Warns if none of the connections accepted by XDP arrives.
     fn watch_delivery(&mut self) {
         let Ok(totals) = self.datapath.totals() else { return };
         if let Some(requests) = self.delivery.lost(|total| totals.get(total).packets) {
@@ -294,13 +294,13 @@ impl Kernel {
     fn sweep(&self) {
         match self.datapath.sweep() {
             Ok(0) => {}
-            Ok(flows) => info!(flows, "removed what dead processes had left"),
-            Err(error) => warn!(%error, "cannot remove what dead processes may have left"),
+            Ok(flows) => info!(flows, "removed the entries that dead processes left"),
+            Err(error) => warn!(%error, "cannot remove entries that dead processes may have left"),
         }
     }
 }
 
-/// What was found and done, for the log: no mode is taken silently.
+/// Logs the report: every attach mode is visible in the log.
 fn report(report: &Report, wanted: u32) {
     let Report { epoch, has_predecessor, interfaces, lookup, host_capacity, programs } = report;
     for ProgramReport { name, verified_instructions, translated_instructions } in programs {
@@ -317,7 +317,7 @@ fn report(report: &Report, wanted: u32) {
     }
 }
 
-/// Lets the proxy write flows without knowing of maps.
+/// Adapter for flow entries, so that the proxy does not depend on maps.
 struct Flows(datapath::Flows);
 
 impl FlowTable for Flows {

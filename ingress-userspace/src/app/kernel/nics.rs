@@ -1,5 +1,4 @@
-//! Decides which interfaces are to have programs, has the programs follow them while they come and go, and says what
-//! became of each.
+//! Selects the interfaces for programs, follows them as they appear and disappear, and logs their state.
 
 use std::{collections::BTreeSet, error::Error};
 
@@ -9,17 +8,17 @@ use tracing::{info, warn};
 use super::Kernel;
 use crate::node::{Change, LinkKind, Links, Node};
 
-/// A route to nowhere may name it.
+/// Name of the loopback interface, which may occur in a route to nowhere.
 const LOOPBACK: &str = "lo";
 
-/// Which interfaces are meant.
+/// Selection of interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Chosen {
     None,
-    /// These, whenever they are there.
+    /// Interfaces by name, as soon as they exist.
     Named(Vec<String>),
-    /// Those that have, or have had since the start, a default route: programs that come and go with every change of a
-    /// route would cost more than those that stay.
+    /// Interfaces that have a default route, or had one since the start. It is cheaper to keep programs than to attach
+    /// and detach them with every change of a route.
     Routed(BTreeSet<u32>),
 }
 
@@ -40,7 +39,7 @@ impl Chosen {
         Ok(Self::Routed(routed))
     }
 
-    /// Looks which interfaces have a default route now, if that matters.
+    /// Updates the interfaces with a default route, if they are selected that way.
     async fn look(&mut self, node: &Node) -> anyhow::Result<()> {
         if let Self::Routed(routed) = self {
             routed.extend(node.default_routes().await?);
@@ -48,8 +47,8 @@ impl Chosen {
         Ok(())
     }
 
-    /// The interfaces in which the packets of those that are meant arrive: where that is a bond or a VLAN, those below
-    /// it.
+    /// Returns the interfaces on which packets for the selected ones arrive. For a bond or a VLAN, these are the
+    /// interfaces below it.
     pub(super) fn interfaces(&self, links: &Links) -> Interfaces {
         let (mut names, mut above) = (Vec::new(), BTreeSet::new());
         match self {
@@ -73,8 +72,8 @@ impl Chosen {
     }
 }
 
-/// Adds the interface to `names`, or if its packets come by others those, and itself to `above`. One that is gone is
-/// nobody.
+/// Adds the interface to `names`. If its packets arrive on lower interfaces, adds those instead, and itself to `above`.
+/// A missing interface is skipped.
 fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTreeSet<u32>) {
     let Some(link) = links.get(&index) else { return };
     let below: Vec<u32> = match link.kind {
@@ -84,15 +83,15 @@ fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTree
         LinkKind::Vlan { on } if links.contains_key(&on) => vec![on],
         LinkKind::Vlan { .. } | LinkKind::Other => return names.push(link.name.clone()),
     };
-    // Once each, whatever netlink says lies on what.
+    // Each interface is visited once, even if netlink reports a cycle.
     if above.insert(index) {
         below.into_iter().for_each(|index| descend(links, index, names, above));
     }
 }
 
 impl Kernel {
-    /// Reads which interfaces and addresses there are. What cannot be read is read again after the next change; what is
-    /// known goes on to hold.
+    /// Reads interfaces and addresses. After a failure, the known ones are kept until the next change triggers another
+    /// attempt.
     pub(super) async fn read_node(&mut self, change: Change) {
         self.rerouted |= change == Change::Routes;
         match self.node.links().await {
@@ -111,7 +110,7 @@ impl Kernel {
         }
     }
 
-    /// Brings the programs to the interfaces that are meant now; what fails is tried again with the next heartbeat.
+    /// Attaches programs to the selected interfaces. Failures are retried with the next heartbeat.
     pub(super) fn follow(&mut self) {
         let before = self.datapath.interfaces();
         match self.datapath.follow(&self.interfaces) {
@@ -122,14 +121,14 @@ impl Kernel {
         let has_gone =
             |nic: &&NicReport| nic.state != NicState::Absent && !now.iter().any(|other| other.index == nic.index);
         for nic in before.iter().filter(has_gone) {
-            info!(name = nic.name, index = nic.index, "interface has gone, or is not meant any more");
+            info!(name = nic.name, index = nic.index, "interface is gone or no longer selected");
         }
         let is_new = |nic: &&NicReport| !before.iter().any(|other| is_same(nic, other));
         now.iter().filter(is_new).for_each(report);
     }
 }
 
-/// Whether there is nothing new to say.
+/// Returns whether two reports would give the same log line.
 fn is_same(nic: &NicReport, other: &NicReport) -> bool {
     let said = |NicReport { name, index, state, refusals: _, transmit }: &NicReport| {
         (name.clone(), *index, state.as_str(), transmit.as_str())
@@ -137,7 +136,7 @@ fn is_same(nic: &NicReport, other: &NicReport) -> bool {
     said(nic) == said(other)
 }
 
-/// What became of an interface, for the log: no mode is taken silently.
+/// Logs the state of an interface: every attach mode is visible in the log.
 pub(super) fn report(nic: &NicReport) {
     let NicReport { name, index, state, refusals, transmit } = nic;
     info!(name, index, ?state, transmit = transmit.as_str(), "interface");
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
     use crate::node::Link;
 
-    /// `1 lo, 2 eth0<4, 3 eth1<4, 4 bond0=bundle, 5 bond0.7=vlan:4`: index, name, port of, kind.
+    /// Parses `1 lo, 2 eth0<4, 3 eth1<4, 4 bond0=bundle, 5 bond0.7=vlan:4`: index, name, controller, kind.
     fn links(text: &str) -> Links {
         let link = |text: &str| {
             let (index, rest) = text.split_once(' ').expect("an index and a name");
@@ -202,7 +201,7 @@ mod tests {
         check(&routed(&[4]), NODE, &["eth0", "eth1"], &[4]);
         check(&routed(&[5]), NODE, &["eth0", "eth1"], &[4, 5]);
         check(&routed(&[4, 5, 8]), NODE, &["eth0", "eth1", "eth2"], &[4, 5]);
-        // The ports of a bridge are those of pods, too.
+        // A bridge itself is selected: its ports include those of pods.
         check(&routed(&[6]), NODE, &["br0"], &[]);
         check(&routed(&[1]), NODE, &[], &[]);
         check(&named(&["eth2", "bond0", "eth0"]), NODE, &["eth2", "eth0", "eth1"], &[4]);
@@ -217,8 +216,8 @@ mod tests {
         let routed = Chosen::Routed([2, 9].into());
         check(&routed, "2 eth0", &["eth0"], &[]);
         check(&routed, "2 lan0", &["lan0"], &[]);
-        // A bond without ports receives nothing; a VLAN on an interface of another namespace is where its packets
-        // arrive.
+        // A bond without ports receives nothing. A VLAN on an interface of another namespace is itself where its
+        // packets arrive.
         check(&routed, "2 bond0=bundle", &[], &[2]);
         check(&routed, "2 eth0.7=vlan:77", &["eth0.7"], &[]);
     }

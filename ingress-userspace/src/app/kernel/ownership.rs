@@ -1,4 +1,4 @@
-//! Whose the node is: takes it over, offers it to others, and takes it back when it is nobody's.
+//! Hands node ownership over between processes: claim, offer, reclaim.
 
 use std::{os::fd::AsFd as _, time::Duration};
 
@@ -15,34 +15,34 @@ use tracing::{info, warn};
 
 use super::{Denied, Kernel, Limited, Slot, limits::Guarded};
 
-/// How long a process that ends waits for another one to take the node: five looks of that one.
+/// Time that an ending process waits for another one to take the node: five checks of the other.
 const OFFER: Duration = Duration::from_secs(1);
-/// How often it looks whether one has.
+/// Interval at which an ending process checks whether its offer was taken.
 const OFFER_LOOK: Duration = Duration::from_millis(10);
 
 impl Kernel {
-    /// Puts our listeners into the slots and makes the node ours: from here on new connections come to this process.
+    /// Puts our listeners into the slots and claims the node: from now on, new connections come to this process.
     ///
     /// # Errors
-    /// If the kernel refuses; then some slots may be ours already, which serve.
+    /// Fails if the kernel refuses. Some slots may then already have our listeners, which do serve.
     pub(in crate::app) fn take_over(&mut self, shared: &Shared) -> anyhow::Result<()> {
         self.claim(Claim::Any, shared).map(drop)
     }
 
-    /// Whether the node is ours now.
+    /// Claims the node. Returns whether this process owns it now.
     pub(super) fn claim(&mut self, claim: Claim, shared: &Shared) -> anyhow::Result<bool> {
         let ports = self.steered(shared);
         let limited = Limited::of(&shared.snapshot());
         let denied = Denied::of(&shared.snapshot(), &limited);
         let Self { datapath, slots, .. } = self;
         let mut guarded = Guarded { denied: Ok(Applied::default()), limited: None };
-        // The node first and the slots after it, so that no flow is ever entered under an epoch that nobody knows of.
+        // Ownership is set before the slots, so that no flow is entered under an unknown epoch.
         let equip = || {
             for Slot { number, listener } in slots {
                 datapath.register_listener(*number, listener.as_fd())?;
             }
-            // Before the ports, so that none opens to whom it should not. A list that the kernel does not take keeps
-            // nobody from being served.
+            // The deny list comes before the ports, so that no port opens to denied clients. A failure to set the list
+            // does not prevent service.
             guarded = limited.guard(&denied, datapath);
             datapath.set_ports(&ports)
         };
@@ -52,7 +52,7 @@ impl Kernel {
             self.denied = denied.told(guarded.denied);
             self.limited = limited.told(guarded.limited);
             self.changed = self.denied.is_none() || self.limited.is_none();
-            // Interfaces may have come while the node was another's.
+            // Interfaces may have appeared while another process owned the node.
             self.astray = true;
             self.set_addresses();
             self.sweep();
@@ -60,12 +60,12 @@ impl Kernel {
         Ok(taken)
     }
 
-    /// Offers the node to the other processes on it, if it is ours and there are any, and goes on as before until one
-    /// takes it, or none does for a second. To be called before the slots are released: a predecessor that a roll-back
-    /// leaves alone then takes over without a gap.
+    /// Offers the node to other processes if this one owns it and there are others. Serves on until one of them takes
+    /// it, or until a second has passed. Must be called before the slots are released: a predecessor left alone by a
+    /// roll-back then takes over without a gap.
     pub(in crate::app) async fn offer(&self) {
-        // In this order: whoever takes the node holds the lock until its listeners are in all slots, and finding out
-        // whether there is anybody waits for the lock. So if the node was just taken, ours are closed only after that.
+        // The order matters: a claiming process holds the lock until its listeners are in all slots, and `has_company`
+        // waits for the lock. If the node was just claimed, our listeners are thus closed only afterwards.
         let is_owner = self.datapath.owner() == Owner::This;
         let has_company = self.datapath.has_company().unwrap_or(false);
         if !is_owner || !has_company {
@@ -88,7 +88,7 @@ impl Kernel {
         }
     }
 
-    /// Finds out whose the node is, and takes it if it is nobody's.
+    /// Checks the owner of the node, and reclaims the node if it has none.
     pub(super) fn look(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
         match self.datapath.owner() {
             Owner::Other => {
@@ -98,17 +98,17 @@ impl Kernel {
                 return;
             }
             Owner::This if *owner.borrow() => return,
-            // If it is ours, something went wrong before its slots and ports were.
+            // Owned but not marked as such: an earlier claim failed before its slots and ports were set.
             Owner::Nobody | Owner::This => {}
         }
         match self.claim(Claim::Ownerless, shared) {
             Ok(true) => {
-                warn!("the process that owned the node has died or ends; took the node back");
+                warn!("the process that owned the node died or is stopping; took the node back");
                 owner.send_replace(true);
             }
             Ok(false) => {}
-            // What is lacking now, as descriptors, may be there at the next look; ending would leave the node without
-            // anybody.
+            // Missing resources, such as descriptors, may be available at the next check. Ending would leave the node
+            // without an owner.
             Err(error) => warn!("cannot take the node back, trying again: {error:#}"),
         }
     }

@@ -1,12 +1,13 @@
-//! The commands as they are typed.
+//! The command line: the commands and their help texts.
 
 mod run;
+mod selector;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::run::{LogFormat, RunArgs, Steer, XdpMode};
+pub(crate) use self::run::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
 use super::inspect::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
 
 const EXAMPLES: &str = "\
@@ -20,39 +21,39 @@ Examples:
   # without any kernel program, on high ports, as any user
   xdp-ingress run --manifests ./deploy/examples --steer bind --xdp-mode off --http-port 8080 --https-port 8443
 
-  # what the hosts of this node get, each second; once, for a program; and how the node is
+  # traffic of this node's hosts, each second, or once for a program; and the state of the node
   xdp-ingress top
   xdp-ingress top --once --output json
   xdp-ingress status
 
-  # take everything out of the kernel that `run` left there
+  # remove everything that `run` left in the kernel
   xdp-ingress unload
 
 Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usage.";
 
 const PROBES: &str = "\
-For exec probes of Kubernetes. `run --probe-socket` makes the socket, one for each process, so that during an update a probe
+For exec probes of Kubernetes. `run --probe-socket` creates the socket, one per process, so that during an update a probe
 never reaches the other pod of the node:
-  live      the main thread and each worker have made progress within 10 s. Says nothing of the API server, of pods or of
-            configuration: a restart would cure none of them.
-  started   programs are loaded and listeners open. It waits for no API server, whose absence is no reason to restart either.
+  live      the main thread and each worker have made progress within 10 s. The API server, pods and
+            configuration have no influence: a restart would not repair them.
+  started   programs are loaded and listeners open. The API server need not answer, because a restart would not help.
   ready     a snapshot is served, the node's new connections come to this process, and it has not been asked to end. A pod whose
             successor has taken the node over is not ready; it serves what it has accepted.
 Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
 
 const DENY: &str = "\
-The list is what `block-cidrs` of the settings names, what `deny add` has added on this node, and clients that the
-proxy had to refuse too often (`escalate-after`), as the kernel programs of this node have it. It is pinned, and can be
+The list holds the networks of `block-cidrs` in the settings, those of `deny add` on this node, and clients that the
+proxy refused too often (`escalate-after`), as the kernel programs of this node apply it. It is pinned, and can be
 read and changed whether or not a process serves; its counters live as long as its prefixes are listed.
 
 Examples:
-  # who is dropped, by which rule, and how much of it
+  # denied networks, with their rules and dropped traffic
   xdp-ingress deny list
 
   # the same for scripts
   xdp-ingress deny list --output json
 
-  # what becomes of packets from an address
+  # the verdict for packets from an address
   xdp-ingress deny test 192.0.2.7
 
   # drop a network for an hour, and let it in again
@@ -60,29 +61,29 @@ Examples:
   xdp-ingress deny remove 192.0.2.0/24";
 
 const CLIENTS: &str = "\
-The limits are what `client-syns-per-second`, `client-packets-per-second` and their bursts in the settings say
-(docs/clients.md). A client is an IPv4 address or a /64 of IPv6. `PACKETS` has what was above the limit of packets, SYNs
-that were not above theirs among it; `AGO` is the time since the latest of either. The kernel remembers the 65536
-clients that sent something last, and begins anew when the limits change.
+The settings `client-syns-per-second`, `client-packets-per-second` and their bursts define the limits
+(docs/clients.md). A client is an IPv4 address or a /64 of IPv6. `PACKETS` counts packets above the packet limit, including
+SYNs within the SYN limit; `AGO` is the time since the latest of either. The kernel remembers the 65536
+clients that sent packets most recently, and starts again when the limits change.
 
 Examples:
-  # the twenty clients of whom most was dropped
+  # the twenty clients with the most dropped packets
   xdp-ingress clients
 
   # all of them, for scripts
   xdp-ingress clients --limit 65536 --output json";
 
 const TOP: &str = "\
-It reads the pinned maps and asks no process, so it works with one that hangs or has died. The columns
+The command reads the pinned maps, so it works even if the process hangs or has died. The columns
 (docs/counters.md):
-  requests, 4xx, errors   requests that have ended; errors are 5xx and those that broke off
+  requests, 4xx, errors   finished requests; errors are responses with 5xx and aborted ones
   active                  requests being served now
   packets, bytes          received on the wire, as XDP counted them
-  in, out                 bytes of bodies of requests and of responses
-Packets that are dropped belong to no host; the line above the table has them. Keys: q quit, s sort by the next column,
+  in, out                 bytes of request and response bodies
+Dropped packets belong to no host; the line above the table counts them. Keys: q quit, s sort by the next column,
 r reverse, / filter, t rates or totals, p pause.";
 
-/// A Kubernetes ingress controller whose data path begins in the kernel.
+/// A Kubernetes ingress controller with a data path that begins in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "xdp-ingress", version, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -95,54 +96,54 @@ pub(crate) enum Command {
     /// Watch Ingresses, steer the node's ports to the proxy, and serve.
     #[command(after_help = EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Ask a running process how it is; exit code 0 for yes, 1 for no, with one line that says why.
+    /// Probe a running process: exit code 0 for yes, 1 for no, with one line that gives the reason.
     #[command(after_help = PROBES)]
     Probe(ProbeArgs),
-    /// Show and change whom the kernel programs of this node drop.
+    /// Show and change the list of networks that the kernel programs of this node drop.
     #[command(subcommand, after_help = DENY)]
     Deny(DenyCommand),
-    /// Show how much each client may send to this node, and which clients have sent more.
+    /// Show the limits of each client on this node, and the clients that exceeded them.
     #[command(after_help = CLIENTS)]
     Clients(ClientsArgs),
-    /// Show hosts by requests, errors, packets and bytes, as they are counted in the kernel.
+    /// Show hosts by requests, errors, packets and bytes, as counted in the kernel.
     #[command(after_help = TOP)]
     Top(TopArgs),
-    /// Show the state of the node: processes, links, ports, addresses, maps, totals, and what needs attention.
+    /// Show the state of the node: processes, links, ports, addresses, maps, totals, and problems.
     ///
-    /// It reads what is pinned and asks no process, so it works with one that hangs or has died.
+    /// The command reads the pinned maps and asks no process, so it also works if the process hangs or has died.
     Status(ShowArgs),
-    /// Detach the kernel programs and remove their pins; counters are gone afterwards.
+    /// Detach the kernel programs and remove their pins; this deletes the counters.
     ///
-    /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
+    /// A running process keeps its accepted connections. New connections are refused until the process is restarted.
     Unload(PinArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
-    /// What to ask.
+    /// The probe to run.
     #[arg(value_enum)]
     pub(crate) probe: Probe,
 
-    /// The socket of the process, as `run --probe-socket` has it.
+    /// Socket of the process, as given to `run --probe-socket`.
     #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
     pub(crate) socket: PathBuf,
 
-    /// Longest wait for the answer; fractions are allowed.
+    /// Maximum time to wait for the answer; fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = patience)]
     pub(crate) timeout: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Probe {
-    /// Do all threads make progress?
+    /// Check that all threads make progress.
     Live,
-    /// Is everything there but the configuration?
+    /// Check that everything except the configuration is ready.
     Started,
-    /// Should new connections come?
+    /// Check that this process should receive new connections.
     Ready,
 }
 
-/// A number of seconds, which may have a fraction.
+/// Parses a number of seconds, which may have a fraction.
 pub(super) fn fraction(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
@@ -162,6 +163,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn networks_are_written_with_the_length_of_their_prefix() {
+        for flag in ["--allow-endpoints-in", "--allow-external-addresses-in"] {
+            let is_read = |value: &str| Cli::try_parse_from(["xdp-ingress", "run", flag, value]).is_ok();
+            assert!(is_read("10.20.0.0/16,fd00:20::/32"), "{flag}");
+            for wrong in ["", "10.20.0.0", "10.20.0.0/33", "fd00:20::/129", "corp.test", "10.20.0.0/16,"] {
+                assert!(!is_read(wrong), "{flag} {wrong}");
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The options of `xdp-ingress run` as they are typed. Meaning and validation are in `settings`.
+//! The options of `xdp-ingress run` as typed. Their meaning and validation are in `settings`.
 
 use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
@@ -13,103 +13,122 @@ use ingress_userspace::{
 };
 use ipnet::IpNet;
 
+use super::selector;
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Read Kubernetes YAML or JSON from this directory, and watch it, instead of an API server.
+    /// Read Kubernetes YAML or JSON from this directory instead of an API server, and watch it for changes.
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig", help_heading = "Source")]
     pub(crate) manifests: Option<PathBuf>,
 
-    /// Use this kubeconfig; the default is $KUBECONFIG or ~/.kube/config if there is one, else the pod's service
-    /// account.
+    /// Path of the kubeconfig. Default: $KUBECONFIG or ~/.kube/config if present, else the pod's service account.
     #[arg(long, value_name = "FILE", help_heading = "Source")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Class that is ours by its name in the annotation `kubernetes.io/ingress.class`, and, with manifests that hold no
-    /// IngressClass, in `ingressClassName`. Otherwise an IngressClass is ours by its controller,
-    /// see --controller-class.
+    /// Name of the class to serve, as used in the annotation `kubernetes.io/ingress.class`. With manifests that hold no
+    /// IngressClass, the name also counts in `ingressClassName`. Otherwise an IngressClass is selected by its
+    /// controller, see --controller-class.
     #[arg(long, value_name = "NAME", default_value = "xdp", help_heading = "Source")]
     pub(crate) ingress_class: String,
 
-    /// An IngressClass with this `spec.controller` is ours. With `k8s.io/ingress-nginx`, settings have the defaults of
+    /// Serve IngressClasses with this `spec.controller`. With `k8s.io/ingress-nginx`, settings get the defaults of
     /// ingress-nginx.
     #[arg(long, value_name = "NAME", default_value = "xdp-ingress.io/controller", help_heading = "Source")]
     pub(crate) controller_class: String,
 
-    /// Serve Ingresses whose `ingressClassName` is that of `--ingress-class` while there is no IngressClass at all.
+    /// Serve Ingresses with the `--ingress-class` name in `ingressClassName` while the cluster has no IngressClass at
+    /// all.
     #[arg(long, help_heading = "Source")]
     pub(crate) ingress_class_by_name: bool,
 
-    /// Serve Ingresses that name no class, too.
+    /// Also serve Ingresses that name no class.
     #[arg(long, help_heading = "Source")]
     pub(crate) watch_ingress_without_class: bool,
 
-    /// Read only objects of this namespace. Default: all.
+    /// Read objects of this namespace only. Default: all namespaces.
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) watch_namespace: Option<String>,
 
-    /// Save the configuration that is served in this file, and serve it if the API server has not told all of it 3 s
-    /// after the next start. Best on a tmpfs of the node, in a directory that exists. Default: such a start waits.
+    /// Serve only Ingresses of namespaces that match this label selector, such as `team=shop,env!=test`. A change of a
+    /// namespace's labels takes effect at once. Default: all namespaces.
+    #[arg(
+        long,
+        value_name = "SELECTOR",
+        value_parser = selector::label_selector,
+        conflicts_with_all = ["manifests", "watch_namespace"],
+        help_heading = "Source"
+    )]
+    pub(crate) watch_namespace_selector: Option<String>,
+
+    /// Save the served configuration in this file. The next start serves it if the API server has not delivered
+    /// everything within 3 s. Prefer a tmpfs of the node, in an existing directory. Default: such a start waits.
     #[arg(long, value_name = "FILE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) snapshot_file: Option<PathBuf>,
 
-    /// Keep private keys of certificates and hashes of passwords there, too: whoever can read the file has them.
-    /// Default: until the API server is back, their hosts get the default certificate and their rules answer 503.
+    /// Also save private keys of certificates and hashes of passwords there. Read access to the file gives access to
+    /// them. Default: until the API server is back, such hosts get the default certificate and such rules answer 503.
     #[arg(long, requires = "snapshot_file", help_heading = "Source")]
     pub(crate) snapshot_private_keys: bool,
 
-    /// ConfigMap of settings for all hosts; what the parameters of an IngressClass name goes before it.
+    /// ConfigMap with the settings of all hosts. The parameters of an IngressClass override it.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) configmap: Option<ObjectName>,
 
-    /// Service that answers what no rule matches, by its first port. Default: 404.
+    /// Service that answers requests that no rule matches, on its first port. Default: answer 404.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) default_backend_service: Option<ObjectName>,
 
-    /// TLS Secret for names without a certificate of their own. Default: a self-signed certificate.
+    /// TLS Secret for names without their own certificate. Default: a self-signed certificate.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) default_ssl_certificate: Option<ObjectName>,
 
-    /// ConfigMap of TCP services: each row opens a port of the node, `port: "namespace/service:port"`, with `:PROXY`
-    /// behind it where clients begin with a header of the PROXY protocol, and another `:PROXY` (or `:PROXY-V2`) where
-    /// pods want one.
+    /// ConfigMap of TCP services. Each row opens a port of the node: `port: "namespace/service:port"`. Append `:PROXY`
+    /// if clients send a PROXY protocol header, and another `:PROXY` (or `:PROXY-V2`) if pods expect one.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) tcp_services_configmap: Option<ObjectName>,
 
-    /// ConfigMap of UDP services: each row opens a port of the node, `port: "namespace/service:port"`. Ports below 1024
+    /// ConfigMap of UDP services. Each row opens a port of the node: `port: "namespace/service:port"`. Ports below 1024
     /// need CAP_NET_BIND_SERVICE.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) udp_services_configmap: Option<ObjectName>,
 
-    /// Accepted for ingress-nginx' sake: hosts with the annotation `ssl-passthrough` are always passed through, and
-    /// others pay nothing for it.
+    /// Accepted for compatibility with ingress-nginx. Hosts with the annotation `ssl-passthrough` are always passed
+    /// through, at no cost to others.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Routing")]
     pub(crate) enable_ssl_passthrough: bool,
 
-    /// Secret whose keys seal tickets of TLS sessions, so that every node and every process resumes them (docs/tls.md).
-    /// Default: keys of this process alone.
+    /// Secret with the keys that encrypt TLS session tickets, so that every node and every process can resume the
+    /// sessions (docs/tls.md). Default: keys of this process alone.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) tls_ticket_secret: Option<ObjectName>,
 
-    /// Allow Services of type ExternalName, which lead wherever their owner says, but for addresses of the node, of the
-    /// cluster and of its cloud. Hosts in URLs of annotations (`auth-url`, `mirror-target`, `jwt-jwks-url`) are not
-    /// meant.
+    /// Allow Services of type ExternalName. They can lead to any address except those of the node, of the cluster and
+    /// of its cloud. Hosts in URLs of annotations (`auth-url`, `mirror-target`, `jwt-jwks-url`) do not need this
+    /// option.
     #[arg(long, conflicts_with = "disable_svc_external_name", help_heading = "Routing")]
     pub(crate) allow_svc_external_name: bool,
 
-    /// Services that Ingresses of any namespace may name in `auth-url`, `mirror-target` and `jwt-jwks-url`: one as
-    /// `namespace/name`, or `namespace` for all of its Services; repeatable, or separated by commas. Default: those of
-    /// their own namespace alone.
+    /// Services that Ingresses of any namespace may name in `auth-url`, `mirror-target` and `jwt-jwks-url`:
+    /// `namespace/name`, or `namespace` for all its Services; repeatable, or separated by commas. Default: Services of
+    /// the Ingress's own namespace, and those that ReferenceGrants allow.
     #[arg(long, value_name = "NAMESPACE[/NAME]", value_delimiter = ',', value_parser = ServicePattern::parse,
           help_heading = "Routing")]
     pub(crate) allow_cross_namespace_services: Vec<ServicePattern>,
 
-    /// Loopback, link-local and metadata networks that EndpointSlices of the API server may lead to; repeatable, or
-    /// separated by commas. Default: none. Manifests may lead to any.
+    /// Networks that EndpointSlices of the API server may lead to without restriction. This includes loopback,
+    /// link-local and metadata addresses, and those of Services, of the API server and of nodes
+    /// (docs/cross-namespace.md). Repeatable, or separated by commas. Default: none. Manifests may lead to any address.
     #[arg(long, value_name = "CIDR", value_delimiter = ',', help_heading = "Routing")]
     pub(crate) allow_endpoints_in: Vec<IpNet>,
 
-    /// Accepted for ingress-nginx' sake: Services of type ExternalName are refused unless they are allowed.
+    /// Private networks that Services of type ExternalName, and hosts in URLs of annotations, may lead to; repeatable,
+    /// or separated by commas. Default: none, and all with `--manifests`.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', help_heading = "Routing")]
+    pub(crate) allow_external_addresses_in: Vec<IpNet>,
+
+    /// Accepted for compatibility with ingress-nginx. Services of type ExternalName are refused unless explicitly
+    /// allowed.
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_svc_external_name: bool,
 
@@ -117,102 +136,121 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_catch_all: bool,
 
-    /// Secrets and ConfigMaps that one Ingress may name; it is not served if it names more. Each is followed by a watch
-    /// of its own, on every node.
+    /// Maximum number of Secrets and ConfigMaps per Ingress. An Ingress that names more is not served. Each reference
+    /// needs its own watch, on every node.
     #[arg(long, value_name = "COUNT", default_value_t = 256, help_heading = "Routing")]
     pub(crate) max_references: usize,
 
-    /// What an Ingress may ask for a host whose oldest Ingress is of another namespace: `paths`, further paths alone;
-    /// `owner`, nothing; `granted`, paths where that is granted; `open`, whatever nobody asked for before, as with
+    /// Maximum number of hosts that all Ingresses of a namespace may claim, by rules, `tls` and aliases. Ingresses
+    /// are admitted by age, the oldest first. One that does not fit beside those admitted before it is not served.
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000, help_heading = "Routing")]
+    pub(crate) max_hosts_per_namespace: usize,
+
+    /// Maximum number of paths that all Ingresses of a namespace may claim, summed over hosts. Ingresses are
+    /// admitted by age, the oldest first. One that does not fit beside those admitted before it is not served.
+    #[arg(long, value_name = "COUNT", default_value_t = 200_000, help_heading = "Routing")]
+    pub(crate) max_paths_per_namespace: usize,
+
+    /// Maximum number of rules with their own metrics, about six series each, over all Ingresses with
+    /// `metrics-per-path`. Rules of younger Ingresses are counted by host only.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, help_heading = "Routing")]
+    pub(crate) max_metered_rules: usize,
+
+    /// The same limit for the Ingresses of one namespace.
+    #[arg(long, value_name = "COUNT", default_value_t = 2_000, help_heading = "Routing")]
+    pub(crate) max_metered_rules_per_namespace: usize,
+
+    /// Permissions of an Ingress on a host that another namespace owns (by its oldest Ingress): `paths`, only further
+    /// paths; `owner`, nothing; `granted`, paths where the owner grants them; `open`, anything not yet claimed, as with
     /// ingress-nginx (docs/sharing-hosts.md).
     #[arg(long, value_name = "MODE", default_value = "paths", help_heading = "Routing")]
     pub(crate) host_sharing: HostSharing,
 
-    /// Prefix of annotations that are understood besides `xdp-ingress.io/`.
+    /// Additional prefix of annotations, besides `xdp-ingress.io/`.
     #[arg(long, value_name = "PREFIX", default_value = "nginx.ingress.kubernetes.io", help_heading = "Routing")]
     pub(crate) annotations_prefix: String,
 
-    /// The node this process runs on, for topology hints. Default: they are ignored.
+    /// Name of the node of this process, for topology hints. Default: hints are ignored.
     #[arg(long, value_name = "NAME", env = "NODE_NAME", help_heading = "Routing")]
     pub(crate) node_name: Option<String>,
 
-    /// Write addresses to the status of the Ingresses served. Events are written, and a leader is elected, in either
-    /// case. Of no effect with manifests.
+    /// Write addresses to the status of served Ingresses. Events and leader election do not depend on this option. It
+    /// has no effect with manifests.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Status")]
     pub(crate) update_status: bool,
 
-    /// Clear the statuses when the last replica leaves.
+    /// Clear the statuses when the last replica stops.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Status")]
     pub(crate) update_status_on_shutdown: bool,
 
-    /// Service whose addresses statuses show. Default: those of the nodes that run this controller.
+    /// Service with the addresses to show in statuses. Default: addresses of the nodes that run this controller.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, conflicts_with = "publish_status_address",
           help_heading = "Status")]
     pub(crate) publish_service: Option<ObjectName>,
 
-    /// Addresses that statuses show: IPs or names; repeatable, or separated by commas.
+    /// Addresses to show in statuses: IPs or names; repeatable, or separated by commas.
     #[arg(long, value_name = "ADDR", value_delimiter = ',', help_heading = "Status")]
     pub(crate) publish_status_address: Vec<Address>,
 
-    /// Show the internal IPs of nodes even if they have external ones, and the external ones only of nodes without
+    /// Prefer internal IPs of nodes to external ones in statuses. External IPs are shown only for nodes without
     /// internal ones.
     #[arg(long, help_heading = "Status")]
     pub(crate) report_node_internal_ip_address: bool,
 
-    /// How long a status that something else changed stays so before it is written again.
+    /// Minimum time before a status that another writer changed is written again.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_seconds, help_heading = "Status")]
     pub(crate) status_update_interval: Duration,
 
-    /// Lease by which the replicas agree who writes statuses and events.
+    /// Name of the Lease for the election of the replica that writes statuses and events.
     #[arg(long, value_name = "NAME", default_value = "xdp-ingress-leader", help_heading = "Status")]
     pub(crate) election_id: String,
 
-    /// How long the Lease of a leader that is gone keeps others from taking it, at least 3s.
+    /// Time that the Lease of a lost leader blocks other replicas, at least 3s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = election_ttl, help_heading = "Status")]
     pub(crate) election_ttl: Duration,
 
-    /// Write statuses and events without asking who leads; for a single replica.
+    /// Write statuses and events without leader election; for a single replica.
     #[arg(long, help_heading = "Status")]
     pub(crate) disable_leader_election: bool,
 
-    /// The pod this process is; its name is what the Lease and events show.
+    /// Name of this pod; shown in the Lease and in events.
     #[arg(long, value_name = "NAME", env = "POD_NAME", hide = true)]
     pub(crate) pod_name: Option<String>,
 
-    /// The namespace of that pod, and of the Lease.
+    /// Namespace of this pod and of the Lease.
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "xdp-ingress", hide = true)]
     pub(crate) pod_namespace: String,
 
-    /// Network interface whose packets XDP sees, whenever it is there; repeatable. Default: those with a default route.
-    /// Of a bond or VLAN it is attached to the interfaces below.
+    /// Network interface to attach XDP to, as soon as it exists; repeatable. Default: interfaces with a default route.
+    /// For a bond or VLAN, XDP is attached to the interfaces below it.
     #[arg(long, value_name = "NAME", help_heading = "Kernel")]
     pub(crate) interface: Vec<String>,
 
-    /// How connections reach the proxy.
+    /// Delivery of connections to the proxy.
     #[arg(long, value_enum, default_value_t = Steer::Auto, help_heading = "Kernel")]
     pub(crate) steer: Steer,
 
-    /// With --steer rewrite: port 80 becomes 80 and so much, likewise 443 and those of TCP services. Firewalls of the
-    /// node have to let these ports in; nothing else may use them.
+    /// Number added to ports with --steer rewrite: to 80, 443 and the ports of TCP services. Firewalls of the node must
+    /// allow the resulting ports, and no other program may use them.
     #[arg(long, value_name = "N", default_value = "10000", help_heading = "Kernel")]
     pub(crate) rewrite_offset: NonZeroU16,
 
-    /// How the XDP program is attached to each interface.
+    /// Attachment of the XDP program to each interface.
     #[arg(long, value_enum, default_value_t = XdpMode::Auto, help_heading = "Kernel")]
     pub(crate) xdp_mode: XdpMode,
 
-    /// Where programs and maps are pinned; its parent must be on a BPF file system.
+    /// Directory of the pinned programs and maps; its parent must be on a BPF file system.
     #[arg(long, value_name = "DIR", default_value = BPFFS, help_heading = "Kernel")]
     pub(crate) bpffs: PathBuf,
 
-    /// Hosts with counters of their own (64 bytes each, and 32 per CPU); further hosts are counted as one.
+    /// Number of hosts with their own counters (64 bytes each, and 32 per CPU); further hosts share one set.
     #[arg(long, value_name = "N", default_value_t = ingress_common::map::HOSTS_DEFAULT, help_heading = "Kernel",
           value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
     pub(crate) host_capacity: u32,
 
-    /// Log what the kernel programs decide for each connection (slow; for debugging).
+    /// Log the decision of the kernel programs on each connection (slow; for debugging).
     #[arg(long, help_heading = "Kernel")]
     pub(crate) bpf_log: bool,
 
@@ -224,44 +262,50 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443, help_heading = "Proxy")]
     pub(crate) https_port: u16,
 
-    /// Worker threads, at most 64. Default: one per CPU this process may use.
+    /// Number of worker threads, at most 64. Default: one per CPU available to this process.
     #[arg(long, value_name = "N", help_heading = "Proxy", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
 
-    /// How long open connections may take to end, after SIGTERM and --shutdown-grace-period.
+    /// Action on a worker thread that makes an unexpected system call, for example after an attacker has taken it over.
+    /// With `kill` or `log`, the process does not start if the seccomp filter cannot be installed. Default: `kill`, or
+    /// a warning if it cannot.
+    #[arg(long, value_enum, help_heading = "Proxy")]
+    pub(crate) worker_seccomp: Option<WorkerSeccomp>,
+
+    /// Maximum time for open connections to end, after SIGTERM and --shutdown-grace-period.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Proxy")]
     pub(crate) drain_timeout: Duration,
 
-    /// How long to go on serving after SIGTERM, unready, before the drain begins: for load balancers that learn of it
-    /// late. It comes before `--drain-timeout`; together they must stay below the pod's terminationGracePeriodSeconds.
+    /// Time to keep serving after SIGTERM, reported as not ready, before the drain begins. Load balancers that notice
+    /// late need it. It precedes `--drain-timeout`; the sum must stay below the pod's terminationGracePeriodSeconds.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = "Proxy")]
     pub(crate) shutdown_grace_period: Duration,
 
-    /// Address for health, metrics and counters. Not for the public. During an update it goes over to the new process.
+    /// Address for health, metrics and counters; do not expose it. During an update the new process takes it over.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9110", help_heading = "Operation")]
     pub(crate) admin_addr: SocketAddr,
 
-    /// Port of the admin address, on 127.0.0.1, in place of --admin-addr.
+    /// Port of the admin address on 127.0.0.1; replaces --admin-addr.
     #[arg(long, value_name = "PORT", conflicts_with = "admin_addr", help_heading = "Operation")]
     pub(crate) healthz_port: Option<u16>,
 
-    /// Unix socket on which this process alone answers `xdp-ingress probe`. Default: none.
+    /// Unix socket on which this process answers `xdp-ingress probe`. Default: no socket.
     #[arg(long, value_name = "PATH", help_heading = "Operation")]
     pub(crate) probe_socket: Option<PathBuf>,
 
-    /// Whether there is `/metrics`.
+    /// Serve `/metrics`.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Operation")]
     pub(crate) enable_metrics: bool,
 
-    /// Whether the metrics have series for each host; they grow with the number of hosts.
+    /// Export metric series for each host; their number grows with the number of hosts.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Operation")]
     pub(crate) metrics_per_host: bool,
 
-    /// What to log: a level of our own parts, at most `debug`, or directives such as `info,ingress_userspace::proxy=debug`.
-    /// Libraries that speak with clients, pods and name servers log nothing, others only errors, unless a directive
-    /// names them (`info,h2=debug`).
+    /// Log filter: a level for our own modules, at most `debug`, or directives such as
+    /// `info,ingress_userspace::proxy=debug`. Libraries that talk to clients, pods and name servers log nothing, and
+    /// other libraries only errors, unless a directive names them (`info,h2=debug`).
     #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
     pub(crate) log: String,
 
@@ -272,26 +316,36 @@ pub(crate) struct RunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Steer {
-    /// XDP chooses the worker, sk_lookup delivers; nothing is bound to the ports.
+    /// XDP chooses the worker and sk_lookup delivers; no socket is bound to the ports.
     Auto,
-    /// As `auto`, on nodes where a DNAT rule has the ports (a pod's `hostPort`): packets get another port before
-    /// netfilter sees them, and answers their own again. Needs programs on the interfaces.
+    /// Like `auto`, for nodes where a DNAT rule takes the ports (a pod's `hostPort`): XDP changes the port of packets
+    /// before netfilter sees them, and responses get the original port back. Needs programs on the interfaces.
     Rewrite,
-    /// Ordinary listeners on the ports; XDP, if on, only counts.
+    /// Ordinary listeners on the ports; XDP, if attached, only counts.
     Bind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum XdpMode {
-    /// In the driver where it can, else in the generic hook, else as with `tcx`, as where somebody else's program is.
+    /// Try the driver, then the generic hook, then `tcx`; also use `tcx` next to a foreign XDP program.
     Auto,
-    /// In the driver, or not at all.
+    /// The driver only; otherwise no XDP.
     Native,
-    /// In the generic hook of the network stack.
+    /// The generic hook of the network stack.
     Generic,
-    /// No XDP: a program at tcx ingress (before Linux 6.6 clsact) does the same, later.
+    /// No XDP: a program at tcx ingress (clsact before Linux 6.6) does the same, later in the path.
     Tcx,
-    /// No program on any interface; with `--steer auto` sk_lookup still delivers.
+    /// No program on any interface; sk_lookup still delivers with `--steer auto`.
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkerSeccomp {
+    /// End the process at once, with SIGSYS.
+    Kill,
+    /// Allow the call and write a line to the kernel log.
+    Log,
+    /// Install no seccomp filter.
     Off,
 }
 
@@ -310,7 +364,7 @@ fn positive_seconds(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("give at least 1 second".into()) } else { Ok(duration) }
 }
 
-/// A whole number of seconds or minutes, such as `30s`, `1m` or `45`. A Lease counts in seconds.
+/// Parses a whole number of seconds or minutes, such as `30s`, `1m` or `45`. A Lease counts in seconds.
 fn election_ttl(text: &str) -> Result<Duration, String> {
     let (number, unit) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
         (Some(number), _) => (number, 1),

@@ -1,12 +1,11 @@
-//! Keeps what is served in a file, so that a process that starts while the API server is away can serve it. It decides
-//! neither when that is, nor what it leads to.
+//! Saves the served configuration to a file, so that a process that starts while the API server is away can serve it.
+//! This module decides neither when to restore it nor what follows from it.
 //!
 //! The file is one JSON document with the objects that a translation used. It is meant for a tmpfs of the node, which
-//! outlives the pod but not the machine. It holds no private key, and no hash of a password, unless that is asked for:
-//! hosts whose key is not there get the default certificate, and rules whose users are not there answer 503. Keys for
-//! tickets of TLS sessions are never in it: whoever has one reads what was said in the past. It is replaced as a
-//! whole, belongs to this user alone (mode 0600), and one that others could have written is not read: it decides where
-//! traffic goes.
+//! outlives the pod but not the machine. By default it holds no private keys and no password hashes: a host without its
+//! key gets the default certificate, and a rule without its users answers 503. Keys of TLS session tickets are never
+//! saved, because they decrypt recorded sessions of the past. The file is replaced as a whole and belongs to this user
+//! alone (mode 0600). A file that other users could have written is not read, since it decides where traffic goes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,14 +35,16 @@ use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
     outcome::Origin,
-    translate::{self, Translation, annotation_references, service_of_url, services_of, stream_references},
+    reference_grant::ReferenceGrant,
+    service,
+    translate::{self, Translation, annotation_references, reached, service_of_url, services_of, stream_references},
 };
 use crate::model::TicketKeys;
 
-/// Where what is served is kept.
+/// Location and content of the saved configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// In a directory that exists and is no symbolic link. Should be on a tmpfs.
+    /// The directory must exist and must not be a symbolic link. The path should be on a tmpfs.
     pub path: PathBuf,
     pub private_keys: PrivateKeys,
 }
@@ -53,19 +54,19 @@ pub struct File {
 pub enum PrivateKeys {
     #[default]
     Leave,
-    /// Whoever reads the file, as root of the node does, has the keys of all hosts, and can guess at passwords.
+    /// Every reader of the file, such as root of the node, has the keys of all hosts, and can guess at passwords.
     Keep,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`{path}` is no directory, or a symbolic link to one; give a file in a directory by its own name")]
+    #[error("`{path}` is not a directory, or is a symbolic link to one; give the path of a file in a real directory")]
     Directory { path: PathBuf },
     #[error("cannot write `{path}`")]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot read `{path}`")]
     Read { path: PathBuf, source: io::Error },
-    #[error("`{path}` is no file that this user alone can write; it is not used")]
+    #[error("`{path}` is not a regular file that only this user can write; it is not used")]
     Foreign { path: PathBuf },
     #[error("`{path}` is larger than {MAX_BYTES} bytes; it is not used")]
     TooLarge { path: PathBuf },
@@ -75,15 +76,15 @@ pub enum Error {
     Version { path: PathBuf, found: u32 },
 }
 
-/// What was saved, and when.
+/// A configuration read from the file, and its age.
 #[derive(Debug)]
 pub(super) struct Restored {
     pub(super) cluster: Cluster,
     pub(super) age: Duration,
 }
 
-/// What is to be saved: what a translation used. To make it costs nothing; its parts are gathered where it is written.
-/// `Debug` shows no object.
+/// The state to save: the objects that a translation used. It is cheap to make, because the objects are gathered only
+/// when the file is written. `Debug` shows no object.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) cluster: Cluster,
@@ -92,10 +93,10 @@ pub(super) struct Content {
     pub(super) keys: PrivateKeys,
 }
 
-/// Raised when a reader of the old version would misunderstand the new.
+/// Raised when a reader of the old version would misunderstand the new one.
 const VERSION: u32 = 1;
 
-/// Some hundred thousand objects. A file beyond is none of ours.
+/// Enough for some hundred thousand objects. This program writes no larger file.
 const MAX_BYTES: u64 = 512 * 1024 * 1024;
 
 /// The document. The version comes first, and is read first.
@@ -125,7 +126,7 @@ struct Written<'c>(&'c Object);
 // === impl Content ===
 
 impl Content {
-    /// The objects that the translation used.
+    /// Returns the objects that the translation used.
     fn objects(&self) -> Vec<Object> {
         let Self { cluster, translation, options, keys } = self;
         let (mut services, mut secrets) = (BTreeSet::new(), BTreeSet::new());
@@ -155,6 +156,11 @@ impl Content {
             let slices = cluster.slices_of(name);
             objects.extend(slices.map(|(_, stored)| Object::EndpointSlice(Arc::clone(&stored.object))));
         }
+        objects.extend(self.trespassed(&objects).into_iter().map(Object::Service));
+        // Grants in namespaces that no Ingress leads to have no effect on this configuration.
+        let led_to: BTreeSet<_> = services.iter().map(|service| &service.namespace).collect();
+        let grants = cluster.grants.iter().filter(|(name, _)| led_to.contains(&name.namespace));
+        objects.extend(grants.map(|(_, stored)| Object::ReferenceGrant(Arc::clone(&stored.object))));
         let secret = |name| cluster.secrets.get(name).map(|stored| Object::Secret(saved_secret(&stored.object, *keys)));
         objects.extend(secrets.iter().filter_map(secret));
         objects.extend(cluster.classes.values().map(|stored| Object::IngressClass(Arc::clone(&stored.object))));
@@ -163,7 +169,24 @@ impl Content {
         objects
     }
 
-    /// The addresses of the names that the translation wants.
+    /// Returns the Services outside `objects` with a cluster IP that an endpoint in `objects`, or a resolved name,
+    /// leads to. Such endpoints are refused, and with these Services in the file they are refused after a restore, too.
+    fn trespassed(&self, objects: &[Object]) -> Vec<Arc<service::Service>> {
+        let mut known: BTreeSet<ObjectName> =
+            objects.iter().map(|object| object.id()).filter(|id| id.kind == Kind::Service).map(|id| id.name).collect();
+        let slices = objects.iter().filter_map(|object| match object {
+            Object::EndpointSlice(slice) => Some(slice),
+            _ => None,
+        });
+        let addresses = slices.flat_map(|slice| &slice.endpoints).filter_map(|endpoint| endpoint.address.parse().ok());
+        let resolved = self.resolved();
+        let addresses = addresses.chain(resolved.values().copied().flatten().copied());
+        let names = addresses.flat_map(|address: IpAddr| self.cluster.with_cluster_ip(reached(address)));
+        let new = names.filter(|name| known.insert((*name).clone()));
+        new.filter_map(|name| self.cluster.services.get(name)).map(|stored| Arc::clone(&stored.object)).collect()
+    }
+
+    /// Returns the addresses of the names that the translation wants.
     fn resolved(&self) -> BTreeMap<&str, &[IpAddr]> {
         let Self { cluster, translation, options: _, keys: _ } = self;
         let wanted = cluster.resolved.iter().filter(|(name, _)| translation.external_names.contains_key(*name));
@@ -171,7 +194,7 @@ impl Content {
     }
 }
 
-/// Services that an Ingress names as backends.
+/// Returns the Services that an Ingress names as backends.
 fn backends(ingress: &Ingress) -> impl Iterator<Item = &str> {
     let rules = ingress.spec.iter().flat_map(|spec| spec.rules.iter().flatten());
     let paths = rules.filter_map(|rule| rule.http.as_ref()).flat_map(|http| &http.paths).map(|path| &path.backend);
@@ -197,7 +220,7 @@ fn saved_secret(secret: &Arc<Secret>, keys: PrivateKeys) -> Arc<Secret> {
 // === impl File ===
 
 impl File {
-    /// What there is to warn of before anything is written.
+    /// Logs a warning if private keys are to be written to a disk.
     pub(super) fn warn(&self) {
         let Self { path, private_keys } = self;
         let is_tmpfs = statfs(directory(path)).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC);
@@ -209,15 +232,16 @@ impl File {
     /// Replaces the file by one with `content`, and returns its size. Blocks.
     ///
     /// # Errors
-    /// If it cannot be written; the file is then what it was.
+    /// If it cannot be written; the file is then unchanged.
     pub(super) fn write(&self, content: &Content, now: SystemTime) -> Result<u64, Error> {
         let Self { path, private_keys: _ } = self;
         let directory = directory(path);
-        // A link in place of the directory may be somebody's attempt to have a file written elsewhere.
+        // A link in place of the directory may be an attempt to have a file written elsewhere.
         if !fs::symlink_metadata(directory).is_ok_and(|metadata| metadata.is_dir()) {
             return Err(Error::Directory { path: directory.into() });
         }
-        // Two processes of a node, in an update, save to one place; one after the other.
+        // During an update, two processes of a node save to the same path; the lock makes them write one after the
+        // other.
         let _lock = self.lock()?;
         let new = self.beside(".new");
         let written = put(&new, content, now).and_then(|size| {
@@ -226,14 +250,14 @@ impl File {
             Ok(size)
         });
         written.map_err(|source| {
-            // What is half written may hold keys. If it cannot be removed, the next attempt removes it.
+            // A partly written file may hold keys. If it cannot be removed, the next attempt removes it.
             drop(fs::remove_file(&new));
             Error::Write { path: path.clone(), source }
         })
     }
 
-    /// Waits for the lock of this place: a file beside it that no other user can open, and so none can hold. It stays,
-    /// for who removed it might remove one that another holds by now.
+    /// Waits for the lock of this path: a file beside it that other users cannot open, and so cannot hold. The lock
+    /// file is never removed, because a process could remove one that another process holds by then.
     fn lock(&self) -> Result<Flock<fs::File>, Error> {
         let path = self.beside(".lock");
         let error = |source| Error::Write { path: path.clone(), source };
@@ -253,7 +277,7 @@ impl File {
         directory(&self.path).join(name)
     }
 
-    /// What is in the file; `None` if there is none. Blocks.
+    /// Reads the file. Returns `None` if it does not exist. Blocks.
     ///
     /// # Errors
     /// If there is a file that cannot be used.
@@ -298,7 +322,7 @@ fn directory(path: &Path) -> &Path {
 }
 
 fn put(new: &Path, content: &Content, now: SystemTime) -> io::Result<u64> {
-    // Left by a process that was killed; a new file is made, so that nobody holds it open or has linked it elsewhere.
+    // A file left by a killed process is removed first. A new file has no other open descriptors and no other links.
     if let Err(error) = fs::remove_file(new)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -320,7 +344,7 @@ fn put(new: &Path, content: &Content, now: SystemTime) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-/// `None` for a kind that is of no interest.
+/// Returns `None` for a kind that this program does not read.
 fn read_object(value: Value) -> Result<Option<Object>, serde_json::Error> {
     let field = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let Some(kind) = Kind::parse(field("apiVersion"), field("kind")) else { return Ok(None) };
@@ -338,6 +362,12 @@ fn read_object(value: Value) -> Result<Option<Object>, serde_json::Error> {
         Kind::Secret => Object::Secret(serde_json::from_value(value).map(Arc::new)?),
         Kind::ConfigMap => Object::ConfigMap(serde_json::from_value(value).map(Arc::new)?),
         Kind::Node => Object::Node(serde_json::from_value(value).map(Arc::new)?),
+        // Namespaces are not saved.
+        Kind::Namespace => return Ok(None),
+        Kind::ReferenceGrant => {
+            let object: ReferenceGrant = serde_json::from_value(value)?;
+            Object::ReferenceGrant(Arc::new(object.into()))
+        }
     }))
 }
 
@@ -351,6 +381,8 @@ impl Serialize for Written<'_> {
             Object::Secret(object) => (**object).serialize(serializer),
             Object::ConfigMap(object) => (**object).serialize(serializer),
             Object::Node(object) => (**object).serialize(serializer),
+            Object::Namespace(_) => serializer.serialize_unit(),
+            Object::ReferenceGrant(grant) => ReferenceGrant::from(&**grant).serialize(serializer),
         }
     }
 }

@@ -1,10 +1,19 @@
-//! Files that are written and read again, and files of others.
+//! Tests of files that are written and read again, and of files made by other users.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::json;
 
 use super::*;
+use crate::control::outcome::{Outcome, Reason};
+
+/// Returns a grant by which Ingresses of `n` may use Services of `namespace`.
+fn grant(namespace: &str) -> Value {
+    json!({"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant",
+        "metadata": {"name": "n-may", "namespace": namespace},
+        "spec": {"from": [{"group": "networking.k8s.io", "kind": "Ingress", "namespace": "n"}],
+            "to": [{"group": "", "kind": "Service"}]}})
+}
 
 fn cluster() -> Cluster {
     let objects = [
@@ -17,18 +26,22 @@ fn cluster() -> Cluster {
             "spec": {"ingressClassName": "xdp", "tls": [{"hosts": ["a.test"], "secretName": "a"}],
                 "rules": [{"host": "a.test", "http": {"paths": [{"path": "/", "pathType": "Prefix",
                     "backend": {"service": {"name": "a", "port": {"number": 80}}}}]}}]}}),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "plain", "namespace": "n"},
+            "spec": {"ingressClassName": "xdp", "defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}}),
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "other", "namespace": "n"},
             "spec": {"ingressClassName": "other", "tls": [{"secretName": "other"}]}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"},
             "spec": {"ports": [{"port": 80}]}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "unused", "namespace": "n"}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "victim", "namespace": "other"},
+            "spec": {"clusterIP": "10.96.7.7", "ports": [{"port": 80}]}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "sso", "namespace": "auth"},
             "spec": {"ports": [{"port": 80}]}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all", "namespace": "auth"},
             "spec": {"ports": [{"port": 80}]}}),
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "a-1", "namespace": "n", "labels": {"kubernetes.io/service-name": "a"}},
-            "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [{"port": 8080}]}),
+            "endpoints": [{"addresses": ["192.0.2.1"]}, {"addresses": ["10.96.7.7"]}], "ports": [{"port": 8080}]}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "n"},
             "data": {"tls.crt": "Y2VydA==", "tls.key": "aHVudGVyMg=="}}),
         // `ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
@@ -45,6 +58,8 @@ fn cluster() -> Cluster {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "coredns", "namespace": "dns"},
             "spec": {"ports": [{"port": 53, "protocol": "UDP"}]}}),
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}),
+        grant("auth"),
+        grant("unused"),
     ];
     let mut cluster = Cluster::default();
     for object in objects {
@@ -84,21 +99,27 @@ fn what_was_served_is_served_again() {
     let Restored { cluster: restored, age } = file.read(at(90)).expect("readable").expect("a file");
     assert_eq!(age, Duration::from_secs(90));
     let (original, options) = (cluster(), options());
-    assert_eq!(translate::translate(&restored, &options), translate::translate(&original, &options));
+    let translation = translate::translate(&restored, &options);
+    assert_eq!(translation, translate::translate(&original, &options));
+    let refused = |outcome: &Arc<Outcome>| outcome.reason == Reason::RefNotPermitted;
+    assert!(!translation.outcomes.keys().any(refused), "what was granted is granted still");
+    let refused = |outcome: &&Arc<Outcome>| outcome.reason == Reason::EndpointRefused;
+    assert_eq!(translation.outcomes.keys().filter(refused).count(), 1, "what was refused is refused still");
     assert_eq!(restored.resolved.keys().map(|name| &**name).collect::<Vec<_>>(), ["db.test"], "no other name is used");
     assert_eq!((restored.nodes.len(), restored.config_maps.len(), restored.classes.len()), (1, 2, 1));
     let names = |names: Vec<&ObjectName>| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     assert_eq!(
         names(restored.services.keys().collect()),
-        ["auth/all", "auth/sso", "dns/coredns", "n/a"],
-        "what is not used is not saved"
+        ["auth/all", "auth/sso", "dns/coredns", "n/a", "other/victim"],
+        "what is neither used nor led to is not saved"
     );
     assert_eq!(
         names(restored.secrets.keys().collect()),
         ["n/a", "n/pods", "n/users"],
         "Secrets of others are not saved"
     );
-    assert_eq!(names(restored.ingresses.keys().collect()), ["n/a"]);
+    assert_eq!(names(restored.ingresses.keys().collect()), ["n/a", "n/plain"]);
+    assert_eq!(names(restored.grants.keys().collect()), ["auth/n-may"], "nothing of the other namespace is asked");
 }
 
 #[test]
@@ -152,7 +173,7 @@ fn a_link_is_neither_read_nor_written_through() {
     let file = file(&root, PrivateKeys::Leave);
     symlink(&target, &file.path).expect("a link");
     assert!(matches!(file.read(at(0)), Err(Error::Read { .. })), "links are not followed");
-    // Neither that of the name the new file has until it is complete, nor that of the file.
+    // Writing follows neither a link at the temporary name of the new file, nor one at the final name.
     symlink(&target, root.path().join("saved.json.new")).expect("a link");
     file.write(&content(PrivateKeys::Leave), at(0)).expect("written");
     assert_eq!(fs::read_to_string(&target).expect("text"), "{}");
@@ -168,13 +189,13 @@ fn a_link_is_neither_read_nor_written_through() {
 fn nobody_else_can_hold_the_lock() {
     let root = tempfile::TempDir::new().expect("a directory");
     let file = file(&root, PrivateKeys::Leave);
-    // Whoever may read the directory can lock it.
+    // Every user with read permission for the directory can lock it.
     let directory = fs::File::open(root.path()).expect("a directory");
     let _held = Flock::lock(directory, FlockArg::LockExclusiveNonblock).expect("locked");
     file.write(&content(PrivateKeys::Leave), at(0)).expect("written");
     let lock = root.path().join("saved.json.lock");
     assert_eq!(fs::metadata(&lock).expect("a file").mode() & 0o777, 0o600);
-    // One that others could open is not waited for, and one that leads elsewhere not followed.
+    // A lock file that others could open is refused, and a symbolic link is not followed.
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).expect("changed");
     assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Foreign { .. })));
     fs::remove_file(&lock).expect("removed");

@@ -1,5 +1,5 @@
-//! Where objects come from: a directory of manifests or an API server. Both tell the same changes. What DNS says of the
-//! names in them comes from `names`.
+//! Sources of objects: a directory of manifests or an API server. Both send the same kinds of changes. `names` resolves
+//! the DNS names in the objects.
 
 use tokio::sync::mpsc;
 
@@ -10,7 +10,10 @@ pub mod manifests;
 pub(super) mod names;
 mod strip;
 
-/// Batches under way from a source to the loop. Few, because a source that runs ahead only delays what it says last.
+pub use names::lookup_over;
+
+/// Capacity of the queue of batches between a source and the loop. It is small, because a source that runs ahead only
+/// delays its own latest changes.
 const QUEUED_BATCHES: usize = 16;
 
 pub(super) fn queue() -> (mpsc::Sender<Batch>, mpsc::Receiver<Batch>) {

@@ -1,15 +1,15 @@
-//! Drops from objects what is never looked at, which is often most of them. It changes nothing that a translation, the
-//! status or an event would say.
+//! Drops the fields of objects that are never used, which often are most of them. This affects neither a translation,
+//! nor the status, nor an event.
 //!
-//! What stays of an object, in bytes of JSON, as the tests print it: of an EndpointSlice of 100 pods 9,300 of 24,600
-//! (90 for a pod, which in memory are 64), of a small Ingress 340 of 960, of a Node 170, however large it is (often
-//! above 10,000). Services and slices have types of their own; of other objects, what is dropped is empty.
+//! The remaining size of an object, in bytes of JSON, as the tests print it: an EndpointSlice of 100 pods keeps 9,300
+//! of 24,600 (90 per pod, which in memory are 64). A small Ingress keeps 340 of 960, and a Node keeps 170 at any size
+//! (often above 10,000). Services and slices have types of their own; in other objects, dropped fields are empty.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Node, NodeCondition, NodeStatus, Secret, Service},
+        core::v1::{ConfigMap, Namespace, Node, NodeCondition, NodeStatus, Secret, Service},
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass, IngressSpec},
     },
@@ -17,19 +17,19 @@ use k8s_openapi::{
 };
 
 use crate::{
-    control::{change::Object, status},
+    control::{change::Object, reference_grant::ReferenceGrant, status},
     model::{KeySet, PasswordHash, TicketKeys},
 };
 
-/// Written by `kubectl apply`: the whole object again, of no use here.
+/// Written by `kubectl apply`: a copy of the whole object, which is not used here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Names the zone of a node.
+/// Label with the zone of a node.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What is kept of an Ingress.
+/// Keeps the used fields of an Ingress.
 pub(super) fn ingress(mut object: Ingress) -> Object {
-    // The writer of the status compares with what is there, and whose it is; both stay here.
+    // The status writer compares with the current status and its field owners, so both stay.
     status::reduce(&mut object);
     let managed_fields = object.metadata.managed_fields.take();
     strip(&mut object.metadata);
@@ -56,14 +56,21 @@ pub(super) fn endpoint_slice(object: EndpointSlice) -> Object {
     Object::EndpointSlice(Arc::new(object.into()))
 }
 
+pub(super) fn namespace(object: Namespace) -> Object {
+    Object::Namespace(Arc::new(object.into()))
+}
+
+pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) -> Object {
+    Object::ReferenceGrant(Arc::new(object.into()))
+}
+
 pub(super) fn config_map(mut object: ConfigMap) -> Object {
     strip(&mut object.metadata);
     object.binary_data = None;
     Object::ConfigMap(Arc::new(object))
 }
 
-/// Keeps name, zone, addresses and whether it is ready: a node tells its health every few minutes, which changes none
-/// of these.
+/// Keeps name, zone, addresses and readiness. A node reports its health every few minutes, which changes none of these.
 pub(super) fn node(object: Node) -> Object {
     let Node { metadata: ObjectMeta { name, labels, .. }, spec: _, status } = object;
     let mut metadata = ObjectMeta { name, labels, ..ObjectMeta::default() };
@@ -78,8 +85,8 @@ pub(super) fn node(object: Node) -> Object {
     Object::Node(Arc::new(Node { metadata, spec: None, status }))
 }
 
-/// Drops what is neither part of a certificate, nor whom to trust, nor a hash of a password, nor a key for tickets or
-/// tokens: other secrets are not ours to hold. The keys stay, so that it can be told what is wrong with a Secret.
+/// Drops values other than parts of certificates, trust anchors, password hashes, and keys for tickets or tokens: this
+/// process must not hold other secrets. The keys of dropped values stay, so that problems of a Secret can be reported.
 pub(super) fn secret(mut secret: Secret) -> Object {
     let keep = |key: &str, value: &[u8]| {
         let is_hash = || str::from_utf8(value).is_ok_and(|text| PasswordHash::parse(text.trim()).is_ok());
@@ -101,14 +108,14 @@ pub(super) fn secret(mut secret: Secret) -> Object {
     Object::Secret(Arc::new(secret))
 }
 
-/// Keeps what names an object, how old it is, and what people wrote on it.
+/// Keeps the name, UID and age of an object, and its labels and annotations.
 fn strip(metadata: &mut ObjectMeta) {
     let ObjectMeta { name, namespace, uid, creation_timestamp, labels, annotations, .. } = std::mem::take(metadata);
     *metadata = ObjectMeta { name, namespace, uid, creation_timestamp, labels, annotations, ..ObjectMeta::default() };
     retain(&mut metadata.annotations, |annotation| annotation != LAST_APPLIED);
 }
 
-/// Gives back what a list has room for and does not hold: it was read with room for four, where most hold one.
+/// Returns unused capacity of a list: decoding reserves room for four elements, and most lists hold one.
 fn fit<T>(list: &mut Option<Vec<T>>) {
     if let Some(list) = list {
         list.shrink_to_fit();
@@ -128,7 +135,7 @@ mod tests {
     use super::*;
     use crate::control::slice::SERVICE_NAME;
 
-    /// Length of the JSON of an object before and after, as a measure of what is kept.
+    /// Returns the length of the JSON of an object before and after, as a measure of the remaining size.
     fn kept<K: serde::de::DeserializeOwned + serde::Serialize>(
         object: &Value,
         convert: fn(K) -> Object,

@@ -1,5 +1,5 @@
-//! What a request to the API server may come to, and how a failure is told: once, with what is lost, then retried with
-//! pauses that grow. It sends no requests.
+//! Outcome of a request to the API server, and the retry policy for failures. A failure is logged once, together with
+//! the function that is lost, and then retried with growing pauses. This module sends no requests itself.
 
 use std::{error::Error as _, fmt, time::Duration};
 
@@ -7,37 +7,37 @@ use tokio::time::timeout;
 
 use super::WriteResult;
 
-/// A right that is used, as RBAC names it, and what is lost without it.
+/// A permission that this process uses, in the words of RBAC, and the function that is lost without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) verb: &'static str,
-    /// With its API group, `events.events.k8s.io`.
+    /// Includes the API group, e.g. `events.events.k8s.io`.
     pub(super) resource: &'static str,
     pub(super) lost: &'static str,
 }
 
-/// Why a request came to nothing.
+/// Reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// 401 or 403.
+    /// Status 401 or 403.
     Forbidden(String),
-    /// 404, or the namespace is going.
+    /// Status 404, or the namespace is terminating.
     Gone(String),
-    /// 409.
+    /// Status 409.
     Conflict,
-    /// 400 or 422: this object, as it is, and no other.
+    /// Status 400 or 422: the server refuses this object as it is. Other objects may succeed.
     Refused(String),
-    /// The server had no time.
+    /// No response within the time limit.
     Timeout,
-    /// Everything else, most of which passes.
+    /// All other errors, most of which are temporary.
     Other(String),
 }
 
-/// The failures of one kind of request: what was said of them, and how long to pause.
+/// Failures of one kind of request: the last one logged, and the pause before the next attempt.
 #[derive(Debug)]
 pub(super) struct Trouble {
     access: Access,
-    /// The last failure told, by its kind, until there is a success.
+    /// The kind of the last failure that was logged; reset on success.
     told: Option<&'static str>,
     pause: Duration,
 }
@@ -59,7 +59,7 @@ pub(super) async fn ask<T>(limit: Duration, request: impl Future<Output = kube::
 impl Failure {
     pub(super) fn of(error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else { return Self::Other(chain(error)) };
-        // The namespace goes, and takes all with it.
+        // The namespace is terminating and takes its objects with it.
         let is_ending =
             status.details.iter().flat_map(|d| &d.causes).any(|cause| cause.reason == "NamespaceTerminating");
         match status.code {
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// Whether it concerns one object, so that others may fare better.
+    /// Returns `true` if the failure concerns one object only, so that requests about other objects may succeed.
     pub(super) fn is_particular(&self) -> bool {
         self.result() == WriteResult::Conflict
     }
@@ -123,7 +123,7 @@ impl Trouble {
         Self { access, told: None, pause: FIRST_PAUSE }
     }
 
-    /// Says it if it is news, and returns how long to pause before the next attempt.
+    /// Logs `failure` if its kind differs from the last one logged. Returns how long to pause before the next attempt.
     pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
         let Access { verb, resource, lost: _ } = self.access;
         if self.told == Some(failure.name()) {
@@ -154,10 +154,10 @@ impl Access {
         match failure {
             Failure::Forbidden(_) => {
                 format!(
-                    "the API server forbids to `{verb}` `{resource}`, so {lost}; grant the verb in the role, trying on"
+                    "the API server forbids `{verb}` on `{resource}`, so {lost}; grant the verb in the role, attempts go on"
                 )
             }
-            _ => format!("cannot `{verb}` `{resource}`, so {lost} for now; trying on"),
+            _ => format!("cannot `{verb}` `{resource}`, so {lost} for now; attempts go on"),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     fn a_refusal_names_the_verb_the_resource_and_the_loss() {
         assert_eq!(
             ACCESS.complain(&failure(403)),
-            "the API server forbids to `patch` `ingresses/status`, so no address is shown; grant the verb in the role, trying on"
+            "the API server forbids `patch` on `ingresses/status`, so no address is shown; grant the verb in the role, attempts go on"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! What statuses and events are made of, read from the cluster and its translation where it is asked for: by the leader
-//! alone. It judges nothing.
+//! Input of statuses and events, read on demand from the cluster and its translation, by the leader only. This module
+//! decides nothing.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,31 +18,32 @@ use crate::control::{
     outcome::{ObjectRef, Origin, Outcome, Reason, Severity},
 };
 
-/// All that matters here, as of one moment. To make it costs nothing, as every replica does so after every change.
+/// A snapshot of all input. It is cheap to make, because every replica makes one after every change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     cluster: Cluster,
     translation: Translation,
-    /// The field manager of what is ours.
+    /// The field manager of this controller's entries.
     manager: Arc<str>,
 }
 
-/// An Ingress whose status is ours to write.
+/// An Ingress with a status that this controller manages.
 #[derive(Clone, Debug)]
 pub(super) struct Bearer {
     pub(super) ingress: Arc<Ingress>,
     pub(super) standing: Standing,
 }
 
-/// What an Ingress is to us.
+/// Role of an Ingress towards this controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    Served,
-    /// Not, or no longer, served; its status has entries, and by field ownership they are ours.
+    InEffect,
+    /// The Ingress is not, or no longer, in effect. Its status has entries that are this controller's by field
+    /// ownership.
     Left,
 }
 
-/// Something an event is to say.
+/// A problem to report as an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Problem {
     pub(super) kind: Kind,
@@ -52,12 +53,12 @@ pub(super) struct Problem {
     pub(super) message: Arc<str>,
 }
 
-/// Drops what statuses do not need: of the status all but the load balancer, of field ownership all but whether we have
-/// any.
+/// Drops the parts that statuses do not need. Of the status only the load balancer is kept, and of field ownership only
+/// whether this controller owns any field.
 ///
-/// The API server keeps for each manager which fields it owns, and that is how a status is known as ours after a
-/// restart, by another leader, or when its addresses have changed since. The record itself is several times as large as
-/// the status.
+/// The API server records for each manager which fields it owns. By that record a status is recognized as this
+/// controller's after a restart, by another leader, or when its addresses have changed since. The full record is
+/// several times as large as the status.
 pub(in crate::control) fn reduce(ingress: &mut Ingress) {
     let entries_of_ours = ingress.metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
         entry.subresource.as_deref() == Some("status")
@@ -72,13 +73,13 @@ pub(in crate::control) fn reduce(ingress: &mut Ingress) {
     }
 }
 
-/// The entries of the status as it is.
+/// Returns the load balancer entries of the current status.
 pub(super) fn entries(ingress: &Ingress) -> &[IngressLoadBalancerIngress] {
     let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()
 }
 
-/// Whether [`reduce`] found fields of this manager.
+/// Returns `true` if [`reduce`] found fields of this manager.
 fn is_marked(ingress: &Ingress, manager: &str) -> bool {
     ingress.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }
@@ -90,17 +91,17 @@ impl Facts {
         Self { cluster: cluster.clone(), translation: translation.clone(), manager: Arc::clone(manager) }
     }
 
-    /// The Ingresses that are served, and those that are not but bear a status of ours.
+    /// Returns the Ingresses in effect, and those not in effect that still have a status of this controller.
     pub(super) fn bearers(&self) -> impl Iterator<Item = Bearer> {
         self.cluster.ingresses.keys().filter_map(|name| self.bearer(name))
     }
 
-    /// The Ingress `name`, if it is one of [`Facts::bearers`].
+    /// Returns the Ingress `name` if it is one of [`Facts::bearers`].
     pub(super) fn bearer(&self, name: &ObjectName) -> Option<Bearer> {
         let Self { cluster, translation, manager } = self;
         let Stored { object, origin } = cluster.ingresses.get(name)?;
-        let standing = if translation.served.contains_key(name) {
-            Standing::Served
+        let standing = if translation.in_effect.contains_key(name) {
+            Standing::InEffect
         } else if is_marked(object, manager) && !entries(object).is_empty() {
             Standing::Left
         } else {
@@ -109,14 +110,15 @@ impl Facts {
         (*origin == Origin::Api).then(|| Bearer { ingress: Arc::clone(object), standing })
     }
 
-    /// The Ingresses of which there may be something else to say than in `before`.
+    /// Returns the Ingresses with a status or role that may differ from `before`.
     pub(super) fn changed_since(&self, before: &Self) -> BTreeSet<ObjectName> {
         let ingresses = before.cluster.ingresses.differences(&self.cluster.ingresses).into_iter();
-        let served = before.translation.served.differences(&self.translation.served).into_iter();
+        let served = before.translation.in_effect.differences(&self.translation.in_effect).into_iter();
         ingresses.map(|difference| difference.key).chain(served.map(|difference| difference.key)).cloned().collect()
     }
 
-    /// Whether [`Facts::problems`] may be others than in `before`. It costs what differs; they cost what there are.
+    /// Returns `true` if [`Facts::problems`] may differ from `before`. The cost grows with the differences, while that
+    /// of `problems` grows with all outcomes.
     pub(super) fn may_have_other_problems(&self, before: &Self) -> bool {
         let Cluster { ingresses, classes, services, secrets, config_maps, .. } = &self.cluster;
         let old = &before.cluster;
@@ -134,7 +136,7 @@ impl Facts {
 // === impl Problem ===
 
 impl Problem {
-    /// `None` for notes, for objects that are not the API server's, and for kinds that no event is written about.
+    /// Returns `None` for notes, for objects that do not come from the API server, and for kinds without events.
     fn of(outcome: &Outcome, cluster: &Cluster) -> Option<Self> {
         let Outcome { object: ObjectRef { kind, namespace, name, origin }, reason, message } = outcome;
         if *origin != Origin::Api || outcome.severity() != Severity::Warning {
@@ -158,7 +160,8 @@ impl Problem {
         let version = match kind {
             Kind::Ingress | Kind::IngressClass => "networking.k8s.io/v1",
             Kind::EndpointSlice => "discovery.k8s.io/v1",
-            Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Node => "v1",
+            Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Node | Kind::Namespace => "v1",
+            Kind::ReferenceGrant => "gateway.networking.k8s.io/v1",
         };
         ObjectReference {
             api_version: Some(version.into()),
@@ -175,8 +178,103 @@ impl Problem {
 mod tests {
     use std::path::Path;
 
+    use k8s_openapi::api::networking::v1::IngressStatus;
+
     use super::*;
-    use crate::control::{change::Change, source::manifests::parse, translate};
+    use crate::control::{
+        change::{Change, Object, ObjectId},
+        source::manifests::parse,
+        translate,
+    };
+
+    /// Returns an Ingress of `namespace` that was created in `year`.
+    fn ingress(namespace: &str, year: u16, annotations: &str, spec: &str) -> String {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: web, namespace: {namespace}, uid: {namespace}, \
+             creationTimestamp: '{year}-01-01T00:00:00Z', annotations: {{{annotations}}}}}\n\
+             spec: {{ingressClassName: xdp, {spec}}}\n"
+        )
+    }
+
+    #[test]
+    fn an_ingress_shows_no_address_until_one_of_its_claims_is_in_effect() {
+        const BACKEND: &str = "backend: {service: {name: web, port: {number: 80}}}";
+        let shown = serde_json::json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+        let shown: IngressStatus = serde_json::from_value(shown).expect("a status");
+        let all = format!("defaultBackend: {}", &BACKEND["backend: ".len()..]);
+        let path = |host: &str, path: &str| {
+            format!("{{host: {host}, http: {{paths: [{{path: {path}, pathType: Exact, {BACKEND}}}]}}}}")
+        };
+        let rules = |rules: &[String]| format!("rules: [{}]", rules.join(", "));
+        let a = rules(&[path("a.test", "/")]);
+        let tls = "tls: [{hosts: [a.test]}]";
+        let canary = "xdp-ingress.io/canary: 'true'";
+        for (older, annotations, spec, expect) in [
+            (&all, "", all.clone(), Standing::Left),
+            (&a, "", a.clone(), Standing::Left),
+            (&a, "", rules(&[path("a.test", "/x")]), Standing::InEffect),
+            (&a, "", rules(&[path("a.test", "/"), path("b.test", "/")]), Standing::InEffect),
+            // The host's owner decides on TLS, and TLS for a host without rules has no effect.
+            (&a, "", tls.to_owned(), Standing::Left),
+            (&all, "", tls.to_owned(), Standing::Left),
+            (&a, "xdp-ingress.io/server-alias: c.test", a.clone(), Standing::InEffect),
+            (&a, "xdp-ingress.io/from-to-www-redirect: 'true'", a.clone(), Standing::InEffect),
+            (&a, canary, a.clone(), Standing::Left),
+        ] {
+            let mut cluster = Cluster::default();
+            let options = translate::Options::for_manifests();
+            let mut translator = translate::Translator::new(options.clone());
+            let mut standing = |cluster: &Cluster| {
+                let translation = translator.translate(cluster);
+                assert!(translation == translate::translate(cluster, &options), "fresh equals incremental");
+                let facts = Facts::new(cluster, &translation, &Arc::from("manager"));
+                facts.bearer(&ObjectName::new("evil", "web")).map(|bearer| bearer.standing)
+            };
+            let apply = |cluster: &mut Cluster, text: &str| -> ObjectId {
+                let mut object = parse(&Path::new("object.yaml").into(), text).objects.remove(0);
+                if let Object::Ingress(ingress) = &mut object {
+                    let ingress = Arc::make_mut(ingress);
+                    let mark = ManagedFieldsEntry { manager: Some("manager".into()), ..ManagedFieldsEntry::default() };
+                    ingress.metadata.managed_fields = Some(vec![mark]);
+                    ingress.status = Some(shown.clone());
+                }
+                let id = object.id();
+                cluster.apply(Change::Apply { object, origin: Origin::Api });
+                id
+            };
+            let is_alone = annotations != canary && spec != tls;
+            let alone = Some(if is_alone { Standing::InEffect } else { Standing::Left });
+            apply(&mut cluster, &ingress("evil", 2027, annotations, &spec));
+            assert_eq!(standing(&cluster), alone, "{annotations} {spec}");
+            let victim = apply(&mut cluster, &ingress("victim", 2026, "", older));
+            assert_eq!(standing(&cluster), Some(expect), "{annotations} {spec}");
+            cluster.apply(Change::Remove(victim));
+            assert_eq!(standing(&cluster), alone, "{annotations} {spec}");
+        }
+    }
+
+    /// Events about slices are not written, so the Service carries the report.
+    #[test]
+    fn refused_endpoints_are_told_on_their_service() {
+        let objects = "apiVersion: v1\nkind: Service\nmetadata: {name: web, uid: s}\nspec: {ports: [{port: 80}]}\n---\n\
+            apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{port: 80}]\n\
+            metadata: {name: web-1, uid: e, labels: {kubernetes.io/service-name: web}}\n\
+            endpoints: [{addresses: [192.0.2.1]}, {addresses: [127.0.0.1]}, {addresses: [169.254.169.254]}]\n---\n\
+            apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, uid: i}\n\
+            spec: {ingressClassName: xdp, defaultBackend: {service: {name: web, port: {number: 80}}}}\n";
+        let mut cluster = Cluster::default();
+        for object in parse(&Path::new("object.yaml").into(), objects).objects {
+            cluster.apply(Change::Apply { object, origin: Origin::Api });
+        }
+        let translation = translate::translate(&cluster, &translate::Options::for_manifests());
+        let problems = Facts::new(&cluster, &translation, &Arc::from("manager")).problems();
+        let told: Vec<_> = problems.iter().map(|problem| (problem.kind, &*problem.uid, problem.reason)).collect();
+        assert_eq!(told, [(Kind::Service, "s", Reason::EndpointRefused)]);
+        let message = problems.iter().map(|problem| &*problem.message).collect::<String>();
+        for part in ["EndpointSlice `web-1`", "`127.0.0.1`, a loopback address", "1 more", "`--allow-endpoints-in`"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
 
     #[test]
     fn problems_are_gathered_again_when_they_may_be_others() {

@@ -1,4 +1,4 @@
-//! Carries the steps of an [`Election`] to the API server, and its tenure to the rest. It decides nothing about who
+//! Carries out the steps of an [`Election`] at the API server, and publishes the leader state. It does not decide who
 //! leads.
 
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::{
     election::{Election, Step, Tenure, Terms},
 };
 
-/// One process standing for election.
+/// This process as a candidate in the leader election.
 pub(super) struct Campaign {
-    /// `None` if it is in office without one.
+    /// `None` if this process leads without an election.
     stand: Option<Stand>,
     tenure: watch::Sender<Tenure>,
 }
@@ -55,7 +55,7 @@ impl Campaign {
         Self { stand, tenure }
     }
 
-    /// Takes the Lease when it can be had, and keeps it. Does not end.
+    /// Takes the Lease when it is free, and keeps it renewed. Never returns.
     pub(super) async fn run(&mut self) {
         let Self { stand, tenure } = self;
         let Some(stand) = stand else {
@@ -69,13 +69,13 @@ impl Campaign {
         }
     }
 
-    /// Gives the Lease back if it is held, so that nobody waits for it to expire.
+    /// Gives the Lease back if this process holds it, so that no candidate has to wait for its expiry.
     pub(super) async fn resign(&mut self) {
         self.tenure.send_replace(Tenure::Out);
         let Some(Stand { api, name, election, terms, .. }) = &mut self.stand else { return };
         let Some(lease) = election.release(Instant::now(), Timestamp::now()) else { return };
         match ask(terms.request, api.replace(name, &PostParams::default(), &lease)).await {
-            Ok(_) => tracing::info!(lease = name, "leadership given back"),
+            Ok(_) => tracing::info!(lease = name, "gave up leadership"),
             Err(failure) => tracing::debug!(lease = name, %failure, "the Lease expires by itself"),
         }
     }
@@ -84,7 +84,7 @@ impl Campaign {
 // === impl Stand ===
 
 impl Stand {
-    /// Renews or tries to take the Lease; returns how long to pause.
+    /// Renews the Lease or tries to take it. Returns how long to pause.
     async fn step(&mut self) -> Duration {
         let limit = self.terms.request;
         let sent = Instant::now();
@@ -94,7 +94,7 @@ impl Stand {
                     self.update.succeeded();
                     return self.written(lease, sent);
                 }
-                // Somebody wrote to it; read what.
+                // Another client wrote to the Lease; read the result.
                 Err(Failure::Conflict | Failure::Gone(_)) => {}
                 Err(failure) => {
                     let pause = self.update.failed(&failure);
@@ -126,7 +126,7 @@ impl Stand {
                 trouble.succeeded();
                 self.written(lease, sent)
             }
-            // Another was faster. Who, is read in a while.
+            // Another candidate was faster. The next step reads which one.
             Err(Failure::Conflict) => self.stagger(),
             Err(failure) => {
                 let pause = trouble.failed(&failure);
@@ -140,13 +140,14 @@ impl Stand {
         self.terms.retry
     }
 
-    /// In office there is no time for long pauses, and out of it nobody else may lead.
+    /// Caps a pause after an error. A leader has no time for long pauses, and while this process does not lead, another
+    /// one may not lead either.
     fn pause(&self, pause: Duration) -> Duration {
         let is_held = self.election.tenure().is_held(Instant::now());
         pause.min(if is_held { self.terms.ttl / 15 } else { self.terms.ttl })
     }
 
-    /// The pause of those who wait, a little longer or shorter for each, so that they do not all come at once.
+    /// Returns the pause of waiting candidates, spread by identity so that they do not all write at once.
     fn stagger(&self) -> Duration {
         let hash = super::events::fnv(self.election.identity().as_bytes());
         let spread = u32::try_from(hash % 256).unwrap_or_default();

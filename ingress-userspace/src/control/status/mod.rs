@@ -1,5 +1,5 @@
-//! Tells the cluster about itself: addresses in the status of the Ingresses that are served, and Warning events about
-//! what is wrong with objects. It decides nothing about routes, and nothing waits for it.
+//! Reports to the cluster: addresses in the status of the Ingresses served, and Warning events about problems of
+//! objects. This module decides nothing about routes, and no other part waits for it.
 //!
 //! ```text
 //! watch ──Facts──┬─> plan ──────> writer ──> ingresses/status     one leader among
@@ -7,9 +7,9 @@
 //!       └──────────> events ────> recorder ─> events              a Lease
 //! ```
 //!
-//! `Task` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`,
-//! and the reading of addresses) and a thin edge that talks to the API server. What is handed in replaces what was
-//! handed in before, so nothing piles up however slow the API server is.
+//! `Task` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`, and
+//! the reading of addresses) and a thin edge that talks to the API server. New input replaces the previous input, so
+//! nothing piles up behind a slow API server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,74 +48,76 @@ use election::{Tenure, Terms};
 use facts::Facts;
 pub(super) use facts::reduce;
 
-/// The field manager under which statuses are applied, and by which they are known as ours.
+/// The field manager under which statuses are applied, and by which this controller recognizes its own.
 const MANAGER: &str = "xdp-ingress";
 
 /// Longest name of a field manager (apimachinery, `FieldManagerMaxLength`).
 const MANAGER_MAX: usize = 128;
 
-/// All that a process does to leave, once told to: an API server that does not answer must not hold a shutdown up.
+/// Time limit for all steps of leaving after the signal: an API server that does not answer must not delay a shutdown.
 pub const FAREWELL: Duration = Duration::from_secs(8);
 
-/// What the operator tells about status and events.
+/// The operator's options for statuses and events.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether statuses are written. Events are written, and a leader elected, in either case. Default on.
+    /// Which statuses are written. Events are written, and a leader is elected, in either case. Default on.
     pub updates: Updates,
     pub publish: Publish,
     /// The ports that statuses name, with protocol TCP. Default 80 and 443.
     pub ports: Vec<u16>,
-    /// How long a status that another writer changed stays as it is, and how long one that could not be written is left
-    /// alone. Changes of our own are written at once. Default 60 s.
+    /// How long a status that another writer changed stays as it is, and how long a status that could not be written is
+    /// left alone. This controller's own changes are written at once. Default 60 s.
     pub interval: Duration,
     pub leadership: Leadership,
-    /// Where the Lease and the pods of this controller are. Default `xdp-ingress`.
+    /// The namespace of the Lease and of this controller's pods. Default `xdp-ingress`.
     pub namespace: String,
-    /// The name of this replica in the Lease and in events; that of its pod. At most 128 bytes are shown in events.
+    /// The name of this replica in the Lease and in events, which is the name of its pod. Events show at most 128
+    /// bytes.
     pub identity: String,
-    /// `spec.controller` of our classes, which events carry as the reporter. Default `xdp-ingress.io/controller`.
+    /// `spec.controller` of this controller's classes, which events carry as the reporter. Default
+    /// `xdp-ingress.io/controller`.
     pub controller: String,
-    /// What this process shares with the task.
+    /// State that this process shares with the task.
     pub handle: Arc<Handle>,
 }
 
 /// Which statuses are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Updates {
-    /// None.
+    /// No statuses.
     Never,
-    /// Those of the Ingresses served, and they stay when the last replica leaves.
+    /// Statuses of the Ingresses served; they stay when the last replica leaves.
     Kept,
-    /// Those of the Ingresses served, and they are cleared when the last replica leaves.
+    /// Statuses of the Ingresses served; they are cleared when the last replica leaves.
     #[default]
     Cleared,
 }
 
-/// Who writes.
+/// How the writing replica is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// The holder of the Lease of this name. Default `xdp-ingress-leader`, 30 s.
+    /// The holder of the Lease of this name writes. Default `xdp-ingress-leader`, 30 s.
     Elected { lease: String, ttl: Duration },
-    /// This process, whatever others do.
+    /// This process writes, regardless of others.
     Always,
 }
 
-/// The task and what it is fed by. Owned by the control loop; without options or an API server it does nothing.
+/// The task and the sender of its input. Owned by the control loop; without options or an API server it does nothing.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// The field manager of what is ours.
+    /// The field manager of this controller's entries.
     manager: Arc<str>,
     facts: Option<watch::Sender<Arc<Facts>>>,
     running: JoinSet<()>,
 }
 
-/// The field manager of the installations with this controller. Others may be in the cluster, with classes of their
-/// own, and what they wrote is theirs.
+/// Returns the field manager of the installations with this controller. The cluster may have other installations, with
+/// classes of their own, and this one must leave their entries alone.
 fn manager(controller: &str) -> String {
     if controller == Options::default().controller {
         return MANAGER.into();
     }
-    // What controllers have in common is in front, so the end is what counts.
+    // Controller names share their beginnings, so the end is kept.
     let name = format!("{MANAGER}:{controller}");
     if name.len() <= MANAGER_MAX {
         return name;
@@ -151,7 +153,7 @@ impl Default for Leadership {
 // === impl Task ===
 
 impl Task {
-    /// Begins, if there are options and `source` is an API server.
+    /// Starts the task if there are options and `source` is an API server.
     ///
     /// # Errors
     /// If no client can be made for the API server.
@@ -173,25 +175,25 @@ impl Task {
         Self { manager, facts: Some(facts), running }
     }
 
-    /// Hands over what is served now, in place of what was handed over before.
+    /// Hands over the state served now, which replaces any earlier input.
     pub(super) fn tell(&self, cluster: &Cluster, translation: &Translation) {
         if let Some(facts) = &self.facts {
             facts.send_replace(Arc::new(Facts::new(cluster, translation, &self.manager)));
         }
     }
 
-    /// Lets the task leave: clear statuses if this is the last replica, and give the Lease back.
+    /// Lets the task leave: it clears statuses if this is the last replica, and gives the Lease back.
     pub(super) async fn end(mut self) {
         drop(self.facts.take());
-        // It bounds what it does itself; were that wrong, it would end here all the same.
+        // The task has its own time limit; this one ends the wait even if that should fail.
         let deadline = Instant::now() + FAREWELL + Duration::from_secs(1);
         if timeout_at(deadline, self.running.join_next()).await.is_err() {
-            tracing::warn!("status and leadership are left as they are; the API server did not answer in time");
+            tracing::warn!("the API server did not answer in time; status and leadership stay as they are");
         }
     }
 }
 
-/// Whether `change` may matter to statuses although it leaves the translation as it is.
+/// Returns `true` if `change` may matter to statuses although the translation stays the same.
 pub(super) fn concerns(change: &Change) -> bool {
     match change {
         Change::Apply { object: Object::Ingress(_), origin: _ } => true,
@@ -200,7 +202,8 @@ pub(super) fn concerns(change: &Change) -> bool {
     }
 }
 
-/// Stands for election and, while elected, writes; until the facts end or the handle says to leave.
+/// Runs the leader election; writes statuses and events while leading. Returns when the input ends or the handle
+/// signals to leave.
 async fn run(client: Client, options: Options, facts: watch::Receiver<Arc<Facts>>) {
     let handle = Arc::clone(&options.handle);
     let (sender, tenure) = watch::channel(Tenure::Out);
@@ -218,31 +221,31 @@ async fn run(client: Client, options: Options, facts: watch::Receiver<Arc<Facts>
     if office.is_held(Instant::now()) {
         let until = office.end().map_or(deadline, |end| end.min(deadline));
         if timeout_at(until, writer::farewell(&client, &options, &facts)).await.is_err() {
-            tracing::warn!("statuses are not all cleared; the API server did not answer in time");
+            tracing::warn!("the API server did not answer in time; some statuses are not cleared");
         }
     }
     if timeout_at(deadline, campaign.resign()).await.is_err() {
-        tracing::debug!("the Lease is not given back; it expires by itself");
+        tracing::debug!("the Lease was not released; it expires by itself");
     }
 }
 
-/// Resolves when nobody hands facts over any more.
+/// Resolves when the sender of the input is dropped.
 async fn ended(mut facts: watch::Receiver<Arc<Facts>>) {
     while facts.changed().await.is_ok() {}
 }
 
-/// Writes while in office, again and again.
+/// Writes during each term, one term after the other.
 async fn serve_terms(
     client: &Client,
     options: &Options,
     facts: &watch::Receiver<Arc<Facts>>,
     mut tenure: watch::Receiver<Tenure>,
 ) {
-    // The sender lives as long as the campaign, which outlives this.
+    // The sender belongs to the elector, which outlives this future.
     while tenure.wait_for(|tenure| tenure.is_held(Instant::now())).await.is_ok() {
         options.handle.stats().set_leader(true);
         tokio::select! {
-            // Asked first at every step, so that nothing begins after the end of the term.
+            // Polled first at every step, so that no write begins after the end of the term.
             biased;
             () = election::out_of_office(&mut tenure) => {}
             () = serve_term(client, options, facts) => {}
@@ -251,7 +254,7 @@ async fn serve_terms(
     }
 }
 
-/// Writes until it is dropped.
+/// Writes until the future is dropped.
 async fn serve_term(client: &Client, options: &Options, facts: &watch::Receiver<Arc<Facts>>) {
     let (sender, addresses) = watch::channel(None);
     let statuses = async {
@@ -266,7 +269,8 @@ async fn serve_term(client: &Client, options: &Options, facts: &watch::Receiver<
     tokio::join!(statuses, recorder::keep(client, options, facts.clone()));
 }
 
-/// How long one request may take. A request that was sent before a term ended is done with before another's can begin.
+/// Returns the time limit of one request. A request sent before a term ended is over before another replica's term can
+/// begin.
 fn request_timeout(options: &Options) -> Duration {
     match &options.leadership {
         Leadership::Elected { lease: _, ttl } => Terms::of(*ttl).request,

@@ -1,9 +1,9 @@
-//! Decides which statuses to write. Pure: it is told the time, and writes nothing.
+//! Decides which statuses to write. The module is pure: it takes the time as an argument, and writes nothing.
 //!
-//! Only statuses that differ from what is wanted are written, and only those of the Ingresses that are served. Of the
-//! others, those that bear fields of ours are cleared, once they have been left for a while. Both are server-side
-//! applies by one field manager: a status that another manager has taken over since is not ours any more, and clearing
-//! it changes nothing.
+//! Writes cover only statuses that differ from the wanted ones, and only those of the Ingresses served. Other Ingresses
+//! that have fields of this controller are cleared once they have been out of effect for a while. Both writes are
+//! server-side applies by one field manager. A status that another manager has taken over since belongs to that
+//! manager, and clearing it changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,28 +21,28 @@ use super::{
     facts::{Bearer, Standing, entries},
 };
 
-/// One status to write.
+/// A status to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Write {
     pub(super) name: ObjectName,
     pub(super) uid: Arc<str>,
-    /// Empty: take ours away.
+    /// Empty: remove this controller's entries.
     pub(super) entries: Arc<[Entry]>,
 }
 
-/// One entry of a status, as far as it means anything.
+/// An entry of a status, reduced to its meaning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     address: Address,
     ports: BTreeSet<u16>,
 }
 
-/// What was written, so that it is not written again while the news of it is under way, nor again and again when
-/// another controller writes to the same Ingress.
+/// Recent writes. They keep a status from being written again while its watch event is on the way, and from being
+/// fought over when another controller writes to the same Ingress.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     written: BTreeMap<ObjectName, Attempt>,
-    /// Since when Ingresses with a status of ours are not served.
+    /// When each Ingress with a status of this controller went out of effect.
     left: BTreeMap<ObjectName, Instant>,
 }
 
@@ -53,29 +53,29 @@ struct Attempt {
     at: Instant,
 }
 
-/// What to write now, and when there may be more although nothing changes.
+/// The statuses to write now, and when there may be more without any change.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) writes: Vec<Write>,
     pub(super) next: Option<Instant>,
-    /// The Ingresses that are to be looked at again although nothing changes: those of `writes`, and those that wait.
+    /// The Ingresses to look at again even without a change: those of `writes`, and those with a timer.
     pub(super) again: BTreeSet<ObjectName>,
 }
 
-/// How long an Ingress must be left before its status is cleared: a class that is deleted and created anew is no reason
-/// to take names out of the DNS.
+/// How long an Ingress must be out of effect before its status is cleared. A class that is deleted and created anew
+/// should not remove names from the DNS.
 pub(super) const LEFT_FOR: Duration = Duration::from_secs(5);
 
-/// The entries that show `addresses`, each with `ports`.
+/// Returns the entries that show `addresses`, each with `ports`.
 pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
     let ports: BTreeSet<u16> = ports.iter().copied().collect();
     addresses.iter().map(|address| Entry { address: address.clone(), ports: ports.clone() }).collect()
 }
 
-/// What to write so that every one of `bearers` that is served shows `wanted`; `None` if that is not known. `interval`
-/// is how long a status that was written and yet differs stays so.
+/// Plans the writes after which each served Ingress of `bearers` shows `wanted`; `None` means that the addresses are
+/// not known. `interval` is how long a status stays that was written and yet differs.
 ///
-/// Of the Ingresses that are not among `bearers` nothing is known to have changed, or to wait, since the last plan.
+/// Ingresses that are not among `bearers` neither changed nor had a timer since the last plan.
 pub(super) fn plan(
     bearers: &[Bearer],
     wanted: Option<&Arc<[Entry]>>,
@@ -89,8 +89,8 @@ pub(super) fn plan(
     for Bearer { ingress, standing } in bearers {
         let name = ObjectName::of(&ingress.metadata);
         let target = match (standing, wanted) {
-            (Standing::Served, Some(wanted)) => wanted,
-            (Standing::Served, None) => continue,
+            (Standing::InEffect, Some(wanted)) => wanted,
+            (Standing::InEffect, None) => continue,
             (Standing::Left, _) => {
                 let since = *ledger.left.get(&name).unwrap_or(&now);
                 left.insert(name.clone(), since);
@@ -119,7 +119,7 @@ pub(super) fn plan(
     plan
 }
 
-/// Whether `present` says what `wanted` says, whatever the order and the spelling.
+/// Returns `true` if `present` means the same as `wanted`, regardless of order and spelling.
 fn is_shown(wanted: &[Entry], present: &[IngressLoadBalancerIngress]) -> bool {
     let parsed: Option<BTreeSet<Entry>> = present.iter().map(Entry::parse).collect();
     parsed.is_some_and(|parsed| parsed.len() == present.len() && parsed.iter().eq(wanted))
@@ -137,13 +137,13 @@ impl Plan {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Notes that `write` was sent, whatever came of it.
+    /// Records that `write` was sent, regardless of the result.
     pub(super) fn note(&mut self, write: Write, at: Instant) {
         let Write { name, uid, entries } = write;
         self.written.insert(name, Attempt { uid, entries, at });
     }
 
-    /// Forgets what can matter no more.
+    /// Drops attempts that are older than `interval`.
     pub(super) fn prune(&mut self, interval: Duration, now: Instant) {
         self.written.retain(|_, attempt| now < attempt.at + interval);
     }
@@ -152,8 +152,8 @@ impl Ledger {
 // === impl Write ===
 
 impl Write {
-    /// The object to apply. It holds what shall be ours and nothing else; the UID keeps it from an object of the same
-    /// name that came later.
+    /// Returns the object to apply. It holds only the fields that this controller shall own. The UID keeps the write
+    /// from a later object of the same name.
     pub(super) fn body(&self) -> Value {
         let Self { name: ObjectName { namespace, name }, uid, entries } = self;
         let mut body = json!({
@@ -172,7 +172,7 @@ impl Write {
 // === impl Entry ===
 
 impl Entry {
-    /// `None` for an entry such as we do not write.
+    /// Returns `None` for an entry that this controller would not write.
     fn parse(entry: &IngressLoadBalancerIngress) -> Option<Self> {
         let IngressLoadBalancerIngress { hostname, ip, ports } = entry;
         let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -259,7 +259,7 @@ mod tests {
             (&[], json!([v4]), true),
         ] {
             let wanted = addresses(texts);
-            let bearers = [bearer(Standing::Served, &present)];
+            let bearers = [bearer(Standing::InEffect, &present)];
             let Plan { writes, next, again } =
                 plan(&bearers, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
             assert_eq!(
@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_changes_nothing() {
-        let bearers = [bearer(Standing::Served, &json!([{"ip": "192.0.2.1"}])), bearer(Standing::Served, &json!([]))];
+        let bearers =
+            [bearer(Standing::InEffect, &json!([{"ip": "192.0.2.1"}])), bearer(Standing::InEffect, &json!([]))];
         let Plan { writes, next, again } = plan(&bearers, None, &mut Ledger::default(), INTERVAL, Instant::now());
         assert_eq!((writes, again, next), (Vec::new(), BTreeSet::new(), None));
     }
@@ -286,8 +287,8 @@ mod tests {
         let mut at = |bearers: &[Bearer], now| plan(bearers, None, &mut ledger, INTERVAL, now);
         let first = at(&bearers, start);
         assert_eq!((first.writes.len(), first.again.len(), first.next), (0, 1, Some(start + LEFT_FOR)));
-        // It is served again in between: the wait begins anew.
-        at(&[bearer(Standing::Served, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
+        // It is served again in between, so the delay begins anew.
+        at(&[bearer(Standing::InEffect, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
         let again = start + LEFT_FOR;
         assert_eq!(at(&bearers, again).next, Some(again + LEFT_FOR));
         let cleared = at(&bearers, again + LEFT_FOR).writes;
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn what_was_written_is_not_written_again_within_the_interval() {
         let other = json!([{"ip": "198.51.100.1"}]);
-        let bearers = [bearer(Standing::Served, &other)];
+        let bearers = [bearer(Standing::InEffect, &other)];
         let (wanted, news) = (addresses(&["192.0.2.1"]), addresses(&["192.0.2.2"]));
         let mut ledger = Ledger::default();
         let start = Instant::now();
@@ -315,7 +316,7 @@ mod tests {
             1,
             "new addresses do not wait"
         );
-        let mut recreated = bearer(Standing::Served, &other);
+        let mut recreated = bearer(Standing::InEffect, &other);
         Arc::make_mut(&mut recreated.ingress).metadata.uid = Some("v".into());
         assert_eq!(plan(&[recreated], Some(&wanted), &mut ledger, INTERVAL, start).writes.len(), 1, "nor a new object");
         assert_eq!(plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start + INTERVAL).writes.len(), 1);

@@ -1,4 +1,4 @@
-//! Writes the events that the [`Chronicle`] asks for, one at a time. It decides nothing about them.
+//! Writes the events that the [`Chronicle`] selects, one at a time. It does not decide which.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use super::{
     request_timeout,
 };
 
-/// Tells problems as they appear, until it is dropped.
+/// Reports problems as they appear, until the future is dropped.
 pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::Receiver<Arc<Facts>>) {
     let mut chronicle = Chronicle::new(Instant::now());
     let mut recorder = Recorder::new(client, options);
@@ -41,7 +41,10 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
                 let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems(), Instant::now()));
                 let more = dropped.saturating_sub(before);
                 if more > 0 {
-                    tracing::warn!(dropped = more, "too many problems to write events about; the log has them all");
+                    tracing::warn!(
+                        dropped = more,
+                        "there are too many problems to write an event for each; the log has them all"
+                    );
                     options.handle.stats().count_events(WriteResult::Dropped, more);
                 }
             }
@@ -51,7 +54,7 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
             Next::Tell(problem, count) => match recorder.tell(&problem, count).await {
                 Ok(count) => chronicle.told(&problem, count, Instant::now()),
                 Err(pause) => {
-                    // A quota or policy may concern this one alone: after the pause it is the others' turn.
+                    // A quota or policy may concern this event alone, so after the pause others come first.
                     chronicle.put_off(&problem, Instant::now() + 2 * pause);
                     sleep(pause).await;
                 }
@@ -59,7 +62,7 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
             Next::Wait(at) => {
                 tokio::select! {
                     changed = facts.changed() => match changed {
-                        // Seen at the top.
+                        // Handled at the top of the loop.
                         Ok(()) => facts.mark_changed(),
                         Err(_closed) => return,
                     },
@@ -79,7 +82,7 @@ struct Recorder<'o> {
     patch: Trouble,
 }
 
-const LOST: &str = "problems of objects are told in the log alone";
+const LOST: &str = "problems of objects are only in the log";
 
 // === impl Recorder ===
 
@@ -96,8 +99,8 @@ impl<'o> Recorder<'o> {
         }
     }
 
-    /// Tells `problem`, which was told `count` times before. Returns how often it has been told now, zero if the server
-    /// will not have it as it is; or how long to pause.
+    /// Reports `problem`, which was reported `count` times before. Returns the new count, or zero if the server refuses
+    /// this event as it is. An error is the time to pause.
     async fn tell(&mut self, problem: &Problem, count: i32) -> Result<i32, Duration> {
         let Options { controller, identity, handle, .. } = self.options;
         let event = events::event(problem, controller, identity, Timestamp::now());
@@ -119,21 +122,22 @@ impl<'o> Recorder<'o> {
         answer
     }
 
-    /// Creates the event, or counts it on if the server has it. Says which request the result is of.
+    /// Creates the event, or increases its count if the server has it. Returns the verb of the request that the result
+    /// comes from.
     async fn write(&self, event: &Event, count: i32) -> (Verb, Result<i32, Failure>) {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let name = event.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if count > 0 {
             match self.count_on(&api, name, count + 1).await {
-                // The server has forgotten it.
+                // The server has forgotten the event.
                 Err(Failure::Gone(_)) => {}
                 result => return (Verb::Patch, result),
             }
         }
         match ask(self.limit, api.create(&PostParams::default(), event)).await {
             Ok(_) => return (Verb::Create, Ok(1)),
-            // Another leader has told it, or this process in an earlier life.
+            // Another leader, or this process before a restart, has reported it.
             Err(Failure::Conflict) => {}
             Err(failure) => return (Verb::Create, Err(failure)),
         }

@@ -1,4 +1,5 @@
-//! The whole task against an API server in memory: leases with resource versions, statuses, events, nodes and pods.
+//! Tests the whole task against an API server in memory: leases with resource versions, statuses, events, nodes and
+//! pods.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,7 @@ use crate::control::outcome::{Origin, Outcome, Reason};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// An API server that keeps what matters here, and a log of what was written: `14s patch n/a {…}`.
+/// An API server that keeps the objects of these tests, and a log of the writes: `14s patch n/a {…}`.
 struct Server {
     state: Mutex<State>,
     log: watch::Sender<Vec<Entry>>,
@@ -31,9 +32,9 @@ struct State {
     events: BTreeMap<String, Value>,
     nodes: Vec<Value>,
     pods: Vec<Value>,
-    /// What a watch tells, once; without an event it is left open.
+    /// An event that a watch reports once; without one the watch stays open.
     happens: Option<(&'static str, Value)>,
-    /// Answers to requests whose description begins so; 0 is no answer at all.
+    /// Status codes by the beginning of a request's description; 0 means no response.
     refusals: Vec<(&'static str, u16)>,
 }
 
@@ -96,12 +97,12 @@ impl Server {
         Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))
     }
 
-    /// The requests that begin so, so far.
+    /// Returns the requests so far that begin with `prefix`.
     fn seen(&self, prefix: &str) -> Vec<Entry> {
         self.log.borrow().iter().filter(|entry| entry.request.starts_with(prefix)).cloned().collect()
     }
 
-    /// Waits for `count` requests that begin so.
+    /// Waits for `count` requests that begin with `prefix`.
     async fn until(&self, prefix: &str, count: usize) -> Vec<Entry> {
         let mut log = self.log.subscribe();
         let enough = |log: &Vec<Entry>| log.iter().filter(|entry| entry.request.starts_with(prefix)).count() >= count;
@@ -163,7 +164,7 @@ impl State {
     }
 }
 
-/// `update leases l`, `patch status n/a`, `create events a.0123`.
+/// Describes a request, e.g. `update leases l`, `patch status n/a`, `create events a.0123`.
 fn describe(method: &Method, uri: &http::Uri, body: &Value) -> String {
     let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
     let is_watch = uri.query().unwrap_or_default().contains("watch=true");
@@ -216,8 +217,8 @@ fn facts(bearers: &[(Arc<Ingress>, Standing)], problems: &[&str]) -> Arc<Facts> 
         bearers.iter().map(|(ingress, standing)| (Arc::clone(ingress), Some(*standing))).chain(troubled)
     {
         let object = Object::Ingress(ingress);
-        if standing == Some(Standing::Served) {
-            translation.served.insert(object.id().name, ());
+        if standing == Some(Standing::InEffect) {
+            translation.in_effect.insert(object.id().name, ());
         }
         cluster.apply(Change::Apply { object, origin: Origin::Api });
     }
@@ -231,10 +232,10 @@ fn facts(bearers: &[(Arc<Ingress>, Standing)], problems: &[&str]) -> Arc<Facts> 
 }
 
 fn served(name: &str, addresses: &[&str]) -> Arc<Facts> {
-    facts(&[(ingress(name, addresses), Standing::Served)], &[])
+    facts(&[(ingress(name, addresses), Standing::InEffect)], &[])
 }
 
-/// A replica whose pod has this name, with facts to begin with.
+/// Starts a replica with this pod name and its initial input.
 fn replica(server: &Arc<Server>, name: &'static str, facts: Arc<Facts>) -> (Task, Arc<Handle>) {
     let options = Options {
         identity: name.into(),
@@ -257,8 +258,8 @@ async fn the_leader_alone_writes_what_differs() {
     let server = Server::new();
     let known = facts(
         &[
-            (ingress("differs", &[]), Standing::Served),
-            (ingress("same", &["192.0.2.1"]), Standing::Served),
+            (ingress("differs", &[]), Standing::InEffect),
+            (ingress("same", &["192.0.2.1"]), Standing::InEffect),
             (ingress("left", &["192.0.2.7"]), Standing::Left),
         ],
         &["no such service"],
@@ -345,7 +346,7 @@ async fn what_is_forbidden_is_tried_again_with_pauses() {
     for (code, request) in [(403, "patch status"), (500, "patch status"), (0, "patch status"), (403, "create events")] {
         let server = Server::new();
         server.refuse(request, code);
-        let known = facts(&[(ingress("x", &[]), Standing::Served)], &["no such service"]);
+        let known = facts(&[(ingress("x", &[]), Standing::InEffect)], &["no such service"]);
         let (_a, handle) = replica(&server, "a", known);
         server.until(request, 5).await;
         let elapsed = server.start.elapsed();
@@ -365,7 +366,7 @@ async fn one_object_that_is_refused_does_not_hold_others_up() {
     for code in [404, 409, 422] {
         let server = Server::new();
         server.refuse("patch status n/a", code);
-        let known = facts(&[(ingress("a", &[]), Standing::Served), (ingress("b", &[]), Standing::Served)], &[]);
+        let known = facts(&[(ingress("a", &[]), Standing::InEffect), (ingress("b", &[]), Standing::InEffect)], &[]);
         let (_a, _) = replica(&server, "a", known);
         let b = server.until("patch status n/b", 1).await[0].at;
         assert!(b < Duration::from_secs(1), "{code}: {b:?}");
@@ -378,10 +379,10 @@ async fn one_object_that_is_refused_does_not_hold_others_up() {
 async fn a_role_that_forbids_is_told_from_a_policy_of_some_objects() {
     let known = |refused: usize| {
         let names = (0..refused).map(|number| format!("a{number:02}")).chain(["b".to_owned()]);
-        let bearers: Vec<_> = names.map(|name| (ingress(&name, &[]), Standing::Served)).collect();
+        let bearers: Vec<_> = names.map(|name| (ingress(&name, &[]), Standing::InEffect)).collect();
         facts(&bearers, &[])
     };
-    // As many as may be refused before the rest of a round is given up …
+    // Exactly as many as may be refused before the rest of a round is given up …
     let server = Server::new();
     server.refuse("patch status n/a", 403);
     let (_a, _) = replica(&server, "a", known(writer::REFUSED_MAX));

@@ -1,5 +1,5 @@
-//! Writes statuses as planned, some at a time, and clears them when the last replica leaves. It decides nothing about
-//! them.
+//! Writes statuses as planned, several at a time, and clears them when the last replica leaves. It does not decide
+//! which.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -26,9 +26,9 @@ use super::{
     replicas, request_timeout,
 };
 
-/// Writes under way at once: one client must not keep an API server busy.
+/// Maximum number of concurrent writes: one client must not keep an API server busy.
 const CONCURRENT: usize = 8;
-/// Writes between two looks at what is wanted by now.
+/// Maximum number of writes before the plan is made again.
 const ROUND: usize = 64;
 
 const PATCH: Access = Access {
@@ -40,7 +40,7 @@ const PATCH: Access = Access {
 /// Writes of one round that may be forbidden before the rest is given up for now.
 pub(super) const REFUSED_MAX: usize = 8;
 
-/// Keeps statuses as they are wanted, until it is dropped.
+/// Keeps statuses as planned, until the future is dropped.
 pub(super) async fn keep(
     client: &Client,
     options: &Options,
@@ -80,8 +80,8 @@ pub(super) async fn keep(
     }
 }
 
-/// Writes all, and says how long to pause if the server would have none of it. What concerns one object alone is noted
-/// like a success, and so tried again after the interval.
+/// Sends all writes. Returns how long to pause if the server refuses them in general. A failure of one object alone is
+/// recorded like a success, so that it is tried again after the interval.
 async fn write_all(
     client: &Client,
     options: &Options,
@@ -112,7 +112,7 @@ async fn write_all(
                 tracing::debug!(ingress = %write.name, %failure, "status not written");
                 ledger.note(write, Instant::now());
             }
-            // Policies of a namespace answer so, too; only if nobody fares better is it a matter of the role.
+            // Policies of a namespace answer with 403, too. Only if no write succeeds is the role the likely cause.
             Err(failure @ Failure::Forbidden(_)) if refused < REFUSED_MAX => {
                 stats.count_status(failure.result());
                 refused += 1;
@@ -123,7 +123,7 @@ async fn write_all(
             Err(failure) => {
                 stats.count_status(failure.result());
                 failed = Some(failure);
-                // The rest would fare the same; those under way are dropped with the stream.
+                // The rest would fail as well; requests in progress are dropped with the stream.
                 break;
             }
         }
@@ -134,25 +134,26 @@ async fn write_all(
 
 async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), Failure> {
     let api: Api<Ingress> = Api::namespaced(client.clone(), &write.name.namespace);
-    // By force: the Ingress is of our class, so whoever wrote its status before, an earlier controller most often, has
-    // no more say in it.
+    // Forced: the Ingress is of this controller's class, so a former writer of its status, most often an earlier
+    // controller, does not keep ownership.
     let params = PatchParams::apply(manager).force();
     ask(limit, api.patch_status(&write.name.name, &params, &Patch::Apply(write.body()))).await.map(drop)
 }
 
-/// Clears the statuses that show us, if nobody is left to serve what they promise.
+/// Clears the statuses that show this controller, if no replica remains to serve them.
 pub(super) async fn farewell(client: &Client, options: &Options, facts: &watch::Receiver<Arc<Facts>>) {
     if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
         return;
     }
     let nothing: Arc<[Entry]> = Arc::default();
-    // Nothing is served from now on, and there is no time to wait with what was left before.
+    // Nothing is served from now on, and there is no time for the delay of Ingresses out of effect.
     let known = Arc::clone(&facts.borrow());
-    let bearers: Vec<Bearer> = known.bearers().map(|bearer| Bearer { standing: Standing::Served, ..bearer }).collect();
+    let bearers: Vec<Bearer> =
+        known.bearers().map(|bearer| Bearer { standing: Standing::InEffect, ..bearer }).collect();
     let writes = plan(&bearers, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
     let number = writes.len();
     let mut trouble = Trouble::new(PATCH);
     if write_all(client, options, writes, &mut Ledger::default(), &mut trouble).await.is_none() {
-        tracing::info!(number, "the last replica leaves; statuses cleared");
+        tracing::info!(number, "cleared the statuses, as the last replica stops");
     }
 }

@@ -1,5 +1,4 @@
-//! Whose certificates are believed of hosts that annotations name, and what they are told over TLS. It does not know
-//! where they are.
+//! TLS policy for upstream hosts named by annotations: trust anchors and SNI. Resolution is elsewhere.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,25 +10,25 @@ use crate::{
     model::{Authorities, UpstreamTls, Verify},
 };
 
-/// Which certificates of a host are believed.
+/// Certificates of a host that are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Believed {
     #[default]
     Any,
-    /// Its own, by an authority that browsers trust.
+    /// A certificate for its name, by an authority that browsers trust.
     Public,
-    /// Its own, by an authority in this Secret.
+    /// A certificate for its name, by an authority in this Secret.
     Private(ObjectName),
 }
 
-/// Those whom browsers trust, as the program knows them: its image has no file of them.
+/// The authorities that browsers trust, compiled into the program, since its image has no file of them.
 static PUBLIC: LazyLock<Arc<Authorities>> = LazyLock::new(|| {
     let certificates = webpki_root_certs::TLS_SERVER_ROOT_CERTS.to_vec();
     Arc::new(Authorities { origin: "public authorities".into(), certificates })
 });
 
-/// What is said to `host`, of whose services nothing but its name may say which is meant; or why it may not be asked at
-/// all. An address is no server name.
+/// Returns the TLS policy for `host`, or the reason why it may not be used at all. SNI carries the host's name only; an
+/// address is no server name.
 pub(super) fn tls(
     host: &str,
     believed: &Believed,
@@ -45,7 +44,7 @@ pub(super) fn tls(
         (None, _) => None,
         (Some(authorities), Some(name)) => Some(Verify { authorities, name: name.clone() }),
         (Some(_), None) => {
-            let message = format!("`{}` is no name that a certificate could have; name another host", shorten(host));
+            let message = format!("`{}` is not a name that a certificate can have; name another host", shorten(host));
             return Err(Finding { reason: Reason::InvalidAnnotation, message });
         }
     };
@@ -54,19 +53,19 @@ pub(super) fn tls(
     Ok(says_something.then(|| Arc::new(UpstreamTls { verify, certificate: None, server_name })))
 }
 
-/// What a certificate of `host`, a name or an address, says of it.
+/// Returns the name that a certificate of `host`, a name or an address, must have.
 pub(super) fn name(host: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(host.trim_matches(['[', ']']).trim_end_matches('.').to_owned()).ok()
 }
 
-/// Those in Secret `name`, or why they cannot be had.
+/// Returns the authorities in Secret `name`, or the reason why they are not available.
 fn authorities(name: &ObjectName, context: &mut Context<'_>) -> Result<Authorities, Finding> {
     let Some(stored) = context.secret(name) else {
-        let message = format!("secret `{name}`, which says whose certificates to believe, does not exist; create it");
+        let message = format!("secret `{name}` with the trusted certificate authorities does not exist; create it");
         return Err(Finding { reason: Reason::SecretNotFound, message });
     };
     secret::authorities(name, &stored.object).map_err(|why| {
-        let message = format!("secret `{name}`, which says whose certificates to believe: {why}; correct it");
+        let message = format!("secret `{name}` with the trusted certificate authorities: {why}; correct it");
         Finding { reason: Reason::InvalidCertificate, message }
     })
 }

@@ -1,5 +1,5 @@
-//! What one translation looks up, notes and says. Objects are reached through the accessors here and no other way, so
-//! that everything that was looked up is known afterwards.
+//! Lookups, dependencies and reports of one translation. Objects are reached only through the accessors here, so that
+//! all lookups are recorded.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 
 use super::{
     Options,
-    address::Machinery,
+    address::{Machinery, Vicinity},
     destination::{self, Destination, Gathered},
     expressions,
     records::Part,
@@ -28,16 +28,17 @@ use crate::{
         change::{Kind, ObjectId, ObjectName},
         cluster::{Cluster, Store, Stored},
         outcome::{ObjectRef, Outcome, Reason},
+        reference_grant::Grant,
         service::Service,
         slice::Slice,
     },
     model::UpstreamKey,
 };
 
-/// Something that was looked up, whether it was there or not. What was made of it is out of date when it changes.
+/// A lookup, whether it found something or not. Results made from it are out of date when it changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Dependency {
-    /// One object, by its name.
+    /// A single object, by its name.
     Object(ObjectId),
     /// Every IngressClass.
     Classes,
@@ -45,46 +46,52 @@ pub(super) enum Dependency {
     Nodes,
     /// The EndpointSlices of a service.
     SlicesOf(ObjectName),
-    /// The addresses of an external name. Whoever has looked for them wants them resolved.
+    /// The ReferenceGrants of a namespace.
+    GrantsOf(Arc<str>),
+    /// The addresses of an external name. The lookup also requests that the name is resolved.
     Addresses(Arc<str>),
-    /// Where this process runs.
+    /// Node and zone of this process.
     Place,
-    /// Which hour it is.
+    /// The current hour.
     Hour,
-    /// The addresses of nodes and of the API server.
+    /// The addresses of nodes, of the API server and of this node's interfaces.
     Machinery,
-    /// What an upstream speaks and what is wrong with it; its endpoints are no part of it.
+    /// The addresses in a vicinity that belong to those or to Services.
+    Taken(Vicinity),
+    /// The addresses of this node's interfaces.
+    OwnAddresses,
+    /// The protocol of an upstream and its problems; endpoints are not included.
     Upstream(UpstreamKey),
-    /// Whom the certificate of a Secret is for and what is wrong with it; its chain and key are no part of it.
+    /// The names of the certificate in a Secret and its problems; chain and key are not included.
     Certificate(ObjectName),
 }
 
-/// What a part of a translation is made from, and what there is to say about it.
+/// Dependencies and reports of a part of a translation.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub(super) reads: BTreeSet<Dependency>,
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// What is made once for all parts that ask for it, and kept from one translation to the next.
+/// Results that are shared by parts, and kept from one translation to the next.
 #[derive(Default)]
 pub(super) struct Memo {
     pub(super) machinery: Option<Arc<Machinery>>,
     pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
-    /// By the Secret that holds them.
+    /// Certificates by the Secret that holds them.
     pub(super) certificates: HashMap<ObjectName, Arc<Content>>,
     pub(super) expressions: expressions::Known,
 }
 
-/// What all parts of one translation share.
+/// State that all parts of one translation share.
 pub(super) struct Context<'c> {
     cluster: &'c Cluster,
-    /// They hold for all Ingresses alike, so nobody notes that they were read; the same is true of `globals`.
+    /// Options hold for all Ingresses alike, so reads are not recorded; the same is true of `globals`.
     pub(super) options: &'c Options,
     pub(super) globals: Globals,
     place: Place<'c>,
     pub(super) memo: Memo,
-    /// What was made for the memo, and from what.
+    /// Entries made for the memo, and their traces.
     made: Vec<(Part, Trace)>,
     trace: Trace,
 }
@@ -97,7 +104,7 @@ impl<'c> Context<'c> {
         Self { cluster, options, globals, place, memo, made: Vec::new(), trace: Trace::default() }
     }
 
-    /// Says something about `object`.
+    /// Reports an outcome of `object`.
     pub(super) fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
         self.trace.outcomes.push(Outcome { object: object.clone(), reason, message });
     }
@@ -107,13 +114,19 @@ impl<'c> Context<'c> {
         self.cluster.services.get(name)
     }
 
-    /// The EndpointSlices of `service`, in order of their names.
+    /// Returns the EndpointSlices of `service`, in order of their names.
     pub(super) fn slices_of(
         &mut self,
         service: &ObjectName,
     ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<Slice>)> + use<'c> {
         self.trace.reads.insert(Dependency::SlicesOf(service.clone()));
         self.cluster.slices_of(service)
+    }
+
+    /// Returns the ReferenceGrants of `namespace`, in order of their names.
+    pub(super) fn grants_of(&mut self, namespace: &Arc<str>) -> impl Iterator<Item = &'c Grant> + use<'c> {
+        self.trace.reads.insert(Dependency::GrantsOf(Arc::clone(namespace)));
+        self.cluster.grants_of(namespace)
     }
 
     pub(super) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<Secret>> {
@@ -132,26 +145,26 @@ impl<'c> Context<'c> {
         self.cluster.classes.get(&name)
     }
 
-    /// Every IngressClass. To look for one by its name depends on less.
+    /// Returns every IngressClass. A lookup by name has fewer dependencies.
     pub(super) fn classes(&mut self) -> &'c Store<IngressClass> {
         self.trace.reads.insert(Dependency::Classes);
         &self.cluster.classes
     }
 
-    /// The addresses of `name`, a DNS name in canonical form: `None` until it is resolved, which to ask for them brings
-    /// about.
+    /// Returns the addresses of `name`, a DNS name in canonical form. Returns `None` until the name is resolved, which
+    /// this call requests.
     pub(super) fn addresses(&mut self, name: &Arc<str>) -> Option<&'c [IpAddr]> {
         self.trace.reads.insert(Dependency::Addresses(Arc::clone(name)));
         self.cluster.resolved.get(name).map(Vec::as_slice)
     }
 
-    /// Where this process runs.
+    /// Returns node and zone of this process.
     pub(super) fn place(&mut self) -> Place<'c> {
         self.trace.reads.insert(Dependency::Place);
         self.place
     }
 
-    /// The time since 1970, in whole hours: what is out of date is told by the hour.
+    /// Returns the Unix time truncated to the hour; expiry is reported with that precision.
     pub(super) fn hour(&mut self) -> Duration {
         self.trace.reads.insert(Dependency::Hour);
         self.cluster.hour
@@ -162,7 +175,7 @@ impl<'c> Context<'c> {
         &self.cluster.nodes
     }
 
-    /// How many nodes are ready; 1 if that is not known.
+    /// Returns the number of Ready nodes; 1 if it is not known.
     pub(super) fn ready_nodes(&mut self) -> u32 {
         let is_ready = |stored: &&Stored<Node>| {
             let mut conditions = stored.object.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -173,6 +186,28 @@ impl<'c> Context<'c> {
 
     pub(super) fn machinery(&mut self) -> Arc<Machinery> {
         self.trace.reads.insert(Dependency::Machinery);
+        self.known_machinery()
+    }
+
+    /// Like [`Context::machinery`], for questions about addresses in `vicinity` only, so that changes elsewhere do not
+    /// matter.
+    pub(super) fn machinery_in(&mut self, vicinity: Vicinity) -> Arc<Machinery> {
+        self.trace.reads.insert(Dependency::Taken(vicinity));
+        self.known_machinery()
+    }
+
+    /// Returns `true` if `address` is the cluster IP of a Service.
+    pub(super) fn is_cluster_ip(&mut self, address: IpAddr) -> bool {
+        self.trace.reads.insert(Dependency::Taken(Vicinity::of(address)));
+        !self.cluster.with_cluster_ip(address).is_empty()
+    }
+
+    pub(super) fn own_addresses(&mut self) -> &'c BTreeSet<IpAddr> {
+        self.trace.reads.insert(Dependency::OwnAddresses);
+        &self.cluster.own_addresses
+    }
+
+    fn known_machinery(&mut self) -> Arc<Machinery> {
         if let Some(known) = &self.memo.machinery {
             return Arc::clone(known);
         }
@@ -183,7 +218,8 @@ impl<'c> Context<'c> {
         machinery
     }
 
-    /// The upstream of `destination`, and its key. The endpoints must not be looked at, as nobody notes that.
+    /// Returns the upstream of `destination`, and its key. Callers must not look at the endpoints, because that read is
+    /// not recorded.
     pub(super) fn upstream(&mut self, destination: &Destination) -> (UpstreamKey, Arc<Gathered>) {
         let key = destination.key();
         self.trace.reads.insert(Dependency::Upstream(key.clone()));
@@ -197,7 +233,8 @@ impl<'c> Context<'c> {
         (key, gathered)
     }
 
-    /// What the Secret `name` holds for TLS with clients. Chain and key must not be looked at, as nobody notes that.
+    /// Returns the content of Secret `name` for TLS with clients. Callers must not look at chain and key, because that
+    /// read is not recorded.
     pub(super) fn certificate(&mut self, name: &ObjectName) -> Arc<Content> {
         self.trace.reads.insert(Dependency::Certificate(name.clone()));
         if let Some(known) = self.memo.certificates.get(name) {
@@ -210,12 +247,12 @@ impl<'c> Context<'c> {
         held
     }
 
-    /// What was made for the memo since this was asked, each with its trace.
+    /// Returns the entries made for the memo since the last call, each with its trace.
     pub(super) fn take_made(&mut self) -> Vec<(Part, Trace)> {
         std::mem::take(&mut self.made)
     }
 
-    /// Runs `make`, and returns apart from all else what it looked up and said.
+    /// Runs `make` with a trace of its own, and returns its result and trace.
     pub(super) fn traced<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> (T, Trace) {
         let outer = std::mem::take(&mut self.trace);
         let made = make(self);
@@ -248,6 +285,7 @@ mod tests {
                 assert!(context.classes().is_empty());
                 assert!(context.nodes().is_empty());
                 assert_eq!(context.slices_of(&name).count(), 0);
+                assert_eq!(context.grants_of(&name.namespace).count(), 0);
                 assert!(context.addresses(&"a.test".into()).is_none());
                 context.place();
                 context.hour();
@@ -260,6 +298,7 @@ mod tests {
                 Dependency::Classes,
                 Dependency::Nodes,
                 Dependency::SlicesOf(name.clone()),
+                Dependency::GrantsOf("n".into()),
                 Dependency::Addresses("a.test".into()),
                 Dependency::Place,
                 Dependency::Hour,

@@ -1,5 +1,5 @@
-//! Gathers what is behind a destination: addresses, the protocol that is spoken there, TLS and upkeep. It does not know
-//! who leads there.
+//! Gathers the upstream of a destination: addresses, protocol, TLS and health policy. The rules that lead there are not
+//! known here.
 
 use std::{borrow::Cow, fmt, net::SocketAddr, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::{
     Context,
     annotations::{self, AskedTls, shorten},
     believed::{self, Believed},
-    endpoints,
+    endpoints::{self, Collected},
     external::{self, Lead},
     protocol,
     service::{Port, bare},
@@ -19,80 +19,81 @@ use crate::{
     model::{Endpoint, Protocol, ProxyVersion, Question, Transport, Upkeep, Upstream, UpstreamKey, UpstreamTls},
 };
 
-/// Where rules lead to, or ask.
+/// Destination of rules, or of this controller's own requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// A port of a service. Of ports that share a number, which an API server refuses, the first TCP port counts.
+    /// A port of a service. If ports share a number, which an API server refuses, the first TCP port counts.
     Service {
         name: ObjectName,
         port: i32,
-        /// What is spoken in place of what the port says.
+        /// Overrides the protocol of the port.
         protocol: Option<Protocol>,
         through: Through,
-        /// What holds for TLS with what is there, if that is not what holds anyway.
+        /// TLS settings, if they differ from the default.
         tls: Option<Box<AskedTls>>,
-        /// How it is looked after, if not as all is.
+        /// Health policy, if it differs from the default.
         upkeep: Option<Arc<Upkeep>>,
-        /// In which version it is told whose a connection is, if it is.
+        /// Version of the PROXY protocol header sent there, if any.
         introduction: Option<ProxyVersion>,
-        /// Who asks it on its own account; `None` for the requests of rules that lead there.
+        /// The sender of this controller's own requests; `None` for the requests of rules that lead there.
         asker: Option<Asker>,
     },
     /// A host that an annotation gives, by its name or address.
     Outside { host: Box<str>, port: u16, protocol: Protocol, believed: Believed, asker: Asker },
-    /// A port of a service, for what is not HTTP.
+    /// A port of a service, for protocols other than HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
 }
 
-/// Who sends requests beside those of clients, and what for. Its upstreams are its own: time-outs and failures of such
-/// requests say nothing of the same endpoints to the rules of others.
+/// Sender and purpose of requests that do not come from clients. Their upstreams are separate: time-outs and failures
+/// of such requests do not affect the same endpoints in rules of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asker {
     pub(super) purpose: Purpose,
-    /// Of the Ingress.
+    /// The namespace of the Ingress.
     pub(super) namespace: Arc<str>,
 }
 
-/// What requests of our own are for.
+/// Purpose of this controller's own requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Whether a client may come in.
+    /// Authorization of a client.
     Auth,
     /// Keys that sign tokens.
     Keys,
     /// A second copy of a request.
     Mirror,
-    /// A page in place of an error, or of pods that are missing.
+    /// A page in place of an error, or of missing pods.
     Page,
 }
 
-/// How requests reach what is behind a service.
+/// Path of requests to the pods of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Through {
-    /// Straight to pods.
+    /// Directly to pods.
     #[default]
     Pods,
-    /// By the address of the service, so that the cluster chooses the pod. Services without one are reached as ever.
+    /// Through the address of the service, so that the cluster chooses the pod. Services without an address are reached
+    /// directly.
     Service,
 }
 
-/// What is behind a [`Destination`].
+/// Result of gathering a [`Destination`].
 #[derive(Debug)]
 pub(super) struct Gathered {
     /// `None` if requests must not be sent there.
     pub(super) upstream: Option<Arc<Upstream>>,
-    /// What whoever leads there is to be told.
+    /// Problems to report on every Ingress that routes here.
     pub(super) findings: Vec<Finding>,
 }
 
-/// What is wrong with a destination.
+/// A problem of a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) reason: Reason,
     pub(super) message: String,
 }
 
-/// Gathers what is behind `destination`.
+/// Gathers the upstream of `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
     let upstream = match destination {
@@ -110,7 +111,7 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
         Destination::Outside { host, port, protocol, believed, asker: _ } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
             let tls = if protocol.is_over_tls() { believed::tls(host, believed, context) } else { Ok(None) };
-            // What is to be verified and cannot be is not asked at all.
+            // If verification is required but not possible, no request is sent at all.
             let tls = tls.map_err(|finding| findings.push(finding)).ok();
             endpoints.zip(tls).map(|(endpoints, tls)| Upstream {
                 protocol: *protocol,
@@ -127,7 +128,7 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
     Gathered { upstream: upstream.map(Arc::new), findings }
 }
 
-/// What is behind a port of a service: its pods, the service itself, or what its external name leads to.
+/// Returns the upstream of a port of a service: its pods, the service itself, or its external name.
 fn behind(
     name: &ObjectName,
     number: i32,
@@ -136,15 +137,19 @@ fn behind(
     context: &mut Context<'_>,
 ) -> Option<Upstream> {
     match find(name, number, Transport::Tcp, context)? {
-        Found::Own { service, port } => Some(match through {
-            Through::Pods => pods(name, port, findings, context),
-            Through::Service => itself(name, service, port, context),
-        }),
+        Found::Own { service, port } => {
+            let collected = endpoints::collect(name, port, context);
+            Some(match through {
+                // The cluster would choose among all endpoints in the slices, and send from this node.
+                Through::Service if !collected.has_refused => itself(name, service, port, context),
+                Through::Service | Through::Pods => pods(name, port, collected, findings, context),
+            })
+        }
         Found::External { external_name, port } => outside(name, external_name, &port, findings, context),
     }
 }
 
-/// `upkeep` without what endpoints that speak `protocol` cannot be asked.
+/// Returns `upkeep` without checks that endpoints of this `protocol` do not support.
 fn possible(
     upkeep: &Arc<Upkeep>,
     protocol: Protocol,
@@ -156,13 +161,13 @@ fn possible(
         return Arc::clone(upkeep);
     }
     let message = format!(
-        "annotation `health-check` is `grpc`, which is not spoken to the pods of service `{service}`; they are not checked, set `backend-protocol` to `GRPC` or `GRPCS`"
+        "annotation `health-check` is `grpc`, but the pods of service `{service}` are not reached over gRPC; they are not checked, set `backend-protocol` to `GRPC` or `GRPCS`"
     );
     findings.push(Finding { reason: Reason::IneffectiveAnnotation, message });
     Arc::new(Upkeep { check: None, ..Upkeep::clone(upkeep) })
 }
 
-/// What `asked` comes to for a service; `None` if it cannot be kept.
+/// Returns the TLS policy of `asked` for a service; `None` if it cannot be met.
 fn policy(
     service: &ObjectName,
     asked: &AskedTls,
@@ -177,7 +182,7 @@ fn policy(
             let policy = terms?.of_service(&own);
             if policy.is_none() {
                 let message = format!(
-                    "`{}` is no name that a certificate could have; its rules answer 503, set `proxy-ssl-name`",
+                    "`{}` is not a name that a certificate can have; its rules answer 503, set `proxy-ssl-name`",
                     shorten(&own)
                 );
                 findings.push(Finding { reason: Reason::InvalidAnnotation, message });
@@ -191,20 +196,22 @@ fn policy(
     }
 }
 
-/// What is behind a port, by the endpoints that slices give.
-fn pods<'c>(
+/// Returns the upstream of a port with the endpoints of its slices.
+fn pods(
     name: &ObjectName,
-    port: &'c ServicePort,
+    port: &ServicePort,
+    collected: Collected<'_>,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'c>,
+    context: &mut Context<'_>,
 ) -> Upstream {
-    let (endpoints, app_protocol) = listed(name, port, findings, context);
+    let app_protocol = collected.app_protocol;
+    let endpoints = listed(name, port, collected, findings);
     let reference = endpoints::reference(name, context);
     let protocol = protocol::of_port(app_protocol, &reference, context);
     Upstream { protocol, endpoints, ..Upstream::default() }
 }
 
-/// The endpoints of a port without HTTP; `None` if nothing may be sent there.
+/// Returns the endpoints of a port without HTTP; `None` if nothing may be sent there.
 fn stream_endpoints(
     name: &ObjectName,
     number: i32,
@@ -213,20 +220,23 @@ fn stream_endpoints(
     context: &mut Context<'_>,
 ) -> Option<Vec<Endpoint>> {
     match find(name, number, transport, context)? {
-        Found::Own { service: _, port } => Some(listed(name, port, findings, context).0),
+        Found::Own { service: _, port } => {
+            let collected = endpoints::collect(name, port, context);
+            Some(listed(name, port, collected, findings))
+        }
         Found::External { external_name, port } => led_to(name, external_name, &port, findings, context),
     }
 }
 
 /// A port, and the kind of service that has it.
 enum Found<'c> {
-    /// One with pods of its own.
+    /// A service with pods of its own.
     Own { service: &'c Service, port: &'c ServicePort },
-    /// One that stands for an external name, and need not list its ports.
+    /// A service with an external name, which need not list its ports.
     External { external_name: &'c str, port: Cow<'c, ServicePort> },
 }
 
-/// Port `number` of a service.
+/// Finds port `number` of a service.
 fn find<'c>(name: &ObjectName, number: i32, transport: Transport, context: &mut Context<'c>) -> Option<Found<'c>> {
     let service: &'c Service = &context.service(name)?.object;
     let port = Port::Number(number).find(service, transport);
@@ -239,23 +249,23 @@ fn find<'c>(name: &ObjectName, number: i32, transport: Transport, context: &mut 
     }
 }
 
-/// The endpoints that slices give, with the `appProtocol` of the port.
-fn listed<'c>(
+/// Returns the endpoints of the slices.
+fn listed(
     name: &ObjectName,
-    port: &'c ServicePort,
+    port: &ServicePort,
+    collected: Collected<'_>,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'c>,
-) -> (Vec<Endpoint>, Option<&'c str>) {
-    let (endpoints, app_protocol) = endpoints::collect(name, port, context);
+) -> Vec<Endpoint> {
+    let Collected { endpoints, app_protocol: _, has_refused: _ } = collected;
     if endpoints.is_empty() {
         let message =
             format!("port `{}` of service `{name}` has no ready endpoint; check its pods and selector", port.port);
         findings.push(Finding { reason: Reason::NoReadyEndpoints, message });
     }
-    (endpoints, app_protocol)
+    endpoints
 }
 
-/// The addresses of the service itself.
+/// Returns an upstream with the addresses of the service itself.
 fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
     let reference = endpoints::reference(name, context);
     let protocol = protocol::of_port(port.app_protocol.as_deref(), &reference, context);
@@ -266,7 +276,7 @@ fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mu
     Upstream { protocol, endpoints, ..Upstream::default() }
 }
 
-/// What is behind an external name; `None` if it is refused.
+/// Returns the upstream of an external name; `None` if it is refused.
 fn outside(
     name: &ObjectName,
     external_name: &str,
@@ -280,7 +290,7 @@ fn outside(
     Some(Upstream { protocol, endpoints, ..Upstream::default() })
 }
 
-/// The addresses of an external name; `None` if it is refused.
+/// Returns the endpoints of an external name; `None` if it is refused.
 fn led_to(
     name: &ObjectName,
     external_name: &str,
@@ -290,7 +300,7 @@ fn led_to(
 ) -> Option<Vec<Endpoint>> {
     let number = endpoints::target(port).or_else(|| u16::try_from(port.port).ok()).filter(|number| *number != 0);
     let Some(number) = number else {
-        let message = format!("port `{}` of service `{name}` is no port number; correct the backend", port.port);
+        let message = format!("port `{}` of service `{name}` is not a port number; correct the backend", port.port);
         findings.push(Finding { reason: Reason::PortNotFound, message });
         return None;
     };
@@ -337,7 +347,7 @@ impl Destination {
                 }
                 UpstreamKey::new(namespace, name, &port)
             }
-            // No namespace is empty, so that no service has this key.
+            // A namespace is never empty, so no service has this key.
             Self::Outside { host, port, protocol, believed, asker } => {
                 let verified = match believed {
                     Believed::Any => String::new(),
@@ -346,7 +356,7 @@ impl Destination {
                 };
                 UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}+{asker}"))
             }
-            // What is known of connections of HTTP to the same pods does not hold for these.
+            // The state of HTTP connections to the same pods does not apply here.
             Self::Stream { name: ObjectName { namespace, name }, port, transport } => {
                 let transport = match transport {
                     Transport::Tcp => "tcp",
@@ -376,7 +386,7 @@ impl fmt::Display for Asker {
 // === impl Gathered ===
 
 impl Gathered {
-    /// Whether everything but the endpoints is the same.
+    /// Returns `true` if both are equal apart from the endpoints.
     pub(super) fn looks_like(&self, other: &Self) -> bool {
         let spoken = |gathered: &Self| {
             let upstream = gathered.upstream.as_ref();

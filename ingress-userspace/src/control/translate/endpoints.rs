@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::Display,
     net::{IpAddr, SocketAddr},
 };
 
@@ -13,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Context, address};
+use super::{Context, address, grant};
 use crate::{
     control::{
         change::{Kind, ObjectName},
@@ -23,26 +24,39 @@ use crate::{
     model::{Endpoint, Transport},
 };
 
-/// How far an endpoint is in its life.
+/// State of an endpoint in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
-    /// Going, but still answering: used where nothing is ready, as kube-proxy does (KEP-1669).
+    /// Terminating but still serving: used if no endpoint is ready, as kube-proxy does (KEP-1669).
     Draining,
     Unfit,
 }
 
-/// The endpoints of `port` of `service`: of the ready ones those that topology hints mean for this node, or if none is
-/// ready those that still serve while they terminate.
+/// Addresses of one slice to which no request is sent, at one port or at any.
+#[derive(Default)]
+struct Refused {
+    /// With its port, if the address is allowed at other ports.
+    first: Option<(String, &'static str)>,
+    count: usize,
+}
+
+/// The content of slices for a port.
+pub(super) struct Collected<'c> {
+    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) app_protocol: Option<&'c str>,
+    /// Whether there are further endpoints, to which no request may go.
+    pub(super) has_refused: bool,
+}
+
+/// Returns the endpoints of `port` of `service`: the ready ones that topology hints assign to this node. If none is
+/// ready, it returns those that still serve while they terminate.
 ///
-/// Addresses of both families become one upstream, and none goes before the other: whether a family can be reached
-/// shows when it is tried. The `appProtocol` comes with them.
-pub(super) fn collect<'c>(
-    service: &ObjectName,
-    port: &'c ServicePort,
-    context: &mut Context<'c>,
-) -> (Vec<Endpoint>, Option<&'c str>) {
+/// Addresses of both families become one upstream without preference: whether a family is reachable shows only in use.
+pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: &mut Context<'c>) -> Collected<'c> {
+    let mut has_refused = false;
     let (mut ready, mut draining) = (Vec::new(), BTreeSet::new());
+    let transport = transport(port.protocol.as_deref()).unwrap_or(Transport::Tcp);
     let mut app_protocol = port.app_protocol.as_deref();
     for (name, stored) in context.slices_of(service) {
         let slice = &stored.object;
@@ -53,7 +67,8 @@ pub(super) fn collect<'c>(
             continue;
         }
         let numbers = numbers(slice, port);
-        // Whoever writes slices for a service without selector may say it there alone.
+        let mut refused = Refused::default();
+        // For a service without selector, `appProtocol` may be set only on the slices that its owner writes.
         app_protocol = app_protocol.or_else(|| matching(slice, port).find_map(|port| port.app_protocol.as_deref()));
         for SliceEndpoint { address, conditions, hints } in &slice.endpoints {
             let state = State::of(conditions.as_ref());
@@ -61,40 +76,76 @@ pub(super) fn collect<'c>(
                 continue;
             }
             let Ok(ip) = address.parse::<IpAddr>() else {
-                let message = format!("`{address}` is no IP address; this endpoint is skipped");
+                let message = format!("`{address}` is not an IP address; this endpoint is skipped");
                 context.report(&object, Reason::InvalidObject, message);
                 continue;
             };
-            // Files are the operator's own; who may write objects of a namespace must not lead us to the node itself.
-            if stored.origin == Origin::Api
-                && let Some(kind) = address::kind(ip)
-                && !context.options.endpoint_networks.iter().any(|network| network.contains(&ip))
-            {
-                let message = format!(
-                    "`{address}` is {kind}, which no pod has; this endpoint is skipped, remove it or ask the operator for `--allow-endpoints-in`"
-                );
-                context.report(&object, Reason::EndpointRefused, message);
+            // Files belong to the operator. A user with write access to objects of a namespace must not lead this
+            // controller to the node itself.
+            let is_judged = stored.origin == Origin::Api
+                && !context.options.endpoint_networks.iter().any(|network| network.contains(&ip));
+            if is_judged && let Err(kind) = judge(service, ip, context) {
+                refused.add(ip, kind);
                 continue;
             }
-            let found = numbers.iter().map(|number| Endpoint { address: SocketAddr::new(ip, *number) });
-            match state {
-                State::Ready => ready.extend(found.map(|endpoint| (endpoint, hints.as_deref()))),
-                State::Draining | State::Unfit => draining.extend(found),
+            for address in numbers.iter().map(|number| SocketAddr::new(ip, *number)) {
+                if is_judged && let Err(kind) = judge_port(service, address, transport, context) {
+                    refused.add(address, kind);
+                    continue;
+                }
+                match state {
+                    State::Ready => ready.push((Endpoint { address }, hints.as_deref())),
+                    State::Draining | State::Unfit => drop(draining.insert(Endpoint { address })),
+                }
             }
+        }
+        if let Some(message) = refused.message(&name.name) {
+            has_refused = true;
+            // Reported on the Service, where its owner looks; events of an EndpointSlice are rarely read.
+            let service = reference(service, context);
+            context.report(&service, Reason::EndpointRefused, message);
         }
     }
     let endpoints = if ready.is_empty() { draining } else { context.place().nearest(&ready) };
-    (endpoints.into_iter().collect(), app_protocol)
+    Collected { endpoints: endpoints.into_iter().collect(), app_protocol, has_refused }
 }
 
-/// The service as outcomes name it.
+/// Checks an address of `service`.
+///
+/// # Errors
+/// The kind of `address`, if no request may go there.
+fn judge(service: &ObjectName, address: IpAddr, context: &mut Context<'_>) -> Result<(), &'static str> {
+    // Only rows of stream services lead to the API server's Service, and the operator writes them.
+    if grant::is_api_server(service) {
+        return address::kind(address).map_or(Ok(()), Err);
+    }
+    address::check_slice_address(address, context)
+}
+
+/// Checks a port of an endpoint of `service`.
+///
+/// # Errors
+/// The kind of `endpoint`, if no request may go to this port.
+fn judge_port(
+    service: &ObjectName,
+    endpoint: SocketAddr,
+    transport: Transport,
+    context: &mut Context<'_>,
+) -> Result<(), &'static str> {
+    if grant::is_api_server(service) {
+        return Ok(());
+    }
+    address::check_slice_port(endpoint, transport, context)
+}
+
+/// Returns the service as outcomes refer to it.
 pub(super) fn reference(service: &ObjectName, context: &mut Context<'_>) -> ObjectRef {
     let origin = context.service(service).map_or(Origin::Api, |stored| stored.origin.clone());
     service.refer(Kind::Service, &origin)
 }
 
-/// The port numbers in `slice` that bear the name of the service's port. They may differ from slice to slice, because a
-/// named target port may differ from pod to pod.
+/// Returns the port numbers in `slice` with the name of the service's port. They may differ from slice to slice,
+/// because a named target port may differ from pod to pod.
 fn numbers(slice: &Slice, service_port: &ServicePort) -> Vec<u16> {
     if slice.ports.is_empty() {
         return target(service_port).into_iter().collect();
@@ -118,7 +169,7 @@ fn matching<'s, 'p>(
     })
 }
 
-/// The number that the service itself gives; only for slices that restrict no port, and for external names.
+/// Returns the number in the service itself; only for slices that restrict no port, and for external names.
 pub(super) fn target(port: &ServicePort) -> Option<u16> {
     let number = match &port.target_port {
         Some(IntOrString::Int(number)) => *number,
@@ -128,12 +179,34 @@ pub(super) fn target(port: &ServicePort) -> Option<u16> {
     u16::try_from(number).ok().filter(|number| *number != 0)
 }
 
-/// Absent means TCP, here as for services; `None` is neither of the two.
+/// Parses a transport. Absent means TCP, as for services; `None` is neither TCP nor UDP.
 pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
     match protocol {
         None | Some("TCP") => Some(Transport::Tcp),
         Some("UDP") => Some(Transport::Udp),
         Some(_) => None,
+    }
+}
+
+// === impl Refused ===
+
+impl Refused {
+    fn add(&mut self, address: impl Display, kind: &'static str) {
+        self.first.get_or_insert_with(|| (address.to_string(), kind));
+        self.count += 1;
+    }
+
+    /// Returns the message for the owner of the Service: one for a slice, regardless of how many addresses and ports
+    /// are refused.
+    fn message(&self, slice: &str) -> Option<String> {
+        let (endpoint, kind) = self.first.as_ref()?;
+        let others = match self.count - 1 {
+            0 => String::new(),
+            others => format!(", and {others} more that are refused"),
+        };
+        Some(format!(
+            "EndpointSlice `{slice}` has `{endpoint}`, {kind}{others}; no request is sent there, correct the slice or ask the operator to add the network to `--allow-endpoints-in`"
+        ))
     }
 }
 

@@ -1,49 +1,40 @@
-//! What regular expressions of paths may cost: each is measured before it is compiled, and none twice. It knows no rules.
+//! Cost of regular expressions in paths: each is measured before it is compiled, and compiled only once. Rules are not
+//! known here.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Weak},
 };
 
-use super::Precedence;
+use super::{
+    Context,
+    budget::{Budget, Holders},
+};
 use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
+    control::{change::ObjectName, outcome::Reason},
     model::{PathError, PathMatch, PathPattern, PatternError},
 };
 
-use super::Context;
-
-/// Regular expressions of one Ingress.
+/// Maximum number of regular expressions of one Ingress.
 pub(super) const MAX_COUNT: usize = 2_000;
-/// Memory of the automata of regular expressions, in bytes: those of one Ingress, of all Ingresses of a namespace, and
-/// of all.
+/// Maximum memory of the automata of regular expressions, in bytes: for one Ingress, for all Ingresses of a namespace,
+/// and for all.
 pub(super) const MAX_OF_INGRESS: usize = 2 << 20;
 const MAX_OF_NAMESPACE: usize = 8 << 20;
 const MAX_OF_ALL: usize = 32 << 20;
 
-/// The expressions that are in use.
+/// The expressions in use.
 #[derive(Default)]
 pub(super) struct Known {
     by_text: HashMap<Arc<str>, Weak<PathPattern>>,
-    /// How many are there before those that are in no use are looked for.
+    /// Number of entries at which unused ones are removed.
     sweep_at: usize,
 }
 
-/// What one Ingress may still have.
+/// The remaining allowance of one Ingress.
 pub(super) struct Allowance {
     left: usize,
     pub(super) is_exhausted: bool,
-}
-
-/// Which Ingresses have expressions, and which of them are more than is allowed.
-#[derive(Default)]
-pub(super) struct Expressions {
-    /// In order of precedence.
-    sizes: BTreeMap<Precedence, (ObjectRef, usize)>,
-    refused: BTreeSet<ObjectName>,
 }
 
 // === impl Known ===
@@ -74,7 +65,7 @@ impl Allowance {
         MAX_OF_INGRESS - self.left
     }
 
-    /// The match for the expression `text`, `None` once there is no allowance left for it.
+    /// Returns the match for the expression `text`, or `None` once the allowance is used up.
     pub(super) fn read(&mut self, text: &str, groups: bool, known: &mut Known) -> Option<Result<PathMatch, PathError>> {
         if self.is_exhausted {
             return None;
@@ -86,7 +77,7 @@ impl Allowance {
                 let new = new.and_then(|new| if groups { Ok(new.with_groups()?) } else { Ok(new) });
                 match new {
                     Ok(new) => Arc::new(new),
-                    // One that is too large by itself is told as such.
+                    // An expression that is too large by itself is reported as such.
                     Err(PathError::Pattern(PatternError::TooLarge(_))) if self.left < PathPattern::MAX => {
                         self.is_exhausted = true;
                         return None;
@@ -105,50 +96,23 @@ impl Allowance {
     }
 }
 
-// === impl Expressions ===
+/// Returns the budget of expressions, with no holders yet.
+pub(super) fn holders() -> Holders<usize> {
+    let budget = Budget { of_namespace: MAX_OF_NAMESPACE, of_all: MAX_OF_ALL };
+    Holders::new(budget, |claims| claims.expressions)
+}
 
-impl Expressions {
-    /// Sets how much an Ingress has in place of what it had, and says whether that is different.
-    pub(super) fn set(&mut self, before: Option<&Precedence>, now: Option<(&Precedence, &ObjectRef, usize)>) -> bool {
-        let before = before.and_then(|before| self.sizes.remove_entry(before));
-        let now = now.filter(|(_, _, size)| *size > 0);
-        let now = now.map(|(precedence, object, size)| (precedence.clone(), (object.clone(), size)));
-        let differs = before != now;
-        self.sizes.extend(now);
-        differs
-    }
-
-    pub(super) fn refuses(&self, name: &ObjectName) -> bool {
-        self.refused.contains(name)
-    }
-
-    /// Looks anew who is refused, oldest first, and returns those of whom it is not what it was.
-    pub(super) fn judge(&mut self, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
-        let (mut of_all, mut of_namespaces) = (0, HashMap::<&str, usize>::new());
-        let mut refused = BTreeSet::new();
-        for (Precedence { name, .. }, (object, size)) in &self.sizes {
-            let of_namespace = of_namespaces.entry(&name.namespace).or_default();
-            let (whose, limit) = if *of_namespace + size > MAX_OF_NAMESPACE {
-                ("its namespace", MAX_OF_NAMESPACE)
-            } else if of_all + size > MAX_OF_ALL {
-                ("all namespaces", MAX_OF_ALL)
-            } else {
-                *of_namespace += size;
-                of_all += size;
-                continue;
-            };
-            let message = format!(
-                "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {whose} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
-                size.div_ceil(1024),
-                limit / 1024
-            );
-            context.report(object, Reason::TooLarge, message);
-            refused.insert(name.clone());
-        }
-        let changed = self.refused.symmetric_difference(&refused).cloned().collect();
-        self.refused = refused;
-        changed
-    }
+/// Determines the refused Ingresses anew, and returns those with a changed result.
+pub(super) fn judge(holders: &mut Holders<usize>, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
+    holders.judge(|refusal, budget| {
+        let message = format!(
+            "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
+            refusal.amount.div_ceil(1024),
+            refusal.whose,
+            budget.of(refusal.whose) / 1024
+        );
+        context.report(&refusal.object, Reason::TooLarge, message);
+    })
 }
 
 #[cfg(test)]
@@ -165,7 +129,7 @@ mod tests {
         translate::{Options, Translation, Translator},
     };
 
-    /// An Ingress whose host is its name, with a path of each text.
+    /// Returns an Ingress with its name as the host, and a path for each text.
     fn ingress(namespace: &str, name: &str, paths: impl Iterator<Item = String>) -> Change {
         let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
         let path = |text| json!({"path": text, "pathType": "ImplementationSpecific", "backend": backend});
@@ -211,7 +175,7 @@ mod tests {
             cluster.apply(change);
             let begun = Instant::now();
             let translation = Translator::new(Options::default()).translate(&cluster);
-            // Of a build that is not optimised, on a machine that does other things.
+            // The bound allows for an unoptimised build on a busy machine.
             assert!(begun.elapsed() < Duration::from_secs(5), "{name} took {:?}", begun.elapsed());
             assert_eq!(served(&translation), ["web.victim.test"], "{name}");
             let told = too_large(&translation);
@@ -239,7 +203,7 @@ mod tests {
         let all: Vec<_> = (0..6).flat_map(names).collect();
         for (namespace, name) in all.iter().rev() {
             cluster.apply(ingress(namespace, name, heavy(count)));
-            // Whatever was there before, it comes to the same.
+            // The result does not depend on the earlier state.
             drop(translator.translate(&cluster));
         }
         cluster.apply(ingress("victim", "light", std::iter::empty()));
@@ -251,12 +215,10 @@ mod tests {
         for whose in ["its namespace", "all namespaces"] {
             assert!(told.iter().any(|told| told.contains(whose)), "{whose}: {told:?}");
         }
-        let size: usize =
-            translator.expressions.sizes.values().map(|(_, size)| size).max().copied().unwrap_or_default();
-        let fit = MAX_OF_NAMESPACE / size;
+        let fit = MAX_OF_NAMESPACE / translator.expressions.largest();
         let of_first = |name: &&String| name.ends_with(".n0.test");
         assert_eq!(served(&translation).iter().filter(of_first).count(), fit);
-        // One that goes makes room.
+        // An Ingress that goes makes room.
         let (namespace, name) = &all[0];
         cluster.apply(ingress(namespace, name, std::iter::empty()));
         let translation = translator.translate(&cluster);

@@ -1,5 +1,5 @@
-//! Finds the endpoints of a Service of type ExternalName among the addresses that are known for its name. It asks no
-//! name server: names that matter are listed, and their addresses come with a later change of the cluster.
+//! Finds the endpoints of a Service of type ExternalName among the known addresses of its name. It sends no DNS
+//! queries: the names in use are listed, and their addresses arrive with a later change of the cluster.
 
 use std::{
     collections::BTreeSet,
@@ -13,16 +13,16 @@ use crate::{
     model::Endpoint,
 };
 
-/// Where an external name leads.
+/// Result of following an external name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lead {
-    /// Sorted; empty while the name is not resolved, or if it has no address that may be reached.
+    /// Sorted; empty while the name is not resolved, or if it has no allowed address.
     Endpoints(Vec<Endpoint>),
-    /// Nowhere, whatever its addresses.
+    /// The name is refused, regardless of its addresses.
     Refused,
 }
 
-/// Follows `external_name` of `service` to `port`. What is wrong with it is added to `findings`.
+/// Follows `external_name` of `service` to `port`. Problems are added to `findings`.
 pub(super) fn follow(
     service: &ObjectName,
     external_name: &str,
@@ -74,8 +74,8 @@ pub(super) fn follow(
     Lead::Endpoints(endpoints(allowed, port))
 }
 
-/// The endpoints of `host`, a name or an address that an annotation gives; `None` if it is refused. What is wrong with
-/// it is added to `findings`.
+/// Returns the endpoints of `host`, a name or an address from an annotation; `None` if it is refused. Problems are
+/// added to `findings`.
 pub(super) fn reach(
     host: &str,
     port: u16,
@@ -114,12 +114,11 @@ pub(super) fn reach(
     Some(endpoints(allowed, port))
 }
 
-/// The addresses that may be reached, and the first that may not with what it is.
+/// Returns the allowed addresses, and the first refused one with its kind.
 fn judge(addresses: &[IpAddr], context: &mut Context<'_>) -> (BTreeSet<IpAddr>, Option<(IpAddr, &'static str)>) {
-    let machinery = context.machinery();
     let (mut allowed, mut refused) = (BTreeSet::new(), None);
     for address in addresses.iter().copied().collect::<BTreeSet<_>>() {
-        match machinery.check(address) {
+        match address::check_outside(address, context) {
             Ok(()) => drop(allowed.insert(address)),
             Err(why) => refused = refused.or(Some((address, why))),
         }

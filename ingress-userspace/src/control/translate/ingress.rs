@@ -1,4 +1,5 @@
-//! Turns one Ingress into what it claims: rules by host, default backends, certificates. It knows no other Ingress.
+//! Converts one Ingress into its claims: rules by host, default backends, certificates. Other Ingresses are not known
+//! here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +13,7 @@ use k8s_openapi::api::networking::v1::{
 use super::{
     Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Options, Precedence, RulesClaim, alias,
     annotations::{self, Clients, Policy, Redirect, Service},
+    class::Ours,
     expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
     named::named,
     options::CatchAll,
@@ -27,16 +29,24 @@ use crate::{
     model::{Action, HostPattern, PathMatch, Rule, Unavailable},
 };
 
-/// What `ingress` asks for. Everything it cannot have is reported on `object`.
-pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, context: &mut Context<'_>) -> Claims {
+/// Returns the claims of `ingress`. Claims that cannot be met are reported on `object`.
+pub(super) fn claims(
+    name: &ObjectName,
+    ingress: &Ingress,
+    object: ObjectRef,
+    Ours { class }: Ours,
+    context: &mut Context<'_>,
+) -> Claims {
     let mut claims = Claims {
         precedence: Precedence::of(name, ingress),
+        class,
         redirect: Redirect::Never,
         canary: None,
         shares_with: Arc::default(),
         clients: Clients::Any,
         passes: false,
         expressions: 0,
+        metered: 0,
         hosts: Vec::new(),
         object,
     };
@@ -50,11 +60,11 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         return claims;
     }
     let mut policy = match claims.precedence.standing {
-        // What answers a challenge is public by its nature; its annotations are meant for other controllers.
+        // The response to a challenge is public by nature, and the annotations are meant for other controllers.
         Standing::Solver => Policy::of_solver(),
         Standing::Ordinary => annotations::read(ingress, object, context),
     };
-    // `ingress_class_name` is `class`' concern.
+    // `ingress_class_name` is handled in `class`.
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
@@ -74,6 +84,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         );
         context.report(object, Reason::TooLarge, message);
     }
+    let metered = if policy.is_metered() { metered } else { 0 };
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
     claims.canary = policy.canary.clone().map(Box::new);
@@ -103,7 +114,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         builder.context.report(object, Reason::TooLarge, message);
         return claims;
     }
-    claims.expressions = builder.allowance.used();
+    (claims.expressions, claims.metered) = (builder.allowance.used(), metered);
     let first = hosts.iter().map(|(pattern, _)| pattern).find(|pattern| **pattern != HostPattern::Any).cloned();
     let mut by_host = by_host(hosts, &tls_hosts, certificates);
     if builder.context.options.catch_all == CatchAll::Refuse
@@ -122,7 +133,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
     claims
 }
 
-/// Brings together what is asked for each host.
+/// Combines the claims by host.
 fn by_host(
     hosts: Vec<(HostPattern, RulesClaim)>,
     tls: &BTreeSet<HostPattern>,
@@ -144,12 +155,12 @@ fn by_host(
     for (pattern, name) in certificates {
         claims.entry(pattern).or_default().certificate.get_or_insert(name);
     }
-    // They are kept, and most hold one rule where there is room for four.
+    // The claims are kept, and most hold one rule in an allocation for four.
     claims.values_mut().filter_map(|claim| claim.rules.as_mut()).for_each(|claim| claim.rules.shrink_to_fit());
     claims
 }
 
-/// Whether one of the hosts of `tls` covers every host of `pattern`.
+/// Returns `true` if one of the hosts of `tls` covers every host of `pattern`.
 fn is_covered(pattern: &HostPattern, tls: &BTreeSet<HostPattern>) -> bool {
     tls.iter().any(|tls| match (tls, pattern) {
         (HostPattern::Any, _) => true,
@@ -158,13 +169,13 @@ fn is_covered(pattern: &HostPattern, tls: &BTreeSet<HostPattern>) -> bool {
     })
 }
 
-/// Its paths, and one for each rule without any.
+/// Returns the number of paths, where a rule without any counts as one.
 fn paths_of(spec: &IngressSpec) -> usize {
     let of_rule = |rule: &IngressRule| rule.http.as_ref().map_or(1, |http| http.paths.len().max(1));
     spec.rules.iter().flatten().map(of_rule).sum()
 }
 
-/// What is too much of `ingress`, whatever it says.
+/// Returns the limit that `ingress` exceeds by its size alone.
 pub(super) fn too_large(ingress: &Ingress, spec: &IngressSpec, options: &Options) -> Option<String> {
     let annotations = ingress.metadata.annotations.iter().flatten();
     let bytes: usize = annotations.map(|(key, value)| key.len() + value.len()).sum();
@@ -190,7 +201,7 @@ pub(super) fn too_large(ingress: &Ingress, spec: &IngressSpec, options: &Options
     })
 }
 
-/// The hosts that `tls` names, and the Secrets meant for them.
+/// Returns the hosts that `tls` names, and their Secrets.
 fn tls_claims(
     name: &ObjectName,
     tls: &[IngressTLS],
@@ -224,7 +235,7 @@ fn tls_claims(
     (patterns, certificates)
 }
 
-/// The hosts that the rules name; every host if they name none.
+/// Returns the hosts that the rules name; every host if they name none.
 fn hosts_of(rules: &[IngressRule]) -> Vec<HostPattern> {
     let hosts = rules.iter().filter_map(|rule| HostPattern::parse(rule.host.as_deref().unwrap_or_default()).ok());
     let mut hosts: Vec<_> = hosts.filter(|pattern| *pattern != HostPattern::Any).collect();
@@ -234,12 +245,12 @@ fn hosts_of(rules: &[IngressRule]) -> Vec<HostPattern> {
     hosts
 }
 
-/// Stands for the path of a fallback, which matches everything.
+/// Returns the path of a fallback, which matches everything.
 fn everything() -> PathMatch {
     PathMatch::Prefix("/".into())
 }
 
-/// An error, cut where what it quotes would make it endless.
+/// Returns the text of an error, cut to a maximum length, because it may quote long values.
 pub(super) fn shorten(error: &impl std::fmt::Display) -> String {
     const MAX_CHARS: usize = 400;
     let text = error.to_string();
@@ -249,7 +260,7 @@ pub(super) fn shorten(error: &impl std::fmt::Display) -> String {
     }
 }
 
-/// What all rules of one Ingress share while they are made.
+/// State that all rules of one Ingress share while they are made.
 pub(super) struct Builder<'b, 'c> {
     name: &'b ObjectName,
     pub(super) owner: Arc<str>,
@@ -295,7 +306,7 @@ impl Builder<'_, '_> {
 
     fn path(&mut self, pattern: &HostPattern, path: &HTTPIngressPath) -> Option<Rule> {
         let HTTPIngressPath { backend, path, path_type } = path;
-        // Where the kind of match is free to choose, empty stands for everything.
+        // If the controller may choose the kind of match, an empty path matches everything.
         let path = match path.as_deref().unwrap_or_default() {
             "" if path_type == "ImplementationSpecific" => "/",
             path => path,
@@ -354,7 +365,7 @@ mod tests {
         change::{Change, Object},
         cluster::Cluster,
         outcome::Origin,
-        translate::{Options, translate},
+        translate::{Options, Translator, translate},
     };
 
     #[test]
@@ -377,5 +388,56 @@ mod tests {
             let told = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge).count();
             assert_eq!(told, usize::from(!is_metered), "{count}");
         }
+    }
+
+    /// Returns the hosts with rules that are counted separately.
+    fn metered(translation: &crate::control::Translation) -> Vec<String> {
+        let hosts = translation.table.hosts.iter();
+        let hosts = hosts.filter(|(_, routes)| routes.rules.iter().any(|rule| rule.forwarding.metered));
+        hosts.map(|(host, _)| host.to_string()).collect()
+    }
+
+    #[test]
+    fn the_rules_that_are_counted_for_themselves_have_a_bound_over_all_that_the_youngest_meet() {
+        let options = Options { max_metered_rules: 51, max_metered_rules_per_namespace: 20, ..Options::default() };
+        let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
+        let apply = |cluster: &mut Cluster, namespace: &str, age: usize, rules: usize| {
+            let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+            let path = |number| json!({"path": format!("/{number}"), "pathType": "Exact", "backend": backend});
+            let paths: Vec<_> = (0..rules).map(path).collect();
+            let annotations = json!({"xdp-ingress.io/metrics-per-path": "true", "kubernetes.io/ingress.class": "xdp"});
+            let (name, created) = (format!("i{age}"), format!("2026-01-01T00:00:{age:02}Z"));
+            let metadata = json!({
+                "namespace": namespace, "name": name, "annotations": annotations, "creationTimestamp": created,
+            });
+            let host = format!("{name}.{namespace}.test");
+            let spec = json!({"rules": [{"host": host, "http": {"paths": paths}}]});
+            let ingress = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("an Ingress");
+            cluster.apply(Change::Apply { object: Object::Ingress(Arc::new(ingress)), origin: Origin::Api });
+        };
+        for namespace in ["n1", "n2", "n3", "n4"] {
+            for age in 1..=3 {
+                apply(&mut cluster, namespace, age, 10);
+                // The result does not depend on the earlier state.
+                drop(translator.translate(&cluster));
+            }
+        }
+        let translation = translator.translate(&cluster);
+        assert!(translation == translate(&cluster, &options), "what is brought up to date equals what is made anew");
+        assert_eq!(translation.table.hosts.len(), 12, "all are served");
+        assert_eq!(metered(&translation), ["i1.n1.test", "i1.n2.test", "i1.n3.test", "i1.n4.test", "i2.n1.test"]);
+        let told = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge);
+        let told: Vec<_> = told.map(|outcome| (&*outcome.object.name, outcome.message.as_str())).collect();
+        assert_eq!(told.len(), 7, "{told:?}");
+        for (whose, flag) in [
+            ("its namespace", "raise `--max-metered-rules-per-namespace`"),
+            ("all namespaces", "raise `--max-metered-rules`"),
+        ] {
+            assert!(told.iter().any(|(_, told)| told.contains(whose) && told.ends_with(flag)), "{whose}: {told:?}");
+        }
+        // An Ingress with only a single rule left makes room for the next one in age.
+        apply(&mut cluster, "n1", 1, 0);
+        let hosts = metered(&translator.translate(&cluster));
+        assert_eq!(hosts, ["i1.n2.test", "i1.n3.test", "i1.n4.test", "i2.n1.test", "i2.n2.test"]);
     }
 }

@@ -1,4 +1,5 @@
-//! Translates a cluster into a route table. Pure and total: no IO, no clock, no async; it never fails, it reports.
+//! Translates a cluster into a route table. The translation is pure and total: no IO, no clock, no async; it never
+//! fails, it reports.
 //!
 //! ```text
 //! Ingress ──class──> ours? ──ingress──> Claims ──merge──> hosts ─┐
@@ -10,12 +11,12 @@
 //! ConfigMap ──streams──> ports of TCP and UDP ───────────────────┘
 //! ```
 //!
-//! Each Ingress becomes its claims by itself; claims are merged host by host, oldest Ingress first, so the first to
-//! claim a path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims on it are
-//! there. One bad object never blocks another, and a rule that cannot be honoured answers an error.
+//! Each Ingress is converted into its claims separately. Claims are merged host by host, oldest Ingress first, so the
+//! first to claim a path has it. Properties of a host as a whole, such as the redirect to HTTPS, are settled when all
+//! claims on it are known. One bad object never blocks another, and a rule that cannot be honoured answers an error.
 //!
-//! A change costs what it touches: [`Translator`] keeps each part with what it was made from (`records`), and makes
-//! anew those that were made from what has changed.
+//! The cost of a change depends on the parts it affects: [`Translator`] keeps each part with its dependencies
+//! (`records`), and makes only those parts anew that have changed dependencies.
 
 use std::sync::Arc;
 
@@ -36,15 +37,18 @@ mod alias;
 mod annotations;
 mod asked;
 mod believed;
+mod budget;
 mod class;
 mod context;
 mod destination;
+mod effects;
 mod endpoints;
 mod expressions;
 mod external;
 mod grant;
 mod ingress;
 mod merge;
+mod meters;
 mod named;
 mod options;
 mod ownership;
@@ -53,6 +57,7 @@ mod records;
 mod secret;
 mod service;
 mod settings;
+mod shares;
 mod solver;
 mod staple;
 mod streams;
@@ -61,11 +66,12 @@ mod topology;
 mod translator;
 mod values;
 
+pub(in crate::control) use address::{is_always_refused, reached};
 use annotations::{Clients, Redirect};
 pub(in crate::control) use annotations::{references as annotation_references, service_of_url, services_of};
 pub use class::Classes;
 use context::Context;
-pub(in crate::control) use named::Namer;
+pub(in crate::control) use named::{Affected, Namer};
 pub use options::{CatchAll, ExternalNames, Options, ServicePattern};
 pub use ownership::HostSharing;
 pub(in crate::control) use settings::references as settings_references;
@@ -73,61 +79,68 @@ use solver::Standing;
 pub(in crate::control) use streams::references as stream_references;
 pub use translator::Translator;
 
-/// A route table and what there is to say about the objects it came from. A copy costs nothing, and to compare two
-/// costs what differs.
+/// A route table and the outcomes of its objects. A copy is cheap, and the cost of a comparison grows with the
+/// differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     pub table: RouteTable,
     pub outcomes: Tree<Arc<Outcome>, ()>,
-    /// The Ingresses that are ours, whatever is wrong with them.
+    /// The Ingresses of this controller, regardless of their problems.
     pub served: Tree<ObjectName, ()>,
-    /// DNS names whose addresses matter, for [`Cluster::resolved`].
+    /// The served Ingresses in effect: the table has at least one of their claims.
+    pub in_effect: Tree<ObjectName, ()>,
+    /// DNS names with addresses in use, for [`Cluster::resolved`].
     pub external_names: Tree<Arc<str>, ()>,
 }
 
-/// What the API server allows all annotations of an object to hold together (apimachinery,
-/// `TotalAnnotationSizeLimitB`); asked of every source.
+/// Maximum total size of the annotations of an object in the API server (apimachinery, `TotalAnnotationSizeLimitB`);
+/// applied to every source.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// Rules and paths of one Ingress, together. The API server has no such limit but its 1.5 MiB for an object, into which
-/// about this many fit; a file of a manifests directory has none.
+/// Maximum number of rules and paths of one Ingress, together. The API server only limits an object to 1.5 MiB, into
+/// which about this many fit; a file of a manifests directory has no such limit.
 const MAX_PATHS: usize = 10_000;
 
-/// Rules of one Ingress whose requests are counted for themselves; each has some series of metrics.
+/// Maximum number of rules of one Ingress with separate counts; each has several series of metrics.
 const MAX_METERED: usize = 500;
 
-/// Rules that hosts of solvers borrow, all together.
+/// Maximum number of rules that hosts of solvers inherit, all together.
 const MAX_LENT: usize = 100_000;
 
-/// Translates everything that is ours according to `options`: what a [`Translator`] says that has seen nothing before.
+/// Translates all Ingresses of this controller according to `options`, like a new [`Translator`].
 #[must_use]
 pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
     Translator::new(options.clone()).translate(cluster)
 }
 
-/// What one Ingress asks for.
+/// The claims of one Ingress.
 #[derive(PartialEq, Eq)]
 struct Claims {
     object: ObjectRef,
     precedence: Precedence,
-    /// What its rules make of plain HTTP.
+    /// Its IngressClass, if it names one.
+    class: Option<Arc<str>>,
+    /// The treatment of plain HTTP by its rules.
     redirect: Redirect,
-    /// What clients of its hosts must show.
+    /// Demands on the clients of its hosts.
     clients: Clients,
-    /// Whether connections over TLS for its hosts are passed on to pods.
+    /// Whether TLS connections for its hosts are passed through to pods.
     passes: bool,
-    /// Namespaces that may add paths to its hosts, where that is granted.
+    /// Namespaces that may add paths to its hosts, if the host-sharing mode grants that.
     shares_with: Arc<[Arc<str>]>,
-    /// Which requests its rules take from those of others, if they are no rules of their own.
+    /// The requests that its rules take from those of other Ingresses, if it is a canary.
     canary: Option<Box<CanaryRule>>,
     /// Memory of the regular expressions of its paths, in bytes.
     expressions: usize,
+    /// Number of rules to count separately.
+    metered: usize,
     /// Sorted by host, each once.
     hosts: Vec<(HostPattern, HostClaim)>,
 }
 
-/// Who has what several claim: solvers of challenges first, as each is there for one path and for a short time; then
-/// the oldest, then by namespace and name. Objects without a timestamp, as files have them, come after those with one.
+/// Order of precedence for competing claims. Solvers of challenges come first, because each is there for one path and
+/// for a short time. Then the oldest comes first, then namespace and name decide. Objects without a timestamp, such as
+/// those from files, come after those with one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Precedence {
     standing: Standing,
@@ -135,7 +148,7 @@ struct Precedence {
     name: ObjectName,
 }
 
-/// What one Ingress asks for one host.
+/// The claims of one Ingress on one host.
 #[derive(Default, PartialEq, Eq)]
 struct HostClaim {
     /// `None` if it has no rules for it.
@@ -144,25 +157,25 @@ struct HostClaim {
     has_tls: bool,
     /// The Secret, of the same namespace, for this name.
     certificate: Option<ObjectName>,
-    /// What it asks for if no rule of any Ingress names the host.
+    /// Claims that apply if no rule of any Ingress names the host.
     alias: Option<Box<AliasClaim>>,
 }
 
-/// What one Ingress asks for a further name of a host of its own.
+/// The claims of one Ingress on a further name of one of its hosts.
 #[derive(PartialEq, Eq)]
 struct AliasClaim {
     kind: AliasKind,
     rules: RulesClaim,
-    /// As that host has it.
+    /// Copied from that host.
     has_tls: bool,
     certificate: Option<ObjectName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AliasKind {
-    /// It is served by the same rules.
+    /// The alias is served by the same rules.
     Same,
-    /// It has, or lacks, `www.` before it, and is redirected.
+    /// The alias has, or lacks, `www.` before it, and is redirected.
     Www,
 }
 
@@ -186,6 +199,16 @@ impl Claims {
         let at = self.hosts.binary_search_by(|(host, _)| host.cmp(pattern)).ok()?;
         self.hosts.get(at).map(|(_, claim)| claim)
     }
+
+    /// Returns the hosts with claims that also affect more specific hosts: their owner, and their certificate.
+    fn reaching_below(&self) -> impl Iterator<Item = &HostPattern> {
+        let reaches = |(pattern, claim): &&(HostPattern, HostClaim)| match pattern {
+            HostPattern::Exact(_) => false,
+            HostPattern::Wildcard(_) => true,
+            HostPattern::Any => claim.certificate.is_some(),
+        };
+        self.hosts.iter().filter(reaches).map(|(pattern, _)| pattern)
+    }
 }
 
 // === impl Precedence ===
@@ -195,7 +218,7 @@ impl Precedence {
         Self { standing: Standing::of(ingress), age: age(&ingress.metadata), name: name.clone() }
     }
 
-    /// What is older is less, whatever its standing.
+    /// Orders claims by age, regardless of their role; older is less.
     fn seniority(&self) -> impl Ord + use<'_> {
         (&self.age, &self.name)
     }

@@ -1,5 +1,5 @@
-//! Which Secrets and ConfigMaps an Ingress names, so that they can be followed before anything is translated. It looks
-//! none of them up.
+//! The Secrets and ConfigMaps that an Ingress names, so that they can be followed before anything is translated. It
+//! looks none of them up.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,16 +7,24 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressSpec};
 
 use super::{Context, Options, annotations, class, context::Memo, ingress::too_large, settings::Globals};
 use crate::control::{
-    change::{Change, Kind, Object, ObjectId, ObjectName},
+    change::{Change, Kind, ObjectId, ObjectName},
     cluster::Cluster,
     outcome::Origin,
 };
 
-/// Knows the IngressClasses, and by them which Ingresses are ours.
+/// The Ingresses that may name other objects than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control) enum Affected {
+    Nobody,
+    OfNamespace(Arc<str>),
+    All,
+}
+
+/// Keeps the IngressClasses, which decide the Ingresses of this controller.
 pub(in crate::control) struct Namer {
     options: Options,
     globals: Globals,
-    /// It holds IngressClasses alone.
+    /// Contains only IngressClasses, and Namespaces if these are selected.
     cluster: Cluster,
 }
 
@@ -24,28 +32,42 @@ pub(in crate::control) struct Namer {
 
 impl Namer {
     pub(in crate::control) fn new(options: &Options) -> Self {
-        Self { options: options.clone(), globals: Globals::of(&options.classes), cluster: Cluster::default() }
+        let cluster = Cluster::new(options.selects_namespaces);
+        Self { options: options.clone(), globals: Globals::of(&options.classes), cluster }
     }
 
     pub(in crate::control) const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Takes in what has become of an IngressClass, and says whether other Ingresses may be ours for that.
-    pub(in crate::control) fn learn(&mut self, change: &Change) -> bool {
-        let is_class = match change {
-            Change::Apply { object, origin: _ } => matches!(object, Object::IngressClass(_)),
-            Change::Remove(id) => id.kind == Kind::IngressClass,
-            Change::Resolve { .. } | Change::Forget { .. } => false,
+    /// Applies a change of an IngressClass, or of a Namespace if these are selected. Returns the Ingresses that may
+    /// have joined or left this controller.
+    pub(in crate::control) fn learn(&mut self, change: &Change) -> Affected {
+        let kind = match change {
+            Change::Apply { object, origin: _ } => object.kind(),
+            Change::Remove(id) => id.kind,
+            Change::Resolve { .. } | Change::Forget { .. } => return Affected::Nobody,
         };
-        is_class && self.cluster.apply(change.clone())
+        let affected = match (kind, change) {
+            (Kind::IngressClass, _) => Affected::All,
+            (Kind::Namespace, _) if !self.options.selects_namespaces => return Affected::Nobody,
+            (Kind::Namespace, Change::Apply { object, origin: _ }) => Affected::OfNamespace(object.id().name.name),
+            (Kind::Namespace, Change::Remove(id)) => Affected::OfNamespace(Arc::clone(&id.name.name)),
+            _ => return Affected::Nobody,
+        };
+        if self.cluster.apply(change.clone()) { affected } else { Affected::Nobody }
     }
 
-    /// What `ingress` names, if it is ours and within the bounds that an Ingress has.
+    /// Returns the objects that `ingress` names, if it belongs to this controller and is within the limits for an
+    /// Ingress.
     pub(in crate::control) fn named(&self, ingress: &Ingress) -> BTreeSet<ObjectId> {
         let Some(spec) = &ingress.spec else { return BTreeSet::new() };
         let named = named(ingress, spec, &self.options);
-        if named.is_empty() || too_large(ingress, spec, &self.options).is_some() || !self.is_ours(ingress) {
+        if named.is_empty()
+            || self.cluster.leaves_out(ingress)
+            || too_large(ingress, spec, &self.options).is_some()
+            || !self.is_ours(ingress)
+        {
             return BTreeSet::new();
         }
         named
@@ -54,11 +76,11 @@ impl Namer {
     fn is_ours(&self, ingress: &Ingress) -> bool {
         let mut context = Context::new(&self.cluster, &self.options, self.globals.clone(), Memo::default());
         let object = ObjectName::of(&ingress.metadata).refer(Kind::Ingress, &Origin::Api);
-        class::is_ours(ingress, &object, &mut context)
+        class::ours(ingress, &object, &mut context).is_some()
     }
 }
 
-/// The Secrets and ConfigMaps that `ingress` names, whosever it is.
+/// Returns the Secrets and ConfigMaps that `ingress` names, independent of its controller.
 pub(super) fn named(ingress: &Ingress, spec: &IngressSpec, options: &Options) -> BTreeSet<ObjectId> {
     let namespace: Arc<str> = ObjectName::of(&ingress.metadata).namespace;
     let secrets = spec.tls.iter().flatten().filter_map(|tls| tls.secret_name.as_deref());

@@ -1,53 +1,53 @@
-//! Says to which namespace a host belongs, and what others may ask for it. It merges nothing.
+//! Decides which namespace owns a host, and which claims others may make on it. It merges nothing.
 //!
-//! The owner of a host is the namespace of the oldest Ingress with rules for it. What holds for the host as a whole is
-//! the owner's: its certificate, the redirect to HTTPS and HSTS, certificates of clients, challenges, aliases. A host
-//! that only `tls` entries or solvers name is its wildcard's, if that has an older owner; a name with rules of its own
-//! is a host of its own, whoever has the wildcard.
+//! The owner of a host is the namespace of the oldest Ingress with rules for it. The owner decides on the host as a
+//! whole: its certificate, the redirect to HTTPS and HSTS, client certificates, challenges, aliases. A host that only
+//! `tls` entries or solvers name belongs to its wildcard, if that has an older owner. A name with rules of its own is a
+//! host of its own, regardless of the wildcard's owner.
 
-use std::{collections::BTreeSet, fmt, str::FromStr, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
 
-use super::{Claims, Context, solver::Standing};
+use super::{Claims, Context, secret, solver::Standing};
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{HostPattern, PathMatch, path},
 };
 
-/// What an Ingress may ask for a host of another namespace.
+/// Claims that an Ingress may make on a host of another namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostSharing {
     /// Further paths, and nothing else.
     #[default]
     Paths,
-    /// Nothing.
+    /// No claims.
     Owner,
-    /// Further paths, where the owner or the operator grants that.
+    /// Further paths, if the owner or the operator grants that.
     Granted,
-    /// Everything that nobody has asked for before, as with ingress-nginx.
+    /// Every claim that is still free, as with ingress-nginx.
     Open,
 }
 
-/// Whose a host is, while the claims on it are merged.
+/// Ownership of a host, while the claims on it are merged.
 pub(super) struct Ownership<'m> {
     pattern: &'m HostPattern,
     sharing: HostSharing,
     owner: Option<&'m Claims>,
-    /// Namespaces that may add paths, if only some may.
+    /// Namespaces that may add paths, if grants are required.
     granted: BTreeSet<Arc<str>>,
-    /// Namespaces that were refused something, each with an Ingress of it.
+    /// Namespaces with refused claims, each with one of its Ingresses.
     refused: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
-/// What one Ingress may ask for a host.
+/// Claims that one Ingress may make on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Right {
-    /// The host is its namespace's, nobody's or everybody's.
+    /// The host belongs to its namespace, has no owner, or is shared openly.
     Everything,
     Paths,
     Nothing,
 }
 
-/// When and as what the claims of one Ingress on a host are merged.
+/// Order and role in which the claims of one Ingress on a host are merged.
 #[derive(Clone, Copy)]
 pub(super) struct Turn<'m> {
     pub(super) standing: Standing,
@@ -55,7 +55,8 @@ pub(super) struct Turn<'m> {
     pub(super) claims: &'m Claims,
 }
 
-/// The Ingress whose rules, or whose aliases, make it the owner of `pattern`. `claims` are in order of precedence.
+/// Returns the Ingress with the rules, or the aliases, that make its namespace the owner of `pattern`. `claims` are in
+/// order of precedence.
 fn owner<'m>(pattern: &HostPattern, claims: &'m [Arc<Claims>]) -> Option<&'m Claims> {
     let has_rules = |claims: &&Claims| {
         let is_ordinary = claims.canary.is_none() && claims.precedence.standing == Standing::Ordinary;
@@ -67,7 +68,8 @@ fn owner<'m>(pattern: &HostPattern, claims: &'m [Arc<Claims>]) -> Option<&'m Cla
 // === impl Ownership ===
 
 impl<'m> Ownership<'m> {
-    /// Of `pattern`, which `claims` are on; `broader` are the claims on the less specific hosts that would serve it.
+    /// Determines the ownership of `pattern` from the `claims` on it; `broader` are the claims on the less specific
+    /// hosts that would serve it.
     pub(super) fn of(
         pattern: &'m HostPattern,
         claims: &'m [Arc<Claims>],
@@ -75,15 +77,16 @@ impl<'m> Ownership<'m> {
         context: &Context<'_>,
     ) -> Self {
         let wildcard = broader.iter().find(|broader| *broader.pattern != HostPattern::Any);
-        let of_wildcard = || wildcard.and_then(|wildcard| owner(wildcard.pattern, wildcard.claims));
+        let of_wildcard = || wildcard.and_then(|wildcard| owner(wildcard.pattern, &wildcard.claims));
         let owner = owner(pattern, claims).or_else(of_wildcard);
-        let mut granted = context.globals.sharing_grants.clone();
+        let sharing = context.globals.sharing_of(owner.and_then(|owner| owner.class.as_deref()));
+        let mut granted = sharing.grants.clone();
         let owners = claims.iter().filter(|claims| owner.is_some_and(|owner| owner.is_neighbour_of(claims)));
         granted.extend(owners.flat_map(|claims| claims.shares_with.iter().cloned()));
-        Self { pattern, sharing: context.globals.sharing, owner, granted, refused: BTreeSet::new() }
+        Self { pattern, sharing: sharing.mode, owner, granted, refused: BTreeSet::new() }
     }
 
-    /// What `claims` may ask for.
+    /// Returns the right of `claims`.
     fn right(&self, claims: &Claims) -> Right {
         let is_other = |owner: &Claims| !owner.is_neighbour_of(claims) && owner.is_older_than(claims);
         match self.sharing {
@@ -95,8 +98,8 @@ impl<'m> Ownership<'m> {
         }
     }
 
-    /// As what `claims` are merged. A solver is believed for a host of its own namespace, or of none: whoever answers
-    /// challenges for a host gets certificates for it.
+    /// Returns the role in which `claims` are merged. A solver keeps its role only for a host of its own namespace, or
+    /// without an owner, because answering challenges for a host is enough to get certificates for it.
     fn standing(&self, claims: &Claims, all: &[Arc<Claims>]) -> Standing {
         let has_rules = |other: &&Arc<Claims>| {
             let is_ordinary = other.precedence.standing == Standing::Ordinary && other.canary.is_none();
@@ -111,8 +114,8 @@ impl<'m> Ownership<'m> {
         }
     }
 
-    /// The claims in the order in which they are merged, each as what it is merged: the owner's go before those of
-    /// others, which are there by its leave.
+    /// Returns the claims in the order in which they are merged, with their roles. The owner's claims come before those
+    /// of others, which depend on its permission.
     pub(super) fn in_turn(&self, claims: &'m [Arc<Claims>]) -> Vec<Turn<'m>> {
         let turn = |claimant: &'m Arc<Claims>| Turn {
             standing: self.standing(claimant, claims),
@@ -124,33 +127,40 @@ impl<'m> Ownership<'m> {
         turns
     }
 
-    /// Whether an alias of `claims` stands where the rules of `namesake` name the host.
+    /// Returns `true` if an alias of `claims` stays although the rules of `namesake` name the host.
     pub(super) fn keeps_alias(&self, claims: &Claims, namesake: &Claims) -> bool {
         self.sharing != HostSharing::Open && !namesake.is_neighbour_of(claims) && claims.is_older_than(namesake)
     }
 
-    /// `path` as another namespace than the owner's may have it, or why it may not: an expression goes no further than
-    /// a prefix would, and nobody else answers challenges for the host.
+    /// Returns `path` as another namespace than the owner's may have it, or the reason why it may not. An expression
+    /// reaches no further than a prefix would, and only the owner answers challenges for the host.
     pub(super) fn confined(path: &PathMatch) -> Result<PathMatch, &'static str> {
         const CHALLENGES: Result<PathMatch, &str> = Err("where challenges are answered,");
         match path {
             PathMatch::Exact(text) | PathMatch::Prefix(text) => {
                 let elements = path::elements(text);
                 let is_above = matches!(path, PathMatch::Prefix(_)) && elements == "/.well-known";
-                let is_below = elements.starts_with(path::ACME_CHALLENGE.trim_end_matches('/'));
+                let is_below = PathMatch::Prefix(path::ACME_CHALLENGE.into()).matches(elements);
                 if is_above || is_below { CHALLENGES } else { Ok(path.clone()) }
             }
             PathMatch::Pattern(pattern) => {
                 let confined = pattern.confined().ok_or("whose matches have no path but `/` in common,")?;
                 let beginning = pattern.beginning().to_ascii_lowercase();
-                let (one, other) = (beginning.as_str(), path::ACME_CHALLENGE);
-                let meets = one.starts_with(other) || other.starts_with(one);
+                let challenges = format!("{}/", path::ACME_CHALLENGE);
+                let meets = beginning.starts_with(&challenges) || challenges.starts_with(&beginning);
                 if meets { CHALLENGES } else { Ok(PathMatch::Pattern(Arc::new(confined))) }
             }
         }
     }
 
-    /// Says on the Ingress of `claims` that `what` is the owner's, and once for its namespace on the owner's.
+    /// Returns `true` if other namespaces may answer requests without a rule of the owner, with the exception of
+    /// challenges.
+    pub(super) fn keeps_challenges(&self) -> bool {
+        self.sharing != HostSharing::Open
+    }
+
+    /// Reports on the Ingress of `claims` that `what` belongs to the owner, and records the namespace for a report to
+    /// the owner.
     pub(super) fn refuse(&mut self, claims: &Claims, what: impl fmt::Display, context: &mut Context<'_>) {
         let Some(owner) = self.owner else { return };
         let ObjectRef { kind, namespace, name, origin: _ } = &owner.object;
@@ -165,41 +175,51 @@ impl<'m> Ownership<'m> {
         }
     }
 
-    /// Tells the owner who was refused something.
+    /// Reports to the owner which namespaces had claims refused.
     pub(super) fn tell(self, context: &mut Context<'_>) {
         let Self { pattern, owner: Some(owner), refused, .. } = self else { return };
         for (namespace, name) in refused {
             let message = format!(
-                "Ingress `{namespace}/{name}` asks for what is this namespace's alone to say of host `{pattern}`; it is refused, ask its owner to remove it if the host is yours"
+                "Ingress `{namespace}/{name}` makes claims on host `{pattern}`, which belongs to this namespace; they are refused, ask its owner to remove them if the host is yours"
             );
             context.report(&owner.object, Reason::HostClaimedByOther, message);
         }
     }
 
-    /// Whether the certificate that a less specific host has would serve this one, though it is neither the owner's nor
-    /// was there before.
-    pub(super) fn is_overshadowed(&self, broader: &[Broader<'_>], context: &Context<'_>) -> bool {
-        let Some(owner) = self.owner.filter(|_| self.sharing != HostSharing::Open) else { return false };
-        let certified = broader.iter().find_map(|broader| broader.certified(context));
-        certified.is_some_and(|other| !owner.is_neighbour_of(other) && owner.is_older_than(other))
+    /// Returns the certificate to use instead of that of a less specific host, if that one is neither the owner's nor
+    /// older. It is the next one that would serve the host, or none, which means the default certificate.
+    pub(super) fn unshadowed(&self, broader: &[Broader<'_>], context: &mut Context<'_>) -> Option<Option<Arc<str>>> {
+        let owner = self.owner.filter(|_| self.sharing != HostSharing::Open)?;
+        let is_foreign = |other: &Claims| !owner.is_neighbour_of(other) && owner.is_older_than(other);
+        let certified = broader.iter().filter_map(|broader| Some((broader.pattern, broader.certified(context)?)));
+        let certified: Vec<_> = certified.collect();
+        let (_, nearest) = certified.first()?;
+        if !is_foreign(nearest) {
+            return None;
+        }
+        let next = certified.iter().find(|(_, claims)| !is_foreign(claims));
+        Some(next.and_then(|(pattern, claims)| {
+            let name = claims.of(pattern)?.certificate.as_ref()?;
+            secret::certificate(name, pattern, &claims.object, context)
+        }))
     }
 }
 
-/// The claims on a less specific host, in order of precedence.
+/// The claims on a less specific host, in order of precedence, without refused Ingresses.
 pub(super) struct Broader<'m> {
     pub(super) pattern: &'m HostPattern,
-    pub(super) claims: &'m [Arc<Claims>],
+    pub(super) claims: Cow<'m, [Arc<Claims>]>,
 }
 
 // === impl Broader ===
 
-impl<'m> Broader<'m> {
-    /// The Ingress that gives the host its certificate.
-    fn certified(&self, context: &Context<'_>) -> Option<&'m Claims> {
+impl Broader<'_> {
+    /// Returns the Ingress that gives the host its certificate.
+    fn certified(&self, context: &Context<'_>) -> Option<&Claims> {
         if *self.pattern == HostPattern::Any && context.options.default_certificate.is_some() {
             return None;
         }
-        let ownership = Ownership::of(self.pattern, self.claims, &[], context);
+        let ownership = Ownership::of(self.pattern, &self.claims, &[], context);
         let has_one = |claims: &&Claims| {
             claims.of(self.pattern).is_some_and(|claim| claim.certificate.is_some())
                 && claims.canary.is_none()

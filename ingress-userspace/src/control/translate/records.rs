@@ -1,4 +1,4 @@
-//! What each part of a translation was made from, and what there is to say about it. It makes no part itself.
+//! The dependencies and outcomes of each part of a translation. It makes no part itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -11,28 +11,33 @@ use crate::{
     model::{HostPattern, Transport, Tree, UpstreamKey},
 };
 
-/// What is made anew by itself. In order: a part may depend on those before it, and never on one behind.
+/// A unit that is made anew separately. The variants are in order: a part may depend on those before it, and never on a
+/// later one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
-    /// What holds for all Ingresses alike.
+    /// Settings that hold for all Ingresses alike.
     Globals,
     /// The addresses of nodes and of the API server.
     Machinery,
     Upstream(UpstreamKey),
-    /// What a Secret holds for TLS with clients.
+    /// The content of a Secret for TLS with clients.
     Certificate(ObjectName),
-    /// What an Ingress claims.
+    /// The claims of an Ingress.
     Ingress(ObjectName),
     DefaultBackend,
     FallbackCertificate,
     /// The stream services of one ConfigMap.
     Streams(Transport),
     TicketKeys,
-    /// Whose regular expressions are more than is allowed.
+    /// Ingresses with more regular expressions than allowed.
     Expressions,
-    /// What all claims on a host come to.
+    /// Ingresses with more hosts and paths than a namespace may have.
+    Shares,
+    /// Ingresses with more separately counted rules than allowed.
+    Meters,
+    /// The merged claims on a host.
     Host(HostPattern),
-    /// What hosts for challenges borrow.
+    /// Rules that hosts for challenges inherit.
     Loans,
 }
 
@@ -43,24 +48,24 @@ pub(super) struct Records {
     dependents: HashMap<Dependency, Dependents>,
     /// Dependencies that lost their last dependent, and may have got another since.
     orphans: Vec<Dependency>,
-    /// What all parts say.
+    /// Outcomes of all parts.
     outcomes: Tree<Arc<Outcome>, ()>,
-    /// By how many parts it is said, besides the first.
+    /// Number of further parts that report an outcome, besides the first.
     repeated: BTreeMap<Arc<Outcome>, usize>,
-    /// The names whose addresses any part asked for.
+    /// The names that any part looked up.
     external_names: Tree<Arc<str>, ()>,
 }
 
-/// The parts that were made from one dependency: one or two for most, all Ingresses for their class.
+/// The parts made from one dependency: one or two for most, all Ingresses for their class.
 enum Dependents {
     One(Part),
     /// At most [`FEW`].
     Few(Vec<Part>),
-    #[allow(clippy::box_collection, reason = "few are that many, and all have the size of the largest")]
+    #[allow(clippy::box_collection, reason = "few parts have this many, and the largest variant sets the size of all")]
     Many(Box<HashSet<Part>>),
 }
 
-/// Parts that are not worth a hash.
+/// Number of parts up to which a hash set does not pay.
 const FEW: usize = 8;
 
 /// Sorted, without duplicates.
@@ -73,11 +78,11 @@ struct Record {
 // === impl Records ===
 
 impl Records {
-    /// Sets the trace of `part` in place of the one that it had.
+    /// Replaces the trace of `part`.
     pub(super) fn record(&mut self, part: Part, trace: Trace) {
         let Trace { reads, outcomes } = trace;
         let outcomes: BTreeSet<_> = outcomes.into_iter().map(Arc::new).collect();
-        // Names that are known already are shared.
+        // Allocations of names that are already known are shared.
         let reads = reads.into_iter().map(|read| match self.dependents.get_key_value(&read) {
             Some((known, _)) => known.clone(),
             None => read,
@@ -110,12 +115,12 @@ impl Records {
         }
     }
 
-    /// Takes back what `part` was made from and said.
+    /// Removes the dependencies and outcomes of `part`.
     pub(super) fn forget(&mut self, part: Part) {
         self.record(part, Trace::default());
     }
 
-    /// The parts that were made from `dependency`.
+    /// Returns the parts that were made from `dependency`.
     pub(super) fn dependents_of(&self, dependency: &Dependency) -> impl Iterator<Item = &Part> {
         let (few, many) = match self.dependents.get(dependency) {
             None => (&[][..], None),
@@ -126,7 +131,7 @@ impl Records {
         few.iter().chain(many.into_iter().flatten())
     }
 
-    /// A dependency that nothing is made from any more.
+    /// Returns a dependency that has no dependents left.
     pub(super) fn take_orphan(&mut self) -> Option<Dependency> {
         while let Some(orphan) = self.orphans.pop() {
             if !self.dependents.contains_key(&orphan) {
@@ -176,7 +181,7 @@ impl Dependents {
         }
     }
 
-    /// Takes `part` out; returns whether any remains.
+    /// Removes `part`; returns `true` if any remains.
     fn remove(&mut self, part: &Part) -> bool {
         match self {
             Self::One(one) => one != part,

@@ -1,5 +1,4 @@
-//! Reads the certificate of a TLS Secret, for all hosts at once, and checks that it is meant for each. It does not load
-//! keys.
+//! Reads the certificate of a TLS Secret, once for all hosts, and checks that it covers each. It does not load keys.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,18 +16,18 @@ use crate::{
     model::{Authorities, Certificate, HostPattern, tls},
 };
 
-/// What a Secret holds for TLS with clients.
+/// Content of a Secret for TLS with clients.
 #[derive(PartialEq, Eq)]
 pub(super) enum Content {
     /// There is no such Secret.
     Nothing,
-    /// What is wrong with it.
+    /// The Secret is unusable, with the reason.
     Broken { secret: ObjectRef, reason: String },
-    /// A certificate, and whom its leaf is for.
+    /// A certificate, and the names of its leaf.
     Certificate { certificate: Arc<Certificate>, names: Box<[HostPattern]> },
 }
 
-/// Reads Secret `name`. What is wrong with its OCSP response is said here, the rest by whoever names it.
+/// Reads Secret `name`. Problems of its OCSP response are reported here, others by the callers that name it.
 pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Content {
     let Some(stored) = context.secret(name) else { return Content::Nothing };
     match read(name, &stored.object) {
@@ -41,8 +40,8 @@ pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Content {
     }
 }
 
-/// The origin of the certificate in Secret `name` for the hosts of `pattern`, or `None` and the reason reported on
-/// `ingress`.
+/// Returns the origin of the certificate in Secret `name` for the hosts of `pattern`, or `None` with the reason
+/// reported on `ingress`.
 pub(super) fn certificate(
     name: &ObjectName,
     pattern: &HostPattern,
@@ -57,7 +56,7 @@ pub(super) fn certificate(
         Content::Certificate { .. } => (
             Reason::CertHostMismatch,
             format!(
-                "the certificate of secret `{name}` has no name for host `{pattern}`; issue one that has, the default certificate serves it"
+                "the certificate of secret `{name}` does not cover host `{pattern}`; issue one that does, the default certificate serves it"
             ),
         ),
         Content::Broken { secret, reason } => {
@@ -74,8 +73,8 @@ pub(super) fn certificate(
     None
 }
 
-/// The origin of the certificate in Secret `name` for names without one of their own, or `None` and the reason reported
-/// on the Secret.
+/// Returns the origin of the certificate in Secret `name` for names without one of their own, or `None` with the reason
+/// reported on the Secret.
 pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<str>> {
     match &*context.certificate(name) {
         Content::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
@@ -92,8 +91,7 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
     None
 }
 
-/// Says what is wrong with the OCSP response of a Secret, if it has one: it cannot be used, or is out of date by the
-/// hour.
+/// Reports an OCSP response that is unusable, or out of date by the hour.
 fn tell_of_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Certificate, context: &mut Context<'_>) {
     let Some(response) = field(&stored.object, staple::FIELD) else { return };
     let problem = match (&certificate.staple, staple::read(response, &certificate.chain)) {
@@ -105,10 +103,10 @@ fn tell_of_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Cert
     context.report(&stored.refer(Kind::Secret, name), Reason::InvalidStaple, message);
 }
 
-/// The certificates of authorities.
+/// Key of the certificates of authorities.
 pub(super) const CA: &str = "ca.crt";
 
-/// What `secret` holds under `key`.
+/// Returns the value of `key` in `secret`.
 pub(super) fn field<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
     let written = secret.string_data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes);
     let stored = || secret.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());
@@ -116,23 +114,23 @@ pub(super) fn field<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
     written.or_else(stored)
 }
 
-/// The authorities in a Secret, or what is wrong with them.
+/// Returns the authorities in a Secret, or a description of the problem.
 pub(super) fn authorities(name: &ObjectName, secret: &Secret) -> Result<Authorities, String> {
     let pem = field(secret, CA).ok_or_else(|| format!("`{CA}` is missing"))?;
     let authorities = Authorities::from_pem(&name.to_string(), pem).map_err(|error| error.to_string())?;
     match authorities.certificates.iter().find_map(|authority| webpki::anchor_from_trusted_cert(authority).err()) {
-        Some(error) => Err(format!("`{CA}` holds what is no X.509 version 3 certificate: {error}")),
+        Some(error) => Err(format!("`{CA}` holds a block that is not an X.509 version 3 certificate: {error}")),
         None => Ok(authorities),
     }
 }
 
-/// What the authorities in a Secret have revoked, or what is wrong with that; nothing if it does not say.
+/// Returns the revocation lists in a Secret, or a description of the problem; an empty list if it has none.
 pub(super) fn revoked(secret: &Secret) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let Some(pem) = field(secret, "ca.crl") else { return Ok(Vec::new()) };
     let lists = tls::revocation_lists(pem).map_err(|error| error.to_string())?;
     let broken = lists.iter().find_map(|list| BorrowedCertRevocationList::from_der(list).err());
     match broken {
-        Some(error) => Err(format!("`ca.crl` holds what is no revocation list: {error}")),
+        Some(error) => Err(format!("`ca.crl` holds a block that is not a revocation list: {error}")),
         None if lists.is_empty() => Err("`ca.crl` holds no PEM block `X509 CRL`".to_owned()),
         None => Ok(lists),
     }
@@ -141,7 +139,7 @@ pub(super) fn revoked(secret: &Secret) -> Result<Vec<CertificateRevocationListDe
 /// Reads a TLS Secret.
 ///
 /// # Errors
-/// What is wrong with it, without quoting it.
+/// A description of the problem, which does not quote the Secret.
 pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, String> {
     let field = |key: &str| field(secret, key).ok_or_else(|| format!("`{key}` is missing"));
     let mut certificate = Certificate::from_pem(&name.to_string(), field("tls.crt")?, field("tls.key")?)
@@ -149,22 +147,22 @@ pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, St
     if let Some(leaf) = certificate.chain.first()
         && let Err(error) = EndEntityCert::try_from(leaf)
     {
-        return Err(format!("`tls.crt` is no X.509 version 3 certificate: {error}"));
+        return Err(format!("`tls.crt` is not an X.509 version 3 certificate: {error}"));
     }
     let response = self::field(secret, staple::FIELD);
     certificate.staple = response.and_then(|response| staple::read(response, &certificate.chain).ok());
     Ok(certificate)
 }
 
-/// Whom the leaf is for.
+/// Returns the names of the leaf.
 fn names(certificate: &Certificate) -> Box<[HostPattern]> {
     let Some(Ok(leaf)) = certificate.chain.first().map(EndEntityCert::try_from) else { return Box::default() };
-    // In an order of their own: an issuer may name them in another one each time.
+    // Sorted, because an issuer may list them in a different order each time.
     let names: BTreeSet<_> = leaf.valid_dns_names().filter_map(|name| HostPattern::parse(name).ok()).collect();
     names.into_iter().collect()
 }
 
-/// Whether one of `names` covers `pattern`. A wildcard host needs the same wildcard in the certificate.
+/// Returns `true` if one of `names` covers `pattern`. A wildcard host needs the same wildcard in the certificate.
 fn covers(names: &[HostPattern], pattern: &HostPattern) -> bool {
     match pattern {
         HostPattern::Any => true,
@@ -176,7 +174,7 @@ fn covers(names: &[HostPattern], pattern: &HostPattern) -> bool {
 // === impl Content ===
 
 impl Content {
-    /// Whether hosts are told the same by both, as they are not of chain and key.
+    /// Returns `true` if both have the same effect on hosts, apart from chain and key.
     pub(super) fn looks_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Certificate { certificate: _, names }, Self::Certificate { certificate: _, names: others }) => {

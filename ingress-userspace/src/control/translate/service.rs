@@ -1,4 +1,4 @@
-//! Resolves the backend of a rule to a destination, and so to an upstream. It does not know rules.
+//! Resolves the backend of a rule to a destination, and so to an upstream. Rules are not known here.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,7 +11,7 @@ use super::{
     Context,
     annotations::{AskedTls, shorten},
     destination::{Asker, Destination, Finding, Through},
-    endpoints,
+    endpoints, grant,
     protocol::{Speech, Wanted},
 };
 use crate::{
@@ -23,14 +23,14 @@ use crate::{
     model::{Action, Protocol, Transport, Unavailable, UpstreamKey},
 };
 
-/// How an Ingress, or a row of stream services, names a port.
+/// A port as an Ingress, or a row of stream services, names it.
 #[derive(Clone, Copy)]
 pub(super) enum Port<'b> {
     Name(&'b str),
     Number(i32),
 }
 
-/// What a rule with `backend` does. Problems are reported on `ingress`.
+/// Returns the action of a rule with `backend`. Problems are reported on `ingress`.
 pub(super) fn resolve(
     namespace: &str,
     backend: &IngressBackend,
@@ -63,8 +63,8 @@ pub(super) fn resolve(
     forward(&name, &service.object, port.as_ref().and_then(Port::of), speech, ingress, context)
 }
 
-/// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which
-/// is reported on the service. `asker` is who asks it for pages.
+/// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
+/// no such service or port, which is reported on the service. `asker` is set if it is used for error pages.
 pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Context<'_>) -> Option<Action> {
     let Some(service) = context.service(name) else {
         let message =
@@ -82,8 +82,7 @@ pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Co
     Some(forward(name, &service.object, Some(Port::Number(port.port)), speech, &object, context))
 }
 
-/// The upstream behind the first TCP port of service `name`; `None` and the reason reported on `object` if there is
-/// none.
+/// Returns the upstream of the first TCP port of service `name`, or `None` with the reason reported on `object`.
 pub(super) fn first(
     name: &ObjectName,
     asker: &Asker,
@@ -103,8 +102,8 @@ pub(super) fn first(
     }
 }
 
-/// The upstream behind one port of service `name`, which speaks `protocol` to `asker`, over TLS under `terms`; `None`
-/// and the reason reported on `object` if there is none.
+/// Returns the upstream of one port of service `name`, for requests of `asker` in `protocol`, over TLS under `terms`.
+/// Returns `None` with the reason reported on `object`.
 pub(super) fn named(
     name: &ObjectName,
     port: u16,
@@ -127,8 +126,8 @@ pub(super) fn named(
     }
 }
 
-/// The upstream behind one port of service `name`, for what is not HTTP; `None` and what is wrong added to `findings`
-/// if there is none.
+/// Returns the upstream of one port of service `name`, for protocols other than HTTP, or `None` with the problems added
+/// to `findings`.
 pub(super) fn stream(
     name: &ObjectName,
     port: Port<'_>,
@@ -166,9 +165,14 @@ fn forward(
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
+    if grant::is_api_server(name) {
+        let message = format!("service `{name}` is the API server, to which no request is sent; name another service");
+        context.report(object, Reason::RefNotPermitted, message);
+        return Action::Refuse(Unavailable::Backend);
+    }
     let found = match (port, port.and_then(|port| port.find(service, Transport::Tcp))) {
         (_, Some(found)) => Some(Cow::Borrowed(found)),
-        // A service with an external name needs no ports of its own: there is nothing to map them to.
+        // A service with an external name needs no ports of its own, because there is nothing to map them to.
         (Some(Port::Number(number)), None) if service.external_name.is_some() => Some(Cow::Owned(bare(number))),
         _ => None,
     };
@@ -207,8 +211,8 @@ fn forward(
     if other.is_none() && agreed.is_none() && upkeep.is_none() && introduction.is_none() && asker.is_none() {
         return Action::Forward(key);
     }
-    // What is spoken to otherwise shares no connections with the rest, and what is looked after otherwise no health, so
-    // it is another upstream.
+    // A different protocol shares no connections with the rest, and a different health policy no health, so it is
+    // another upstream.
     let known = gathered.findings.clone();
     let (key, gathered) = context.upstream(&Destination::Service {
         name: name.clone(),
@@ -232,7 +236,7 @@ fn forward(
     Action::Refuse(Unavailable::Policy)
 }
 
-/// A port that a service does not list.
+/// Makes a port that a service does not list.
 pub(super) fn bare(number: i32) -> ServicePort {
     ServicePort { port: number, ..ServicePort::default() }
 }
@@ -241,7 +245,7 @@ fn ports(service: &Service, transport: Transport) -> impl Iterator<Item = &Servi
     service.ports.iter().filter(move |port| endpoints::transport(port.protocol.as_deref()) == Some(transport))
 }
 
-/// Says that a service does not have the port `wanted`, and which it has.
+/// Returns the message that a service does not have the port `wanted`, with the ports that it has.
 fn no_port(name: &ObjectName, service: &Service, wanted: &str, transport: Transport) -> String {
     let ports: Vec<_> = ports(service, transport)
         .map(|port| match &port.name {

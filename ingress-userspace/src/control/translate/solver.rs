@@ -5,10 +5,10 @@ use k8s_openapi::api::networking::v1::{HTTPIngressPath, Ingress};
 
 use crate::model::path::ACME_CHALLENGE;
 
-/// Whether an Ingress stands for itself, or is there for a challenge.
+/// Role of an Ingress: ordinary, or made for a challenge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// Its paths go before those of every ordinary Ingress, are never redirected, and end with the challenge.
+    /// Its paths come before those of every ordinary Ingress, are never redirected, and end with the challenge.
     Solver,
     #[default]
     Ordinary,
@@ -20,8 +20,8 @@ const LABEL: &str = "acme.cert-manager.io/http01-solver";
 // === impl Standing ===
 
 impl Standing {
-    /// The label alone would let anybody take any path from an older Ingress, so each path must be one of a challenge,
-    /// and nothing else may be asked for.
+    /// Determines the role. The label alone would let any user take any path from an older Ingress. So each path must
+    /// be one of a challenge, and no other claim is allowed.
     pub(super) fn of(ingress: &Ingress) -> Self {
         let is_labelled =
             ingress.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).is_some_and(|v| v == "true");
@@ -29,7 +29,7 @@ impl Standing {
         let is_challenge = |path: &HTTPIngressPath| {
             path.path
                 .as_deref()
-                .and_then(|path| path.strip_prefix(ACME_CHALLENGE))
+                .and_then(|path| path.strip_prefix(ACME_CHALLENGE)?.strip_prefix('/'))
                 .is_some_and(|token| !token.is_empty())
         };
         let mut rules = spec.rules.iter().flatten().peekable();

@@ -1,5 +1,5 @@
-//! Reads OCSP responses (RFC 6960): whether one is about a certificate, and from when to when it holds. It knows no
-//! clock, and verifies no signature: clients do, who alone know whom they trust.
+//! Reads OCSP responses (RFC 6960): the certificate of a response, and its validity period. It uses no clock. It
+//! verifies no signature, because only clients know their trust anchors.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use x509_cert::{
 
 use crate::model::Staple;
 
-/// Where a Secret has it, as other ingresses read it there, too: as DER.
+/// Key of the DER-encoded response in a Secret, the same as in other ingress controllers.
 pub(super) const FIELD: &str = "tls.ocsp-staple";
 
-/// Larger ones are none: handshakes would carry them.
+/// Larger responses are refused, because handshakes would carry them.
 const MAX_BYTES: usize = 16 * 1024;
 
 const BASIC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1.1");
@@ -28,7 +28,7 @@ const SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StapleError {
-    #[error("is no OCSP response")]
+    #[error("is not an OCSP response")]
     Malformed,
     #[error("is longer than {MAX_BYTES} bytes")]
     TooLong,
@@ -38,7 +38,7 @@ pub(super) enum StapleError {
     OtherCertificate,
     #[error("does not say that the certificate is good")]
     NotGood,
-    #[error("does not say until when it holds")]
+    #[error("does not state when it expires")]
     Unlimited,
 }
 
@@ -48,7 +48,7 @@ impl From<der::Error> for StapleError {
     }
 }
 
-/// What is said about one certificate.
+/// The statement about one certificate.
 struct Single<'r> {
     algorithm: ObjectIdentifier,
     issuer_name: &'r [u8],
@@ -59,10 +59,10 @@ struct Single<'r> {
     until: Option<GeneralizedTime>,
 }
 
-/// Reads what `response` says about the leaf of `chain`.
+/// Reads the statement of `response` about the leaf of `chain`.
 ///
 /// # Errors
-/// If it says nothing that is worth to be stapled.
+/// If it has no statement that is useful to staple.
 pub(super) fn read(response: &[u8], chain: &[CertificateDer<'_>]) -> Result<Staple, StapleError> {
     if response.len() > MAX_BYTES {
         return Err(StapleError::TooLong);
@@ -97,12 +97,12 @@ impl Single<'_> {
             issuer.map(|issuer| issuer.tbs_certificate().subject_public_key_info().subject_public_key.raw_bytes());
         Ok(serial.to_der()? == certificate.serial_number().to_der()?
             && is_hash(issuer_name, &certificate.issuer().to_der()?)
-            // Without the issuer's certificate its name has to do.
+            // Without the issuer's certificate, its name must suffice.
             && key.is_none_or(|key| is_hash(issuer_key, key)))
     }
 }
 
-/// RFC 6960, 4.2.1.
+/// Returns the statements of a response (RFC 6960, 4.2.1).
 fn singles(response: &[u8]) -> Result<Vec<Single<'_>>, StapleError> {
     let response = parts(AnyRef::from_der(response)?)?;
     let [status, rest @ ..] = &response[..] else { return Err(StapleError::Malformed) };
@@ -117,7 +117,7 @@ fn singles(response: &[u8]) -> Result<Vec<Single<'_>>, StapleError> {
     }
     let basic = parts(AnyRef::from_der(basic.value())?)?;
     let data = parts(*basic.first().ok_or(StapleError::Malformed)?)?;
-    // A version, whom it is from, when it was made; then what it says.
+    // Version, responder and time of production come first, then the statements.
     let said = data.iter().find(|part| part.tag() == Tag::Sequence).ok_or(StapleError::Malformed)?;
     parts(*said)?.into_iter().map(single).collect()
 }
@@ -147,7 +147,7 @@ fn is_context(tag: Tag, number: u8) -> bool {
     matches!(tag, Tag::ContextSpecific { number: found, .. } if found.value() == u32::from(number))
 }
 
-/// What a constructed value consists of.
+/// Returns the parts of a constructed value.
 fn parts(value: AnyRef<'_>) -> der::Result<Vec<AnyRef<'_>>> {
     let mut reader = SliceReader::new(value.value())?;
     let mut parts = Vec::new();
@@ -157,7 +157,7 @@ fn parts(value: AnyRef<'_>) -> der::Result<Vec<AnyRef<'_>>> {
     Ok(parts)
 }
 
-/// What an explicit tag is around.
+/// Returns the content of an explicit tag.
 fn only(value: AnyRef<'_>) -> der::Result<AnyRef<'_>> {
     AnyRef::from_der(value.value())
 }

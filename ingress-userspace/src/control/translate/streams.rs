@@ -1,5 +1,5 @@
-//! Reads the ConfigMaps of TCP and UDP services: a row for each port of the node. What is wrong with a row is said of
-//! that row, and costs no other.
+//! Reads the ConfigMaps of TCP and UDP services: a row for each port of the node. A problem of one row is reported on
+//! that row, and does not affect others.
 //!
 //! ```text
 //! "5432": "default/postgres:5432"              a port by its number …
@@ -7,7 +7,7 @@
 //! "5434": "default/postgres:5432::PROXY-V2"    to pods alone, in version 2
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -25,10 +25,10 @@ use crate::{
     model::{ProxyVersion, StreamPort, StreamService, Transport},
 };
 
-/// Services of one ConfigMap; each port is a socket in each worker.
+/// Maximum number of services of one ConfigMap; each port is a socket in each worker.
 const MAX_SERVICES: usize = 1_000;
 
-/// What one row says.
+/// The content of one row.
 #[derive(Debug, PartialEq, Eq)]
 struct Row<'r> {
     number: u16,
@@ -38,7 +38,7 @@ struct Row<'r> {
     introduction: Option<ProxyVersion>,
 }
 
-/// The services of `transport` that the operator's ConfigMap has.
+/// Returns the services of `transport` in the operator's ConfigMap.
 pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTreeMap<StreamPort, StreamService> {
     let mut services = BTreeMap::new();
     let options = context.options;
@@ -71,12 +71,25 @@ pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTree
     services
 }
 
-/// The Services that rows of `config_map` name, if it is one of stream services.
+/// Returns the ports that rows of the operator's ConfigMaps take, regardless of problems with their destinations.
+pub(super) fn ports(context: &mut Context<'_>) -> BTreeSet<StreamPort> {
+    let options = context.options;
+    let mut ports = BTreeSet::new();
+    for (transport, name) in [(Transport::Tcp, &options.tcp_services), (Transport::Udp, &options.udp_services)] {
+        let stored = name.as_ref().and_then(|name| context.config_map(name));
+        let rows = stored.into_iter().flat_map(|stored| stored.object.data.iter().flatten());
+        let numbers = rows.filter_map(|(key, value)| Some(parse(key, value).ok()?.number));
+        ports.extend(numbers.map(|number| StreamPort { transport, number }));
+    }
+    ports
+}
+
+/// Returns the Services that rows of `config_map` name, if it is one of stream services.
 pub(in crate::control) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
     config_map.data.iter().flatten().filter_map(|(key, value)| Some(parse(key, value).ok()?.service))
 }
 
-/// Where a row leads to.
+/// Resolves the destination of a row.
 fn service(
     row: &Row<'_>,
     transport: Transport,
@@ -91,7 +104,7 @@ fn service(
     Some((StreamPort { transport, number: *number }, service))
 }
 
-/// Reads a row that may have its port, or finds what is wrong with it.
+/// Reads a row that may have its port, or adds its problem to `findings`.
 fn read<'r>(
     key: &str,
     value: &'r str,
@@ -100,12 +113,12 @@ fn read<'r>(
     findings: &mut Vec<Finding>,
 ) -> Option<Row<'r>> {
     let row = parse(key, value).and_then(|row| match transport {
-        Transport::Tcp if context.options.reserved_ports.contains(&row.number) => {
-            Err("HTTP, HTTPS or the metrics of this process have it, or get it by `--steer rewrite`; take another port"
-                .to_owned())
-        }
+        Transport::Tcp if context.options.reserved_ports.contains(&row.number) => Err(
+            "HTTP, HTTPS or the metrics of this process use it, or get it by `--steer rewrite`; choose another port"
+                .to_owned(),
+        ),
         Transport::Udp if row.accepts_proxy_protocol || row.introduction.is_some() => {
-            Err("the PROXY protocol is of TCP alone; write `NAMESPACE/SERVICE:PORT`".to_owned())
+            Err("the PROXY protocol works with TCP only; write `NAMESPACE/SERVICE:PORT`".to_owned())
         }
         Transport::Tcp | Transport::Udp => Ok(row),
     });
@@ -119,13 +132,13 @@ fn read<'r>(
 }
 
 fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
-    // What is written otherwise may be the same port twice.
+    // A different spelling could be the same port twice.
     let number = key.parse::<u16>().ok().filter(|number| *number != 0 && number.to_string() == key);
-    let number = number.ok_or("the key is no port; write a number from 1 to 65535")?;
+    let number = number.ok_or("the key is not a port; write a number from 1 to 65535")?;
     let unreadable = || {
         let value = shorten(value);
         format!(
-            "`{value}` is no service; write `NAMESPACE/SERVICE:PORT`, and behind it `:PROXY` if clients send a header of the PROXY protocol, `::PROXY` or `::PROXY-V2` if pods get one, or both as `:PROXY:PROXY-V2`"
+            "`{value}` is not a service; write `NAMESPACE/SERVICE:PORT`, and behind it `:PROXY` if clients send a header of the PROXY protocol, `::PROXY` or `::PROXY-V2` if pods get one, or both as `:PROXY:PROXY-V2`"
         )
     };
     let mut parts = value.trim().split(':').map(str::trim);
@@ -141,7 +154,7 @@ fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
         Some(word) if word.eq_ignore_ascii_case("PROXY") => true,
         Some(_) => return Err(unreadable()),
     };
-    // As ingress-nginx has it, the second may stand without the first.
+    // As in ingress-nginx, the second may be set without the first.
     let introduction = match sends {
         None | Some("") => None,
         Some(word) if word.eq_ignore_ascii_case("PROXY") => Some(ProxyVersion::V1),

@@ -1,4 +1,4 @@
-//! Reads the saved configuration and writes it, when that is due. It decides what is served as little as what is saved.
+//! Reads and writes the saved configuration when that is due. Neither the served nor the saved content is its decision.
 
 use std::{
     sync::Arc,
@@ -15,19 +15,19 @@ use crate::control::{
     saved::{self, Content, Restored},
 };
 
-/// How long the API server may take for its first lists before the saved configuration is served. They usually take
-/// less than a second; a client that is turned away meanwhile comes back later than this.
+/// How long the API server may take for its first lists before the saved configuration is served. The lists usually
+/// take less than a second, and a client that is turned away meanwhile comes back later than this.
 pub(super) const RESTORE_AFTER: Duration = Duration::from_secs(3);
 
-/// How long after a change the configuration is saved, and so how often at most.
+/// Delay between a change and the save after it, which is also the shortest interval between two saves.
 const SAVE_AFTER: Duration = Duration::from_secs(3);
 
-/// When to read and when to write, and the file.
+/// The file, and when to read or write it.
 pub(super) struct Keeper {
     file: Option<Arc<saved::File>>,
     restore_at: Option<Instant>,
     save_at: Option<Instant>,
-    /// The write under way, on a thread where blocking is allowed.
+    /// The write in progress, on a thread where blocking is allowed.
     writing: Option<JoinHandle<()>>,
 }
 
@@ -42,24 +42,24 @@ impl Keeper {
         Self { file: file.map(Arc::new), restore_at, save_at: None, writing: None }
     }
 
-    /// When to serve what was saved, if ever.
+    /// Returns when to serve the saved configuration, if ever.
     pub(super) fn restore_at(&self) -> Option<Instant> {
         self.restore_at
     }
 
-    /// Notes that what was saved is of no use any more.
+    /// Records that the saved configuration is not needed any more.
     pub(super) fn forget(&mut self) {
         self.restore_at = None;
     }
 
-    /// Notes that what is served has changed.
+    /// Records that the served configuration has changed.
     pub(super) fn mark(&mut self) {
         if self.file.is_some() {
             self.save_at.get_or_insert_with(|| Instant::now() + SAVE_AFTER);
         }
     }
 
-    /// Resolves when there is something to save, and no write is under way.
+    /// Resolves when a save is due and no write is in progress.
     pub(super) async fn is_due(&mut self) {
         if self.save_at.is_some() {
             self.written().await;
@@ -76,7 +76,7 @@ impl Keeper {
         }
     }
 
-    /// Begins to write what is served. Errors are logged; the next change tries again.
+    /// Starts to write the served configuration. Errors are logged; the next change tries again.
     pub(super) fn save(&mut self, content: Option<Content>) {
         self.save_at = None;
         let (Some(file), Some(content)) = (&self.file, content) else { return };
@@ -87,13 +87,13 @@ impl Keeper {
                 Ok(bytes) => tracing::debug!(%path, bytes, "configuration saved"),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(%path, error, "cannot save the configuration; a restart without an API server serves an older one");
+                    tracing::warn!(%path, error, "cannot save the configuration; a restart without the API server would serve an older one");
                 }
             }
         }));
     }
 
-    /// Saves what is due before the end.
+    /// Saves pending changes before the end.
     pub(super) async fn finish(&mut self, content: Option<Content>) {
         self.written().await;
         if self.save_at.is_some() {
@@ -102,7 +102,7 @@ impl Keeper {
         }
     }
 
-    /// What was saved, if it can be used.
+    /// Returns the saved configuration, if it can be used.
     pub(super) async fn restore(&mut self) -> Option<Restored> {
         self.forget();
         let file = Arc::clone(self.file.as_ref()?);

@@ -1,4 +1,4 @@
-//! The loop of the control path: batches in, translations out. It neither reads objects nor publishes by itself.
+//! The main loop of the control path: batches in, translations out. It neither reads objects nor publishes by itself.
 //!
 //! ```text
 //! source ────Batch────┐                                          ┌──> publish
@@ -7,12 +7,13 @@
 //!   (where the source is silent at the start)                           (some seconds later)
 //! ```
 //!
-//! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile. When
-//! it is published, `debounce` says: sources tell at once what they know.
+//! A batch only marks the published translation as out of date; one translation covers all batches that have arrived
+//! since. `debounce` decides when it is published, because sources report every change at once.
 
 use std::{
     collections::BTreeSet,
     future::Future,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -42,21 +43,26 @@ use crate::model::Tree;
 
 mod debounce;
 mod keeper;
+mod own;
 
 use debounce::Debounce;
 use keeper::Keeper;
 
-/// Batches that are applied before a translation is due whatever comes: bounds the delay of a stream without a pause.
+/// Maximum number of batches applied before a translation is made. Bounds the delay of a stream without a pause.
 const MAX_BATCHES: usize = 64;
 
-/// How often is looked whether something is out of date.
+/// How often the loop checks whether something has expired.
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// How often this node's addresses are read. Until the next read, routes to private addresses or to nodes can reach a
+/// listener on a new address.
+const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(10);
 
 /// Follows `source` and hands every new translation to `publish`, until `shutdown` is ready.
 ///
-/// The first translation is published when everything has been read once, even if it is empty; or, if an API server is
-/// silent for 3 s, from what was saved, if anything was. Later ones are published only if they differ from the one
-/// before. An error of the source, once it runs, never takes routes away.
+/// The first translation is published when everything has been read once, even if it is empty. If an API server is
+/// silent for 3 s, the first one is made from the saved configuration, if there is one. Later translations are
+/// published only if they differ from the one before. Once a source runs, its errors never remove routes.
 ///
 /// # Errors
 /// If the source cannot be read at the start: see [`Error`].
@@ -70,7 +76,7 @@ pub async fn run(
     let status = status::Task::begin(&source, options.status.as_ref()).await?;
     // A directory of manifests is its own saved configuration.
     let file = options.saved.clone().filter(|_| matches!(source, SourceConfig::Kubernetes(_)));
-    // Boxed, as the trackers of an API server are large, and nobody else waits for them.
+    // Boxed, because the trackers of an API server are large.
     let source = Box::pin(async {
         match source {
             SourceConfig::Manifests(root) => manifests::follow(root, sender).await,
@@ -90,7 +96,7 @@ pub async fn run(
     result
 }
 
-/// Translates what comes from `source` until it ends.
+/// Translates batches of `source` until it ends.
 async fn follow(
     mut source: mpsc::Receiver<Batch>,
     options: &Options,
@@ -100,7 +106,7 @@ async fn follow(
     mut publish: impl FnMut(Translation),
 ) {
     let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
-    let mut hours = tokio::time::interval(HOUR);
+    let (mut hours, mut looks) = (tokio::time::interval(HOUR), tokio::time::interval(LOOK_AT_ADDRESSES));
     let (sender, mut resolved) = source::queue();
     let mut names = Tree::new();
     let translations = async move {
@@ -118,9 +124,16 @@ async fn follow(
                     drain(&mut resolved, state);
                 }
                 _ = hours.tick() => state.strike(SystemTime::now()),
+                _ = looks.tick() => state.locate(own::addresses()),
                 () = expiry(keeper.restore_at()) => {
                     state.restored = keeper.restore().await;
-                    // The file does not say which hour it is.
+                    if let Some(Restored { cluster, age: _ }) = &mut state.restored
+                        && options.translate.selects_namespaces
+                    {
+                        cluster.select_namespaces();
+                    }
+                    state.locate(own::addresses());
+                    // The file does not record the current hour.
                     state.strike(SystemTime::now());
                 }
                 () = keeper.is_due() => keeper.save(state.content(options)),
@@ -138,18 +151,18 @@ async fn follow(
                 keeper.mark();
             }
             publish(translation);
-            // Not when it began: what came meanwhile came right behind it.
+            // The time after publishing, not before: changes that arrived meanwhile count as right behind it.
             state.debounce.publish(Instant::now());
         }
     };
     tokio::select! {
         () = translations => {}
-        // Nobody wants names any more only when the translations have ended.
+        // The set of wanted names closes only when the translations have ended.
         () = names::follow(Dns::system(Names::Cluster), wanted_receiver, sender) => {}
     }
 }
 
-/// Applies what is there already.
+/// Applies the batches that are already in the queue.
 fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut State) {
     for _ in 0..MAX_BATCHES {
         let Ok(batch) = receiver.try_recv() else { return };
@@ -162,20 +175,20 @@ struct State {
     cluster: Cluster,
     remarks: Vec<Outcome>,
     published: Option<Published>,
-    /// Whether the source has told everything once.
+    /// Whether the source has reported everything once.
     is_confirmed: bool,
-    /// Whether anything has come since it was last asked for a translation.
+    /// Whether anything has changed since the last call of [`State::translate`].
     is_changed: bool,
     debounce: Debounce,
-    /// Whether there is something to tell the status task.
+    /// Whether the status task has new input to receive.
     is_news: bool,
-    /// What is served until then.
+    /// The saved configuration, which is served until the source has answered.
     restored: Option<Restored>,
 }
 
 struct Published {
     translation: Translation,
-    /// What it was made of: objects that are not published yet are ahead of it.
+    /// The cluster that the translation was made from. `State::cluster` may be ahead of it.
     cluster: Cluster,
 }
 
@@ -185,7 +198,7 @@ impl State {
     fn new(options: &Options) -> Self {
         Self {
             translator: Translator::new(options.translate.clone()),
-            cluster: Cluster::default(),
+            cluster: Cluster::new(options.translate.selects_namespaces),
             remarks: Vec::new(),
             published: None,
             is_confirmed: false,
@@ -211,7 +224,7 @@ impl State {
         }
     }
 
-    /// Takes in which hour it is.
+    /// Sets the current hour.
     fn strike(&mut self, now: SystemTime) {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let hour = Duration::from_secs(now.as_secs() / HOUR.as_secs() * HOUR.as_secs());
@@ -221,15 +234,24 @@ impl State {
         }
     }
 
-    /// From now on only what the source tells counts. What was saved stays of what the source has not read yet, until
-    /// it has; and the addresses of names, which do not come from it.
+    /// Sets the addresses of this node. `None` keeps the former ones, because the new ones could not be read.
+    fn locate(&mut self, addresses: Option<BTreeSet<IpAddr>>) {
+        let addresses = addresses.map_or_else(|| Arc::clone(&self.cluster.own_addresses), Arc::new);
+        let restored = self.restored.as_mut().map(|restored| &mut restored.cluster.own_addresses);
+        for known in restored.into_iter().chain([&mut self.cluster.own_addresses]) {
+            self.is_changed |= std::mem::replace(known, Arc::clone(&addresses)) != addresses;
+        }
+    }
+
+    /// Ends the use of the saved configuration once the source has reported everything. Saved objects remain where the
+    /// source has not read them yet. Resolved addresses of names remain, too, as they do not come from the source.
     fn confirm(&mut self, unread: &[ObjectId]) {
         if std::mem::replace(&mut self.is_confirmed, true) {
             return;
         }
         self.is_changed = true;
         if let Some(Restored { cluster, age: _ }) = self.restored.take() {
-            tracing::info!("the API server has answered; the saved configuration is not served any more");
+            tracing::info!("the API server has answered; the saved configuration is no longer served");
             for object in unread.iter().filter_map(|id| cluster.named(id)) {
                 self.cluster.apply(Change::Apply { object, origin: Origin::Api });
             }
@@ -240,7 +262,7 @@ impl State {
         }
     }
 
-    /// What is served, as the source told it, to be saved.
+    /// Returns the served state to save, once the source has confirmed it.
     fn content(&self, options: &Options) -> Option<Content> {
         let Options { translate, saved, contact: _, status: _ } = options;
         let Published { translation, cluster } = self.published.as_ref().filter(|_| self.is_confirmed)?;
@@ -252,7 +274,7 @@ impl State {
         })
     }
 
-    /// The translation of what is known now, if it differs from the last and is to be published now.
+    /// Returns the translation of the current state if it differs from the last one and is due.
     fn translate(&mut self, now: Instant) -> Option<Translation> {
         let (cluster, remark) = match &self.restored {
             Some(Restored { cluster, age }) => (cluster, Some(serving_saved(*age))),
@@ -283,9 +305,10 @@ impl State {
         Some(translation)
     }
 
-    /// Tells `status` what is published, if that or an Ingress has changed since. What was saved is no ground to write.
+    /// Hands the published translation to `status`, if the translation or an Ingress has changed since. Nothing is
+    /// written on the ground of a saved configuration.
     fn tell(&mut self, status: &status::Task) {
-        // What waits is told of with its translation.
+        // Pending changes are handed over together with their translation.
         if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.debounce.due().is_none())
             && std::mem::take(&mut self.is_news)
         {

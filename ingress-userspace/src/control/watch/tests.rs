@@ -1,4 +1,4 @@
-//! The loop with directories, with a saved configuration, and without an API server.
+//! Tests of the loop with directories, with a saved configuration, and without an API server.
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
@@ -39,7 +39,7 @@ async fn translations_are_published_from_the_first_on_until_the_shutdown() {
     write(root.path(), "web.yaml", "a.test");
     let refused = "  /                        -> refuse: no such service  # default/web\nServiceNotFound\n";
     assert_eq!(next(&mut published).await, format!("host a.test\n{refused}"));
-    // Written again without a change: what comes next is the change after it.
+    // The same content is written again, so the next publication belongs to the change after it.
     write(root.path(), "web.yaml", "a.test");
     write(root.path(), "web.yaml", "b.test");
     assert_eq!(next(&mut published).await, format!("host b.test\n{refused}"));
@@ -68,13 +68,13 @@ fn ours(host: &str) -> Vec<Change> {
     vec![object(class), object(&WEB.replace("HOST", host))]
 }
 
-/// What is published, if nothing else comes for as long as anything may wait.
+/// Returns the translation that is published if no further change arrives before the longest delay.
 fn in_the_end(state: &mut State) -> Option<Translation> {
     let now = Instant::now();
     state.translate(now).or_else(|| state.translate(now + debounce::MAX_DELAY))
 }
 
-/// A saved configuration with a route for `host`, and an API server that nobody answers for.
+/// Returns a saved configuration with a route for `host`, and an API server that does not answer.
 fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
     let options = Options {
         saved: Some(saved::File { path: root.join("saved.json"), private_keys: saved::PrivateKeys::Leave }),
@@ -86,11 +86,14 @@ fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
     let content = state.content(&options).expect("something to save");
     options.saved.as_ref().expect("a file").write(&content, SystemTime::now()).expect("written");
     let kubeconfig = root.join("kubeconfig");
-    // Port 9 is for discarding, where anything listens at all.
+    // Port 9 is the discard port, on which usually no process listens.
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
         clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\nusers: [{name: u, user: {}}]\n";
     fs::write(&kubeconfig, text).expect("written");
-    (SourceConfig::Kubernetes(KubernetesConfig { kubeconfig: Some(kubeconfig), namespace: None }), options)
+    (
+        SourceConfig::Kubernetes(KubernetesConfig { kubeconfig: Some(kubeconfig), ..KubernetesConfig::default() }),
+        options,
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +139,7 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
     }
     let id = |name| ObjectId { kind: Kind::Secret, name: ObjectName::new("default", name) };
     let (kept, renewed): (Arc<str>, Arc<str>) = ("kept.test".into(), "renewed.test".into());
-    let addresses = |last| vec![std::net::IpAddr::from([192, 0, 2, last])];
+    let addresses = |last| vec![IpAddr::from([192, 0, 2, last])];
     for name in [&kept, &renewed] {
         restored.apply(Change::Resolve { name: Arc::clone(name), addresses: addresses(1) });
     }
@@ -156,7 +159,7 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
     state.apply(Batch { changes: ours("live.test"), ..Batch::default() });
     assert_eq!(hosts(in_the_end(&mut state).expect("a translation")), ["live.test"]);
     assert_eq!(state.cluster.resolved, [(kept, addresses(1)), (renewed, addresses(2))].into());
-    // What changes nothing is not translated again.
+    // Batches without an effect are not translated again.
     state.apply(Batch { changes: ours("live.test"), ..Batch::default() });
     assert!(!state.is_changed);
 }
@@ -189,7 +192,7 @@ fn what_waits_is_not_saved() {
     let now = Instant::now();
     state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
     state.translate(now).expect("a translation");
-    // Without the host that was there.
+    // The former host is missing.
     state.apply(Batch { changes: ours("b.test"), ..Batch::default() });
     assert!(state.translate(now + Duration::from_secs(1)).is_none());
     file.write(&state.content(&options).expect("something to save"), SystemTime::now()).expect("written");
@@ -259,7 +262,7 @@ fn what_follows_right_behind_is_published_after_a_pause() {
         (900, Some("c.test"), false),
         (1_800, None, false),
         (1_900, None, true),
-        // Without the host that was there, which may be on its way back.
+        // The former host is missing; it may be on its way back.
         (9_000, Some("d.test"), false),
         (10_000, None, true),
     ] {
@@ -305,7 +308,7 @@ async fn what_comes_while_something_is_published_is_published_after_a_pause() {
     let (published, mut publications) = mpsc::unbounded_channel();
     let publish = |_: Translation| {
         let began = Instant::now();
-        // After the second, nothing new.
+        // The second publication is followed by no further changes.
         sender.try_send(Batch { changes: vec![endpoint(2)], ..Batch::default() }).expect("there is room");
         std::thread::sleep(5 * debounce::QUIET);
         published.send((began, Instant::now())).expect("somebody waits for it");
@@ -323,4 +326,16 @@ async fn what_comes_while_something_is_published_is_published_after_a_pause() {
         () = follow(receiver, &options, &mut state, &mut keeper, &status, publish) => panic!("the source goes on"),
         () = compare => {}
     }
+}
+
+#[test]
+fn addresses_of_this_node_are_kept_while_they_cannot_be_read() {
+    let mut state = State::new(&Options::default());
+    let known = BTreeSet::from([IpAddr::from([192, 0, 2, 1])]);
+    state.locate(Some(known.clone()));
+    assert!(std::mem::take(&mut state.is_changed));
+    state.locate(None);
+    assert_eq!((&*state.cluster.own_addresses, state.is_changed), (&known, false));
+    state.locate(Some(BTreeSet::new()));
+    assert!(state.is_changed && state.cluster.own_addresses.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What of a node's state somebody should look after, and what to do about it. Pure.
+//! Problems in a node's state, each with advice. Pure.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use ingress_userspace::datapath::{Hook, LinkState, PinnedLink, Process, Role};
 use super::{State, percent};
 use crate::delivery::{ADVICE, Delivery};
 
-/// From here on a map needs attention.
+/// Fill level from which a map is reported.
 const FULL_PERCENT: usize = 90;
 
 impl State {
-    /// What somebody should look after, one sentence each; nothing if all is well.
+    /// Returns one sentence per problem; empty if all is well.
     pub(super) fn attention(&self) -> Vec<String> {
         let owner = self.processes.iter().find(|process| process.role != Role::Draining);
         let mut attention: Vec<_> = match owner {
@@ -53,7 +53,7 @@ impl State {
                      networks in `block-cidrs`"
                 }
                 map::DENIALS => "further denials are refused; take some back with `xdp-ingress deny remove`",
-                _ => "what finds no room there is left out, and the log of `xdp-ingress run` says so",
+                _ => "further entries are left out, and the log of `xdp-ingress run` says so",
             };
             format!("map `{}` is {} % full: {what}", fill.map, percent(fill))
         }));
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// What to do about a link that does nothing here.
+/// Returns advice for a link that has no effect on this node.
 fn loose(link: &PinnedLink) -> Option<String> {
     match (&link.hook, link.state) {
         (_, LinkState::Attached) => None,

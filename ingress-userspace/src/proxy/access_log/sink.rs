@@ -1,6 +1,6 @@
-//! From the workers to where lines go. A worker gathers lines in a *block* and hands that over when it is full, or 10 ms
-//! after its first line; a thread of its own writes blocks in the order in which they come. No request waits for that:
-//! what there is no room for is dropped and counted.
+//! Moves lines from the workers to the writer. A worker collects lines in a *block* and queues it when it is full, or
+//! 10 ms after its first line. A dedicated thread writes the blocks in the order of the queue. No request waits for the
+//! writer: lines that exceed the queue are dropped and counted.
 
 use std::{
     cell::RefCell,
@@ -19,44 +19,44 @@ use tokio::sync::Notify;
 
 use crate::proxy::shared::Shared;
 
-/// Bytes of a block from which on it is full. To write one wakes a thread, which takes the CPU from a worker.
+/// Size in bytes at which a block is full. Each block wakes the writer thread, which takes CPU time from a worker.
 const FULL: usize = 128 * 1024;
-/// How long the lines of a block wait for others.
+/// Longest time that a line waits in a block before the block is queued.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Bytes that wait to be written, beyond which no block is taken.
+/// While more bytes than this are queued, no further block is accepted.
 const QUEUE_MAX: usize = 16 * 1024 * 1024;
-/// How long the end of the process waits until what is left is written.
+/// Longest time that the exit of the process waits for the queue to be written.
 const END: Duration = Duration::from_secs(1);
 
-/// Where lines go.
+/// The destination of access log lines.
 #[derive(Clone)]
 pub struct Sink(Arc<Queue>);
 
-/// Has what is left written when it is dropped, which takes a second at most.
+/// Writes the remaining queue when it is dropped, which takes one second at most.
 pub struct SinkGuard(Arc<Queue>);
 
-/// Lines of a worker that are not handed over yet.
+/// Lines of one worker that are not queued yet.
 pub(in crate::proxy) struct Lines {
     shared: Arc<Shared>,
-    /// Whole lines.
+    /// Complete lines only.
     block: RefCell<String>,
-    /// The block has its first line.
+    /// Notified when the block gets its first line.
     begun: Notify,
 }
 
-/// Blocks that wait to be written. Without `Debug`: in them may be secrets of clients.
+/// The queue of blocks to be written. It does not implement `Debug`, because lines may contain secrets of clients.
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    /// Lines, as [`Sink::dropped`] tells.
+    /// The count that [`Sink::dropped`] returns, in lines.
     dropped: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     blocks: VecDeque<String>,
-    /// Of all of them.
+    /// Capacity of all blocks together.
     bytes: usize,
     stage: Stage,
 }
@@ -65,28 +65,28 @@ struct State {
 enum Stage {
     #[default]
     Writing,
-    /// What is left is written.
+    /// The remaining blocks are written; no further block is accepted.
     Ending,
     Ended,
 }
 
-/// Writes blocks, and knows whether it stands within a line.
+/// Writes blocks, and remembers whether the output ends within a line.
 struct Writer<W> {
     to: W,
-    /// An error has cut off the line before.
+    /// Whether an error has cut off the previous line.
     is_torn: bool,
 }
 
 // === impl Sink ===
 
 impl Sink {
-    /// A sink that a thread of its own empties into `writer`, many lines at a time.
+    /// Creates a sink, with a thread that writes its queue to `writer`, many lines at a time.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub fn new(writer: impl Write + Send + 'static) -> io::Result<(Self, SinkGuard)> {
         let queue = Arc::new(Queue::default());
-        // Never joined: it may wait for somebody who reads nothing any more.
+        // The thread is never joined: `writer` may block for ever if its reader has stopped reading.
         thread::Builder::new().name("access-log".to_owned()).spawn({
             let queue = Arc::clone(&queue);
             move || queue.write_to(writer)
@@ -94,7 +94,7 @@ impl Sink {
         Ok((Self(Arc::clone(&queue)), SinkGuard(queue)))
     }
 
-    /// Lines that were dropped so far: because those before them were not taken in time, or because of an error.
+    /// Returns the number of lines dropped so far, because the queue was full or because of a write error.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Relaxed)
@@ -112,7 +112,7 @@ impl Drop for SinkGuard {
         let (state, _) = ended.unwrap_or_else(PoisonError::into_inner);
         let left: u64 = state.blocks.iter().map(|block| lines(block.as_bytes())).sum();
         if left > 0 {
-            tracing::warn!(left, "lines of the access log are lost: nobody takes them");
+            tracing::warn!(left, "access log lines are lost: their reader is gone or too slow");
         }
     }
 }
@@ -133,12 +133,12 @@ impl Queue {
         }
         state.bytes += block.capacity();
         state.blocks.push_back(block);
-        // First, or whoever is woken up on the same CPU finds it locked and has to be woken up again.
+        // Unlock first, or a thread woken on the same CPU finds the lock taken and must be woken again.
         drop(state);
         self.changed.notify_all();
     }
 
-    /// The next block; `None` when there will be no other.
+    /// Returns the next block, or `None` when no further block will come.
     fn next(&self) -> Option<String> {
         let waits = |state: &mut State| state.blocks.is_empty() && state.stage == Stage::Writing;
         let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +160,7 @@ impl Queue {
 // === impl Writer ===
 
 impl<W: Write> Writer<W> {
-    /// Writes a block, as far as there is no error. Returns how many of its lines are lost.
+    /// Writes a block up to the first error. Returns the number of its lines that were lost.
     fn write(&mut self, block: &[u8]) -> u64 {
         if self.is_torn && self.try_write(b"\n").is_empty() {
             self.is_torn = false;
@@ -171,18 +171,18 @@ impl<W: Write> Writer<W> {
         lines(rest)
     }
 
-    /// Writes what it can, and returns what is left because of an error.
+    /// Writes as much as possible and returns the rest after an error.
     fn try_write<'t>(&mut self, mut text: &'t [u8]) -> &'t [u8] {
         while !text.is_empty() {
             match self.to.write(text) {
                 Ok(count @ 1..) => text = &text[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A pipe whose other end has asked for this, and is slow.
+                // The writer is a pipe which its other end has made non-blocking, and the reader is slow.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
                 Ok(0) | Err(_) => return text,
             }
         }
-        // A buffer that cannot be emptied is told of by the next write.
+        // A failed flush is reported by the next write.
         self.to.flush().unwrap_or_default();
         text
     }
@@ -199,7 +199,7 @@ impl Lines {
         Self { shared, block: RefCell::default(), begun: Notify::new() }
     }
 
-    /// Adds the line that `write` appends, its end included.
+    /// Adds the line that `write` appends, including its line feed.
     pub(super) fn add(&self, write: impl FnOnce(&mut String)) {
         let mut block = self.block.borrow_mut();
         let begins = block.is_empty();
@@ -212,17 +212,17 @@ impl Lines {
         }
     }
 
-    /// Hands over what there is.
+    /// Queues the current block.
     pub(in crate::proxy) fn hand_over(&self) {
         let Some(Sink(queue)) = self.shared.sink.get() else { return };
-        // The next one will be about as large, or a little larger.
+        // The next block is probably about as large, or slightly larger.
         let block = self.block.replace_with(|block| String::with_capacity(block.len() / 8 * 9));
         if !block.is_empty() {
             queue.add(block);
         }
     }
 
-    /// Hands over blocks that do not become full, for as long as it is polled.
+    /// Queues blocks that do not fill up in time, for as long as it is polled.
     pub(in crate::proxy) async fn hand_over_in_time(&self) -> Infallible {
         loop {
             self.begun.notified().await;
@@ -238,7 +238,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes a block when `gate` says so, or fails when it says that; all once it is closed. Tells what it took.
+    /// Takes a block for each `Ok` from `gate`, fails for each `Err`, and takes all once it is closed. Sends blocks to
+    /// `told`.
     struct Gated {
         gate: mpsc::Receiver<io::Result<()>>,
         told: mpsc::Sender<String>,
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Takes as many bytes as each of these numbers says, or has an error.
+    /// Takes as many bytes as each of these numbers, or fails.
     struct Fitful {
         fits: VecDeque<io::Result<usize>>,
         took: String,
@@ -281,12 +282,12 @@ mod tests {
         for (fits, took, lost) in [
             (vec![], "1\n2\n3\n4\n", 0),
             (vec![Ok(1), again(), Ok(2), slow()], "1\n2\n3\n4\n", 0),
-            // In the middle of the second line.
+            // Fails in the middle of the second line.
             (vec![Ok(3), full()], "1\n2\n3\n4\n", 1),
-            // Between two lines, and before any.
+            // Fails between two lines, and before the first line.
             (vec![Ok(2), full()], "1\n3\n4\n", 1),
             (vec![full()], "3\n4\n", 2),
-            // The end of the torn line cannot be written either.
+            // The line feed after the torn line cannot be written either.
             (vec![Ok(3), full(), full()], "1\n2", 3),
         ] {
             let mut to = Fitful { fits: fits.into(), took: String::new() };
@@ -317,7 +318,7 @@ mod tests {
         let ((open, gate), (told, tells)) = (mpsc::channel(), mpsc::channel());
         let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
         let line = format!("{}\n", "x".repeat(QUEUE_MAX));
-        // The writer holds the first one, and the second fills the queue.
+        // The writer holds the first block, and the second one fills the queue.
         sink.0.add("held\n".to_owned());
         while !sink.0.state().blocks.is_empty() {
             thread::yield_now();

@@ -1,9 +1,10 @@
-//! Brings a request that is let through to an endpoint, and hands on what comes of that.
+//! Forwards an admitted request to an endpoint, and passes on the response.
 
 use http::{Method, Response, header};
+use http_body::Body as _;
 
 use crate::{
-    model::{Balance, ErrorPages},
+    model::{Balance, ErrorPages, Uploads},
     route::{Subject, filter::Edits, template::render},
 };
 
@@ -13,29 +14,30 @@ use super::{
         authenticate::Asking,
         body::{Body, RequestBody},
         error,
-        forward::{Plan, forward},
+        forward::{ForwardError, Plan, forward},
         forwarded::Forwarded,
         headers::Head,
         in_flight::InFlight,
         pick::{Choice, UpstreamState, hash},
         session::Session,
+        upstream::ExchangeError,
         websocket::Handshake,
     },
     Asked,
     response::{own, page_or, relay, replace, switch},
 };
 
-/// A request that its rule lets through, and what goes to an endpoint. Handed on by reference: what is moved through
-/// many hands is copied (ADR 0034).
+/// A request that its rule admits, with the data sent to the endpoint. Passed by reference, because moving it through
+/// many functions copies it each time (ADR 0034).
 pub(super) struct Admitted<'r> {
     pub(super) upstream: &'r UpstreamState,
     pub(super) session: Option<Session<'r>>,
     pub(super) handshake: Option<Handshake>,
-    /// Until an endpoint has it.
+    /// Present until an endpoint has taken the body.
     pub(super) body: Option<RequestBody>,
 }
 
-/// Forwards a request, as `edits` changes it, and makes what comes of that the client's response.
+/// Forwards a request with the changes in `edits`, and turns the outcome into the client's response.
 pub(super) async fn exchange(
     asking: &Asking<'_>,
     admitted: &mut Admitted<'_>,
@@ -49,8 +51,22 @@ pub(super) async fn exchange(
     let Admitted { upstream, session, handshake, body } = admitted;
     let upstream = *upstream;
     let bodiless = *subject.method == Method::HEAD;
-    // Whoever makes the pages is not asked for others.
+    // Responses of the error page backend are not replaced by error pages.
     let pages = pages.filter(|pages| pages.backend != *upstream.key());
+    if let (Uploads::Buffered, Some(upload), None) = (forwarding.uploads, body.as_mut(), &*handshake)
+        && !upload.is_end_stream()
+    {
+        let silence = asking.snapshot.settings.stall_timeout;
+        // Boxed so that other requests do not carry its size.
+        let namespace = upstream.key().namespace();
+        if let Err(error) = Box::pin(upload.keep(conn, namespace, forwarding.body_buffer, silence)).await {
+            *body = None;
+            if matches!(error, ExchangeError::Starved) {
+                in_flight.timed_out();
+            }
+            return own(in_flight, error::forward(&ForwardError::Exchange(error)), bodiless);
+        }
+    }
     let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
@@ -71,7 +87,7 @@ pub(super) async fn exchange(
                 Forwarded::Response(response) => {
                     match pages.filter(|pages| pages.replace(response.status().as_u16())) {
                         None => relay(response.into_response(), bodiless, in_flight),
-                        // Boxed, so that other requests do not carry its size.
+                        // Boxed so that other requests do not carry its size.
                         Some(pages) => {
                             let response = response.into_response();
                             Box::pin(replace(response, pages, upstream, asking, edits, in_flight)).await
@@ -86,11 +102,11 @@ pub(super) async fn exchange(
             response
         }
         Err(failed) => {
-            // Nobody reads on.
+            // The body is not read any further.
             *body = None;
             let answer = error::forward(&failed);
             let status = answer.status();
-            // Whoever sent half a request waits for an answer and no page.
+            // A client that sent half a request waits for a response, and gets no error page.
             match pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16())) {
                 None => own(in_flight, answer, bodiless),
                 Some(pages) => Box::pin(page_or(answer, pages, upstream, asking, edits, in_flight)).await,
@@ -99,7 +115,7 @@ pub(super) async fn exchange(
     }
 }
 
-/// How the endpoint is chosen.
+/// Returns the load-balancing policy for the request.
 fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamState, subject: &Subject<'_>) -> Choice {
     let choice = match balance {
         Balance::RoundRobin => Choice::Next,

@@ -1,4 +1,4 @@
-//! Whether a request is one that every server reads alike, and what the routes say of it.
+//! Rejects requests that servers could parse differently, and matches the others against the routes.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use http::{Method, Uri, Version, request::Parts};
 
 use crate::{
     model::{HostId, RefusedPaths},
-    route::Found,
+    route::{Found, Work},
 };
 
 use super::super::{
@@ -20,18 +20,18 @@ use super::super::{
     via, websocket,
 };
 
-/// A request that is not forwarded because of what it is.
+/// A request that is refused for its own properties, before any rule applies.
 pub(super) struct Refusal {
     pub(super) host: HostId,
-    /// Boxed, so that the common case does not carry its size.
+    /// Boxed so that the common case does not carry its size.
     pub(super) answer: Box<Answer>,
 }
 
-/// A well-formed request and what the routes say of it.
+/// A well-formed request and the result of its route lookup.
 pub(super) struct Matching<'r> {
     pub(super) authority: Authority<'r>,
     pub(super) fields: Fields<'r>,
-    /// Normal path and query.
+    /// Normalized path, and query.
     pub(super) target: Cow<'r, str>,
     pub(super) found: Found<'r>,
 }
@@ -65,8 +65,8 @@ impl<'r> Matching<'r> {
         if via::is_loop(&fields) {
             return Err(host(error::loop_detected()));
         }
-        // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if
-        // any.
+        // `OPTIONS *` concerns the server as a whole. No rule can match it, so it goes to the default backend of its
+        // host, if any.
         let refused = |refused| host(error::path(refused));
         let (path, others) = match uri.path() {
             "*" if *method == Method::OPTIONS => (Cow::Borrowed("*"), Vec::new()),
@@ -75,10 +75,13 @@ impl<'r> Matching<'r> {
         if snapshot.settings.refused_paths != RefusedPaths::default() {
             path::check(&path, snapshot.settings.refused_paths).map_err(refused)?;
         }
-        let found = snapshot.routes.find(authority.host(), &path);
-        // To us an escaped slash is none, to many a pod it is: where that leads by another rule, one of the two was
-        // meant to be gone round.
-        let is_other = |path: &String| !found.matched.is_same(&snapshot.routes.find(authority.host(), path).matched);
+        let mut work = Work::of_request();
+        let found = snapshot.routes.find_within(authority.host(), &path, &mut work);
+        // The proxy does not treat an escaped slash as a slash, but many pods do. If the path with real slashes matches
+        // another rule, the request probably tries to bypass one of the two.
+        let is_other = |path: &String| {
+            !found.matched.is_same(&snapshot.routes.find_within(authority.host(), path, &mut work).matched)
+        };
         if others.iter().any(is_other) {
             return Err(host(error::ambiguous_path()));
         }
@@ -87,7 +90,8 @@ impl<'r> Matching<'r> {
     }
 }
 
-/// Whether the framing is one that every server reads alike: hyper accepts more than one coding before `chunked`.
+/// Returns whether the transfer coding is one that every server parses alike; hyper accepts further codings before
+/// `chunked`.
 fn is_chunked_or_absent(codings: Field<'_>) -> bool {
     match codings {
         Field::Absent => true,
@@ -100,10 +104,10 @@ fn target_len(uri: &Uri) -> usize {
     uri.path_and_query().map_or(0, |target| target.as_str().len())
 }
 
-/// Path and query as forwarded; borrowed where the path was normal already.
+/// Returns path and query as forwarded, borrowed where the path was normalized already.
 fn target<'r>(uri: &'r Uri, path: Cow<'r, str>) -> Cow<'r, str> {
     match (path, uri.path_and_query()) {
-        // An absolute form without a path has an empty one, which stands for `/`.
+        // An absolute-form target without a path has an empty path, which stands for `/`.
         (Cow::Borrowed(path), Some(target)) if target.as_str().starts_with(path) => Cow::Borrowed(target.as_str()),
         (path, _) => match uri.query() {
             Some(query) => Cow::Owned(format!("{path}?{query}")),

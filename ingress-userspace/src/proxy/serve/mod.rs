@@ -1,14 +1,14 @@
 //! Serves one request: authority → path → route → filters → forward. It parses no bytes and keeps no connection.
 
-use std::{convert::Infallible, future::Future, rc::Rc};
+use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::Relaxed};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
 use crate::{
-    model::HostId,
+    model::{HostId, Uploads},
     route::{
-        Matched, Route, Subject,
+        Found, Matched, Route, Subject,
         filter::{self, Edits, Shown},
     },
 };
@@ -43,14 +43,14 @@ use exchange::{Admitted, exchange};
 use matching::{Matching, Refusal};
 use response::{compress, own};
 
-/// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
+/// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
 pub(super) fn serve(
     conn: Rc<Conn>,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
     let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
-    // Taken apart before there is a future, which then has the parts where they stay: an `async fn` would move what it
-    // is given once more.
+    // The request is taken apart before the future exists, so that the future holds the parts in their final place. An
+    // `async fn` would move its arguments once more.
     let (mut parts, incoming) = request.into_parts();
     conn.take_head();
     #[cfg(test)]
@@ -59,8 +59,8 @@ pub(super) fn serve(
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;
-        // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with
-        // a body may still be served while the next, which is it, waits.
+        // The flag belongs to the connection but is true for a single request: the one that ended with its head. An
+        // earlier request with a body may still be served while the handshake waits behind it.
         let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
         let client = match opened {
             Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),
@@ -76,7 +76,7 @@ pub(super) fn serve(
                 own(begin(&conn, host, teller.as_deref()), *answer, bodiless)
             }
         };
-        // Only answers of our own have extensions.
+        // Only the proxy's own responses have extensions.
         if let Some(offence) = response.extensions_mut().remove::<Offence>() {
             conn.offend(offence);
         }
@@ -84,13 +84,14 @@ pub(super) fn serve(
         if asked && !switched {
             conn.decline();
         }
-        // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
+        // Announces the close to the client, which would otherwise lose a pipelined request. HTTP/2 has GOAWAY for
+        // that.
         if parts.version != Version::HTTP_2
             && !switched
             && (!conn.worker.keeps_alive() || leaves_too_much(&conn, parts, &response))
         {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            // It is read, if it still comes, while the connection lingers.
+            // The rest of the body, if it still comes, is read while the connection lingers.
             drop(conn.take_rests());
         }
         telling.answered(response.status().as_u16());
@@ -98,13 +99,13 @@ pub(super) fn serve(
     }
 }
 
-/// Whether what is still to come of the request's body is more than can be waited for before the next request.
+/// Returns whether more of the request's body is outstanding than can be read before the next request.
 fn leaves_too_much(conn: &Conn, request: &Parts, response: &Response<Body>) -> bool {
     response.body().unsent() > REST_MAX
         || conn.left().is_some_and(|left| left.ends(&request.headers, response.headers()))
 }
 
-/// Begins a request, and its line of the access log if it is to have one.
+/// Begins a request, and attaches its line of the access log, if any.
 fn begin(conn: &Rc<Conn>, host: HostId, teller: Option<&Teller>) -> InFlight {
     let mut in_flight = conn.begin(host);
     if let Some(teller) = teller {
@@ -113,13 +114,30 @@ fn begin(conn: &Rc<Conn>, host: HostId, teller: Option<&Teller>) -> InFlight {
     in_flight
 }
 
-/// What a request may turn into a tunnel.
+/// Returns whether the body consists of gRPC messages, which both sides may send at any time.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The tunnel that a request may open.
 enum Asked {
     Nothing,
-    /// HTTP/1: the whole connection.
+    /// HTTP/1: the whole connection becomes the tunnel.
     Connection,
-    /// HTTP/2: its stream, once the answer is sent.
+    /// HTTP/2: the stream becomes the tunnel, once the response is sent.
     Stream(OnUpgrade),
+}
+
+/// Answers a request with a path that is too expensive to match, and logs a warning once for each host.
+fn costly(in_flight: InFlight, conn: &Conn, found: &Found<'_>, bodiless: bool) -> Response<Body> {
+    conn.worker.shared.stats.costly_paths.fetch_add(1, Relaxed);
+    if let Some(entry) = found.host.filter(|entry| entry.is_untold()) {
+        tracing::warn!(
+            host = %entry.pattern,
+            "a request was answered 414, because its path takes more work with the regular expressions of this host than a request may; write expressions with fewer repetitions of alternatives, or prefixes"
+        );
+    }
+    own(in_flight, error::costly_path(), bodiless)
 }
 
 impl Matching<'_> {
@@ -143,6 +161,7 @@ impl Matching<'_> {
         let (filters, forwarding, action) = match found.matched {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
+            Matched::Costly => return costly(in_flight, conn, found, bodiless),
             Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
             Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
                 in_flight.measure(meter.as_ref());
@@ -153,7 +172,7 @@ impl Matching<'_> {
         Teller::skip(teller, target);
         let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
-        // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
+        // Filters and endpoints see an extended CONNECT as the HTTP/1.1 request that it becomes.
         let connect = parts.method == Method::CONNECT;
         let subject = Subject {
             method: if connect { &Method::GET } else { &parts.method },
@@ -193,6 +212,10 @@ impl Matching<'_> {
             };
             let mut body = RequestBody::new(incoming, forwarding.body_max, &in_flight)
                 .map_err(|TooLarge| error::body_too_large())?;
+            body.hurry(|| {
+                let is_hurried = forwarding.uploads != Uploads::StreamedAtAnyRate && !is_grpc(&parts.headers);
+                snapshot.settings.body_min_rate.filter(|_| is_hurried)
+            });
             if !edits.leave_fields() {
                 body.cut_trailers();
             }
@@ -204,7 +227,7 @@ impl Matching<'_> {
             }
             let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
             body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
-            // A session is with the rule's own pods.
+            // Sessions apply only to the rule's own pods.
             let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
             let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
             let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
@@ -216,7 +239,7 @@ impl Matching<'_> {
         };
         cookies.add(&mut response);
         filter::respond(filters, &subject, response.headers_mut());
-        // What each stream takes for it is better kept for requests when memory is scarce.
+        // Compression needs memory for each stream, so it is disabled when memory is scarce.
         if let Some(compression) = filter::compression(filters)
             && conn.worker.shared.pressure() < Pressure::Tight
         {

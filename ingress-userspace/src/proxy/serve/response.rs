@@ -1,5 +1,5 @@
-//! What becomes of a response on its way to the client: one of ours, or a pod's, which may be replaced by a page,
-//! compressed, or the beginning of a tunnel.
+//! Prepares the response to the client: the proxy's own, or a pod's, which may be replaced by an error page,
+//! compressed, or turned into a tunnel.
 
 use std::rc::Rc;
 
@@ -37,19 +37,19 @@ pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Re
     answer.map(|text| Body::own(text, class, bodiless, in_flight))
 }
 
-/// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.
+/// Turns an upstream's response into the response to the client. Its head has no hop-by-hop fields left.
 pub(super) fn relay(mut response: Response<Source>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
     let status = response.status();
     in_flight.answered(status);
     response.headers_mut().entry(header::SERVER).or_insert(error::SERVER);
-    // hyper speaks the client's version; that of the upstream ends here.
+    // hyper sets the version of the client; the version of the upstream is not passed on.
     *response.version_mut() = Version::HTTP_11;
     let bodiless = bodiless || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     response.map(|body| Body::upstream(body, StatusClass::of(status.as_u16()), bodiless, in_flight))
 }
 
-/// The page that stands in for a pod's response, or an answer of our own if it cannot be had. Of what the pod said, the
-/// status stays, and how to authenticate if that is what it asks for.
+/// Returns the page that replaces a pod's response, or a response of the proxy if the page cannot be fetched. The
+/// status of the pod's response stays, and so do the authentication challenges of a 401.
 pub(super) async fn replace(
     response: Response<Source>,
     pages: &ErrorPages,
@@ -60,7 +60,7 @@ pub(super) async fn replace(
 ) -> Response<Body> {
     let (response::Parts { status, mut headers, .. }, rest) = response.into_parts();
     discard(rest).await;
-    // The pod is done with it, however long the client reads the page.
+    // The pod has finished the request, however long the client takes to read the page.
     in_flight.hold(Held::default());
     let answer = error::without_page(status);
     let mut response = page_or(answer, pages, upstream, asking, edits, in_flight).await;
@@ -76,7 +76,7 @@ pub(super) async fn replace(
     response
 }
 
-/// The page for the status of `answer`, or that answer if the page cannot be had.
+/// Returns the page for the status of `answer`, or `answer` itself if the page cannot be fetched.
 pub(super) async fn page_or(
     answer: Answer,
     pages: &ErrorPages,
@@ -86,7 +86,7 @@ pub(super) async fn page_or(
     mut in_flight: InFlight,
 ) -> Response<Body> {
     let bodiless = *asking.subject.method == Method::HEAD;
-    let body = RequestBody::none(in_flight.cell());
+    let body = RequestBody::default();
     match error_pages::page(pages, answer.status(), upstream.key(), asking, edits, body).await {
         Some((page, held)) => {
             in_flight.hold(held);
@@ -96,7 +96,7 @@ pub(super) async fn page_or(
     }
 }
 
-/// Has the response compressed, if it may be and the client takes it.
+/// Compresses the response if that is allowed and the client accepts it.
 pub(super) fn compress(compression: &Compression, subject: &Subject<'_>, response: &mut Response<Body>) {
     let has_body = !response.body().is_end_stream() || *subject.method == Method::HEAD;
     if !has_body || !response.body().is_of_pod() {
@@ -104,7 +104,7 @@ pub(super) fn compress(compression: &Compression, subject: &Subject<'_>, respons
     }
     let stated = response.headers().get(header::CONTENT_LENGTH);
     let stated = stated.and_then(|length| length.to_str().ok()?.parse().ok());
-    // The end of an answer to HEAD says nothing of the body that GET would get.
+    // The length of a response to HEAD does not tell the length of the body that GET would get.
     let known = || response.body().size_hint().exact().filter(|_| *subject.method != Method::HEAD);
     let (status, length) = (response.status(), stated.or_else(known));
     if let Some(offer) = filter::compress(compression, subject, status, length, response.headers_mut()) {
@@ -112,7 +112,7 @@ pub(super) fn compress(compression: &Compression, subject: &Subject<'_>, respons
     }
 }
 
-/// Accepts a WebSocket handshake as the endpoint did; the rest is the tunnel's.
+/// Accepts a WebSocket handshake as the endpoint did, and hands the connection or stream to the tunnel.
 pub(super) fn switch(
     conn: &Rc<Conn>,
     asked: Asked,
@@ -128,7 +128,7 @@ pub(super) fn switch(
         Asked::Stream(opened) => {
             parts.status = StatusCode::OK;
             parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-            // The worker's runtime owns it; it ends with the stream, which ends with the connection.
+            // The task is owned by the worker's runtime. It ends with the stream, which ends with the connection.
             tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
         }
         Asked::Connection | Asked::Nothing => {

@@ -1,17 +1,17 @@
-//! What can go wrong with an upstream, as types; turning it into a status is `proxy::error`'s.
+//! Errors of upstream connections and exchanges. Their conversion to a status is in `proxy::error`.
 
 use std::{fmt, io, net::SocketAddr};
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why there is no connection.
+/// The reason why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("no connection to `{address}` in time")]
     Timeout { address: SocketAddr },
     #[error("`{address}` refused the connection")]
     Refused { address: SocketAddr },
-    /// This node lacks what a connection needs: descriptors, memory, ports. It says nothing of the endpoint.
+    /// This node lacks resources for a connection: descriptors, memory or ports. The endpoint is not to blame.
     #[error(
         "no resources for a connection to `{address}` (raise the limit of open files, or widen the range of local ports)"
     )]
@@ -22,28 +22,30 @@ pub enum ConnectError {
     Io { address: SocketAddr, source: io::Error },
 }
 
-/// An exchange that brought no response head, with what a decision to retry needs (RFC 9110, 9.2.2; RFC 9112, 9.3.1).
+/// An exchange without a response head, with the facts needed to decide on a retry (RFC 9110, section 9.2.2; RFC 9112,
+/// section 9.3.1).
 ///
-/// A request that was not `written` may go elsewhere whatever its method. One that was `written` may go elsewhere if
-/// its method is idempotent. In both cases only with `unsent`, and hardly ever more than once.
+/// A request that was not `written` may be retried regardless of its method. A `written` one may be retried if its
+/// method is idempotent. Both need `unsent`, and hardly ever more than one retry.
 pub struct Failure<B> {
     pub error: ExchangeError,
-    /// The request's body, if nothing was taken from it and not one byte of a response arrived.
+    /// The request's body, if no part of it was taken and no byte of a response has arrived.
     pub unsent: Option<B>,
-    /// Whether the connection had served a request before: closing it while idle is the upstream's right.
+    /// Whether the connection had served a request before; an upstream may close an idle connection at any time.
     pub reused: bool,
     /// Whether the kernel accepted any byte of the request.
     pub written: bool,
 }
 
-/// Why an exchange brought no response head.
+/// The reason why an exchange returned no response head.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     #[error("upstream closed the connection before any byte of its response")]
     Closed,
     #[error("upstream reset the connection")]
     Reset,
-    /// One stream of HTTP/2, after the endpoint may have begun on it; or an attempt that could not be made.
+    /// An HTTP/2 stream was reset after the endpoint may have begun to process it, or, due to a bug, an attempt had no
+    /// body to send.
     #[error("upstream reset the stream")]
     Aborted,
     #[error("upstream took too long {what}")]
@@ -52,18 +54,18 @@ pub enum ExchangeError {
     Malformed(#[source] Malformed),
     #[error("upstream sent a response head over the limit")]
     HeadTooLarge,
-    /// The client's side broke, not the upstream's.
+    /// The client's connection failed, not the upstream's.
     #[error("request body broke off")]
     RequestBody(#[source] BoxError),
-    /// It is the client that was waited for.
+    /// The client sent no more of the body in time.
     #[error("request body did not go on in time")]
     Starved,
     #[error("connection to the upstream failed")]
     Io(#[source] io::Error),
 }
 
-/// Why a response body broke off: what was forwarded so far is not whole, so the client's connection must not end
-/// cleanly.
+/// The reason why a response body is incomplete. The bytes forwarded so far are not the whole body, so the client's
+/// connection must not end regularly.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("upstream closed the connection before the end of its response")]
@@ -74,17 +76,17 @@ pub enum BodyError {
     Timeout { what: Waiting },
     #[error("upstream sent a malformed response body")]
     Malformed(#[source] Malformed),
-    /// The client's side broke, not the upstream's.
+    /// The client's connection failed, not the upstream's.
     #[error("request body broke off")]
     RequestBody(#[source] BoxError),
-    /// It is the client that was waited for.
+    /// The client sent no more of the body in time.
     #[error("request body did not go on in time")]
     Starved,
     #[error("connection to the upstream failed")]
     Io(#[source] io::Error),
 }
 
-/// What an upstream was waited for.
+/// The action of the upstream that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Waiting {
     Send,
@@ -92,7 +94,7 @@ pub enum Waiting {
     Body,
 }
 
-/// How a response breaks RFC 9112.
+/// The violation of RFC 9112 in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Malformed {
     #[error("status line is not `HTTP/1.x` and a status of 100 to 999")]
@@ -123,11 +125,11 @@ pub enum Malformed {
     ChunkEnd,
     #[error("trailer section is too long or not made of header fields")]
     Trailer,
-    #[error("what it sent is not HTTP/2")]
+    #[error("the endpoint's reply is not HTTP/2")]
     Http2,
 }
 
-/// What stops a transfer, before it is known whether a head or a body suffers.
+/// The reason why a transfer stopped, before it is assigned to the head or the body of the response.
 #[derive(Debug)]
 pub(super) enum TransferError {
     Timeout(Waiting),
@@ -199,11 +201,11 @@ impl fmt::Display for Waiting {
 }
 
 impl ConnectError {
-    /// Why connecting to `address` failed with `source`.
+    /// Classifies the error `source` of connecting to `address`.
     pub(in crate::proxy) fn new(address: SocketAddr, source: io::Error) -> Self {
         use libc::{EADDRNOTAVAIL, EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM};
         match source.raw_os_error() {
-            // Without a free port, connect(2) says EADDRNOTAVAIL for TCP, and EAGAIN for UDP.
+            // Without a free port, connect(2) fails with EADDRNOTAVAIL for TCP, and with EAGAIN for UDP.
             Some(EMFILE | ENFILE | EADDRNOTAVAIL | EAGAIN | ENOBUFS | ENOMEM) => Self::Exhausted { address, source },
             Some(libc::ECONNREFUSED) => Self::Refused { address },
             Some(libc::ETIMEDOUT) => Self::Timeout { address },

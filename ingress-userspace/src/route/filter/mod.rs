@@ -1,4 +1,5 @@
-//! Applies a rule's filters to a request and to its response. Pure: it decides, the proxy acts.
+//! Applies a rule's filters to a request and to its response. Pure: decisions are made here and carried out by the
+//! proxy.
 
 use std::net::IpAddr;
 
@@ -15,13 +16,13 @@ mod cors;
 
 pub use compression::compress;
 
-/// What the filters need to know of a request.
+/// Properties of a request that filters use.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'r> {
     pub method: &'r Method,
     /// Canonical host, without port.
     pub host: &'r str,
-    /// That the client gave.
+    /// Port as sent by the client.
     pub port: Option<u16>,
     /// Path and query, in normal form.
     pub target: &'r str,
@@ -30,24 +31,24 @@ pub struct Subject<'r> {
     pub secure: bool,
     pub certificate: Shown,
     pub client: IpAddr,
-    /// Where clients reach HTTPS; 443 goes without saying in a redirect.
+    /// HTTPS port for clients; 443 is omitted in redirects.
     pub https_port: u16,
 }
 
-/// What the client's certificate is worth to the host of the request.
+/// Validity of the client's certificate for the host of the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
-    /// There is none.
+    /// No certificate was sent.
     #[default]
     Nothing,
     Valid,
-    /// No known authority has issued it.
+    /// The issuer is not a known authority.
     OfUnknownIssuer,
-    /// It is expired, revoked, for another purpose, or otherwise not valid.
+    /// The certificate is expired, revoked, for another purpose, or otherwise invalid.
     Invalid,
 }
 
-/// Why a client does not come in.
+/// Reason for which a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Tls,
@@ -55,54 +56,54 @@ pub enum Lack {
     ValidCertificate,
 }
 
-/// What a filter made of a request.
+/// Verdict of a filter on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<'f> {
-    /// On to the next filter, and to the rule's action after the last.
+    /// Go on with the next filter, and with the rule's action after the last one.
     Continue,
     /// Answer with this redirect.
     Redirect { status: u16, location: String },
-    /// Answer 403, or 400 if it came over TLS.
+    /// Answer 403, or 400 if the request came over TLS.
     Unproven(Lack),
     /// Answer 403.
     Deny,
-    /// Count it, and answer if it is one too many.
+    /// Count the request, and refuse it above the limit.
     Limit(&'f Limit),
-    /// Answer a preflight with 204; [`respond`] adds what it asks for.
+    /// Answer a preflight with 204; [`respond`] adds the CORS fields.
     Preflight,
-    /// On to the next filter, if the client shows what is asked for.
+    /// Go on with the next filter if the client authenticates.
     Authenticate(&'f Authentication),
 }
 
-/// What is changed of a request before it is forwarded.
+/// Edits of a request before it is forwarded.
 #[derive(Debug, Default)]
 pub struct Edits<'f> {
-    /// Path and query instead of the client's.
+    /// Path and query that replace the client's.
     pub target: Option<String>,
-    /// `Host` instead of the client's.
+    /// `Host` that replaces the client's.
     pub host: Option<&'f HeaderValue>,
-    /// Fields that somebody has found out about the request, instead of the client's: none, one or more of a name. What
-    /// is in `headers` goes before them.
+    /// Fields computed by the proxy (authentication, tracing, error pages), which replace the client's: zero, one or
+    /// more per name. Edits in `headers` take precedence.
     pub found: Vec<(HeaderName, Option<HeaderValue>)>,
-    /// Fields, in the order in which they are changed.
+    /// Field edits, in the order of their application.
     pub headers: Vec<&'f HeaderEdit>,
 }
 
 impl Edits<'_> {
-    /// Whether nothing is said of any field.
+    /// Returns whether no field is edited.
     #[must_use]
     pub fn leave_fields(&self) -> bool {
         self.found.is_empty() && self.headers.is_empty()
     }
 
-    /// Whether fields of the client, or of the proxy, that have `name` go, or one that pods may take for the same: CGI
-    /// and what descends from it (RFC 3875, 4.1.18) do not tell `_` from `-`.
+    /// Returns whether fields of the client or the proxy are removed for `name`. Names that differ only in `_` and `-`
+    /// are equal here, because CGI and its descendants (RFC 3875, 4.1.18) do not distinguish them.
     #[must_use]
     pub fn replace(&self, name: &str) -> bool {
         self.found.iter().any(|(found, _)| is_alias(found.as_str(), name)) || self.is_edited(name)
     }
 
-    /// The fields that come instead, and in addition.
+    /// Iterates over the fields that replace or complement the client's.
     pub fn fields(&self, subject: &Subject<'_>) -> impl Iterator<Item = (&HeaderName, HeaderValue)> {
         let last = |at: usize, name: &HeaderName| {
             !self.headers[at + 1..].iter().any(|later| later.replaces() && later.name() == name)
@@ -139,18 +140,18 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         Filter::Limit(limit) => return Verdict::Limit(limit),
         Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
         Filter::Authentication(authentication) => {
-            // Passwords are verified here, so that pods need not know them.
+            // Passwords are verified here, so pods do not need them.
             if authentication.basic.is_some() {
                 edits.found.push((header::AUTHORIZATION, None));
             }
-            // What the client claims about itself goes in any case.
+            // Values claimed by the client itself are always removed.
             let claimed = authentication.token.iter().flat_map(|token| &token.passed);
             edits.found.extend(claimed.map(|(name, _)| (name.clone(), None)));
             if !authentication.is_met_by(subject.client) {
                 return Verdict::Authenticate(authentication);
             }
         }
-        // `*` asks about the server as a whole (RFC 9110, 9.3.7).
+        // `*` refers to the server as a whole (RFC 9110, 9.3.7).
         Filter::Rewrite(_) if subject.target == "*" => {}
         Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
         Filter::UpstreamHost(host) => edits.host = Some(host),
@@ -165,7 +166,7 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
     Verdict::Continue
 }
 
-/// Applies the filters to the head of the response, whoever made it.
+/// Applies the filters to the head of a response, from the pod or from the proxy.
 pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMap) {
     for filter in filters {
         match filter {
@@ -190,7 +191,7 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
     }
 }
 
-/// Where the request is sent a second time.
+/// Returns the mirror of the request, if any.
 #[must_use]
 pub fn mirror(filters: &[Filter]) -> Option<&Mirror> {
     filters.iter().find_map(|filter| match filter {
@@ -199,7 +200,7 @@ pub fn mirror(filters: &[Filter]) -> Option<&Mirror> {
     })
 }
 
-/// Who answers where the pods do not, or not well.
+/// Returns the custom error pages, if any.
 #[must_use]
 pub fn error_pages(filters: &[Filter]) -> Option<&ErrorPages> {
     filters.iter().find_map(|filter| match filter {
@@ -208,7 +209,7 @@ pub fn error_pages(filters: &[Filter]) -> Option<&ErrorPages> {
     })
 }
 
-/// How the response is compressed, once its head is otherwise what the client gets.
+/// Returns the compression policy, to be applied to the otherwise final head of the response.
 #[must_use]
 pub fn compression(filters: &[Filter]) -> Option<&Compression> {
     filters.iter().find_map(|filter| match filter {
@@ -217,11 +218,11 @@ pub fn compression(filters: &[Filter]) -> Option<&Compression> {
     })
 }
 
-/// Where a redirect sends this request.
+/// Returns the target of a redirect for this request.
 #[must_use]
 pub fn location(redirect: &Redirect, subject: &Subject<'_>) -> String {
     let location = render(&redirect.location, subject, None);
-    // RFC 9110, 10.2.2, allows a path alone; clients of old want the whole.
+    // RFC 9110, 10.2.2, allows a bare path, but old clients expect an absolute URI.
     if location.starts_with('/') {
         let scheme = if subject.secure { "https" } else { "http" };
         return format!("{scheme}://{}{location}", subject.host);
@@ -229,7 +230,7 @@ pub fn location(redirect: &Redirect, subject: &Subject<'_>) -> String {
     location
 }
 
-/// The value of a field; `None` if what the request says makes none.
+/// Renders the value of a field, or returns `None` if the request's data does not form a valid one.
 #[must_use]
 pub fn value(text: &HeaderText, subject: &Subject<'_>) -> Option<HeaderValue> {
     match text {
@@ -257,12 +258,13 @@ fn edit(edits: &HeaderEdits, subject: &Subject<'_>, headers: &mut HeaderMap) {
 
 fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> Verdict<'static> {
     let Subject { host, target, secure, https_port, .. } = *subject;
-    // `*` is no path: there is nowhere to redirect it to.
+    // `*` is not a path, so there is no target for a redirect.
     if secure || target == "*" {
         return Verdict::Continue;
     }
     let path = path(target);
-    if path.starts_with(ACME_CHALLENGE) || except.iter().any(|except| except.matches(path)) {
+    let is_challenge = path.strip_prefix(ACME_CHALLENGE).is_some_and(|below| below.starts_with('/'));
+    if is_challenge || except.iter().any(|except| except.matches(path)) {
         return Verdict::Continue;
     }
     let location = match https_port {
@@ -305,7 +307,7 @@ fn path(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
 
-/// Adds `name` to `Vary`, unless it is there or everything is.
+/// Adds `name` to `Vary`, unless `name` or `*` is already listed.
 fn vary(headers: &mut HeaderMap, name: &'static str) {
     let mut names =
         headers.get_all(header::VARY).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));

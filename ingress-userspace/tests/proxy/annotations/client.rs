@@ -1,5 +1,5 @@
-//! Who the client is: trusted hops and the PROXY protocol, from settings to what pods, filters and redirects make of
-//! it.
+//! The client's identity: trusted proxies and the PROXY protocol, from settings to their effect on pods, filters and
+//! redirects.
 
 use std::{io::Write as _, net::SocketAddr, time::Instant};
 
@@ -25,7 +25,7 @@ fn serve(annotations: &[(&str, &str)], data: &[(&str, &str)], origin: &Origin) -
     ingress.serve_with(&[origin.address], &configured())
 }
 
-/// What the pod was told.
+/// Returns the fields about the client that the pod received.
 fn told(head: &str) -> String {
     let names = ["x-forwarded-for", "x-real-ip", "x-forwarded-proto", "x-forwarded-host"];
     let value = |name: &&str| head.lines().find_map(|line| line.strip_prefix(*name)?.strip_prefix(": "));
@@ -65,8 +65,8 @@ fn trust_without_a_list_is_none_and_told() {
     let site = serve(&[], &[("use-forwarded-headers", "true")], &origin);
     assert_eq!(told(site.ask("/", CLAIMS).text()), OURS);
     assert!(site.outcomes.contains("InvalidSetting ConfigMap default/settings"), "{}", site.outcomes);
-    assert!(site.outcomes.contains("nobody is believed; list the networks"), "{}", site.outcomes);
-    // What ingress-nginx does without being asked.
+    assert!(site.outcomes.contains("no peer is trusted; list the networks"), "{}", site.outcomes);
+    // ingress-nginx does this by default.
     let site = serve(&[], &[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "0.0.0.0/0")], &origin);
     assert_eq!(told(site.ask("/", CLAIMS).text()), "198.51.100.9|198.51.100.9|https|b.test");
     assert!(site.outcomes.contains("UnsafeSetting"), "{}", site.outcomes);
@@ -118,14 +118,14 @@ fn the_proxy_protocol_names_the_client() {
     for (header, expect) in [
         (&v1[..], "192.0.2.1|192.0.2.1|http|a.test"),
         (&header_v2([192, 0, 2, 2], 80), "192.0.2.2|192.0.2.2|http|a.test"),
-        // TLS was taken off before.
+        // TLS was terminated by the load balancer.
         (&header_v2([192, 0, 2, 2], 443), "192.0.2.2|192.0.2.2|https|a.test"),
         (b"PROXY UNKNOWN\r\n", OURS),
     ] {
         let mut client = site.client();
         let first = client.send([header, GET.as_bytes()].concat()).response();
         assert_eq!(told(first.text()), expect);
-        // The connection is the client's to its end, whatever the client says.
+        // The connection belongs to this client to its end, even if the client's fields differ.
         let again = client.send(format!("GET / HTTP/1.1\r\nHost: a.test\r\n{CLAIMS}\r\n")).response();
         assert_eq!(told(again.text()), expect);
     }
@@ -218,7 +218,7 @@ fn a_client_has_as_many_connections_as_it_may() {
     assert_eq!(connect(2).response().status, 200);
     held.pop();
     wait_until("there is room", || connect(1).try_response().is_some());
-    // A hop has connections for many; without trust it is a client.
+    // A trusted proxy has connections for many clients; without trust it is a client.
     let trusted = [("use-forwarded-headers", "true"), LOCAL, max];
     for (data, expect) in [(&trusted[..], true), (&[max], false)] {
         let site = serve(&[], data, &origin).in_order();

@@ -1,5 +1,4 @@
-//! Certificates of clients: who comes in, what pods are told, and what becomes of connections that were made for
-//! another host.
+//! Client certificates: access, fields for pods, and connections that were made for another host.
 
 use std::sync::Arc;
 
@@ -117,7 +116,7 @@ async fn pods_are_told_who_the_client_is_and_believe_no_other() {
         let told: Vec<_> = seen.lines().filter(|line| line.replace('_', "-").starts_with("ssl-client-")).collect();
         assert_eq!(told, expect);
     }
-    // A host that asks for nothing passes nothing on either.
+    // A host without client certificates passes on no such fields either.
     let site = Ingress::with(&[]).serve(&origin).in_order();
     assert!(!site.ask("/", lies).text().contains("ssl"));
 }
@@ -166,7 +165,7 @@ async fn a_policy_holds_for_connections_and_sessions_from_before_it() {
     assert_eq!(late.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "no session from before is resumed");
     let mut kept = connect(&site.proxy, &config, "a.test").await;
     assert_eq!(status(&ask(&mut late, "a.test", "").await), 200);
-    // Whom the new policy does not believe does not come in by a connection from before either.
+    // A client that the new policy rejects cannot use an earlier connection either.
     site.proxy.publish(&table(closed(&other)));
     assert_eq!(status(&ask(&mut kept, "a.test", "").await), 400);
     site.proxy.publish(&table(Ingress::with(&[]).with_tls()));
@@ -206,7 +205,7 @@ async fn chains_are_as_short_as_is_asked_for_and_not_revoked() {
         ("1", None, &indirect, 200),
         ("1", Some(&empty), &direct, 200),
         ("1", Some(&revoking), &direct, 400),
-        // Nothing says what `middle` has revoked.
+        // No list covers revocations by `middle`.
         ("1", Some(&empty), &indirect, 400),
     ] {
         let mut data = vec![("ca.crt", root.pem.as_str())];
@@ -224,7 +223,7 @@ async fn without_the_secret_nobody_comes_in_to_any_path_of_the_host() {
     let origin = Origin::answering("pod");
     for (annotations, held, remark) in [
         (&[SECRET][..], None, "SecretNotFound"),
-        (&[("auth-tls-verify-client", "on")], None, "nothing says whom to trust"),
+        (&[("auth-tls-verify-client", "on")], None, "no certificate authority is set"),
         (&[("auth-tls-secret", "other/clients")], None, "in another namespace"),
         (&[SECRET], Some(secret("clients", &[("tls.crt", "x")])), "`ca.crt` is missing"),
         (&[SECRET], Some(secret("clients", &[("ca.crt", &trusted.pem), ("ca.crl", "x")])), "no PEM block `X509 CRL`"),

@@ -1,4 +1,4 @@
-//! Who answers where pods do not, or not well.
+//! The default backend: answers in place of missing or failing pods.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ fn service(address: SocketAddr) -> String {
     )
 }
 
-/// A pod that answers with the status that the path names.
+/// A pod that answers with the status named by the path.
 fn pod() -> Origin {
     Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {
@@ -32,7 +32,7 @@ fn pod() -> Origin {
     })
 }
 
-/// Makes pages that say what was asked for.
+/// A backend that echoes the request in its pages.
 fn pages() -> Origin {
     Origin::start(|peer| {
         while let Some((head, body)) = peer.request() {
@@ -136,7 +136,7 @@ fn whoever_may_not_come_in_gets_no_page() {
     let statuses: Vec<_> = (0..4).map(|_| site_.get("/200").status).collect();
     assert!(statuses.contains(&503), "{statuses:?}");
     assert_eq!(pages.heads(), Vec::<String>::new());
-    // Who comes in gets the page, which does not learn the password.
+    // An authenticated client gets the page, and the backend does not learn the password.
     let page = site.ask("/404", "Authorization: Basic YW5uOnNlY3JldA==\r\n");
     assert!(page.status == 404 && page.text().contains("x-code: 404") && !page.text().contains("authorization"));
 }
@@ -156,7 +156,7 @@ fn the_default_backend_stands_in_for_missing_pods() {
     {
         assert_eq!(response.text().matches(line).count(), 1, "{line}: {}", response.text());
     }
-    // So it does for a service that does not exist, and no longer than needed.
+    // The same holds for a service that does not exist, and no longer than needed.
     let missing = ingress.clone().leading_to("nobody", 80).serve_from(&[]);
     assert_eq!(
         (missing.get("/").status, missing.outcomes.contains("service `default/nobody` does not exist")),
@@ -188,7 +188,7 @@ fn settings_hold_where_an_ingress_does_not_say() {
     assert!(!replaced(&with(&[off], "custom-http-errors: '404'", &options).in_order(), "/404"));
     let all_off = "custom-http-errors: '404', disable-proxy-intercept-errors: 'true'";
     assert!(!replaced(&with(&[], all_off, &options).in_order(), "/404"));
-    // A Service that cannot be used is none.
+    // An unusable Service counts as none.
     for (name, expect) in [("nobody", "service `default/nobody` does not exist"), ("a/b", "it is as if not set")] {
         let site = with(&[("default-backend", name)], "custom-http-errors: '404'", &options);
         assert!(replaced(&site, "/404"), "{name}");
@@ -196,17 +196,17 @@ fn settings_hold_where_an_ingress_does_not_say() {
     }
     let nobody = with(&[], "custom-http-errors: '404'", &configured());
     assert!(!replaced(&nobody, "/404"));
-    assert!(nobody.outcomes.contains("nobody makes other pages"), "{}", nobody.outcomes);
+    assert!(nobody.outcomes.contains("no Service makes the error pages"), "{}", nobody.outcomes);
 }
 
 #[test]
 fn what_leads_nowhere_is_told() {
     let pod = pod();
     for (annotations, expect) in [
-        (&[("custom-http-errors", "404")][..], "nobody is there to make other pages"),
+        (&[("custom-http-errors", "404")][..], "no Service makes the error pages"),
         (&[("custom-http-errors", "20x")], "write statuses from 300 to 599"),
         (&[("default-backend", "nobody"), ("custom-http-errors", "404")], "service `default/nobody` does not exist"),
-        (&[("default-backend", "other/errors")], "no Service of its namespace"),
+        (&[("default-backend", "other/errors")], "not a Service of its namespace"),
     ] {
         let site = Ingress::with(annotations).serve(&pod);
         assert!(site.outcomes.contains(expect), "{annotations:?}: {}", site.outcomes);

@@ -1,4 +1,4 @@
-//! Keys of tokens at a URL: when they are fetched, from whom, and who comes in while they are not there.
+//! JWKS endpoints: the time and target of fetches, and access while there are no keys.
 
 use std::{
     sync::{Arc, Mutex},
@@ -22,7 +22,7 @@ use crate::{
 
 const URL: (&str, &str) = ("jwt-jwks-url", "http://sso.auth.svc.cluster.local/jwks?v=1");
 
-/// What a server of keys says, until it says something else.
+/// The answer of a JWKS endpoint, which tests may replace.
 #[derive(Clone)]
 struct Said(Arc<Mutex<String>>);
 
@@ -58,12 +58,12 @@ fn unavailable() -> String {
     answer("503 Service Unavailable", "", "")
 }
 
-/// An Ingress whose keys `server` has.
+/// An Ingress that uses the keys at `server`.
 fn keyed_by(server: &Origin, more: &[(&str, &str)]) -> Ingress {
     Ingress::with(&[&[URL][..], more].concat()).beside(&service(server.address))
 }
 
-/// Serves it from `pod`. Requests wait for keys as long as tests wait for anything.
+/// Serves it from `pod`. Requests wait for keys as long as tests wait for any condition.
 fn serve(ingress: &Ingress, pod: &Origin) -> Site {
     let (table, outcomes) = ingress.translated(&[pod.address], &Options::for_manifests());
     Site { proxy: started(&table, DEADLINE), outcomes }
@@ -123,7 +123,7 @@ fn what_is_no_token_has_no_keys_fetched() {
     let ec = Issuer::ec();
     let (server, pod) = (Said::new(published(&[&ec])).server(), Origin::answering("pod"));
     let site = serve(&keyed_by(&server, &[]), &pod).in_order();
-    // The last one says that it is not signed.
+    // The last one declares itself unsigned.
     for text in ["hunter2", "a.b", "a.b.c", "e30.e30.", "eyJhbGciOiJub25lIn0.e30."] {
         check_refused(&site.ask("/", &bearer(text)), 401, INVALID);
     }
@@ -275,7 +275,7 @@ fn keys_are_fetched_from_where_they_may_be() {
         ("http://login.example.com/jwks", "is for Services alone"),
         ("http://nobody.auth.svc.cluster.local/", "service `auth/nobody` does not exist"),
         ("http://away.auth.svc.cluster.local/", "service `auth/away` of `jwt-jwks-url` is of type ExternalName"),
-        ("https://sso.auth.svc.cluster.local/", "a Service is asked over `http://`"),
+        ("https://sso.auth.svc.cluster.local/", "a Service is reached over `http://`"),
         ("https://$host/jwks", "no host of its own"),
         ("https://login.example.com/$request_uri", "it has variables"),
         ("https://ann@login.example.com/", "it has a user"),
@@ -318,14 +318,14 @@ fn a_service_that_becomes_external_has_no_keys_any_more() {
 const HTTPS: (&str, &str) = ("jwt-jwks-url", "https://login.example.com/jwks?v=1");
 const CA: (&str, &str) = ("jwt-jwks-ca-secret", "authority");
 
-/// One that no authority has issued.
+/// A self-signed certificate.
 fn self_signed(name: &str) -> Issued {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
     Issued { cert: cert.pem(), key: signing_key.serialize_pem(), serial: rcgen::SerialNumber::from(1) }
 }
 
-/// Answers each request, whose end is an empty line, with `answer`; and the heads of those that came.
+/// Answers each request, which ends with an empty line, with `answer`. Returns the pod and the heads received.
 fn over_tls(issued: &Issued, answer: String) -> (TlsPod, Arc<Mutex<Vec<String>>>) {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&heads);
@@ -366,7 +366,7 @@ fn a_key_server_must_be_who_its_url_says() {
         let (server, heads) = over_tls(&issued, published(&[&ec]));
         let ingress = Ingress::with(annotations).beside(&secret("authority", &[("ca.crt", &own.pem)]));
         let (mut table, outcomes) = ingress.translated(&[pod.address], &Options::for_manifests());
-        // No name leads to this machine, for good reason; so it is led there afterwards.
+        // The name does not resolve to this machine, so the endpoint is replaced after the translation.
         for key in table.0.upstreams.clone().keys().filter(|key| key.service().is_none()) {
             let upstream = table.0.upstreams.get_mut(key).expect("known");
             Arc::make_mut(upstream).endpoints = vec![Endpoint { address: server.address }];
@@ -374,7 +374,8 @@ fn a_key_server_must_be_who_its_url_says() {
         let site = Site { proxy: started(&table, DEADLINE), outcomes }.in_order();
         assert_eq!(site.ask("/", &token).status, expect, "{certificate}");
         assert!(server.connections() > 0, "{certificate}");
-        // A handshake that the proxy breaks off is not finished for the server, and nothing of a request can be on it.
+        // When the proxy aborts a handshake, it is incomplete for the server, and no byte of a request can have been
+        // sent.
         let (seen, heads) = (server.seen(), heads.lock().expect("unpoisoned").clone());
         if expect != 200 {
             assert_eq!((seen.len(), heads.len()), (0, 0), "{certificate}");
@@ -396,8 +397,8 @@ fn without_the_authorities_that_are_asked_for_nobody_comes_in() {
         (&[HTTPS, CA], Some(secret("authority", &[("ca.crt", "hunter2")])), "no PEM block"),
         (&[HTTPS, CA], Some(secret("authority", &[("tls.crt", "hunter2")])), "`ca.crt` is missing"),
         (&[HTTPS, ("jwt-jwks-ca-secret", "auth/authority")], None, "in another namespace"),
-        (&[URL, CA], None, "with `https://`, but there is none"),
-        (&[KEYS, CA], None, "with `https://`, but there is none"),
+        (&[URL, CA], None, "with `https://`, but there is no such URL"),
+        (&[KEYS, CA], None, "with `https://`, but there is no such URL"),
     ] {
         let ingress = Ingress::with(annotations).beside(&service(pod.address));
         let ingress = held.iter().fold(ingress, |ingress, held| ingress.beside(held));

@@ -1,4 +1,4 @@
-//! Annotations by what they do to requests: from the text of an Ingress to bytes on sockets.
+//! Annotations by their effect on requests: from the text of an Ingress to bytes on sockets.
 
 use std::{fmt::Write as _, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -36,6 +36,7 @@ mod pods_tls;
 mod redirects;
 mod rewrites;
 mod services;
+mod sharing;
 mod sizes;
 mod staples;
 mod targets;
@@ -44,7 +45,7 @@ mod tokens;
 mod traces;
 mod upkeep;
 
-/// An Ingress for `a.test`, if nothing else is said, in the making, with what it leads to.
+/// Builder of an Ingress, by default for `a.test`, with the objects it refers to.
 #[derive(Clone)]
 struct Ingress {
     host: &'static str,
@@ -52,19 +53,19 @@ struct Ingress {
     paths: String,
     tls: &'static str,
     others: String,
-    /// When it is translated, as the time since 1970 in whole hours.
+    /// Time of the translation, since 1970, in whole hours.
     hour: Duration,
 }
 
 /// An Ingress that is served.
 struct Site {
     proxy: Proxy,
-    /// What translation had to say.
+    /// Messages of the translation.
     outcomes: String,
 }
 
 impl Ingress {
-    /// One with these annotations, each written `key: value` without prefix, and `/` as its path.
+    /// An Ingress with these annotations, each written `key: value` without prefix, and `/` as its path.
     fn with(annotations: &[(&str, &str)]) -> Self {
         let mut text = String::new();
         for (key, value) in annotations {
@@ -82,12 +83,12 @@ impl Ingress {
         ingress.path("/", "Prefix")
     }
 
-    /// The same for another host.
+    /// Changes the host.
     fn on(self, host: &'static str) -> Self {
         Self { host, ..self }
     }
 
-    /// Another path, in the place of `/` if it is the first.
+    /// Adds a path, or replaces `/` by the first one.
     fn path(mut self, path: &str, kind: &str) -> Self {
         if self.paths.lines().count() == 1 && self.paths.contains("path: \"/\"") {
             self.paths.clear();
@@ -98,7 +99,7 @@ impl Ingress {
         self
     }
 
-    /// Its paths lead to this port of a service instead of `web`.
+    /// Points its paths to this port of a service instead of `web`.
     fn leading_to(mut self, service: &str, port: u16) -> Self {
         self.paths =
             self.paths.replace("name: web, port: {number: 80}", &format!("name: {service}, port: {{number: {port}}}"));
@@ -111,7 +112,7 @@ impl Ingress {
         self
     }
 
-    /// More objects, as YAML.
+    /// Adds objects, as YAML.
     fn beside(mut self, objects: &str) -> Self {
         self.others += &format!("---\n{objects}\n");
         self
@@ -132,10 +133,10 @@ impl Ingress {
         Site { proxy: Proxy::start(&table), outcomes }
     }
 
-    /// Its table, and what translation has to say.
+    /// Returns its table, and the messages of the translation.
     fn translated(&self, endpoints: &[SocketAddr], options: &Options) -> (Table, String) {
         let Self { host, annotations, paths, tls, others, hour } = self;
-        // Pods of one machine differ by their port, which a slice has but one of.
+        // Pods of one machine differ by their port, and a slice has only one port.
         let slices: String = (0..).zip(endpoints).map(|(n, endpoint)| slice(n, *endpoint)).collect();
         let text = format!(
             "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: web\n  namespace: default\n  annotations:\n{annotations}\
@@ -153,7 +154,7 @@ impl Ingress {
         }
         let mut options = options.clone();
         if options.cross_namespace.is_empty() {
-            // Where services of these tests are that are asked.
+            // Namespaces of the services that the tests' proxies call.
             let allowed = ["auth", "other"].map(|namespace| ServicePattern::parse(namespace).expect("a namespace"));
             options.cross_namespace.extend(allowed);
         }
@@ -171,18 +172,18 @@ fn slice(number: usize, endpoint: SocketAddr) -> String {
     )
 }
 
-/// Options whose settings are in ConfigMap `default/settings`.
+/// Options with ConfigMap `default/settings` as the settings.
 fn configured() -> Options {
     Options { config_map: Some(ObjectName::new("default", "settings")), ..Options::for_manifests() }
 }
 
 impl Site {
-    /// One with which nothing was wrong.
+    /// Starts a site from a table, without messages.
     fn started(table: &Table) -> Self {
         Self { proxy: Proxy::start(table), outcomes: String::new() }
     }
 
-    /// The same, where nothing was wrong with it.
+    /// Returns the site after checking that there were no messages.
     fn in_order(self) -> Self {
         assert_eq!(self.outcomes, "");
         self
@@ -196,12 +197,12 @@ impl Site {
         self.client().get("a.test", path)
     }
 
-    /// The answer to `GET path` with more fields, each with its line end.
+    /// Returns the answer to `GET path` with more fields, each with its line end.
     fn ask(&self, path: &str, fields: &str) -> Response {
         self.client().send(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n{fields}\r\n")).response()
     }
 
-    /// The status and the location of the answer to `GET path`.
+    /// Returns the status and the location of the answer to `GET path`.
     fn location(&self, path: &str) -> (u16, String) {
         let response = self.get(path);
         (response.status, response.header("location").unwrap_or_default().to_owned())

@@ -1,4 +1,4 @@
-//! TLS with pods: whom they must be, what they are shown, which name they are sent.
+//! TLS with pods: verification of the pod, the client certificate, and the server name.
 
 use bytes::Bytes;
 use http::Response;
@@ -16,7 +16,7 @@ use crate::{
     support::Origin,
 };
 
-/// Answers each request, whose end is an empty line, with 200.
+/// Answers each request, which ends with an empty line, with 200.
 async fn answer(mut stream: TlsStream<TcpStream>) {
     let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut bytes).await {
@@ -57,7 +57,8 @@ fn a_pod_must_have_the_name_and_the_issuer_that_are_asked_for() {
         let site = Ingress::with(annotations).beside(&trusting(&trusted)).serve_from(&[pod.address]).in_order();
         let response = site.get("/");
         assert_eq!(response.status, expect, "{annotations:?}");
-        // A handshake that the proxy breaks off is not finished for the pod, and nothing of the request can be on it.
+        // When the proxy aborts a handshake, it is incomplete for the pod, and no byte of the request can have been
+        // sent.
         assert_eq!(pod.seen().len(), usize::from(expect == 200), "{annotations:?}");
     }
 }
@@ -126,7 +127,7 @@ pub(super) fn another(host: &str, annotations: &[(&str, &str)]) -> String {
 fn connections_are_shared_under_one_policy_alone() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     let pod = pod(&trusted.issue("web.default.svc"));
-    // The same pod, which the second Ingress must not believe although a connection to it is open.
+    // The same pod, which the second Ingress must not trust although a connection to it is open.
     let believes_another = another("b.test", &[HTTPS, VERIFY, ("proxy-ssl-secret", "others")]);
     let site = Ingress::with(&[HTTPS, SECRET, VERIFY])
         .beside(&trusting(&trusted))
@@ -148,7 +149,7 @@ fn without_the_secret_that_is_asked_for_rules_answer_503() {
     let (own, stolen) = (trusted.issue("proxy"), trusted.issue("proxy"));
     let pod = pod(&trusted.issue("web.default.svc"));
     for (annotations, held, remark) in [
-        (&[HTTPS, VERIFY][..], String::new(), "nothing says whom to trust"),
+        (&[HTTPS, VERIFY][..], String::new(), "no certificate authority is set"),
         (&[HTTPS, SECRET], String::new(), "SecretNotFound"),
         (&[HTTPS, ("proxy-ssl-secret", "other/pods")], trusting(&trusted), "in another namespace"),
         (
@@ -205,7 +206,7 @@ fn grpcs_is_http2_over_tls_under_the_same_terms() {
         ("web.default.svc", &["h2"][..], &[grpcs][..], 200),
         ("web.default.svc", &["h2"], &[grpcs, SECRET, VERIFY], 200),
         ("x.test", &["h2"], &[grpcs, SECRET, VERIFY], 502),
-        // Without ALPN nothing says that it is HTTP/2.
+        // Without ALPN, HTTP/2 is not negotiated.
         ("web.default.svc", &[], &[grpcs], 502),
     ] {
         let pod = TlsPod::start(&trusted.issue(name), None, alpn, grpc);

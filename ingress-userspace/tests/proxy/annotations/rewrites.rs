@@ -1,4 +1,4 @@
-//! Paths that are regular expressions, and what pods get to see instead of them.
+//! Paths that are regular expressions, and the paths that pods receive instead.
 
 use super::Ingress;
 use crate::support::Origin;
@@ -82,4 +82,32 @@ fn an_expression_without_bounds_takes_its_path_alone() {
     let site = ingress.serve(&origin);
     assert_eq!((site.get("/x").status, site.get("/ok").status), (404, 200));
     assert!(site.outcomes.contains("look-around"), "{}", site.outcomes);
+}
+
+#[test]
+fn a_path_that_takes_too_long_to_match_is_refused_and_others_are_served() {
+    let origin = Origin::mirror();
+    let mut ingress = Ingress::with(&[("use-regex", "true")]).path("/other", "Prefix");
+    for number in 0..40 {
+        ingress = ingress.path(&format!("/(a|b)*a(a|b){{{}}}{number}", 100 + number), "ImplementationSpecific");
+    }
+    let site = ingress.serve(&origin).in_order();
+    let mut seed = 7_u32;
+    let mut coins = |length: u32| -> String {
+        let coin = |_| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if seed >> 31 == 0 { 'a' } else { 'b' }
+        };
+        (0..length).map(coin).collect()
+    };
+    for attempt in 0..5 {
+        assert_eq!(site.get(&format!("/{}", coins(6_000))).status, 414, "{attempt}");
+    }
+    assert_eq!(site.proxy.shared.stats().costly_paths, 5);
+    assert_eq!((site.get("/other").status, site.get("/abba").status), (200, 404));
+
+    // Capturing its groups may take long, although the match does not.
+    let ingress = Ingress::with(&[("rewrite-target", "/$1")]).path("/((a?b?){200}.*)*", "ImplementationSpecific");
+    let site = ingress.serve(&origin).in_order();
+    assert_eq!((site.get(&format!("/{}", "ab".repeat(3_000))).status, site.get("/abba").status), (414, 200));
 }

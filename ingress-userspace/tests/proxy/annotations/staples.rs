@@ -1,4 +1,4 @@
-//! What issuers say of certificates, stapled to handshakes as long as it holds.
+//! OCSP responses of issuers, stapled to handshakes as long as they are valid.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ const FUTURE: &str = "40960101000000Z";
 /// Beyond `NEAR`, by the hour.
 const TODAY: Duration = Duration::from_secs(470_000 * 3600);
 
-/// A client that shakes hands anew each time, whose certificates `seen` takes.
+/// A client without session resumption, with certificates recorded by `seen`.
 fn client(seen: &Arc<AnyCertificate>, version: &'static rustls::SupportedProtocolVersion) -> Arc<ClientConfig> {
     let mut config = config_of(&[version], None);
     config.resumption = rustls::client::Resumption::disabled();
@@ -36,8 +36,8 @@ fn client(seen: &Arc<AnyCertificate>, version: &'static rustls::SupportedProtoco
     Arc::new(config)
 }
 
-/// What `says` says of `about`: DER by hand, as a responder makes it, but for the signature, which is the client's to
-/// verify.
+/// Builds the OCSP response of `says` about `about`: DER by hand, as a responder makes it, except for the signature,
+/// which only the client verifies.
 fn response(says: &Authority, about: &Issued, status: &[u8], from: &str, until: Option<&str>) -> Vec<u8> {
     fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let body = parts.concat();
@@ -98,16 +98,16 @@ fn a_response_is_stapled_if_it_is_about_the_certificate_and_holds() {
         (good.clone(), TODAY, true, ""),
         (says(GOOD, PAST, Some(NEAR)), TODAY, false, "`tls.ocsp-staple` is out of date; renew it"),
         (says(GOOD, FUTURE, Some(FUTURE)), TODAY, false, ""),
-        (says(GOOD, PAST, None), TODAY, false, "does not say until when it holds"),
+        (says(GOOD, PAST, None), TODAY, false, "does not state when it expires"),
         (says(REVOKED, PAST, Some(FUTURE)), TODAY, false, "does not say that the certificate is good"),
         (says(UNKNOWN, PAST, Some(FUTURE)), TODAY, false, "does not say that the certificate is good"),
         (response(&authority, &another, GOOD, PAST, Some(FUTURE)), TODAY, false, "is about another certificate"),
-        // Of the same name, but with another key.
+        // The same name, but with another key.
         (response(&other, &own, GOOD, PAST, Some(FUTURE)), TODAY, false, "is about another certificate"),
         (b"\x30\x03\x0a\x01\x03".to_vec(), TODAY, false, "says that the responder had no answer"),
-        (b"\x30\x00".to_vec(), TODAY, false, "is no OCSP response"),
-        (b"text".to_vec(), TODAY, false, "is no OCSP response"),
-        (truncated.to_vec(), TODAY, false, "is no OCSP response"),
+        (b"\x30\x00".to_vec(), TODAY, false, "is not an OCSP response"),
+        (b"text".to_vec(), TODAY, false, "is not an OCSP response"),
+        (truncated.to_vec(), TODAY, false, "is not an OCSP response"),
         (vec![0x30; 20_000], TODAY, false, "is longer than 16384 bytes"),
     ] {
         let ingress = with(&format!("{}{}", own.cert, authority.pem), &own.key, &staple, hour);

@@ -1,4 +1,4 @@
-//! Where requests of the proxy's own may go, and what they say of the pods that are asked.
+//! Allowed targets of the proxy's own requests, and their effect on the health of the pods involved.
 
 use std::net::SocketAddr;
 
@@ -35,6 +35,31 @@ fn no_service_of_another_namespace_is_asked_unless_the_operator_allows_it() {
     assert_eq!(asked.heads().len(), 2);
 }
 
+/// Only the owner of the Service can grant it, in its namespace; a grant for others, or of other Services, does not
+/// count.
+#[test]
+fn a_service_of_another_namespace_is_asked_where_a_grant_there_allows_it() {
+    let (pod, asked) = (Origin::answering("pod"), Origin::answering("asked"));
+    let grant = |namespace: &str, from: &str, to: &str| {
+        format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: ReferenceGrant\nmetadata: {{name: may, namespace: {namespace}}}\n\
+             spec:\n  from: [{{group: networking.k8s.io, kind: Ingress, namespace: {from}}}]\n  to: [{{group: \"\", kind: Service{to}}}]\n"
+        )
+    };
+    for (namespace, from, to, status) in [
+        ("victim", "default", "", 200),
+        ("victim", "default", ", name: web", 200),
+        ("victim", "default", ", name: other", 503),
+        ("victim", "other", "", 503),
+        ("default", "default", "", 503),
+    ] {
+        let beside = victim(asked.address) + &grant(namespace, from, to);
+        let site = Ingress::with(&[("auth-url", VICTIM)]).beside(&beside).serve(&pod);
+        assert_eq!(site.get("/").status, status, "{namespace} {from} {to}: {}", site.outcomes);
+    }
+    assert_eq!(asked.heads().len(), 2, "nobody was asked but where that was granted");
+}
+
 #[test]
 fn the_api_server_is_never_asked() {
     let (pod, api_server) = (Origin::answering("pod"), Origin::answering("secrets"));
@@ -50,7 +75,8 @@ fn the_api_server_is_never_asked() {
     assert_eq!(api_server.heads(), [""; 0]);
 }
 
-/// Two pods that answer all but `/slow`, and how often they were ejected for rules after `url` was asked often.
+/// Two pods that answer all paths except `/slow`. Returns the ejections of the rule's upstream and of all others, after
+/// requests that were authorized at `url`.
 fn ejections_after_slow_questions(url: &str) -> (u64, u64) {
     let pod = || {
         Origin::start(|peer| {
@@ -99,7 +125,7 @@ fn a_rule_that_refuses_all_asks_nobody() {
         assert_eq!(site.get("/").status, 503, "{}", site.outcomes);
     }
     assert_eq!((asked.heads(), pod.heads()), (vec![], vec![]));
-    // Where somebody stands in for pods that are not there, clients reach him, so that they have to show who they are.
+    // A default backend that replaces missing pods serves clients, so authorization is required.
     let replaced = Ingress::with(&[url, ("default-backend", "web")]).leading_to("nowhere", 80);
     let site = replaced.beside(&external::service(asked.address)).serve(&pod);
     assert_eq!(site.get("/").status, 200, "{}", site.outcomes);

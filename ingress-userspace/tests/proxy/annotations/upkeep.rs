@@ -1,4 +1,4 @@
-//! How pods are looked after: ejection, checks, caps, slow starts.
+//! Health policy of pods: outlier ejection, health checks, circuit breakers, slow start.
 
 use std::{
     net::SocketAddr,
@@ -22,14 +22,14 @@ use crate::{
     support::{Client, Origin, Proxy, serve_connections, wait_until},
 };
 
-/// What is told of the only upstream that anything is told of.
+/// Returns the view of the only upstream that has one.
 fn view(proxy: &Proxy) -> Option<UpstreamView> {
     let mut views = proxy.shared.upstreams();
     assert!(views.len() < 2, "{views:?}");
     views.pop()
 }
 
-/// A pod that answers with `name`, or 500 while it is `ill`; to `/healthz` as well as to anything else.
+/// A pod that answers `name`, or 500 while it is `ill`; to `/healthz` as well as to anything else.
 fn patient(name: &'static str, ill: &Arc<AtomicBool>) -> Origin {
     let ill = Arc::clone(ill);
     Origin::start(move |peer| {
@@ -43,7 +43,7 @@ fn patient(name: &'static str, ill: &Arc<AtomicBool>) -> Origin {
     })
 }
 
-/// Requests, as opposed to checks, that `origin` has got.
+/// Returns the number of requests, without health checks, that `origin` has received.
 fn requests(origin: &Origin) -> usize {
     origin.heads().iter().filter(|head| !head.contains("health-check")).count()
 }
@@ -61,11 +61,11 @@ fn a_pod_that_refuses_connections_is_left_alone_and_counted() {
     assert!((0..10).all(|_| site.get("/").text() == "up"));
     let view = view(&site.proxy).expect("something to tell");
     assert_eq!((view.fit, view.ejected, view.ejections, view.retries), (1, 1, 1, 1), "{view:?}");
-    // Settings that nobody asked for, with two that refuse: one always remains.
+    // Default settings, with two endpoints that refuse: one always remains.
     let site = Ingress::with(&[]).serve_from(&[Origin::refusing(), Origin::refusing()]).in_order();
     assert!((0..4).all(|_| site.get("/").status == 502));
     let view = self::view(&site.proxy).expect("something to tell");
-    // By now the first time may be over.
+    // By now the first ejection may be over.
     assert!(view.ejections >= 1 && view.ejected <= 1, "{view:?}");
     let never = Ingress::with(&[("eject-after", "0")]).serve_from(&[Origin::refusing(), up.address]).in_order();
     assert!((0..10).all(|_| never.get("/").text() == "up"));
@@ -184,7 +184,7 @@ fn a_pod_with_tls_is_asked_over_tls() {
     wait_for_unwell(&site, 0);
 }
 
-/// A pod that speaks gRPC and says how it is: `serving` counts the statuses it gives, 1 for a good one.
+/// A gRPC pod with a health service: `status` is the status that it returns, 1 for healthy.
 fn grpc_pod(status: Arc<AtomicUsize>, asked: Arc<std::sync::Mutex<Vec<(String, Bytes)>>>) -> SocketAddr {
     serve_connections(move |stream| {
         let (status, asked) = (Arc::clone(&status), Arc::clone(&asked));
@@ -223,14 +223,14 @@ fn a_grpc_service_is_asked_by_its_own_protocol() {
     let (fields, message) = asked.lock().expect("unpoisoned")[0].clone();
     assert_eq!(fields, "POST /grpc.health.v1.Health/Check Some(\"application/grpc\")");
     assert_eq!(message, &b"\0\0\0\0\x0b\x0a\x09shop.Cart"[..]);
-    // HTTP over HTTP/2 has a status, which is what counts then.
+    // A check by HTTP over HTTP/2 is judged by its HTTP status.
     let site = checked(&[("backend-protocol", "GRPC"), ("health-check-path", "/x")], &[pod]);
     wait_until("a check passes", || view(&site.proxy).is_some_and(|view| view.checks[0] > 1));
     let other = Ingress::with(&[("health-check", "grpc")]).serve_from(&[pod]);
     assert!(other.outcomes.contains("IneffectiveAnnotation"), "{}", other.outcomes);
 }
 
-/// A pod that holds each request until it is let go, and how many it holds.
+/// A pod that holds each request until it is released, and the number it holds.
 fn holding(go: &Arc<AtomicBool>) -> (Origin, Arc<AtomicUsize>) {
     let (go, held) = (Arc::clone(go), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&held);
@@ -298,7 +298,7 @@ fn some_may_wait() {
     let statuses: Vec<_> = clients.iter_mut().map(|client| client.response().status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 4, "{statuses:?}");
     go.store(false, SeqCst);
-    // Nobody waits for longer than a connection may take.
+    // No request waits longer than the connect time-out.
     let short = [("max-connections", "1"), ("max-pending-requests", "9"), ("proxy-connect-timeout", "1")];
     let (pod, held) = holding(&go);
     let site = Ingress::with(&short).serve(&pod).in_order();
@@ -369,4 +369,21 @@ fn one_service_may_be_looked_after_in_two_ways() {
     let (pod, other) = (Origin::answering("pod"), super::pods_tls::another("b.test", &[("max-requests", "9")]));
     let site = Ingress::with(&[("max-requests", "5")]).beside(&other).serve(&pod).in_order();
     assert_eq!((site.get("/").status, site.client().get("b.test", "/").status), (200, 200));
+}
+
+#[test]
+fn checks_that_are_too_many_are_delayed_and_counted() {
+    let delayed = |site: &Site| site.proxy.shared.stats().checks_delayed;
+    // The ports are closed: each check is over at once.
+    let pods = |count: u16| -> Vec<SocketAddr> {
+        (0..count)
+            .map(|pod| SocketAddr::from(([127, 77, u8::try_from(pod / 250).unwrap_or(0), 1], 1 + pod % 250)))
+            .collect()
+    };
+    let many = checked(&[("health-check", "tcp")], &pods(600));
+    wait_until("checks come later than asked for", || delayed(&many) > 0);
+    let few = checked(&[("health-check", "tcp")], &pods(20));
+    let asked = || few.proxy.shared.upstreams().iter().map(|view| view.checks.iter().sum::<u64>()).sum::<u64>();
+    wait_until("checks are made", || asked() > 20);
+    assert_eq!(delayed(&few), 0);
 }

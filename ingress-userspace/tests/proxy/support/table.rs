@@ -1,4 +1,4 @@
-//! Route tables in a few words.
+//! Builder of route tables.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -7,7 +7,7 @@ use ingress_userspace::model::{
     Upstream, UpstreamKey,
 };
 
-/// A table in the making. Each host gets one upstream of its own, at `/`.
+/// A table under construction. Each host gets one upstream of its own, at `/`.
 #[derive(Clone, Default)]
 pub(crate) struct Table(pub(crate) RouteTable);
 
@@ -16,15 +16,23 @@ impl Table {
         self.host_with(host, endpoints, Vec::new())
     }
 
-    pub(crate) fn host_with(mut self, host: &str, endpoints: &[SocketAddr], filters: Vec<Filter>) -> Self {
-        let key = key(host);
+    /// A host whose pods are in this namespace, and not in `default`.
+    pub(crate) fn host_of(self, namespace: &str, host: &str, endpoints: &[SocketAddr]) -> Self {
+        self.host_to(UpstreamKey::new(namespace, host, "80"), host, endpoints, Vec::new())
+    }
+
+    pub(crate) fn host_with(self, host: &str, endpoints: &[SocketAddr], filters: Vec<Filter>) -> Self {
+        self.host_to(key(host), host, endpoints, filters)
+    }
+
+    fn host_to(mut self, key: UpstreamKey, host: &str, endpoints: &[SocketAddr], filters: Vec<Filter>) -> Self {
         let mut endpoints: Vec<_> = endpoints.iter().map(|&address| Endpoint { address }).collect();
         endpoints.sort();
         self.0.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() }.into());
         self.rule(host, filters, Action::Forward(key))
     }
 
-    /// What all pods speak.
+    /// Sets the protocol of all pods.
     pub(crate) fn speaking(mut self, protocol: Protocol) -> Self {
         for key in self.0.upstreams.clone().keys() {
             Arc::make_mut(self.0.upstreams.get_mut(key).expect("known")).protocol = protocol;
@@ -32,7 +40,7 @@ impl Table {
         self
     }
 
-    /// How requests for `host` are forwarded.
+    /// Sets the forwarding of requests for `host`.
     pub(crate) fn forwarding(mut self, host: &str, forwarding: Forwarding) -> Self {
         let routes = self.0.hosts.get_mut(&HostPattern::parse(host).expect("valid host")).expect("a known host");
         let forwarding = Arc::new(forwarding);
@@ -45,7 +53,7 @@ impl Table {
         self
     }
 
-    /// The rule of `host` for `path` and below, before its others.
+    /// Adds a rule of `host` for `path` and below, before its others.
     pub(crate) fn path(mut self, host: &str, path: &str, action: Action) -> Self {
         let path = PathMatch::prefix(path).expect("valid path");
         let rule = Rule { path, owner: "p".into(), filters: vec![], action, forwarding: Arc::default() };

@@ -10,20 +10,22 @@
 //! |---|---|---|
 //! | Ingresses, Services, EndpointSlices | of the watched namespace, or all | nothing is served |
 //! | IngressClasses | all | nothing is served |
-//! | Nodes | all: name, zone, addresses | zones are unknown; names may lead to nodes |
+//! | Nodes | all: name, zone, addresses | zones are unknown; names and endpoints may lead to nodes |
+//! | Namespaces | the watched one, the selected ones, or all: name, deletion time | Ingresses of a namespace that is being deleted count until each is gone; with a selector nothing is served |
+//! | ReferenceGrants | all, if the API server knows them and all namespaces are watched | no grant allows anything |
 //! | Secrets | those that an Ingress or the operator names, each by itself | the default certificate is served |
-//! | ConfigMaps | those that the operator, a class of ours, or one of these ConfigMaps names, each by itself | settings are the defaults |
-//! | Services, EndpointSlices | of the default backend and `default/kubernetes`, where the watched namespace is another | as said |
+//! | ConfigMaps | those that the operator, a class of this controller, or one of these ConfigMaps names, each by itself | settings are the defaults |
+//! | Services, EndpointSlices | of the default backend and `default/kubernetes`, if they are outside the watched namespace | as above |
 //!
 //! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
 //!
-//! The first batch is sent when every watch has its first list. Later, what has come is told at once; but an Ingress that
-//! names another Secret is told together with the Secret, and with the end of the one it named before, so that its hosts
-//! always have a certificate. Nothing else waits for that. What is named by an Ingress that is not ours, or is too large
-//! to be served, is not watched.
+//! The first batch is sent when every watch has its first list. Later changes are sent at once, with one exception. An
+//! Ingress that names another Secret is sent together with the Secret, and with the removal of the one it named before,
+//! so that its hosts always have a certificate. Other changes do not wait for that. Secrets are not watched if only
+//! Ingresses of other controllers name them, or Ingresses too large to be served.
 //!
-//! An error removes nothing: objects go when the server says so, or when a complete later list is without them (see
-//! `watching`).
+//! An error removes nothing: objects are removed when the server reports it, or when a complete later list is without
+//! them (see `watching`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +35,7 @@ use std::{
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
-        core::v1::{ConfigMap, Node, Secret, Service},
+        core::v1::{ConfigMap, Namespace, Node, Secret, Service},
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass},
     },
@@ -66,46 +68,57 @@ use held::{Held, MAX_HOLD};
 use tracker::{Event, Need, Tracker, WatchId};
 use watching::Selection;
 
-/// How to reach an API server, and how much of it to watch.
+/// Address of an API server, and the part of it to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubernetesConfig {
-    /// A kubeconfig file. Default: what `$KUBECONFIG` names, `~/.kube/config`, or the service account of the pod.
+    /// A kubeconfig file. Default: the file in `$KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Only objects of this namespace. Default: all namespaces.
+    /// Watches only objects of this namespace. Default: all namespaces.
     pub namespace: Option<String>,
+    /// Watches only Ingresses of namespaces with labels that match this selector. Default: all watched namespaces.
+    pub namespace_selector: Option<String>,
 }
 
-/// Events under way from the watches. A watch that gets ahead waits, and with it the server's stream.
+/// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
 
-/// Sends what the API server tells, until the receiver goes.
+/// Sends the changes that the API server reports, until the receiver is dropped.
 ///
 /// # Errors
-/// If the configuration cannot be read. A server that does not answer is no error: it is asked until it does.
+/// If the configuration cannot be read. A server that does not answer is not an error; requests to it are repeated.
 pub async fn follow(
     config: KubernetesConfig,
     options: &translate::Options,
     contact: &Contact,
     batches: mpsc::Sender<Batch>,
 ) -> Result<(), Error> {
-    let KubernetesConfig { kubeconfig, namespace } = config;
+    let KubernetesConfig { kubeconfig, namespace, namespace_selector } = config;
     contact.begin(namespace.as_deref());
     let client = connect(kubeconfig.as_deref(), contact).await?;
-    follow_client(client, namespace.as_deref(), options, batches).await;
+    let scope = Scope { namespace: namespace.as_deref(), selector: namespace_selector.as_deref() };
+    follow_client(client, scope, options, batches).await;
     Ok(())
 }
 
-/// As [`follow`], with a client.
+/// The namespaces from which objects are watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scope<'n> {
+    pub(crate) namespace: Option<&'n str>,
+    pub(crate) selector: Option<&'n str>,
+}
+
+/// Like [`follow`], with a client.
 pub(crate) async fn follow_client(
     client: Client,
-    namespace: Option<&str>,
+    scope: Scope<'_>,
     options: &translate::Options,
     batches: mpsc::Sender<Batch>,
 ) {
     let (sender, mut events) = mpsc::channel(QUEUED_EVENTS);
     let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
     let may_have_ended = BTreeSet::new();
-    let mut watches = Watches { client, namespace, events: sender, tasks, by_name, may_have_ended };
+    let Scope { namespace, selector } = scope;
+    let mut watches = Watches { client, namespace, selector, events: sender, tasks, by_name, may_have_ended };
     let mut tracker = Tracker::new(options, named(options));
     watches.start(&mut tracker, options.default_backend.as_ref());
     watches.begin_references(&mut tracker);
@@ -118,7 +131,7 @@ pub(crate) async fn follow_client(
             // `watches` keeps a sender, so the channel does not end before this loop does.
             Some((id, event)) = events.recv() => {
                 changes.extend(tracker.on(id, event));
-                // Nothing is waited for here: whether what is told is published at once is another's to decide.
+                // No wait here: the receiver decides whether a batch is published at once.
                 for _ in 0..QUEUED_EVENTS {
                     let Ok((id, event)) = events.try_recv() else { break };
                     changes.extend(tracker.on(id, event));
@@ -132,7 +145,7 @@ pub(crate) async fn follow_client(
             batch.changes.extend(changes);
             tracker.release_all();
             if !tracker.is_settled() {
-                // One Secret that is not answered for must not keep all others from being served.
+                // One Secret that the server does not list must not keep all others from being served.
                 if tracker.has_what_is_required() {
                     held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
                 }
@@ -154,7 +167,7 @@ pub(crate) async fn follow_client(
     }
 }
 
-/// Secrets and ConfigMaps that the operator names.
+/// Returns the Secrets and ConfigMaps that the operator names.
 fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
     let id = |kind, name: &Option<ObjectName>| name.clone().map(|name| ObjectId { kind, name });
     let secrets = [&options.default_certificate, &options.ticket_secret];
@@ -163,21 +176,26 @@ fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
     secrets.chain(config_maps.into_iter().filter_map(|name| id(Kind::ConfigMap, name))).collect()
 }
 
-/// The tasks that watch; all stop when this is dropped.
+/// The watch tasks; all stop when this is dropped.
 struct Watches<'n> {
     client: Client,
     namespace: Option<&'n str>,
+    selector: Option<&'n str>,
     events: mpsc::Sender<(WatchId, Event)>,
     tasks: JoinSet<()>,
     /// Watches of single Secrets and ConfigMaps.
     by_name: BTreeMap<ObjectId, (WatchId, AbortHandle)>,
-    /// What was named no more at some time since watches were last ended.
+    /// Objects that had no reference left at some time since watches were last ended.
     may_have_ended: BTreeSet<ObjectId>,
 }
 
-/// What is lost without the objects of a watch, for the log.
-const NOTHING_NEW: &str = "what is served does not follow the cluster, and at the start nothing is served";
-const NO_NODES: &str = "zones of nodes are unknown, and names of ExternalName Services may lead to nodes";
+/// The functions that are lost without the objects of a watch, for the log.
+const NOTHING_NEW: &str = "changes in the cluster do not reach the proxy, and after a start nothing is served";
+const NO_NODES: &str =
+    "zones of nodes are unknown, and names and endpoints of Services may lead to programs that listen on nodes";
+const NO_NAMESPACES: &str =
+    "Ingresses of a namespace that is being deleted are served, and keep their hosts, until each of them is gone";
+const NO_GRANTS: &str = "changes of ReferenceGrants are not seen, and after a start no grant allows anything";
 const NO_BACKEND: &str = "a Service of another namespace that the operator names, or the API server's, is unknown";
 const NO_CERTIFICATE: &str = "the default certificate is served for its hosts";
 const NO_SETTINGS: &str = "its settings have their defaults";
@@ -194,6 +212,18 @@ impl Watches<'_> {
         self.watch::<EndpointSlice>(tracker.open(Need::Required), self.api(), whole(), strip::endpoint_slice);
         let nodes = Selection { lost: NO_NODES, ..Selection::default() };
         self.watch::<Node>(tracker.open(Need::Optional), Api::all(self.client.clone()), nodes, strip::node);
+        let fields = self.namespace.map(|namespace| format!("metadata.name={namespace}"));
+        let (labels, lost, need) = match self.selector {
+            Some(selector) => (Some(selector.to_owned()), NOTHING_NEW, Need::Required),
+            None => (None, NO_NAMESPACES, Need::Optional),
+        };
+        let namespaces = Selection { fields, labels, lost, ..Selection::default() };
+        let api = Api::all(self.client.clone());
+        self.watch::<Namespace>(tracker.open(need), api, namespaces, strip::namespace);
+        if self.namespace.is_none() {
+            // With one namespace, no Service of another is known, so grants have no effect.
+            self.watch_grants(tracker.open(Need::Optional));
+        }
         let api_server = ObjectName::new("default", "kubernetes");
         let services: BTreeSet<&ObjectName> = default_backend.into_iter().chain([&api_server]).collect();
         for service in services {
@@ -203,18 +233,35 @@ impl Watches<'_> {
         }
     }
 
+    fn watch_grants(&mut self, id: WatchId) {
+        let apis = (Api::all(self.client.clone()), Api::all(self.client.clone()));
+        let selection = Selection { lost: NO_GRANTS, ..Selection::default() };
+        let convert = (strip::reference_grant::<false> as fn(_) -> _, strip::reference_grant::<true> as fn(_) -> _);
+        self.tasks.spawn(vital(watching::watch_if_known(id, apis, selection, convert, self.events.clone())));
+    }
+
     /// Watches a Service outside the watched namespace, and its slices.
     fn watch_service(&mut self, service: &ObjectName, tracker: &mut Tracker) {
         let ObjectName { namespace, name } = service;
         let api = Api::namespaced(self.client.clone(), namespace);
-        let by_name = Selection { fields: Some(format!("metadata.name={name}")), labels: None, lost: NO_BACKEND };
+        let by_name = Selection {
+            fields: Some(format!("metadata.name={name}")),
+            labels: None,
+            lost: NO_BACKEND,
+            ..Selection::default()
+        };
         self.watch::<Service>(tracker.open(Need::Optional), api, by_name, strip::service);
         let api = Api::namespaced(self.client.clone(), namespace);
-        let by_label = Selection { fields: None, labels: Some(format!("{}={name}", SERVICE_NAME)), lost: NO_BACKEND };
+        let by_label = Selection {
+            fields: None,
+            labels: Some(format!("{}={name}", SERVICE_NAME)),
+            lost: NO_BACKEND,
+            ..Selection::default()
+        };
         self.watch::<EndpointSlice>(tracker.open(Need::Optional), api, by_label, strip::endpoint_slice);
     }
 
-    /// Starts watches for Secrets and ConfigMaps that are named now.
+    /// Starts watches for Secrets and ConfigMaps that have become named.
     fn begin_references(&mut self, tracker: &mut Tracker) {
         for object in tracker.take_changed_references() {
             if !tracker.is_named(&object) {
@@ -229,17 +276,18 @@ impl Watches<'_> {
             let fields = Some(format!("metadata.name={}", name.name));
             let (client, namespace) = (self.client.clone(), &name.namespace);
             let task = if *kind == Kind::ConfigMap {
-                let selection = Selection { fields, labels: None, lost: NO_SETTINGS };
+                let selection = Selection { fields, labels: None, lost: NO_SETTINGS, ..Selection::default() };
                 self.watch::<ConfigMap>(id, Api::namespaced(client, namespace), selection, strip::config_map)
             } else {
-                let selection = Selection { fields, labels: None, lost: NO_CERTIFICATE };
+                let selection = Selection { fields, labels: None, lost: NO_CERTIFICATE, ..Selection::default() };
                 self.watch::<Secret>(id, Api::namespaced(client, namespace), selection, strip::secret)
             };
             self.by_name.insert(object, (id, task));
         }
     }
 
-    /// Ends the watches of what nothing names any more; the objects go in the same batch as the change that did it.
+    /// Ends the watches of objects that have no references left. Their removals are in the same batch as the change
+    /// that removed the last reference.
     fn end_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
         while let Some(object) = self.may_have_ended.pop_first() {
             if tracker.is_named(&object) {
@@ -248,7 +296,7 @@ impl Watches<'_> {
             if let Some((id, task)) = self.by_name.remove(&object) {
                 task.abort();
                 batch.changes.extend(tracker.close(id));
-                // What it named may be named by nobody else.
+                // Objects named by the removed one may have lost their last reference, too.
                 self.may_have_ended.extend(tracker.take_changed_references());
             }
         }
@@ -271,8 +319,11 @@ impl Watches<'_> {
         selection: Selection,
         convert: fn(K) -> Object,
     ) -> AbortHandle {
-        // Without it, what is served would no longer follow the cluster.
-        self.tasks.spawn(vital(watching::watch(id, api, selection, convert, self.events.clone())))
+        // Without this task, the served state would no longer follow the cluster.
+        let events = self.events.clone();
+        self.tasks.spawn(vital(async move {
+            watching::watch(id, api, selection, convert, events).await;
+        }))
     }
 }
 

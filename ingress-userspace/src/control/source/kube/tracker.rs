@@ -1,4 +1,4 @@
-//! Turns the events of watches into changes. Pure: it waits for nothing and asks nothing.
+//! Converts the events of watches into changes. The module is pure: it neither waits nor sends requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,65 +10,66 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressClassParame
 use crate::control::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     outcome::Origin,
-    translate::{Namer, Options, settings_references},
+    translate::{Affected, Namer, Options, settings_references},
 };
 
-/// Number of a watch; never used again for another.
+/// Number of a watch; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WatchId(u64);
 
-/// `metadata.resourceVersion`, which grows with every change of any object of a kind (KEP-5504). 0 where there is none
-/// to compare with.
+/// `metadata.resourceVersion`, which grows with every change of any object of a kind (KEP-5504). 0 if there is none
+/// that can be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(u64);
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// A complete list begins.
     ListBegins,
     /// An object of the list.
     Listed(Object, Version),
-    /// The list is complete: what it did not hold is gone.
+    /// The list is complete; objects that it did not hold are gone.
     ListEnds,
     Applied(Object, Version),
     Deleted(Object, Version),
-    /// The server refuses this watch: there is nothing to wait for.
+    /// The server refuses this watch, so there is no list to wait for.
     Refused,
 }
 
-/// Whether anything can be served without the list of a watch.
+/// Whether routes can be served without the list of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Need {
-    /// No: routes made without it would be wrong. A refusal is waited out.
+    /// Routes made without the list would be wrong, so a refusal is waited out.
     #[default]
     Required,
-    /// Yes: a refusal concerns the objects of this watch alone.
+    /// A refusal concerns only the objects of this watch.
     Optional,
 }
 
-/// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, by ConfigMaps,
+/// State of each watch, and the Secrets and ConfigMaps that are named by Ingresses, by their classes, by ConfigMaps,
 /// and by the operator.
 pub(super) struct Tracker {
     next: u64,
     watches: BTreeMap<WatchId, Watch>,
-    /// Those of single objects.
+    /// Watches of single objects.
     by_object: BTreeMap<ObjectId, WatchId>,
     namer: Namer,
-    /// Ingresses that name anything, whosever they are: which are ours, their classes may say later.
+    /// Ingresses that name other objects, of any class: their classes may turn out later to belong to this controller.
     ingresses: BTreeMap<ObjectId, Arc<Ingress>>,
-    /// Objects by the object that names them.
+    /// Named objects by the object that names them.
     references: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
-    /// What objects named before a change that nobody has been told yet, and which counts until then.
+    /// References removed by a change that has not been sent yet; they count until then.
     leaving: BTreeMap<ObjectId, Vec<ObjectId>>,
-    /// By how many objects each is named, the operator being one.
+    /// Number of references to each object; the operator counts as one.
     named: BTreeMap<ObjectId, usize>,
-    /// What has come to be named, or is named no more, since it was last asked.
+    /// Objects that gained their first reference, or lost their last one, since the last call of
+    /// [`Tracker::take_changed_references`].
     changed: BTreeSet<ObjectId>,
     unsettled: Unsettled,
 }
 
-/// How many watches have neither had a complete list nor been given up waiting for.
+/// Number of watches that neither had a complete list nor were given up.
 #[derive(Debug, Default)]
 struct Unsettled {
     required: usize,
@@ -78,12 +79,12 @@ struct Unsettled {
 #[derive(Debug, Default)]
 struct Watch {
     need: Need,
-    /// What it watches, where that is one object by its name.
+    /// The watched object, if the watch is of a single object by name.
     object: Option<ObjectId>,
     known: BTreeMap<ObjectId, Version>,
-    /// The newest version told so far. What a watch tells is older only if it comes twice or out of order.
+    /// The newest version so far. An older event is a repetition, or out of order.
     newest: Version,
-    /// The objects of the list that is under way.
+    /// The objects of the list in progress.
     listing: Option<BTreeMap<ObjectId, Version>>,
     is_settled: bool,
 }
@@ -95,7 +96,7 @@ impl Version {
         Self(text.and_then(|text| text.parse().ok()).unwrap_or_default())
     }
 
-    /// Whether this is what was there at `other`, or before; never where one of the two is unknown.
+    /// Returns `true` if this version is equal to `other` or older; never if one of the two is unknown.
     fn is_no_newer_than(self, other: Self) -> bool {
         self != Self::default() && other != Self::default() && self <= other
     }
@@ -104,7 +105,7 @@ impl Version {
 // === impl Tracker ===
 
 impl Tracker {
-    /// A tracker that also wants `fixed`.
+    /// Returns a tracker that also wants `fixed`.
     pub(super) fn new(options: &Options, fixed: BTreeSet<ObjectId>) -> Self {
         Self {
             next: 0,
@@ -139,7 +140,7 @@ impl Tracker {
         id
     }
 
-    /// Forgets a watch; its objects go, and name nothing any more.
+    /// Removes a watch; its objects are removed, and their references with them.
     pub(super) fn close(&mut self, id: WatchId) -> Vec<Change> {
         let Some(Watch { need, known, is_settled, object, .. }) = self.watches.remove(&id) else { return Vec::new() };
         if let Some(object) = object {
@@ -158,19 +159,18 @@ impl Tracker {
         changes
     }
 
-    /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any
-    /// more.
+    /// Returns `true` if no watch is waited for: each has had a complete list, was refused a list that is not required,
+    /// or was given up.
     pub(super) fn is_settled(&self) -> bool {
         self.has_what_is_required() && self.unsettled.optional == 0
     }
 
-    /// Whether every watch that is required has had a complete list.
+    /// Returns `true` if every required watch has had a complete list.
     pub(super) fn has_what_is_required(&self) -> bool {
         self.unsettled.required == 0
     }
 
-    /// Takes every watch that is not required as settled, whatever it has had, and says which objects are not read for
-    /// that.
+    /// Takes every watch that is not required as settled, and returns the objects that are unread for that reason.
     pub(super) fn give_up_waiting(&mut self) -> Vec<ObjectId> {
         self.unsettled.optional = 0;
         let given_up = self.watches.values_mut().filter(|watch| watch.need == Need::Optional && !watch.is_settled);
@@ -178,7 +178,7 @@ impl Tracker {
     }
 
     pub(super) fn on(&mut self, id: WatchId, event: Event) -> Vec<Change> {
-        // A watch that was closed may have events under way.
+        // A closed watch may have events in the queue.
         let Some(watch) = self.watches.get_mut(&id) else { return Vec::new() };
         let was_settled = watch.is_settled;
         let changes = watch.on(event);
@@ -191,22 +191,22 @@ impl Tracker {
         changes
     }
 
-    /// What has come to be named, or may not be named any more, since the last call.
+    /// Returns the objects that gained their first reference, or lost their last one, since the last call.
     pub(super) fn take_changed_references(&mut self) -> BTreeSet<ObjectId> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether something names this Secret or ConfigMap.
+    /// Returns `true` if an object names this Secret or ConfigMap.
     pub(super) fn is_named(&self, id: &ObjectId) -> bool {
         self.named.contains_key(id)
     }
 
-    /// Whether `owner` names something that has not been answered for.
+    /// Returns `true` if `owner` names an object that has no complete list yet.
     pub(super) fn awaits(&self, owner: &ObjectId) -> bool {
         self.references.get(owner).into_iter().flatten().any(|id| self.unanswered(id).is_some())
     }
 
-    /// Waits no more for what `owner` names, and says what is not read for that.
+    /// Gives up waiting for the objects that `owner` names, and returns those that are unread for that reason.
     pub(super) fn give_up_on(&mut self, owner: &ObjectId) -> Vec<ObjectId> {
         let named = self.references.get(owner).into_iter().flatten();
         let unanswered: Vec<_> = named.filter_map(|id| self.unanswered(id)).collect();
@@ -225,7 +225,7 @@ impl Tracker {
         self.watches.get(id).is_some_and(|watch| !watch.is_settled).then_some(*id)
     }
 
-    /// Counts no more what `owner` named before: what it names now is told.
+    /// Drops the former references of `owner`, once its change is sent.
     pub(super) fn release(&mut self, owner: &ObjectId) {
         for id in self.leaving.remove(owner).into_iter().flatten() {
             let Some(uses) = self.named.get_mut(&id) else { continue };
@@ -237,7 +237,7 @@ impl Tracker {
         }
     }
 
-    /// As [`Tracker::release`], of all.
+    /// Like [`Tracker::release`], for all owners.
     pub(super) fn release_all(&mut self) {
         while let Some((owner, _)) = self.leaving.first_key_value() {
             let owner = owner.clone();
@@ -246,11 +246,9 @@ impl Tracker {
     }
 
     fn refer(&mut self, change: &Change) {
-        if self.namer.learn(change) {
-            for (id, ingress) in self.ingresses.clone() {
-                self.name(&id, self.namer.named(&ingress));
-                self.release(&id);
-            }
+        for (id, ingress) in self.affected_by(change) {
+            self.name(&id, self.namer.named(&ingress));
+            self.release(&id);
         }
         let Some(id) = owner(change) else { return };
         let named = match change {
@@ -276,7 +274,21 @@ impl Tracker {
         self.name(&id, named);
     }
 
-    /// Sets what `owner` names. What it named before counts until [`Tracker::release`].
+    /// Returns the Ingresses with references that may differ after `change` of their class or namespace.
+    fn affected_by(&mut self, change: &Change) -> Vec<(ObjectId, Arc<Ingress>)> {
+        let namespace = match self.namer.learn(change) {
+            Affected::Nobody => return Vec::new(),
+            Affected::All => None,
+            Affected::OfNamespace(namespace) => Some(namespace),
+        };
+        let name = ObjectName { namespace: namespace.clone().unwrap_or_else(|| "".into()), name: "".into() };
+        let first = ObjectId { kind: Kind::Ingress, name };
+        let is_affected = |id: &ObjectId| namespace.as_ref().is_none_or(|namespace| id.name.namespace == *namespace);
+        let affected = self.ingresses.range(first..).take_while(|(id, _)| is_affected(id));
+        affected.map(|(id, ingress)| (id.clone(), Arc::clone(ingress))).collect()
+    }
+
+    /// Sets the references of `owner`. Its former references count until [`Tracker::release`].
     fn name(&mut self, owner: &ObjectId, named: BTreeSet<ObjectId>) {
         let before = self.references.remove(owner).unwrap_or_default();
         for id in named.difference(&before) {
@@ -296,7 +308,7 @@ impl Tracker {
     }
 }
 
-/// The object that `change` is about, if it may name others.
+/// Returns the object that `change` is about, if it may name others.
 pub(super) fn owner(change: &Change) -> Option<ObjectId> {
     let id = match change {
         Change::Apply { object, origin: _ } => object.id(),
@@ -306,13 +318,13 @@ pub(super) fn owner(change: &Change) -> Option<ObjectId> {
     matches!(id.kind, Kind::Ingress | Kind::IngressClass | Kind::ConfigMap).then_some(id)
 }
 
-/// Whether there is anything in `ingress` by which it could name other objects.
+/// Returns `true` if `ingress` has fields by which it could name other objects.
 fn names_anything(ingress: &Ingress) -> bool {
     let has_tls = ingress.spec.as_ref().is_some_and(|spec| spec.tls.iter().flatten().next().is_some());
     has_tls || ingress.metadata.annotations.iter().flatten().next().is_some()
 }
 
-/// The ConfigMap that `spec.parameters` of a class of `controller` names.
+/// Returns the ConfigMap that `spec.parameters` of a class of `controller` names.
 fn parameters(class: &IngressClass, controller: &str) -> Option<ObjectId> {
     let spec = class.spec.as_ref().filter(|spec| spec.controller.as_deref() == Some(controller))?;
     let IngressClassParametersReference { api_group, kind, name, namespace, scope: _ } = spec.parameters.as_ref()?;
@@ -338,7 +350,7 @@ impl Watch {
     fn give_up_waiting(&mut self) -> Option<ObjectId> {
         self.is_settled = true;
         let object = self.object.clone()?;
-        // Somebody may know it from earlier, and is to hear if it is not there.
+        // A receiver may have the object from earlier, and must learn if it does not exist.
         self.known.entry(object.clone()).or_default();
         Some(object)
     }
@@ -353,7 +365,7 @@ impl Watch {
                 if let Some(listing) = &mut self.listing {
                     listing.insert(object.id(), version);
                 }
-                // Even if it is older than what was known: the server may have been put back to an earlier state.
+                // This applies even an older version: the server may have been restored to an earlier state.
                 self.apply(object, version)
             }
             Event::ListEnds => {
@@ -362,7 +374,7 @@ impl Watch {
                 self.newest = listing.values().copied().max().unwrap_or_default();
                 let gone = self.known.extract_if(.., |id, _| !listing.contains_key(id));
                 let changes = gone.map(|(id, _)| Change::Remove(id)).collect();
-                // Names that come in order leave nodes half empty; those of a map that is made at once are full.
+                // Insertion in key order leaves the nodes half empty; a map that is built at once has full nodes.
                 self.known = std::mem::take(&mut self.known).into_iter().collect();
                 changes
             }
@@ -373,7 +385,7 @@ impl Watch {
             }
             Event::Deleted(object, version) => {
                 let id = object.id();
-                // Some servers give the version at which the object was last changed, not that of its end.
+                // Some servers send the version of the last change of the object, not that of its deletion.
                 let is_old = |known: &Version| version != *known && version.is_no_newer_than(*known);
                 if self.known.get(&id).is_some_and(is_old) {
                     return Vec::new();

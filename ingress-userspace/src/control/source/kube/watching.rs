@@ -1,13 +1,13 @@
-//! One watch of one kind, kept up whatever the server does. It passes events on and judges no object.
+//! A watch of one kind, which is kept up through all server failures. It passes events on and does not judge objects.
 //!
-//! An error never takes anything away. A list that met an error is begun again, because it may lack what the error was
-//! about; and an empty list after an error, where there were objects before, is believed only when a second list says
-//! the same. (A server whose store was lost answers so, until somebody restores it.)
+//! An error never removes an object. A list that met an error is begun again, because it may lack the objects that the
+//! error was about. If a list is empty after an error, and there were objects before, it is believed only when a second
+//! list is empty, too. (A server that lost its store sends empty lists until the store is restored.)
 //!
-//! Pauses after answers that are errors grow from 0.8 s to 30 s, each longer by a random part of up to itself, so that
-//! neither the watches of one process nor those of many nodes come back together. They begin anew once a watch works
-//! again. A server that does not answer at all is asked every 0.8 to 1.6 s: it is spared nothing by longer pauses, and
-//! routes are out of date until it is found again.
+//! Pauses after error responses grow from 0.8 s to 30 s. Each is prolonged by a random part of up to its own length, so
+//! that neither the watches of one process nor those of many nodes come back together. They begin anew once a watch
+//! works again. A server that does not answer at all is tried every 0.8 to 1.6 s. Longer pauses would not relieve it,
+//! and routes are out of date until it is found again.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -26,7 +26,7 @@ use tokio::{sync::mpsc, time};
 use super::tracker::{Event, Version, WatchId};
 use crate::control::change::Object;
 
-/// What can be watched.
+/// A kind of object that can be watched.
 pub(super) trait Watched:
     Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
 {
@@ -34,28 +34,39 @@ pub(super) trait Watched:
 
 impl<K> Watched for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {}
 
-/// Which objects of a kind are watched, and what for.
+/// The objects of a kind that are watched, and their purpose.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
-    /// What is lost without these objects, for people.
+    /// The function that is lost without these objects, for messages.
     pub(super) lost: &'static str,
+    /// Whether the server may lack this kind.
+    pub(super) may_be_unknown: bool,
 }
 
-/// How the first list is asked for.
+/// Reason why a watch has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The receiver was dropped.
+    Unheard,
+    /// The server does not know the kind, which is allowed. It may have known it before.
+    Unknown { has_worked: bool },
+}
+
+/// Form of the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
-    /// As events (KEP-3157): spares the server's memory and ours.
+    /// Events (KEP-3157), which save memory in the server and in this process.
     Streamed,
-    /// In pages, for servers that do not stream lists.
+    /// Pages, for servers that do not stream lists.
     Paged,
 }
 
-/// What to do after an error of the watcher.
+/// Reaction to an error of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recovery {
-    /// The watcher goes on by itself, after a pause.
+    /// The watcher continues by itself, after a pause.
     Resume,
     /// Begin again with a list, after a pause.
     Restart,
@@ -65,17 +76,62 @@ enum Recovery {
 
 const INCOMPLETE: &str = "the list ended before it was complete";
 
-/// The longest pause, should the backoff ever end.
+/// Converts an object of the API into this program's own type.
+type Convert<K> = fn(K) -> Object;
+
+/// The longest pause, in case the backoff ever ends.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// Sends the events of the selected objects, until the receiver goes.
+/// Pause before the next request to a server that knows a kind in no version, since an administrator has to install it
+/// first.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+
+/// Sends the events of the selected objects until the receiver is dropped. The server may not know the kind, or may
+/// know it only in the `older` version. Once the server is known to lack the kind, no other part waits for its objects.
+pub(super) async fn watch_if_known<K: Watched, O: Watched>(
+    id: WatchId,
+    (newer, older): (Api<K>, Api<O>),
+    selection: Selection,
+    (convert, convert_older): (Convert<K>, Convert<O>),
+    events: mpsc::Sender<(WatchId, Event)>,
+) {
+    let selection = Selection { may_be_unknown: true, ..selection };
+    let mut was_unknown = false;
+    loop {
+        let End::Unknown { has_worked: newer_worked } =
+            watch(id, newer.clone(), selection.clone(), convert, events.clone()).await
+        else {
+            return;
+        };
+        let End::Unknown { has_worked: older_worked } =
+            watch(id, older.clone(), selection.clone(), convert_older, events.clone()).await
+        else {
+            return;
+        };
+        was_unknown &= !newer_worked && !older_worked;
+        // A server that is just starting, or one of several, may not know the kind yet. Objects are removed with their
+        // kind when it is still unknown a pause later.
+        let answers: &[Event] = if was_unknown { &[Event::ListBegins, Event::ListEnds] } else { &[Event::Refused] };
+        for answer in answers {
+            if events.send((id, answer.clone())).await.is_err() {
+                return;
+            }
+        }
+        if !std::mem::replace(&mut was_unknown, true) {
+            tracing::info!(kind = %K::kind(&()), "the API server does not know this kind; the list is tried again each minute");
+        }
+        time::sleep(UNKNOWN_PAUSE).await;
+    }
+}
+
+/// Sends the events of the selected objects, until the receiver is dropped.
 pub(super) async fn watch<K: Watched>(
     id: WatchId,
     api: Api<K>,
     selection: Selection,
-    convert: fn(K) -> Object,
+    convert: Convert<K>,
     events: mpsc::Sender<(WatchId, Event)>,
-) {
+) -> End {
     let mut progress = Progress::new(K::kind(&()).into_owned(), selection);
     let mut listing = Listing::Streamed;
     'lists: loop {
@@ -85,7 +141,8 @@ pub(super) async fn watch<K: Watched>(
             let event = match result {
                 Ok(event @ watcher::Event::Init) => {
                     if progress.is_listing {
-                        // The stream of a list ended before its end. The watcher asks again at once, and so for ever.
+                        // The stream of a list ended before its end. Without a pause here, the watcher would ask again
+                        // at once, without end.
                         progress.fail(INCOMPLETE);
                         progress.is_unanswered = false;
                         progress.pause().await;
@@ -100,10 +157,13 @@ pub(super) async fn watch<K: Watched>(
                         listing = Listing::Paged;
                         continue 'lists;
                     }
+                    if progress.selection.may_be_unknown && is_unknown(&error) {
+                        return End::Unknown { has_worked: progress.has_worked };
+                    }
                     progress.fail(&describe(&error));
                     progress.is_unanswered = is_silence(&error);
                     if is_refusal(&error) && events.send((id, Event::Refused)).await.is_err() {
-                        return;
+                        return End::Unheard;
                     }
                     if recovery == Recovery::Restart {
                         break;
@@ -114,34 +174,36 @@ pub(super) async fn watch<K: Watched>(
             };
             let Some(event) = event else { break };
             if events.send((id, event)).await.is_err() {
-                return;
+                return End::Unheard;
             }
         }
         progress.pause().await;
     }
 }
 
-/// How a watch fares.
+/// State of a watch.
 struct Progress {
     kind: String,
     selection: Selection,
     pauses: DefaultBackoff,
     is_listing: bool,
-    /// Whether the list under way holds anything.
+    /// Whether the list in progress holds any object.
     is_filled: bool,
-    /// Whether there is anything that an empty list would take away.
+    /// Whether there are objects that an empty list would remove.
     has_objects: bool,
-    /// Whether an error has come since the last complete list.
+    /// Whether an error has occurred since the last complete list.
     has_failed: bool,
-    /// Whether the last error was that there was no answer.
+    /// Whether the last error was a missing response.
     is_unanswered: bool,
     /// Whether an empty list is waiting for a second one.
     is_in_doubt: bool,
-    /// Whether the log has said that the watch fails.
+    /// Whether the failure of this watch has been logged.
     is_told: bool,
+    /// Whether the server has ever answered this watch successfully.
+    has_worked: bool,
 }
 
-/// The status with which the server answered, if it did.
+/// Returns the status of the server's response, if there was one.
 fn status(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -152,7 +214,8 @@ fn status(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// What the server said, or why it said nothing. The errors' own texts repeat themselves at every level.
+/// Describes an error by the server's message, or by the innermost cause. The errors' own texts repeat themselves at
+/// every level.
 fn describe(error: &watcher::Error) -> String {
     match status(error) {
         Some(Status { message, code, .. }) => format!("{message} (status {code})"),
@@ -163,12 +226,17 @@ fn describe(error: &watcher::Error) -> String {
     }
 }
 
-/// Whether the server will not let us, so that waiting for a list would wait for a person.
+/// Returns `true` if the server denies access, so that waiting for a list would mean waiting for an administrator.
 fn is_refusal(error: &watcher::Error) -> bool {
     matches!(status(error).map(|status| status.code), Some(401 | 403))
 }
 
-/// Whether there was no answer: no connection, or one that broke.
+/// Returns `true` if the server does not have the kind in this version.
+fn is_unknown(error: &watcher::Error) -> bool {
+    status(error).is_some_and(|status| status.code == 404)
+}
+
+/// Returns `true` if there was no response: no connection, or one that broke.
 fn is_silence(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -180,8 +248,8 @@ fn is_silence(error: &watcher::Error) -> bool {
     }
 }
 
-/// Whether the server knows less than we do, as after its store was restored: a watch from our version would wait for a
-/// past that does not come again (apimachinery, `CauseTypeResourceVersionTooLarge`).
+/// Returns `true` if the server is behind this process, as after its store was restored. A watch from this process's
+/// version would wait for versions that may never come (apimachinery, `CauseTypeResourceVersionTooLarge`).
 fn is_ahead(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
@@ -203,10 +271,11 @@ impl Progress {
             is_unanswered: false,
             is_in_doubt: false,
             is_told: false,
+            has_worked: false,
         }
     }
 
-    /// What to tell of an event of the watcher; `None` to ask for another list first.
+    /// Converts an event of the watcher. Returns `None` if another list is needed first.
     fn on<K: Watched>(&mut self, event: watcher::Event<K>, convert: fn(K) -> Object) -> Option<Event> {
         let version = |object: &K| Version::of(object.meta().resource_version.as_deref());
         Some(match event {
@@ -247,17 +316,18 @@ impl Progress {
 
     fn fail(&mut self, error: &str) {
         self.has_failed = true;
-        // Two empty lists count only if nothing went wrong between them.
+        // Two empty lists count only without an error between them.
         self.is_in_doubt = false;
-        let Self { kind, selection: Selection { fields, labels, lost }, .. } = self;
+        let Self { kind, selection: Selection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
         if std::mem::replace(&mut self.is_told, true) {
             tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
         } else {
-            tracing::warn!(%kind, ?fields, ?labels, error, "watch failed, trying again; meanwhile {lost}");
+            tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}");
         }
     }
 
     fn recovered(&mut self) {
+        self.has_worked = true;
         self.pauses.reset();
         if std::mem::take(&mut self.is_told) {
             tracing::info!(kind = %self.kind, fields = ?self.selection.fields, "watch works again");
@@ -274,7 +344,7 @@ impl Progress {
 
 impl Listing {
     fn config(self, selection: &Selection) -> watcher::Config {
-        let Selection { fields, labels, lost: _ } = selection;
+        let Selection { fields, labels, lost: _, may_be_unknown: _ } = selection;
         let mut config = watcher::Config::default();
         if self == Self::Streamed {
             config = config.streaming_lists();
@@ -296,16 +366,16 @@ impl Recovery {
         let status = status(error);
         let code = status.map(|status| status.code);
         match error {
-            // How servers answer to `sendInitialEvents` that they do not know or have switched off.
+            // The response of servers that do not know `sendInitialEvents`, or have it switched off.
             watcher::Error::WatchStartFailed(_)
                 if listing == Listing::Streamed && !is_listing && matches!(code, Some(400 | 422)) =>
             {
                 Self::Page
             }
-            // The watcher handles 410 as an event of a watch, not as the answer to its beginning.
+            // The watcher handles 410 as an event of a watch, not as the response to its start.
             watcher::Error::WatchStartFailed(_) if code == Some(410) => Self::Restart,
             _ if status.is_some_and(is_ahead) => Self::Restart,
-            // An event that could not be read was about an object that is now out of date.
+            // An event that could not be decoded was about an object that is now out of date.
             watcher::Error::WatchFailed(kube::Error::SerdeError(_)) => Self::Restart,
             _ if is_listing => Self::Restart,
             _ => Self::Resume,

@@ -1,4 +1,4 @@
-//! The content of a directory of manifests, and what changes in it as files do. It waits for nothing.
+//! The content of a directory of manifests, and its changes as files change. This module never waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry},
@@ -19,7 +19,7 @@ use crate::control::{
     outcome::{ObjectRef, Origin, Outcome, Reason},
 };
 
-/// What was last read of a directory.
+/// State of a directory as it was last read.
 #[derive(Debug)]
 pub(super) struct Directory {
     root: PathBuf,
@@ -27,15 +27,15 @@ pub(super) struct Directory {
     was_replaced: bool,
     files: BTreeMap<Arc<Path>, Manifest>,
     seen: Seen,
-    /// The files that hold an object, in order: one for most. It is taken from the first.
+    /// The files that hold each object, in order; mostly one. The object is taken from the first.
     holders: BTreeMap<ObjectId, Vec<Arc<Path>>>,
-    /// Objects that are there more than once.
+    /// Objects that are defined more than once.
     repeated: BTreeSet<ObjectId>,
-    /// Files that there is something to remark of.
+    /// Files with remarks.
     remarked: BTreeSet<Arc<Path>>,
-    /// What is to be remarked of directories.
+    /// Remarks about directories that could not be read.
     out_of_reach: Vec<Outcome>,
-    /// What has been told: each object with the file it is taken from.
+    /// The objects sent so far, each with the file it is taken from.
     told: BTreeMap<ObjectId, (Object, Origin)>,
     remarks: Vec<Outcome>,
 }
@@ -45,37 +45,38 @@ struct Manifest {
     fingerprint: Fingerprint,
     origin: Origin,
     objects: BTreeMap<ObjectId, Object>,
-    /// Those that are there more than once.
+    /// Objects that are defined more than once in this file.
     repeated: BTreeSet<ObjectId>,
     remarks: Vec<Outcome>,
 }
 
-/// What has come of reading some files.
+/// Result of reading some files.
 #[derive(Debug, Default)]
 pub(super) struct Update {
-    /// What differs from what was told before.
+    /// The differences from the state sent before.
     pub(super) batch: Option<Batch>,
-    /// What should be read again after a short time: it was left as it was, or may not have been whole.
+    /// Paths to read again after a short time: either a loss there was not believed yet, or the read may have been
+    /// partial.
     pub(super) in_doubt: HashSet<PathBuf>,
     /// Whether any file may have changed.
     pub(super) is_blind: bool,
 }
 
-/// What to make of a file that is gone, or holds less than it did.
+/// How to treat a file that is gone, or holds less than it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Losses {
-    /// Leave it as it was: an editor may be about to put another in its place, or to write it again.
+    /// Keep its objects for now: an editor may be about to put another file in its place, or to write it again.
     Doubt,
     Believe,
 }
 
-/// A larger file is a mistake, and would stand in memory twice.
+/// A larger file is a mistake, and would be in memory twice.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 // === impl Directory ===
 
 impl Directory {
-    /// The directory `root`, nothing of it read yet.
+    /// Opens the directory `root` without reading files.
     ///
     /// # Errors
     /// If it is no directory that can be read.
@@ -97,10 +98,10 @@ impl Directory {
         })
     }
 
-    /// Looks through all of it; reads what is new, and what is in `changed` even if it looks the same; leaves what is
-    /// being written as it was.
+    /// Looks through the whole directory. Reads new files, and those in `changed` even if they look the same. Files
+    /// that are being written keep their former content.
     ///
-    /// Returns what differs from what was last returned, or `None`.
+    /// Returns the differences from the last result, or `None`.
     pub(super) fn scan(
         &mut self,
         changed: &HashSet<PathBuf>,
@@ -111,17 +112,17 @@ impl Directory {
         self.update(&named, Losses::Believe, is_being_written).batch
     }
 
-    /// Whether the last look found another directory under the name.
+    /// Returns `true` if the last look found another directory under the name.
     pub(super) fn was_replaced(&self) -> bool {
         self.was_replaced
     }
 
-    /// What [`look`] is to be told.
+    /// Returns the arguments of the next [`look`].
     pub(super) fn view(&self) -> (PathBuf, Seen) {
         (self.root.clone(), self.seen.clone())
     }
 
-    /// Notes what a look has found, and returns what is to be read for it.
+    /// Records the result of a look, and returns the paths to read for it.
     pub(super) fn take_in(&mut self, look: Look) -> HashSet<PathBuf> {
         let Look { found, out_of_reach, identity } = look;
         self.out_of_reach = out_of_reach.iter().map(|(path, error)| unreadable(path, error)).collect();
@@ -129,13 +130,13 @@ impl Directory {
             self.was_replaced = now != self.identity;
             self.identity = now;
         }
-        // What inotify has named meanwhile has been read since.
+        // Files that inotify has named since the look began are already read.
         let is_news = |(path, print): &(PathBuf, Option<Fingerprint>)| self.seen.get(&**path) != print.as_ref();
         found.into_iter().filter(is_news).map(|(path, _)| path).collect()
     }
 
-    /// Reads what is under these names, even if it looks the same; leaves what is being written as it was. Costs what
-    /// is in them.
+    /// Reads the files under these names, even if they look the same. Files that are being written keep their former
+    /// content. The cost depends only on the size of these files.
     pub(super) fn update(
         &mut self,
         named: &HashSet<PathBuf>,
@@ -161,11 +162,12 @@ impl Directory {
                             update.in_doubt.insert(path);
                         }
                     }
-                    // Of a directory that took the place of another, inotify does not name what went with that.
+                    // When a directory takes the place of another, inotify does not name the files that went with the
+                    // former one.
                     if losses == Losses::Believe && out_of_reach.is_empty() {
                         missing.iter().for_each(|path| self.set(path, None, &mut touched));
                     }
-                    // What comes into a new directory before it is watched is not told of.
+                    // inotify does not report files that came into a new directory before it was watched.
                     update.in_doubt.insert(path.clone());
                 }
                 Place::Gone => {
@@ -185,7 +187,7 @@ impl Directory {
         update
     }
 
-    /// Reads a file, unless somebody is writing it; returns whether it is believed.
+    /// Reads a file, unless a process is writing it. Returns `false` if its content is in doubt.
     fn read(
         &mut self,
         path: &Path,
@@ -202,12 +204,12 @@ impl Directory {
             None => (path.into(), None),
         };
         let manifest = Manifest::read(&name, fingerprint, before);
-        // Someone may have begun to write while we read, of which inotify may not have told yet. When they are done, we are
-        // told again, or the next look finds it.
+        // A process may have begun to write during the read, and the inotify event may still be on its way. The end of
+        // that write, or the next look, leads to another read.
         if is_being_written(path) || Fingerprint::now(path) != Some(fingerprint) {
             return true;
         }
-        // What is put in the place of another is whole.
+        // A file that was moved over another is complete.
         let is_in_doubt =
             |before: &Manifest| before.fingerprint.is_of_file(&fingerprint) && !manifest.has_all_of(before);
         if losses == Losses::Doubt && before.is_some_and(is_in_doubt) {
@@ -217,14 +219,14 @@ impl Directory {
         true
     }
 
-    /// What was read at this path and below.
+    /// Returns the files read at this path and below.
     fn below(&self, path: &Path) -> Vec<Arc<Path>> {
         let from: (Bound<&Path>, Bound<&Path>) = (Bound::Included(path), Bound::Unbounded);
         let files = self.files.range::<Path, _>(from).map(|(file, _)| file);
         files.take_while(|file| file.starts_with(path)).cloned().collect()
     }
 
-    /// Sets what a file holds; `None` if it is gone.
+    /// Sets the content of a file; `None` if it is gone.
     fn set(&mut self, path: &Arc<Path>, manifest: Option<Manifest>, touched: &mut BTreeSet<ObjectId>) {
         if manifest.as_ref().is_some_and(|manifest| !manifest.remarks.is_empty()) {
             self.remarked.insert(Arc::clone(path));
@@ -268,8 +270,7 @@ impl Directory {
         }
     }
 
-    /// Compares what the files hold of these objects, and what there is to remark, with what was told. Remarks wait
-    /// while something is in doubt.
+    /// Compares these objects and the remarks with the state sent before. Remarks wait while a loss is in doubt.
     fn tell(&mut self, touched: BTreeSet<ObjectId>, is_in_doubt: bool) -> Option<Batch> {
         let (mut changes, mut applied) = (Vec::new(), Vec::new());
         for id in touched {
@@ -291,7 +292,7 @@ impl Directory {
             }
         }
         changes.append(&mut applied);
-        // Of a file that was moved, both names hold the objects until the loss of the first is believed.
+        // After a file was moved, both names hold the objects until the loss of the first is believed.
         let remarks = if is_in_doubt { self.remarks.clone() } else { self.to_remark() };
         if changes.is_empty() && remarks == self.remarks {
             return None;
@@ -316,7 +317,7 @@ impl Directory {
     }
 }
 
-/// An object as the first file that holds it has it, that file, and whether it is there again.
+/// Returns an object as its first file defines it, that file's origin, and whether it is defined again.
 fn held<'f>(
     files: &'f BTreeMap<Arc<Path>, Manifest>,
     holders: &BTreeMap<ObjectId, Vec<Arc<Path>>>,
@@ -330,7 +331,7 @@ fn held<'f>(
 // === impl Manifest ===
 
 impl Manifest {
-    /// Reads the file; of what is broken now, the objects of `before` stay.
+    /// Reads the file. If it is broken, the objects of `before` stay.
     fn read(path: &Arc<Path>, fingerprint: Fingerprint, before: Option<&Self>) -> Self {
         let mut manifest = Self {
             fingerprint,
@@ -371,7 +372,7 @@ impl Manifest {
 
 fn content(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
-    // Read at once, so that as little as can be is written meanwhile.
+    // Read with one call, so that little time remains for a concurrent write.
     let expected = usize::try_from(file.metadata()?.len().min(MAX_FILE_BYTES)).unwrap_or_default();
     let mut text = String::with_capacity(expected + 1);
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
@@ -384,7 +385,7 @@ fn content(path: &Path) -> io::Result<String> {
 fn unreadable(path: &Path, error: &io::Error) -> Outcome {
     let object = parse::file(&Origin::File(path.into()));
     let reason = if error.kind() == io::ErrorKind::FileTooLarge { Reason::TooLarge } else { Reason::InvalidObject };
-    Outcome { object, reason, message: format!("cannot be read: {error}; what was read of it before stays") }
+    Outcome { object, reason, message: format!("it cannot be read: {error}; its last readable content stays in use") }
 }
 
 fn duplicate(id: &ObjectId, origin: &Origin, first: &Origin) -> Outcome {

@@ -5,16 +5,16 @@
 //!     every 2 to 60 s, for what inotify cannot see ──> look ──names──────────┘
 //! ```
 //!
-//! Files named `*.yaml`, `*.yml` and `*.json` in the directory and below it are read, in order of their paths; names
-//! that begin with `.` are not, so a mounted ConfigMap (`..data`) is read once. Symbolic links to files are followed,
-//! those to directories are not. Of objects with the same name the first stays.
+//! Files named `*.yaml`, `*.yml` and `*.json` in the directory and below it are read, in order of their paths. Names
+//! that begin with `.` are skipped, so a mounted ConfigMap (`..data`) is read once. Symbolic links to files are
+//! followed, those to directories are not. Of objects with the same name the first one counts.
 //!
 //! A file that cannot be read or is broken keeps the objects that it held before; a file that is gone takes its objects
-//! with it. A file that someone is still writing is read when it is closed, or after 200 ms without a write. One that is
-//! gone, or holds less than it did, is looked at again after 1 ms before that is believed.
+//! with it. A file that is still being written is read when it is closed, or after 200 ms without a write. A file that
+//! is gone, or holds less than it did, is looked at again after 1 ms before the loss is believed.
 //!
-//! A change costs what is in the files that inotify names. All of them are looked at, without being read, where it cannot
-//! name any (a link was set elsewhere, its queue has overflowed), and now and then.
+//! A change costs as much as the content of the files that inotify names. If inotify cannot name any (a link was set
+//! elsewhere, or its queue has overflowed), and also from time to time, the metadata of all files is compared.
 
 use std::{
     collections::HashSet,
@@ -41,28 +41,28 @@ use look::{Look, look};
 pub use parse::{Parsed, parse};
 use signals::{Named, Signals};
 
-/// Quiet time after which a loss is taken as meant.
+/// Quiet time after which a loss is taken as intended.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// Longest time that changes without a pause hold a loss back.
+/// Longest time for which changes without a pause hold a loss back.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 
-/// What inotify does not see (network file systems, targets of links) is seen after this time, …
+/// Changes that inotify does not see (network file systems, targets of links) are found after this time, …
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// … or more seldom, so that a look takes no more than this part of the time: 0.2 s for 100,000 files; …
+/// … or later, so that looks take at most one part in this many of the time (a look takes 0.2 s for 100,000 files); …
 const LOOK_SHARE: u32 = 100;
 
-/// … but at least so often: one look that a file system held up says nothing of the next.
+/// … but at least this often: a single look that a file system delayed does not predict the next.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
 
-/// Sends the content of `root`, then every change, until the receiver goes.
+/// Sends the content of `root`, then every change, until the receiver is dropped.
 ///
 /// The first batch is sent even if it is empty.
 ///
 /// # Errors
-/// If `root` is no directory, or its changes cannot be watched, at the start. Later, while the changes of a directory
-/// that took its place cannot be watched, they are found by looking.
+/// If `root` is no directory, or its changes cannot be watched, at the start. If another directory takes its place
+/// later and cannot be watched, its changes are found by looking.
 pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), Error> {
     follow_with(root, batches, Watch::start).await
 }
@@ -72,7 +72,7 @@ async fn follow_with(
     batches: mpsc::Sender<Batch>,
     start: impl Fn(&Path, &Arc<Signals>) -> Result<Watch, Error>,
 ) -> Result<(), Error> {
-    // As inotify names what is in it.
+    // Absolute, as in the paths that inotify reports.
     let root = path::absolute(&root).unwrap_or(root);
     let directory = Directory::open(&root)?;
     let signals = Arc::new(Signals::default());
@@ -98,7 +98,7 @@ async fn follow_with(
                 }
                 if watch.is_none() {
                     watch = or_warn(start(&root, &signals), &mut is_warned);
-                    // What changed since the look was not watched.
+                    // Changes since the look were not watched.
                     if watch.is_some() {
                         looking.hasten();
                     }
@@ -108,7 +108,7 @@ async fn follow_with(
         for losses in [Losses::Doubt, Losses::Believe] {
             let Named { paths, is_blind } = signals.take();
             named.extend(paths);
-            // Woken for a file that is being written: there is nothing to read before it is closed, or its time is over.
+            // The wake-up was for a file that is being written. It is read when it is closed or its time is over.
             if named.is_empty() && !has_looked {
                 if is_blind {
                     looking.hasten();
@@ -135,7 +135,7 @@ async fn follow_with(
     }
 }
 
-/// What was started; if it was not, says so, but once.
+/// Returns the watch, or logs the error that prevented it, once per series of failures.
 fn or_warn(started: Result<Watch, Error>, is_warned: &mut bool) -> Option<Watch> {
     let error = match started {
         Ok(watch) => {
@@ -146,12 +146,12 @@ fn or_warn(started: Result<Watch, Error>, is_warned: &mut bool) -> Option<Watch>
     };
     if !std::mem::replace(is_warned, true) {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "the manifests are looked through from time to time until they can be watched");
+        tracing::warn!(error, "cannot watch the manifests; they are read periodically until they can be watched");
     }
     None
 }
 
-/// Waits until no more changes come, but not forever.
+/// Waits until no more changes come, up to a limit.
 async fn settle(signals: &Signals) {
     let quiet = async { while time::timeout(QUIET, signals.changed()).await.is_ok() {} };
     drop(time::timeout(MAX_DELAY, quiet).await);
@@ -167,7 +167,7 @@ async fn read_all(mut directory: Directory, signals: &Arc<Signals>) -> Result<(D
     scanned.await.map_err(stopped)
 }
 
-/// Reads what is named, on a thread where blocking is allowed.
+/// Reads the named paths, on a thread where blocking is allowed.
 async fn read(
     mut directory: Directory,
     named: HashSet<PathBuf>,
@@ -186,20 +186,20 @@ fn stopped(source: JoinError) -> Error {
     Error::Stopped { what: "the reader of manifests", source }
 }
 
-/// Looks through the directory again and again, while what is named is read.
+/// Repeats looks through the directory, while named paths are read.
 struct Looking {
-    /// The look under way, and how long it has taken.
+    /// The look in progress; it returns its duration, too.
     under_way: Option<JoinHandle<(Look, Duration)>>,
-    /// When the next begins.
+    /// Start time of the next look.
     due: Instant,
-    /// Whether what it is to find may have come after it was there.
+    /// Whether the look in progress may be too early for the change it should find, so that another one must follow.
     again: bool,
 }
 
 // === impl Looking ===
 
 impl Looking {
-    /// What the next look finds. Whoever drops this gets that from the next call.
+    /// Returns the result of the next look. If the future is dropped, the next call returns that result.
     async fn next(&mut self, directory: &Directory) -> Result<Look, Error> {
         if self.under_way.is_none() {
             time::sleep_until(self.due).await;
@@ -219,14 +219,14 @@ impl Looking {
         Ok(look)
     }
 
-    /// Has one begin now, or after the one under way.
+    /// Starts a look now, or right after the one in progress.
     fn hasten(&mut self) {
         self.again = self.under_way.is_some();
         self.due = Instant::now();
     }
 }
 
-/// How long after a look that took so long the next begins.
+/// Returns the pause after a look that took this long.
 fn pause(took: Duration) -> Duration {
     took.saturating_mul(LOOK_SHARE).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY)
 }

@@ -1,7 +1,7 @@
-//! Reads the objects of one manifest file. It opens no files and remembers nothing.
+//! Reads the objects of one manifest file. It opens no files and keeps no state.
 //!
-//! Each YAML document is read by itself, so that a broken one does not take the others with it. What is, or may be, a
-//! Secret is never quoted in a remark.
+//! Each YAML document is read by itself, so that a broken one does not affect the others. Remarks never quote a
+//! document that is, or may be, a Secret.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::control::{
     source::strip,
 };
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub struct Parsed {
     /// In order of appearance, with their namespaces filled in.
@@ -23,18 +23,19 @@ pub struct Parsed {
     pub remarks: Vec<Outcome>,
 }
 
-/// Namespace of objects that name none, as for `kubectl`.
+/// Namespace of objects without one, as for `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Nodes and events of one document: a `List` of some ten thousand objects. Far beyond, a file is a mistake or an
-/// attack.
+/// Maximum number of nodes in one document, and half the maximum of events: enough for a `List` of some ten thousand
+/// objects. A file far beyond is a mistake or an attack.
 const MAX_NODES: usize = 8_000_000;
 
-/// Aliases (`*anchor`) of one document and the events they may repeat: enough for people, too few for an alias bomb.
+/// Limits on aliases (`*anchor`) of one document and the events they may repeat: enough for people, too few for an
+/// alias bomb.
 const MAX_ALIASES: usize = 1_000;
 const MAX_ALIASED_EVENTS: usize = 100_000;
 
-/// Reads every object of `text`, the content of the file `path`. JSON goes by the name's ending `.json`.
+/// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
 #[must_use]
 pub fn parse(path: &Arc<Path>, text: &str) -> Parsed {
     let mut reader = Reader { origin: Origin::File(Arc::clone(path)), parsed: Parsed::default() };
@@ -52,7 +53,7 @@ pub fn parse(path: &Arc<Path>, text: &str) -> Parsed {
     parsed
 }
 
-/// What is needed to know what a document is.
+/// The fields that identify a document.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Head {
@@ -81,7 +82,7 @@ struct Place {
     line: usize,
 }
 
-/// Why a document could not be read, and the line if it is known.
+/// Reason why a document could not be read, and the line if it is known.
 struct Failure {
     line: Option<usize>,
     reason: String,
@@ -89,10 +90,11 @@ struct Failure {
     may_quote: bool,
 }
 
-/// Said of every Secret that cannot be read: the reader's own words may hold what is in it.
+/// The message for every Secret that cannot be read, since the parser's own message may quote its content.
 const MALFORMED_SECRET: &str = "`data` and `stringData` must map names to text, base64 in `data`";
 
-/// Said of what cannot be read as any object, if the reader's own words may hold values: it may be a Secret.
+/// The message for a document that cannot be read as any object, if the parser's own message may quote values: the
+/// document may be a Secret.
 const MALFORMED: &str = "it is not an object with text for `apiVersion`, `kind` and `metadata.name`";
 const DUPLICATE_KEY: &str = "a mapping holds the same key twice";
 const MALFORMED_LIST: &str = "`items` must be a sequence of objects";
@@ -102,8 +104,8 @@ struct Reader {
     parsed: Parsed,
 }
 
-/// The documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no scalar can
-/// hold it at the first column (YAML 1.2.2, 9.1.2).
+/// Returns the documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no
+/// scalar can hold it at the first column (YAML 1.2.2, 9.1.2).
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut start_line, mut offset) = (0, 1, 0);
@@ -136,26 +138,27 @@ fn from_yaml<T: DeserializeOwned>(place: Place, text: &str) -> Result<T, Failure
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
         let reason = error.to_string();
-        // The text counts lines within the document; the file's line is given beside it.
+        // The text counts lines within the document; the file's line is reported separately.
         let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
         let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
         let line = line.map(|line| place.line + line.saturating_sub(1));
         match error {
-            // The key is quoted, and may be a value in the wrong place.
+            // The message quotes the key, which may be a misplaced value.
             serde_saphyr::Error::DuplicateMappingKey { .. } => Failure { line, ..DUPLICATE_KEY.into() },
             error => Failure { line, reason, may_quote: may_quote(&error) },
         }
     })
 }
 
-/// Whether the text of `error` may hold values of the document, beyond the one character that breaks the syntax.
+/// Returns `true` if the text of `error` may hold values of the document, beyond the one character that breaks the
+/// syntax.
 fn may_quote(error: &serde_saphyr::Error) -> bool {
     use serde_saphyr::Error::{Budget, Eof, ExternalMessage, Unexpected};
-    // `ExternalMessage` is what the scanner says of the syntax.
+    // `ExternalMessage` is the scanner's message about the syntax.
     !matches!(error, Budget { .. } | Eof { .. } | ExternalMessage { .. } | Unexpected { .. })
 }
 
-/// Something an object of any kind can be read from.
+/// A document that can be decoded as an object of any kind.
 trait Decode {
     fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure>;
 }
@@ -179,7 +182,7 @@ impl Decode for Json<'_> {
     }
 }
 
-/// Reads an object of `kind`, with the default namespace where it names none, and without what is never looked at.
+/// Reads an object of `kind`. Fills in the default namespace, and drops fields that are never used.
 fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
     match kind {
         Kind::Ingress => read(kind, source, strip::ingress),
@@ -188,6 +191,9 @@ fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
         Kind::EndpointSlice => read(kind, source, strip::endpoint_slice),
         Kind::ConfigMap => read(kind, source, strip::config_map),
         Kind::Node => read(kind, source, strip::node),
+        Kind::Namespace => read(kind, source, strip::namespace),
+        // Both versions have the same fields.
+        Kind::ReferenceGrant => read(kind, source, strip::reference_grant::<false>),
         Kind::Secret => read(kind, source, strip::secret).map_err(|failure| Failure {
             reason: MALFORMED_SECRET.into(),
             may_quote: false,
@@ -225,7 +231,7 @@ impl Reader {
 
     fn json(&mut self, text: &str) {
         let place = Place { document: 1, line: 1 };
-        // Of the syntax, `serde_json` says what it expects, and not what it found.
+        // For syntax errors, `serde_json` reports the expected text, and not the text found.
         let failure = |error: serde_json::Error| Failure {
             line: Some(error.line()),
             reason: error.to_string(),
@@ -287,14 +293,14 @@ impl Reader {
         let Failure { line, reason, may_quote: _ } = failure;
         let Place { document, line: first } = place;
         let message = format!(
-            "document {document}, line {}: {reason}; what was read of it before stays until it is corrected",
+            "document {document}, line {}: {reason}; its last valid content stays in use until it is corrected",
             line.unwrap_or(first)
         );
         self.parsed.remarks.push(Outcome { object, reason: Reason::InvalidObject, message });
     }
 }
 
-/// The file itself, where no object in it can be named.
+/// Refers to the file itself, if no object in it can be named.
 pub(super) fn file(origin: &Origin) -> ObjectRef {
     ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
 }
@@ -302,7 +308,7 @@ pub(super) fn file(origin: &Origin) -> ObjectRef {
 // === impl Failure ===
 
 impl Failure {
-    /// The same, with `reason` in place of one that may quote the document.
+    /// Returns this failure, with `reason` in place of a text that may quote the document.
     fn or(self, reason: &str) -> Self {
         if self.may_quote { Self { reason: reason.into(), may_quote: false, ..self } } else { self }
     }

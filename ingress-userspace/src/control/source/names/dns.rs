@@ -1,10 +1,13 @@
-//! Asks DNS by hickory, with the servers of `/etc/resolv.conf`; NSS has no part in it. It remembers nothing.
+//! Resolves DNS names by hickory, with the servers of `/etc/resolv.conf`; NSS has no part in it. It caches nothing.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use hickory_resolver::{
-    TokioResolver,
-    config::{ResolveHosts, ResolverConfig, ResolverOpts},
+    ConnectionProvider, Resolver,
+    config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     lookup::Lookup,
     net::{DnsError, NetError, NoRecords, runtime::TokioRuntimeProvider},
     proto::rr::RecordType,
@@ -14,43 +17,45 @@ use tokio::time::{Instant, timeout};
 
 use super::{Answer, LookupError};
 
-/// How long all questions for one name may take, whatever `/etc/resolv.conf` says.
+/// Time limit for all queries about one name, regardless of `/etc/resolv.conf`.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For how long it is believed that a name does not exist, where DNS gives no time (RFC 2308, 5, wants none then).
+/// How long a name counts as nonexistent if the response has no TTL (RFC 2308, 5, allows no caching then).
 const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 
-/// Asks DNS. Clones share their sockets.
+/// DNS client. Clones share their sockets.
 #[derive(Clone)]
-pub(in crate::control) struct Dns {
-    resolver: Result<TokioResolver, NetError>,
+pub(in crate::control) struct Dns<P: ConnectionProvider = TokioRuntimeProvider> {
+    resolver: Result<Resolver<P>, NetError>,
 }
 
-/// Whose names are looked up.
+/// Kind of names to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::control) enum Names {
-    /// The cluster's: `/etc/hosts`, which is this node's, says nothing about them.
+    /// Names of the cluster: `/etc/hosts` belongs to this node and does not apply.
     Cluster,
-    /// The operator's, as in a kubeconfig.
+    /// Names that the operator gave, as in a kubeconfig.
     Operator,
 }
 
 // === impl Dns ===
 
 impl Dns {
-    /// With the servers of `/etc/resolv.conf`. If it cannot be used, every lookup says so.
+    /// Uses the servers of `/etc/resolv.conf`. If the file cannot be used, every lookup returns that error.
     pub(in crate::control) fn system(names: Names) -> Self {
-        let resolver =
-            system_conf::read_system_conf().and_then(|(config, options)| build(config, plain(options, names)));
+        let resolver = system_conf::read_system_conf()
+            .and_then(|(config, options)| build(config, plain(options, names), TokioRuntimeProvider::default()));
         Self { resolver }
     }
+}
 
-    /// The addresses of an absolute name, whether or not it ends in a dot.
+impl<P: ConnectionProvider> Dns<P> {
+    /// Returns the addresses of an absolute name, whether or not it ends in a dot.
     pub(super) async fn lookup(&self, name: &str) -> Result<Answer, LookupError> {
         self.ask(format!("{}.", name.trim_end_matches('.'))).await
     }
 
-    /// The addresses of a name as people write it: the search list of `/etc/resolv.conf` applies.
+    /// Returns the addresses of a name as people write it: the search list of `/etc/resolv.conf` applies.
     pub(in crate::control) async fn search(&self, name: &str) -> Result<Answer, LookupError> {
         self.ask(name.to_owned()).await
     }
@@ -69,15 +74,15 @@ impl Dns {
         };
         match (answer(a), answer(aaaa)) {
             (Ok(a), Ok(aaaa)) => Ok(a.join(aaaa)),
-            // Some servers fail to answer for the family that they do not know. What the other has is better than
-            // nothing.
+            // Some servers fail to answer for the address family that they do not know, so the addresses of the other
+            // one are used.
             (Ok(answer), Err(_)) | (Err(_), Ok(answer)) if !answer.addresses.is_empty() => Ok(answer),
             (Err(source), _) | (_, Err(source)) => Err(LookupError::Lookup { name: name.into(), source }),
         }
     }
 }
 
-/// `options` without a cache: when to ask is not decided here.
+/// Returns `options` without a cache: the caller decides when to ask.
 fn plain(mut options: ResolverOpts, names: Names) -> ResolverOpts {
     options.cache_size = 0;
     options.use_hosts_file = match names {
@@ -87,21 +92,36 @@ fn plain(mut options: ResolverOpts, names: Names) -> ResolverOpts {
     options
 }
 
-fn build(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolver, NetError> {
-    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
+fn build<P: ConnectionProvider>(
+    config: ResolverConfig,
+    options: ResolverOpts,
+    provider: P,
+) -> Result<Resolver<P>, NetError> {
+    Resolver::builder_with_config(config, provider).with_options(options).build()
 }
 
-/// Addresses of one name that are used.
+/// Returns the addresses of an absolute name and how long they are valid, from the data on the sockets of `provider`;
+/// `None` without an answer. For fuzz targets, because a real DNS server sends no broken messages.
+pub async fn lookup_over<P: ConnectionProvider>(provider: P, name: &str) -> Option<(Vec<IpAddr>, Duration)> {
+    let connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+    let server = NameServerConfig::new(Ipv4Addr::new(192, 0, 2, 53).into(), true, connections);
+    let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+    let dns = Dns { resolver: build(config, plain(ResolverOpts::default(), Names::Cluster), provider) };
+    let Answer { addresses, ttl } = dns.lookup(name).await.ok()?;
+    Some((addresses, ttl))
+}
+
+/// Maximum number of addresses used per name.
 const MAX_ADDRESSES: usize = 64;
 
-/// Nothing found is an answer too.
+/// Converts the result of a lookup. "No records" is an answer, too.
 fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
     match result {
         Ok(lookup) => {
             let mut addresses: Vec<_> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
             addresses.sort();
             addresses.dedup();
-            // More than any service needs, and each is judged and balanced over.
+            // More than any service needs. Each address is checked, and load is balanced over all.
             addresses.truncate(MAX_ADDRESSES);
             let ttl = lookup.valid_until().saturating_duration_since(Instant::now().into_std());
             Ok(Answer { addresses, ttl })
@@ -117,7 +137,7 @@ fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
 // === impl Answer ===
 
 impl Answer {
-    /// Both families together. A family without addresses does not shorten the life of the other.
+    /// Joins both families. A family without addresses does not shorten the TTL of the other.
     fn join(self, other: Self) -> Self {
         match (self.addresses.is_empty(), other.addresses.is_empty()) {
             (false, true) => self,
@@ -133,17 +153,11 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        net::{IpAddr, Ipv4Addr, SocketAddr},
-        str::FromStr,
-    };
+    use std::{net::SocketAddr, str::FromStr};
 
-    use hickory_resolver::{
-        config::{ConnectionConfig, NameServerConfig},
-        proto::{
-            op::{Message, OpCode, ResponseCode},
-            rr::{Name, RData, Record, rdata::A, rdata::AAAA},
-        },
+    use hickory_resolver::proto::{
+        op::{Message, OpCode, ResponseCode},
+        rr::{Name, RData, Record, rdata::A, rdata::AAAA},
     };
     use tokio::{net::UdpSocket, task::JoinHandle};
 
@@ -151,7 +165,7 @@ mod tests {
 
     type Reply = (ResponseCode, Vec<(u32, RData)>);
 
-    /// A DNS server on loopback that answers as `script` says, and a client of it.
+    /// Starts a DNS server on loopback that answers according to `script`, and a client of it.
     async fn serve(script: fn(&str, RecordType) -> Reply) -> (Dns, JoinHandle<()>) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
         let address: SocketAddr = socket.local_addr().expect("an address");
@@ -180,7 +194,7 @@ mod tests {
             vec![server_config],
         );
         let options = plain(ResolverOpts::default(), Names::Cluster);
-        (Dns { resolver: build(config, options) }, server)
+        (Dns { resolver: build(config, options, TokioRuntimeProvider::default()) }, server)
     }
 
     fn script(name: &str, kind: RecordType) -> Reply {

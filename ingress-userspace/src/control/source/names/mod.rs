@@ -1,5 +1,5 @@
-//! Keeps the addresses of DNS names known: those that Services of type ExternalName refer to. It does not judge
-//! addresses.
+//! Keeps the addresses of DNS names up to date: the names that Services of type ExternalName refer to. It does not
+//! judge addresses.
 //!
 //! ```text
 //! Translation.external_names ──> Schedule ──due──> lookup ──> answer ──> Change::Resolve ──┐
@@ -7,12 +7,12 @@
 //!                                    └──────── no longer wanted ─────> Change::Forget ─────┘
 //! ```
 //!
-//! A name is asked again when nine tenths of its time to live are over, at the soonest after [`MIN_TTL`] and at the
-//! latest after [`MAX_TTL`]. While DNS fails, the last answer stays for [`MAX_STALE`]; that a name does not exist is an
-//! answer.
+//! A name is looked up again when nine tenths of its TTL are over, at the earliest after [`MIN_TTL`] and at the latest
+//! after [`MAX_TTL`]. While DNS fails, the last answer is kept for [`MAX_STALE`]; "does not exist" is an answer.
 //!
-//! Who can make Services can make names whose servers never answer, or late. So that they delay no other, names are
-//! asked for in places of three kinds (see [`Standing`]): such names wait for each other only.
+//! Users with the right to make Services can choose names with servers that never answer, or answer late. To keep such
+//! names from delaying others, lookups use three separate pools of places (see [`Standing`]), and slow names wait for
+//! each other only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,12 +33,13 @@ use crate::control::expiry;
 
 mod dns;
 
+pub use dns::lookup_over;
 pub(in crate::control) use dns::{Dns, Names};
 
-/// The least time for which an answer is taken as valid: bounds what a TTL of 0 asks of DNS.
+/// Minimum validity of an answer: bounds the query rate for a TTL of 0.
 const MIN_TTL: Duration = Duration::from_secs(5);
 
-/// The longest time for which an answer is taken as valid: bounds how late a change is seen.
+/// Maximum validity of an answer: bounds how late a change is seen.
 const MAX_TTL: Duration = Duration::from_secs(300);
 
 /// How long the last answer is used while DNS fails. RFC 8767, 5, suggests one to three days.
@@ -48,40 +49,40 @@ const MAX_STALE: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// What is more than this, for all questions about a name together, is slow.
+/// Total time of all queries about a name above which the name is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// What a name has shown of itself: which places it is asked for in.
+/// History of a name, which selects its pool of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Answered in time when last asked for.
+    /// The last lookup was answered in time.
     Prompt,
-    /// Never asked for.
+    /// The name was never looked up.
     New,
-    /// Failed or slow when last asked for.
+    /// The last lookup failed or was slow.
     Slow,
 }
 
-/// What DNS says of a name.
+/// Result of a lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::control) struct Answer {
-    /// Sorted, without duplicates; none if the name does not exist or has none.
+    /// Sorted, without duplicates; empty if the name does not exist or has no addresses.
     pub(in crate::control) addresses: Vec<IpAddr>,
     pub(in crate::control) ttl: Duration,
 }
 
-/// Why DNS said nothing.
+/// Reason why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(in crate::control) enum LookupError {
     #[error("cannot use `/etc/resolv.conf`; give a file that names a server")]
     Configuration { source: hickory_resolver::net::NetError },
     #[error("cannot resolve `{name}`")]
     Lookup { name: Arc<str>, source: hickory_resolver::net::NetError },
-    #[error("`{name}` is not answered for within {after:?}")]
+    #[error("`{name}` got no DNS answer within {after:?}")]
     Timeout { name: Arc<str>, after: Duration },
 }
 
-/// Sends the addresses of the names that are wanted, and what becomes of them, until the receiver goes.
+/// Sends the addresses of the wanted names, and their changes, until the receiver is dropped.
 pub(in crate::control) async fn follow(
     dns: Dns,
     wanted: watch::Receiver<BTreeSet<Arc<str>>>,
@@ -125,19 +126,19 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
     }
 }
 
-/// When to ask for which name. Pure: it is told the time.
+/// Schedule of lookups by name. It is pure: it takes the time as an argument.
 #[derive(Debug, Default)]
 struct Schedule {
     names: BTreeMap<Arc<str>, Known>,
-    /// Lookups under way, also of names that are given up meanwhile: in which kind of place, and since when.
+    /// Lookups in progress, also of names that are no longer wanted: the pool and the start time of each.
     under_way: BTreeMap<Arc<str>, (Standing, Instant)>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// What was told, and when it was true for the last time.
+    /// The addresses sent last, and when they were last confirmed.
     told: Option<(Vec<IpAddr>, Instant)>,
-    /// When to ask, unless a lookup is under way.
+    /// Time of the next lookup, unless one is in progress.
     due: Instant,
     standing: Standing,
     failures: u32,
@@ -148,7 +149,7 @@ struct Known {
 impl Standing {
     const ALL: [Self; 3] = [Self::Prompt, Self::New, Self::Slow];
 
-    /// Names asked for at one time; a thousand names must not be a thousand packets at once.
+    /// Returns the number of concurrent lookups; a thousand names must not be a thousand packets at once.
     fn places(self) -> usize {
         match self {
             Self::Prompt | Self::New => 8,
@@ -160,7 +161,7 @@ impl Standing {
 // === impl Schedule ===
 
 impl Schedule {
-    /// Takes up the names that are new and gives up those that are gone.
+    /// Adds new names and drops those that are no longer wanted.
     fn want(&mut self, names: &BTreeSet<Arc<str>>, now: Instant) -> Vec<Change> {
         for name in names {
             let new = || Known { told: None, due: now, standing: Standing::New, failures: 0 };
@@ -170,7 +171,7 @@ impl Schedule {
         gone.map(|(name, _)| Change::Forget { name }).collect()
     }
 
-    /// The names to ask for now, those that wait longest first, as far as there are places.
+    /// Returns the names to look up now, as far as there are places. Names that have waited longest come first.
     fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
         let mut taken = Vec::new();
         for standing in Standing::ALL {
@@ -184,7 +185,7 @@ impl Schedule {
         taken
     }
 
-    /// When the next name is due for which there is a place.
+    /// Returns when the next name is due for which there is a place.
     fn next_due(&self) -> Option<Instant> {
         let open = Standing::ALL.into_iter().filter(|standing| self.free(*standing) > 0);
         open.flat_map(|standing| self.waiting(standing)).map(|(due, _)| due).min()
@@ -200,7 +201,7 @@ impl Schedule {
         standing.places().saturating_sub(taken)
     }
 
-    /// What an answer changes, if anything. A name that is given up meanwhile has none.
+    /// Processes an answer, and returns the change it makes, if any. An answer for a dropped name changes nothing.
     fn answer(&mut self, name: &Arc<str>, result: Result<Answer, LookupError>, now: Instant) -> Option<Change> {
         let asked = self.under_way.remove(name);
         let known = self.names.get_mut(name)?;

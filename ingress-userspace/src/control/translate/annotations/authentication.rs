@@ -1,4 +1,4 @@
-//! Reads what clients must show, with the Secrets that hold their users.
+//! Reads the authentication that an Ingress asks for, with the Secrets that hold its users.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -19,23 +19,23 @@ use crate::{
     model::{Access, Authentication, Basic, Filter, Satisfy, Users},
 };
 
-/// What clients are to show.
+/// Authentication of clients, as annotations and settings ask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedAuthentication {
     pub(super) basic: AskedBasic,
     pub(super) token: AskedToken,
     pub(super) external: AskedExternal,
-    /// Of the settings for all Ingresses; it holds where an Ingress asks no service of its own…
+    /// From the settings for all Ingresses; applies to an Ingress without an `auth-url` of its own …
     pub(in crate::control::translate) global: AskedExternal,
-    /// …and a part of it could not be read.
+    /// … or set if a part of it could not be read.
     pub(in crate::control::translate) global_is_unreadable: bool,
-    /// Whether it holds for this Ingress.
+    /// Whether `global` applies to this Ingress.
     pub(super) takes_global: bool,
-    /// Whether one of networks and authentications is enough.
+    /// Whether either the network or an authentication is enough.
     pub(super) satisfy_any: bool,
 }
 
-/// What is asked for by `auth-type` and what belongs to it.
+/// The values of `auth-type` and the keys that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedBasic {
     pub(super) is_wanted: bool,
@@ -44,17 +44,17 @@ pub(in crate::control::translate) struct AskedBasic {
     pub(super) realm: String,
 }
 
-/// How a Secret holds users.
+/// Layout of the users in a Secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// As the text of an htpasswd file, under `auth`.
+    /// The text of an htpasswd file, under `auth`.
     #[default]
     File,
     /// Each hash under the name of its user.
     Map,
 }
 
-/// Key of the Secret under which the htpasswd file is.
+/// Key of the Secret with the htpasswd file.
 const FILE: &str = "auth";
 
 impl Default for AskedAuthentication {
@@ -77,7 +77,7 @@ impl Default for AskedBasic {
     }
 }
 
-/// The filters for the addresses of clients and for what they show, or why that cannot be had.
+/// Returns the filters for clients' addresses and for authentication, or the reason why they cannot be made.
 pub(super) fn make(
     asked: AskedAuthentication,
     access: Access,
@@ -89,14 +89,14 @@ pub(super) fn make(
     let is_basic = basic.is_wanted || basic.secret.is_some();
     let basic = is_basic.then(|| self::basic(&basic, ingress, context)).transpose()?;
     if basic.is_some() && token.is_wanted() && token.reads_authorization() && !satisfy_any {
-        let message = "no request has both a password and a token in `Authorization`; its rules answer 503, take the token from elsewhere by `jwt-header` or `jwt-cookie`, or say `satisfy: any`";
+        let message = "no request has both a password and a token in `Authorization`; its rules answer 503, take the token from elsewhere by `jwt-header` or `jwt-cookie`, or set `satisfy: any`";
         return Err((Reason::InvalidAnnotation, message.into()));
     }
     let token = token.is_wanted().then(|| token::make(&token, ingress, object, context)).transpose()?;
     let (external, author) = match external.is_wanted() || !takes_global {
         true => (external, Author::Ingress),
         false if global_is_unreadable => {
-            let message = "a setting `global-auth-…` cannot be read; its rules answer 503 until then, or say `enable-global-auth: \"false\"`";
+            let message = "a setting `global-auth-…` cannot be read; its rules answer 503 until it is corrected, or set `enable-global-auth: \"false\"`";
             return Err((Reason::InvalidSetting, message.into()));
         }
         false => (global, Author::Operator),
@@ -115,8 +115,7 @@ pub(super) fn make(
 fn basic(asked: &AskedBasic, ingress: &ObjectName, context: &mut Context<'_>) -> Result<Basic, (Reason, String)> {
     let AskedBasic { is_wanted: _, secret, layout, realm } = asked;
     let Some(value) = secret else {
-        let message =
-            "annotation `auth-type` asks for users, but there is no `auth-secret`; its rules answer 503, name a Secret";
+        let message = "annotation `auth-type` requires a password, but there is no `auth-secret`; its rules answer 503, name a Secret";
         return Err((Reason::InvalidAnnotation, message.into()));
     };
     let Some(name) = own_object(value, &ingress.namespace) else {
@@ -135,7 +134,7 @@ fn basic(asked: &AskedBasic, ingress: &ObjectName, context: &mut Context<'_>) ->
         Layout::File => {
             let Some(text) = data.get(FILE) else {
                 let message = format!(
-                    "secret `{name}` of `auth-secret` has no `{FILE}` with the text of an htpasswd file; its rules answer 503, add it or say `auth-secret-type: auth-map`"
+                    "secret `{name}` of `auth-secret` has no `{FILE}` with the text of an htpasswd file; its rules answer 503, add it or set `auth-secret-type: auth-map`"
                 );
                 return Err((Reason::InvalidCredentials, message));
             };
@@ -157,14 +156,16 @@ fn basic(asked: &AskedBasic, ingress: &ObjectName, context: &mut Context<'_>) ->
         let message = format!("secret `{name}` of `auth-secret` has no user; its rules answer 503, add one");
         return Err((Reason::InvalidCredentials, message));
     }
-    let malformed = || (Reason::InvalidAnnotation, "annotation `auth-realm` is no text for a header field".to_owned());
+    let malformed =
+        || (Reason::InvalidAnnotation, "annotation `auth-realm` is not a valid header field value".to_owned());
     Basic::new(realm, &ingress.namespace, Arc::new(users)).ok_or_else(malformed)
 }
 
-/// Most things that are said of one Secret: whoever names a file that is none at all needs not read of every line.
+/// Maximum number of problems reported per Secret. If the file is no htpasswd file at all, a report for every line
+/// would not help.
 const MAX_REPORTS: usize = 5;
 
-/// What a Secret holds, as text. The API server lets `stringData` overwrite `data`.
+/// Returns the content of a Secret as text. The API server lets `stringData` overwrite `data`.
 fn data(secret: &Secret) -> BTreeMap<&str, Cow<'_, str>> {
     let stored = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), String::from_utf8_lossy(&value.0)));
     let written = secret.string_data.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().into()));

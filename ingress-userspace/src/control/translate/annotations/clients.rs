@@ -1,5 +1,5 @@
-//! What an Ingress asks of the certificates of clients. It does not know hosts: what it asks for holds for each of its
-//! hosts.
+//! Reads an Ingress's demands on client certificates. Hosts are unknown here: the demands hold for each host of the
+//! Ingress.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ pub(in crate::control::translate) struct AskedClients {
     pub(super) passed: bool,
 }
 
-/// What `auth-tls-verify-client` says.
+/// The value of `auth-tls-verify-client`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// Nothing: certificates are required if there is a Secret to verify them with.
+    /// Not set: certificates are required if there is a Secret to verify them with.
     Unsaid,
     Off,
     On(Demand),
 }
 
-/// What holds for the hosts of an Ingress.
+/// The demands for the hosts of an Ingress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::control::translate) enum Clients {
-    /// It asks for nothing.
+    /// The Ingress demands nothing.
     #[default]
     Any,
     With(Arc<ClientCertificates>),
-    /// It asks for what cannot be had, so that nobody may come in.
+    /// The demand cannot be met, so all clients are refused.
     Nobody,
 }
 
@@ -44,7 +44,7 @@ impl Default for AskedClients {
     }
 }
 
-/// What `asked` amounts to, or why it cannot be had.
+/// Returns the demands of `asked`, or the reason why they cannot be met.
 pub(super) fn clients(
     asked: AskedClients,
     ingress: &ObjectName,
@@ -57,7 +57,7 @@ pub(super) fn clients(
         (Wish::On(demand), _) => demand,
     };
     let Some(value) = secret else {
-        let message = "annotation `auth-tls-verify-client` asks for certificates, but nothing says whom to trust; its rules answer 503, name a Secret with `ca.crt` in `auth-tls-secret`";
+        let message = "annotation `auth-tls-verify-client` requires client certificates, but no certificate authority is set; its rules answer 503, name a Secret with `ca.crt` in `auth-tls-secret`";
         return Err((Reason::InvalidAnnotation, message.to_owned()));
     };
     let Some(name) = own_object(&value, &ingress.namespace) else {

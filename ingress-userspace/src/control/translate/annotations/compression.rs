@@ -1,11 +1,11 @@
-//! What is asked of compression: each coding with its settings, and which of them an Ingress wants.
+//! Compression settings of each coding, and the codings that an Ingress chooses.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
 use super::super::values::{Read, bytes, number};
 use crate::model::{Coding, Compression, Filter, MediaTypes, Offer, Pattern};
 
-/// What settings say of each coding, and an annotation of all.
+/// Settings of each coding, and the choice of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedCompression {
     pub(in crate::control::translate) gzip: AskedCoding,
@@ -13,7 +13,7 @@ pub(in crate::control::translate) struct AskedCompression {
     pub(in crate::control::translate) zstd: AskedCoding,
     /// Clients that get no gzip.
     without_gzip: Option<Pattern>,
-    /// Goes before what is enabled.
+    /// Overrides the `enabled` flags.
     chosen: Option<Vec<Coding>>,
 }
 
@@ -37,7 +37,7 @@ impl Default for AskedCompression {
 // === impl AskedCompression ===
 
 impl AskedCompression {
-    /// Reads the codings that an Ingress wants.
+    /// Reads the codings that an Ingress chooses.
     pub(super) fn choose(&mut self, value: &str) -> Read {
         let coding = |word: &str| Coding::ALL.into_iter().find(|coding| coding.name() == word);
         let words = value.split([',', ' ']).filter(|word| !word.is_empty());
@@ -48,12 +48,12 @@ impl AskedCompression {
     }
 
     pub(in crate::control::translate) fn disable_gzip(&mut self, value: &str) -> Read {
-        let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
+        let pattern = Pattern::within_field(value).map_err(|error| format!("a regular expression ({error})"))?;
         self.without_gzip = (!value.is_empty()).then_some(pattern);
         Ok(())
     }
 
-    /// What rules have, if anything is to be compressed.
+    /// Returns the compression filter of rules, or `None` if no coding is offered.
     pub(super) fn filter(self) -> Option<Filter> {
         let Self { gzip, brotli, zstd, without_gzip, chosen } = self;
         let asked = |coding| match coding {
@@ -73,7 +73,7 @@ impl AskedCompression {
 
 // === impl AskedCoding ===
 
-/// Each reads the value of one setting.
+/// Each method reads the value of one setting.
 impl AskedCoding {
     pub(in crate::control::translate) fn level(&mut self, range: RangeInclusive<u8>, value: &str) -> Read {
         let (first, last) = (*range.start(), *range.end());

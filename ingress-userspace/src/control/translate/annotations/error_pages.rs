@@ -1,4 +1,4 @@
-//! Finds who answers where the pods of an Ingress err or are missing.
+//! Finds the Service that answers when the pods of an Ingress fail or are missing.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::{
     model::{Action, ErrorPages, Filter, UpstreamKey},
 };
 
-/// What is asked for by `custom-http-errors` and what belongs to it.
+/// The values of `custom-http-errors` and the keys that belong to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedErrorPages {
     /// Sorted.
     statuses: Arc<[u16]>,
-    /// Responses of pods stay as they are, whatever their status. Default false.
+    /// Passes responses of pods on unchanged for every status. Default false.
     pub(in crate::control::translate) disabled: bool,
-    /// A Service.
+    /// Name of a Service.
     pub(super) backend: Option<String>,
 }
 
@@ -46,12 +46,12 @@ impl AskedErrorPages {
         Ok(())
     }
 
-    /// Whether errors of pods are to be replaced.
+    /// Returns `true` if error responses of pods are to be replaced.
     pub(in crate::control::translate) fn is_wanted(&self) -> bool {
         !self.statuses.is_empty() && !self.disabled
     }
 
-    /// What rules of the Ingress `name` have, if anybody can answer for their pods.
+    /// Returns the filter for rules of the Ingress `name`, if there is a Service that can answer for their pods.
     pub(super) fn filter(self, name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<Filter> {
         let is_wanted = self.is_wanted();
         let is_own = self.statuses != context.globals.asked.error_pages.statuses;
@@ -65,10 +65,10 @@ impl AskedErrorPages {
             None if !is_wanted => return None,
             None => match common(&asker, context) {
                 Some(backend) => backend,
-                // Of one that is named it is told already why it cannot be used.
+                // The problem of the named Service is already reported.
                 None if !is_own || is_named => return None,
                 None => {
-                    let message = "annotation `custom-http-errors` has no effect, as nobody is there to make other pages; name a Service in `default-backend`";
+                    let message = "annotation `custom-http-errors` has no effect, as no Service makes the error pages; name one in `default-backend`";
                     context.report(object, Reason::InvalidAnnotation, message.to_owned());
                     return None;
                 }
@@ -80,11 +80,11 @@ impl AskedErrorPages {
     }
 }
 
-/// The upstream of the Service `value` of the Ingress' own namespace.
+/// Returns the upstream of the Service `value` in the Ingress's own namespace.
 fn own(value: &str, asker: &Asker, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
     let Some(name) = own_object(value, &asker.namespace) else {
         let message = format!(
-            "annotation `default-backend` names `{}`, which is no Service of its namespace; it is as if not set, name one",
+            "annotation `default-backend` names `{}`, which is not a Service of its namespace; it is as if not set, name one",
             shorten(value)
         );
         context.report(object, Reason::InvalidAnnotation, message);
@@ -93,7 +93,8 @@ fn own(value: &str, asker: &Asker, object: &ObjectRef, context: &mut Context<'_>
     service::first(&name, asker, object, context)
 }
 
-/// That of `--default-backend-service`. What is wrong with it is reported where it is used for what no rule matches.
+/// Returns the upstream of `--default-backend-service`. Its problems are reported with the default rule, which uses it,
+/// too.
 fn common(asker: &Asker, context: &mut Context<'_>) -> Option<UpstreamKey> {
     let name = context.options.default_backend.clone()?;
     match service::default(&name, Some(asker), context)? {

@@ -1,4 +1,4 @@
-//! Reads how an authentication service is asked, and finds where it is.
+//! Reads how to call an external authorization service, and finds its address.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     model::{AuthCache, AuthService, CacheTimes, External, HeaderEdit, HeaderEdits, Template},
 };
 
-/// What is asked for by `auth-url` and what belongs to it, or by their settings for all Ingresses.
+/// The values of `auth-url` and the keys that belong to it, or of their settings for all Ingresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedExternal {
     url: Option<Url>,
@@ -55,7 +55,7 @@ impl Default for AskedExternal {
 
 // === impl AskedExternal ===
 
-/// Each reads the value of one key, whether an annotation or a setting.
+/// Each method reads the value of one key, an annotation or a setting.
 impl AskedExternal {
     pub(in crate::control::translate) fn url(&mut self, value: &str) -> Read {
         self.url = match value {
@@ -139,21 +139,21 @@ impl AskedExternal {
     }
 }
 
-/// What tells requests apart; `None` if it is empty.
+/// Parses the cache key of requests; `None` if it is empty.
 fn key(value: &str) -> Read<Option<Template>> {
     if value.is_empty() {
         return Ok(None);
     }
     let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
-    // Else whatever the first client gets would be everybody's.
+    // With a constant key, the first client's response would be used for all clients.
     if template.literal().is_some() {
         return Err("a text with variables, by which requests differ".into());
     }
     without_groups(template).map(Some).map_err(Into::into)
 }
 
-/// How the service is asked that `asked` has the URL of, or why it cannot be. What is wrong with where it leads is also
-/// reported on `object`, as rules go on when that is put right elsewhere.
+/// Returns the call of the service at the URL in `asked`, or the reason why it cannot be made. Problems of its
+/// destination are also reported on `object`, because the rules work again as soon as they are solved elsewhere.
 pub(super) fn make(
     asked: AskedExternal,
     author: Author,
@@ -197,7 +197,7 @@ pub(super) fn make(
     }))
 }
 
-/// The location with an argument that says where to come back to, unless it has one.
+/// Adds an argument with the URL to come back to, unless the location has one.
 fn returning(location: &str, param: &str) -> String {
     let query = location.split_once('?').map(|(_, query)| query);
     let has_param = |query: &str| query.split('&').any(|pair| pair.split('=').next() == Some(param));
@@ -224,14 +224,14 @@ fn find(
     let (key, host) = url.upstream("auth-url", author, &asker, object, context).ok_or_else(|| {
         let shown = shorten(url.shown());
         let message = format!(
-            "nobody can be asked at `{shown}` of `auth-url`; its rules answer 503, correct the URL or what is reported of its host"
+            "the service at `{shown}` of `auth-url` cannot be reached; its rules answer 503, correct the URL or the problem reported for its host"
         );
         (Reason::InvalidAnnotation, message)
     })?;
     Ok(AuthService::Upstream { key, host })
 }
 
-/// The fields that the ConfigMap `value` holds, or why they cannot be had.
+/// Returns the header fields in the ConfigMap `value`, or the reason why they are not available.
 fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<HeaderEdits, (Reason, String)> {
     let Some(name) = own_object(value, &ingress.namespace) else {
         let message = format!(

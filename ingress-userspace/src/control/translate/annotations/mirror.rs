@@ -1,4 +1,4 @@
-//! Reads where requests are sent a second time, and finds where that is.
+//! Reads the destination of mirrored requests, and finds its upstream.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ use crate::{
     model::{Filter, Host, Mirror},
 };
 
-/// What is asked for by `mirror-target` and what belongs to it.
+/// The values of `mirror-target` and the keys that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedMirror {
     target: Option<Target>,
     /// Default true.
     body: bool,
-    /// Instead of that of the target.
+    /// Replaces the host of the target.
     host: Option<HeaderValue>,
 }
 
-/// Where a mirror is.
+/// Destination of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Url(Url),
-    /// A Service of the Ingress' namespace.
+    /// A Service of the Ingress's namespace.
     Service {
         name: String,
         port: u16,
@@ -49,7 +49,7 @@ impl Default for AskedMirror {
 
 // === impl AskedMirror ===
 
-/// Each reads the value of one annotation.
+/// Each method reads the value of one annotation.
 impl AskedMirror {
     pub(super) fn target(&mut self, value: &str) -> Read {
         let target = Target::parse(value).map_err(|why| {
@@ -72,8 +72,8 @@ impl AskedMirror {
         Ok(())
     }
 
-    /// What rules of the Ingress `name` have, if the mirror may be reached. What is wrong with it is reported on
-    /// `object`; it protects nothing, so that they are served without.
+    /// Returns the filter for rules of the Ingress `name`, if the mirror may be reached. Problems are reported on
+    /// `object`. A mirror protects nothing, so the rules are served without it.
     pub(super) fn filter(self, name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<Filter> {
         let Self { target, body, host } = self;
         let url = match target? {
@@ -86,7 +86,7 @@ impl AskedMirror {
         let asker = Asker { purpose: Purpose::Mirror, namespace: Arc::clone(&name.namespace) };
         let (upstream, known) = url.upstream("mirror-target", Author::Ingress, &asker, object, context).or_else(|| {
             let message = format!(
-                "nobody can be reached at `{}` of `mirror-target`; requests are not mirrored, correct the URL or what is reported of its host",
+                "the host at `{}` of `mirror-target` cannot be reached; requests are not mirrored, correct the URL or the problem reported for its host",
                 shorten(url.shown())
             );
             context.report(object, Reason::InvalidAnnotation, message);
@@ -97,7 +97,7 @@ impl AskedMirror {
     }
 }
 
-/// The Service that `value`, of an Ingress in `namespace`, leads to.
+/// Returns the Service that `value`, an annotation in `namespace`, leads to.
 pub(super) fn service_of(value: &str, namespace: &str) -> Option<ObjectName> {
     match Target::parse(value).ok()? {
         Target::Url(url) => url.service(),
@@ -111,14 +111,14 @@ impl Target {
     fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             let (name, port) = text.split_once(':').unwrap_or((text, "80"));
-            let port = port.parse().ok().filter(|port| *port != 0).ok_or("its port is none")?;
+            let port = port.parse().ok().filter(|port| *port != 0).ok_or("its port is not a port number")?;
             Host::parse(name).map_err(|error| error.to_string())?;
             if name.contains('.') {
-                return Err("a Service is of the namespace of the Ingress".into());
+                return Err("the Service must be in the namespace of the Ingress".into());
             }
             return Ok(Self::Service { name: name.to_owned(), port });
         };
-        // Templates of nginx go on behind the host, or not at all where they mean what was asked for.
+        // In nginx templates the path follows the host, or is left out if it is the default one.
         let (authority, target) = rest.split_at(rest.find(['/', '?', '$']).unwrap_or(rest.len()));
         let target = if target.is_empty() { "$request_uri" } else { target };
         if authority.is_empty() {

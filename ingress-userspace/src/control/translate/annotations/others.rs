@@ -1,14 +1,14 @@
-//! Annotations of ingress-nginx that are known but not honoured, as tables: what to say of each. It says nothing
-//! itself.
+//! Annotations of ingress-nginx that are known but not supported, as tables with the message for each. This module
+//! reports nothing itself.
 
 use super::fits;
 
-/// Why a known annotation is not honoured.
+/// Reason why a known annotation is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
-    /// It tunes something that is not there.
+    /// The annotation tunes a feature that does not exist here.
     Ineffective { because: &'static str },
-    /// It protects what is behind a rule, so that the rule must not be served without it.
+    /// The annotation protects the destination of a rule, so the rule must not be served without it.
     Protective { instead: &'static str },
 }
 
@@ -20,7 +20,7 @@ pub(super) fn find(key: &str) -> Option<Other> {
     PROTECTIVE.iter().find(|(pattern, _)| is(pattern)).map(|(_, instead)| Other::Protective { instead })
 }
 
-/// Whether `value` is one with which a protective key asks for nothing.
+/// Returns `true` if `value` switches a protective key off.
 pub(super) fn is_off(value: &str) -> bool {
     matches!(value, "" | "0" | "false" | "off")
 }
@@ -30,8 +30,8 @@ const SNIPPETS: &str =
     "write annotations as `response-headers` or `denylist-source-range` instead, configuration is never taken as text";
 const FIREWALL: &str = "put a web application firewall in front of the services that need one";
 
-/// Keys that protect what is behind a rule, and what to do instead; `*` at the end stands for any rest. Snippets are
-/// among them because `deny`, `auth_request` and the like are written in them.
+/// Keys that protect the destination of a rule, and alternatives to them; `*` at the end stands for any rest. Snippets
+/// are included because `deny`, `auth_request` and the like are written in them.
 const PROTECTIVE: &[(&str, &str)] = &[
     ("auth-*", REMOVE),
     ("basic-auth*", REMOVE),
@@ -48,21 +48,19 @@ const PROTECTIVE: &[(&str, &str)] = &[
     ("stream-snippet", SNIPPETS),
 ];
 
-const STREAMS: &str = "bodies are streamed and never kept";
-const POOLED: &str = "connections are kept as long as they are of use";
+const STREAMS: &str = "bodies of responses are streamed and never kept";
+const POOLED: &str = "connections are kept open while they are useful";
 
 const INEFFECTIVE: &[(&str, &str)] = &[
     ("auth-keepalive*", POOLED),
-    ("client-body-buffer-size", STREAMS),
     ("enable-rewrite-log", "there is no such log"),
-    ("http2-push-preload", "no browser takes pushes any more"),
+    ("http2-push-preload", "browsers no longer support server push"),
     ("proxy-buffering", STREAMS),
     ("proxy-buffers-number", STREAMS),
     ("proxy-busy-buffers-size", STREAMS),
-    ("proxy-http-version", "HTTP/1.1 is spoken to pods, or what `backend-protocol` says"),
+    ("proxy-http-version", "pods are reached over HTTP/1.1, or over the protocol of `backend-protocol`"),
     ("proxy-max-temp-file-size", STREAMS),
-    ("proxy-request-buffering", STREAMS),
-    ("ssl-ciphers", "only ciphers that are safe are offered"),
-    ("ssl-prefer-server-ciphers", "only ciphers that are safe are offered"),
+    ("ssl-ciphers", "only safe ciphers are offered"),
+    ("ssl-prefer-server-ciphers", "only safe ciphers are offered"),
     ("upstream-keepalive-*", POOLED),
 ];

@@ -1,5 +1,5 @@
-//! Brings together what one Ingress asks for: which filters its rules have, how they forward, and whether they may be
-//! served.
+//! Combines the requests of one Ingress into a policy: the filters of its rules, how they forward, and whether they may
+//! be served.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -21,28 +21,28 @@ use crate::{
     },
 };
 
-/// What the annotations of one Ingress make of its rules.
+/// The effect of one Ingress's annotations on its rules.
 #[derive(Clone, Debug, Default)]
 pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) redirect: Redirect,
     pub(in crate::control::translate) service: Service,
     pub(in crate::control::translate) protocol: Wanted,
     pub(in crate::control::translate) through: Through,
-    /// Which requests it takes from another Ingress' rules, if it has none of its own.
+    /// The requests that a canary takes from another Ingress's rules; a canary has no rules of its own.
     pub(in crate::control::translate) canary: Option<CanaryRule>,
-    /// What clients of its hosts must show.
+    /// Certificates that clients of its hosts must have.
     pub(in crate::control::translate) clients: Clients,
-    /// Whether connections over TLS are passed on to pods.
+    /// Whether TLS connections are passed through to pods.
     pub(in crate::control::translate) passes: bool,
-    /// Of TLS with pods.
+    /// TLS with pods.
     pub(in crate::control::translate) terms: Option<AskedTls>,
-    /// How pods are looked after, if not as all are.
+    /// Health policy of the pods, if it differs from the default.
     pub(in crate::control::translate) upkeep: Option<Arc<Upkeep>>,
-    /// In which version pods are told whose a connection is, if they are.
+    /// Version of the PROXY protocol header sent to pods, if any.
     pub(in crate::control::translate) introduction: Option<ProxyVersion>,
-    /// Where every rule sends its clients, instead of to a service.
+    /// Redirect of every rule, instead of a service.
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
-    /// Where a request for `/` is sent.
+    /// Redirect of requests for `/`.
     pub(in crate::control::translate) app_root: Option<Arc<model::Redirect>>,
     /// Whether its hosts are reached with and without `www.`.
     pub(in crate::control::translate) redirects_www: bool,
@@ -52,33 +52,33 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) shares_with: Arc<[Arc<str>]>,
     forwarding: Arc<Forwarding>,
     uses_patterns: bool,
-    /// Paths below which nobody is asked who they are.
+    /// Paths without authentication.
     unauthenticated: Arc<[PathMatch]>,
     rewrite: Option<Template>,
-    /// Those that go before the rewrite, and those that go after it.
+    /// Filters before the rewrite; `after` has those behind it.
     before: Vec<Filter>,
     host: Option<Filter>,
     after: Vec<Filter>,
 }
 
-/// Which requests over plain HTTP are redirected to HTTPS.
+/// Requests over plain HTTP that are redirected to HTTPS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::control::translate) enum Redirect {
-    /// None.
+    /// No requests.
     Never,
-    /// Those for hosts that have TLS, whichever Ingress gives it to them: the default.
+    /// Requests for hosts that have TLS, from any Ingress: the default.
     #[default]
     WithTls,
-    /// All.
+    /// All requests.
     Always,
 }
 
-/// Whether the Ingress can be served as it was meant.
+/// Whether the Ingress can be served as intended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::control::translate) enum Service {
     #[default]
     Full,
-    /// A protection it asks for is not there, so its rules answer an error.
+    /// A protection that it asks for is missing, so its rules answer an error.
     Refuse,
 }
 
@@ -188,7 +188,7 @@ pub(super) fn make(
     let limit = limit(limits, name, context).map(|limit| Filter::Limit(Arc::new(limit)));
     if passthrough && (authentication.is_some() || limit.is_some() || clients != Clients::Any) {
         service = service.max(Service::Refuse);
-        let message = "annotation `ssl-passthrough` passes connections on unread, so that nobody can be asked who they are, nor requests be counted; its rules answer 503, remove it or what asks for that";
+        let message = "annotation `ssl-passthrough` passes connections on unread, so that clients cannot be authenticated and requests cannot be counted; its rules answer 503, remove it or the annotations that ask for that";
         context.report(object, Reason::InvalidAnnotation, message.to_owned());
     }
     let cors = enable_cors.then(|| Filter::Cors(Arc::new(cors)));
@@ -236,7 +236,7 @@ pub(super) fn make(
     }
 }
 
-/// What clients of the Ingress `name` may ask for, if that is limited.
+/// Returns the limits for clients of the Ingress `name`, if there are any.
 fn limit(limits: Limits, name: &ObjectName, context: &mut Context<'_>) -> Option<Limit> {
     let Limits {
         per_second,
@@ -266,7 +266,7 @@ fn limit(limits: Limits, name: &ObjectName, context: &mut Context<'_>) -> Option
     (!limit.is_none()).then_some(limit)
 }
 
-/// The fields that the ConfigMap `value` holds, or why they cannot be had.
+/// Returns the header fields in the ConfigMap `value`, or the reason why they are not available.
 fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<HeaderEdits, (Reason, String)> {
     let Some(name) = own_object(value, &ingress.namespace) else {
         let message = format!(
@@ -302,17 +302,23 @@ fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Resul
 // === impl Policy ===
 
 impl Policy {
-    /// Nothing that any operator asks of all Ingresses may be in the way of a challenge.
+    /// Returns the policy of an ACME solver: settings that the operator made for all Ingresses must not block a
+    /// challenge.
     pub(in crate::control::translate) fn of_solver() -> Self {
         Self { redirect: Redirect::Never, ..Self::default() }
     }
 
-    /// Whether paths of kind `path_type` are regular expressions.
+    /// Returns `true` if paths of kind `path_type` are regular expressions.
     pub(in crate::control::translate) fn has_patterns(&self, path_type: &str) -> bool {
         self.uses_patterns && matches!(path_type, "Prefix" | "ImplementationSpecific")
     }
 
-    /// Has no rule counted for itself, and says whether any would have been.
+    /// Returns `true` if its rules are counted separately.
+    pub(in crate::control::translate) fn is_metered(&self) -> bool {
+        self.forwarding.metered
+    }
+
+    /// Switches separate counting of its rules off. Returns `true` if it was on.
     pub(in crate::control::translate) fn stop_metering(&mut self) -> bool {
         self.forwarding.metered && {
             Arc::make_mut(&mut self.forwarding).metered = false;
@@ -320,12 +326,12 @@ impl Policy {
         }
     }
 
-    /// Whether its filters want the groups of expressions.
+    /// Returns `true` if its filters use the groups of expressions.
     pub(in crate::control::translate) const fn wants_groups(&self) -> bool {
         self.rewrite.is_some()
     }
 
-    /// The match that a path of kind `path_type` stands for, which is no regular expression; without a kind, the
+    /// Returns the match of a path of kind `path_type`, for paths that are not regular expressions. Without a kind, the
     /// controller chooses.
     pub(in crate::control::translate) fn path(path: &str, path_type: &str) -> Option<Result<PathMatch, PathError>> {
         Some(match path_type {
@@ -335,7 +341,7 @@ impl Policy {
         })
     }
 
-    /// How a rule for `path` forwards: a cookie without a path of its own has that of the rule.
+    /// Returns the forwarding of a rule for `path`. A cookie without a path of its own gets that of the rule.
     pub(in crate::control::translate) fn forwarding(&self, path: &PathMatch) -> Arc<Forwarding> {
         let plain = match path {
             PathMatch::Exact(path) | PathMatch::Prefix(path) => &**path,
@@ -350,7 +356,8 @@ impl Policy {
         forwarding
     }
 
-    /// The filters of a rule for `path`; the redirect to HTTPS, which goes before them, follows from the claims of all.
+    /// Returns the filters of a rule for `path`. The redirect to HTTPS, which comes before them, depends on the claims
+    /// of all Ingresses.
     pub(in crate::control::translate) fn filters(&self, path: &PathMatch) -> Vec<Filter> {
         let rewrite = self.rewrite.clone().map(|target| {
             let pattern = match path {
@@ -374,13 +381,13 @@ impl Policy {
             PathMatch::Exact(path) | PathMatch::Prefix(path) => {
                 self.unauthenticated.iter().any(|open| open.matches(path))
             }
-            // Nobody knows what an expression matches.
+            // The paths that an expression matches are not known.
             PathMatch::Pattern(_) => false,
         }
     }
 }
 
-/// Takes from requests, where nobody is asked who they are, what would otherwise say it.
+/// On unauthenticated paths, strips the headers that a verified token would set, so that clients cannot forge them.
 fn unclaimed(filter: &Filter) -> Option<Filter> {
     let Filter::Authentication(authentication) = filter else { return None };
     let mut edits = HeaderEdits::default();
@@ -390,7 +397,7 @@ fn unclaimed(filter: &Filter) -> Option<Filter> {
     (!edits.is_empty()).then(|| Filter::RequestHeaders(Arc::new(edits)))
 }
 
-/// What is left of a filter where nobody is asked who they are.
+/// Returns the rest of a filter on unauthenticated paths.
 fn unauthenticated(filter: &Filter) -> Option<Filter> {
     let Filter::Authentication(authentication) = filter else { return Some(filter.clone()) };
     match &authentication.satisfy {

@@ -1,5 +1,5 @@
-//! Reads which tokens clients must show, with the Secret that holds the keys that sign them, or where these are to be
-//! had. It fetches none.
+//! Reads the tokens that clients must present, with the Secret of the signing keys, or the JWKS endpoint that has them.
+//! It fetches no keys.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::{
     model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace},
 };
 
-/// What is asked for by `jwt-…`.
+/// The values of `jwt-…`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedToken {
     pub(super) secret: Option<String>,
     url: Option<Url>,
-    /// The Secret with those who vouch for the host of `url`.
+    /// The Secret with trust anchors for the host of `url`.
     pub(super) authorities: Option<String>,
     issuers: Vec<Box<str>>,
     audiences: Vec<Box<str>>,
@@ -38,7 +38,7 @@ pub(in crate::control::translate) struct AskedToken {
 
 // === impl AskedToken ===
 
-/// Each reads the value of one key.
+/// Each method reads the value of one key.
 impl AskedToken {
     pub(super) fn url(&mut self, value: &str) -> Read {
         let url = Url::parse(value).and_then(|url| url.verified().map_err(str::to_owned)).map_err(|why| {
@@ -49,12 +49,12 @@ impl AskedToken {
     }
 
     pub(super) fn issuers(&mut self, value: &str) -> Read {
-        self.issuers = list(value, ',').ok_or("issuers, as `iss` of a token says them, separated by commas")?;
+        self.issuers = list(value, ',').ok_or("issuers, as in `iss` of a token, separated by commas")?;
         Ok(())
     }
 
     pub(super) fn audiences(&mut self, value: &str) -> Read {
-        self.audiences = list(value, ',').ok_or("audiences, as `aud` of a token says them, separated by commas")?;
+        self.audiences = list(value, ',').ok_or("audiences, as in `aud` of a token, separated by commas")?;
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl AskedToken {
         let pairs = list(value, ',').and_then(|parts| parts.into_iter().map(pair).collect::<Option<Vec<_>>>());
         let pairs =
             pairs.ok_or("claims with names of header fields, separated by commas, as `sub=X-User, email=X-Email`")?;
-        // As for any field of a request that an Ingress sets: none that HTTP itself is made of.
+        // The same rule as for every request field that an Ingress sets: the fields of HTTP itself are refused.
         let names = HeaderEdits::setting(pairs.iter().map(|(_, field)| (field.as_str(), "")))
             .map_err(|error| format!("claims with names of header fields ({error})"))?;
         let names = names.iter().map(HeaderEdit::name).cloned();
@@ -108,13 +108,13 @@ impl AskedToken {
         *self != Self::default()
     }
 
-    /// Whether it reads what a password would be in.
+    /// Returns `true` if the token is in the field that would also hold a password.
     pub(super) fn reads_authorization(&self) -> bool {
         self.place == TokenPlace::Bearer
     }
 }
 
-/// The parts of a list, none of them empty; `None` if there is none, or one is.
+/// Returns the parts of a list; `None` if there are none, or one is empty.
 fn list(value: &str, separator: char) -> Option<Vec<Box<str>>> {
     let part = |part: &str| Some(part.trim()).filter(|part| !part.is_empty()).map(Box::from);
     value.split(separator).map(part).collect()
@@ -125,7 +125,7 @@ fn path(claim: &str) -> Option<ClaimPath> {
     is_path.then(|| ClaimPath(claim.into()))
 }
 
-/// What `asked` comes to, or why it cannot be had.
+/// Returns the token demands of `asked`, or the reason why they cannot be met.
 pub(super) fn make(
     asked: &AskedToken,
     ingress: &ObjectName,
@@ -134,18 +134,18 @@ pub(super) fn make(
 ) -> Result<Token, (Reason, String)> {
     let AskedToken { secret, url, authorities, issuers, audiences, place, demands, passed } = asked;
     if authorities.is_some() && !url.as_ref().is_some_and(Url::is_secure) {
-        let message = "annotation `jwt-jwks-ca-secret` says who vouches for the host of a `jwt-jwks-url` with `https://`, but there is none; its rules answer 503, remove it";
+        let message = "annotation `jwt-jwks-ca-secret` names certificate authorities for the host of a `jwt-jwks-url` with `https://`, but there is no such URL; its rules answer 503, remove it";
         return Err((Reason::InvalidAnnotation, message.into()));
     }
     let keys = match (secret, url) {
         (Some(value), None) => KeySource::Secret(held(value, ingress, context)?.into()),
         (None, Some(url)) => KeySource::Server(server(url, authorities.as_deref(), ingress, object, context)?.into()),
         (Some(_), Some(_)) => {
-            let message = "annotations `jwt-jwks-secret` and `jwt-jwks-url` both say which keys sign tokens; its rules answer 503, remove one";
+            let message = "annotations `jwt-jwks-secret` and `jwt-jwks-url` both name the keys that sign tokens; its rules answer 503, remove one";
             return Err((Reason::InvalidAnnotation, message.into()));
         }
         (None, None) => {
-            let message = "annotations `jwt-…` ask for tokens, but there is neither `jwt-jwks-secret` nor `jwt-jwks-url`; its rules answer 503, set one";
+            let message = "annotations `jwt-…` require tokens, but there is neither `jwt-jwks-secret` nor `jwt-jwks-url`; its rules answer 503, set one";
             return Err((Reason::InvalidAnnotation, message.into()));
         }
     };
@@ -159,7 +159,8 @@ pub(super) fn make(
     })
 }
 
-/// Who is asked for keys at `url`. Those in the Secret `authorities` vouch for its host, if it is named.
+/// Returns the JWKS endpoint at `url`. If a Secret `authorities` is named, only its certificates are trust anchors for
+/// the host.
 fn server(
     url: &Url,
     authorities: Option<&str>,
@@ -172,7 +173,7 @@ fn server(
         && context.service(&name).is_some_and(|stored| stored.object.external_name.is_some())
     {
         return Err(invalid(format!(
-            "service `{name}` of `jwt-jwks-url` is of type ExternalName, where nothing says who answers `http://`; its rules answer 503, write `https://` and the name that it leads to"
+            "service `{name}` of `jwt-jwks-url` is of type ExternalName, whose host cannot be verified over `http://`; its rules answer 503, write `https://` and the external name"
         )));
     }
     let url = match authorities.map(|value| own_object(value, &ingress.namespace).ok_or(value)) {
@@ -187,7 +188,7 @@ fn server(
     };
     let refused = || {
         invalid(format!(
-            "nobody can be asked for keys at `{}` of `jwt-jwks-url`; its rules answer 503, correct the URL or what is reported of its host",
+            "keys cannot be fetched from `{}` of `jwt-jwks-url`; its rules answer 503, correct the URL or the problem reported for its host",
             shorten(url.shown())
         ))
     };
@@ -198,7 +199,7 @@ fn server(
     Ok(KeyServer { origin, upstream, host, target })
 }
 
-/// The keys in the Secret `value`.
+/// Returns the keys in the Secret `value`.
 fn held(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<KeySet, (Reason, String)> {
     let Some(name) = own_object(value, &ingress.namespace) else {
         let message = format!(
@@ -222,7 +223,8 @@ fn held(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<
     Ok(KeySet { origin: name.to_string().into(), json: json.into() })
 }
 
-/// Whether there is a key whose kind is known (RFC 7518, 6.1; RFC 8037). Whether it is one shows when it is used.
+/// Returns `true` if there is a key of a known kind (RFC 7518, 6.1; RFC 8037). The key itself is checked only when it
+/// is used.
 fn is_key_set(json: &str) -> bool {
     let Ok(set) = serde_json::from_str::<serde_json::Value>(json) else { return false };
     let kinds = set["keys"].as_array().into_iter().flatten().filter_map(|key| key["kty"].as_str());

@@ -1,5 +1,5 @@
-//! What an Ingress asks of TLS with its pods: whom to believe, what to show, which name to send. It does not know
-//! whether TLS is spoken to them at all.
+//! Reads an Ingress's wishes for TLS with its pods: trust anchors, client certificate and server name. Whether the pods
+//! use TLS at all is decided elsewhere.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::{
 pub(in crate::control::translate) struct AskedTls {
     pub(super) verify: bool,
     pub(super) secret: Option<String>,
-    /// Default: that of the service.
+    /// Default: the name of the service.
     pub(super) name: Option<ServerName<'static>>,
     pub(super) sends_name: bool,
 }
 
-/// The same with what the Secret holds.
+/// The same, with the content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct Terms {
     authorities: Option<Arc<Authorities>>,
@@ -30,7 +30,7 @@ pub(in crate::control::translate) struct Terms {
     sends_name: bool,
 }
 
-/// The terms that `asked` amounts to, `None` if they are what holds anyway; or why they cannot be kept.
+/// Returns the TLS terms of `asked`, or `None` if they equal the default, or the reason why they cannot be met.
 pub(in crate::control::translate) fn terms(
     asked: &AskedTls,
     namespace: &str,
@@ -40,7 +40,7 @@ pub(in crate::control::translate) fn terms(
     let (authorities, certificate) = match secret {
         Some(value) => material(value, *verify, namespace, context)?,
         None if *verify => {
-            let message = "annotation `proxy-ssl-verify` is `on`, but nothing says whom to trust; its rules answer 503, name a Secret with `ca.crt` in `proxy-ssl-secret`";
+            let message = "annotation `proxy-ssl-verify` is `on`, but no certificate authority is set; its rules answer 503, name a Secret with `ca.crt` in `proxy-ssl-secret`";
             return Err((Reason::InvalidAnnotation, message.to_owned()));
         }
         None => (None, None),
@@ -52,7 +52,7 @@ pub(in crate::control::translate) fn terms(
 
 type Material = (Option<Arc<Authorities>>, Option<Arc<Certificate>>);
 
-/// What the Secret `value` holds: authorities, a certificate, or both.
+/// Returns the content of the Secret `value`: authorities, a certificate, or both.
 fn material(
     value: &str,
     verify: bool,
@@ -94,16 +94,16 @@ fn material(
 // === impl AskedTls ===
 
 impl AskedTls {
-    /// Nothing but that `host` is sent as server name; `None` if it is none that could be.
+    /// Returns terms that only send `host` as server name; `None` if it is no valid server name.
     pub(super) fn naming(host: &str) -> Option<Self> {
         let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok()?;
         Some(Self { name: Some(name), sends_name: true, ..Self::default() })
     }
 
-    /// Tells upstreams of one service apart whose terms differ.
+    /// Returns a label that differs between upstreams of one service with different terms.
     pub(in crate::control::translate) fn label(&self) -> String {
         let Self { verify, secret, name, sends_name } = self;
-        // It is one of the namespace, however it is written.
+        // The Secret is in this namespace, with or without its prefix.
         let secret = secret.as_ref().map(|secret| secret.split_once('/').map_or(&**secret, |(_, name)| name));
         let mut parts = Vec::new();
         parts.extend(secret.map(|secret| format!("secret={secret}")));
@@ -117,8 +117,7 @@ impl AskedTls {
 // === impl Terms ===
 
 impl Terms {
-    /// What holds for the pods of a service that is called `name`; `None` if that is no name that a certificate could
-    /// have.
+    /// Returns the TLS configuration for the pods of a service `name`; `None` if a certificate cannot have that name.
     pub(in crate::control::translate) fn of_service(&self, name: &str) -> Option<UpstreamTls> {
         let Self { authorities, certificate, name: own, sends_name } = self;
         let name = match own {

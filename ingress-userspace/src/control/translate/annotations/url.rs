@@ -20,7 +20,7 @@ use crate::{
     model::{Protocol, Template, UpstreamKey, Variable},
 };
 
-/// Where a service is. Its query, which may be secret, does not show in `Debug`.
+/// URL of a service. `Debug` omits the query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Url {
     is_secure: bool,
@@ -31,7 +31,7 @@ pub(super) struct Url {
     believed: Believed,
 }
 
-/// Who has written a URL.
+/// Author of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Author {
     /// The owner of an Ingress.
@@ -40,7 +40,7 @@ pub(super) enum Author {
     Operator,
 }
 
-/// The Service within the cluster that `url`, a value of an annotation, leads to.
+/// Returns the Service within the cluster that `url`, a value of an annotation, leads to.
 pub(in crate::control) fn service_of(url: &str) -> Option<ObjectName> {
     Url::parse(url).ok()?.service()
 }
@@ -70,18 +70,18 @@ impl Url {
         let has_bad_port =
             |authority: &Authority| authority.port_u16().is_none() && authority.as_str() != authority.host();
         if authority.as_ref().is_some_and(has_bad_port) {
-            return Err("its port is none".into());
+            return Err("its port is not a port number".into());
         }
         if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
-            return Err("its path has characters that none has".into());
+            return Err("its path has characters that are not allowed in a path".into());
         }
         let slash = if target.starts_with('/') { "" } else { "/" };
         let target = Template::parse(&format!("{slash}{target}")).map_err(|error| error.to_string())?;
         Ok(Self { is_secure, authority, target: without_groups(target)?, believed: Believed::Any })
     }
 
-    /// The same for what nobody else may answer: a fixed URL, over TLS with a certificate that is verified, or of a
-    /// Service.
+    /// Returns the URL if no other server can answer in its place: it must be fixed, and use TLS with a verified
+    /// certificate or lead to a Service.
     pub(super) fn verified(self) -> Result<Self, &'static str> {
         let authority = self.authority.as_ref().ok_or("it has no host of its own")?;
         if self.target.literal().is_none() {
@@ -89,17 +89,17 @@ impl Url {
         }
         match (self.is_secure, self.service()) {
             (false, None) => return Err("`http://` is for Services alone"),
-            // Nothing says who issues the certificates of a cluster.
-            (true, Some(_)) => return Err("a Service is asked over `http://`"),
+            // The issuer of certificates within a cluster is not known.
+            (true, Some(_)) => return Err("a Service is reached over `http://`"),
             (true, None) if believed::name(authority.host()).is_none() => {
-                return Err("its host is no name that a certificate could have");
+                return Err("its host is not a name that a certificate can have");
             }
             (true, None) | (false, Some(_)) => {}
         }
         Ok(Self { believed: Believed::Public, ..self })
     }
 
-    /// The same, where authorities in Secret `name` vouch for its host, and no others.
+    /// Returns the URL with the authorities in Secret `name` as the only trust anchors for its host.
     pub(super) fn verified_by(self, name: ObjectName) -> Self {
         Self { believed: Believed::Private(name), ..self }
     }
@@ -108,14 +108,14 @@ impl Url {
         self.is_secure
     }
 
-    /// Where it is, for people, without what may be secret in its query.
+    /// Returns the URL for people, without its query, which may be secret.
     pub(super) fn origin(&self) -> String {
         let scheme = if self.is_secure { "https" } else { "http" };
         let path = self.target.as_str().split('?').next().unwrap_or_default();
         format!("{scheme}://{}{path}", self.shown())
     }
 
-    /// Whether its host is that of the request.
+    /// Returns `true` if its host is that of the request.
     pub(super) fn is_of_request(&self) -> bool {
         self.authority.is_none()
     }
@@ -125,7 +125,7 @@ impl Url {
         self.authority.as_ref().and_then(Authority::port_u16).unwrap_or(default)
     }
 
-    /// Host and port, as they are written.
+    /// Returns host and port, as they are written.
     pub(super) fn shown(&self) -> &str {
         self.authority.as_ref().map_or("$host", Authority::as_str)
     }
@@ -138,9 +138,10 @@ impl Url {
         self.target
     }
 
-    /// Its upstream and `Host`, for requests of `asker`. `None` if that is the host of the request, or if it may not be
-    /// reached or is not there, which is reported on `object` as a fault of `annotation`. A Service of another namespace
-    /// may be reached if the operator's own settings name it, or where it is granted.
+    /// Returns the upstream and `Host` for requests of `asker`. Returns `None` if the host is that of the request. If
+    /// the destination is missing or may not be reached, this is reported on `object` as a problem of `annotation`,
+    /// with `None` as the result. A Service of another namespace may be reached if the operator's own settings name it,
+    /// or if a grant allows it.
     pub(super) fn upstream(
         &self,
         annotation: &str,
@@ -167,7 +168,7 @@ impl Url {
         Some((key, HeaderValue::from_str(authority.as_str()).ok()?))
     }
 
-    /// Services are known by the names that cluster DNS gives them.
+    /// Returns the Service that the host names, in the form that cluster DNS uses.
     pub(super) fn service(&self) -> Option<ObjectName> {
         let host = self.authority.as_ref()?.host().trim_end_matches('.').to_ascii_lowercase();
         let name = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"))?;
@@ -182,8 +183,8 @@ impl fmt::Debug for Url {
     }
 }
 
-/// The upstream of a name outside the cluster, or of an address; `None` and the reason reported on `object` if it is
-/// refused.
+/// Returns the upstream of a name outside the cluster, or of an address. If it is refused, the reason is reported on
+/// `object` and the result is `None`.
 fn outside(
     annotation: &str,
     url: &Url,

@@ -1,8 +1,10 @@
-//! Finds the ConfigMaps of settings and reads them into one value for all hosts. It does not know what a setting does.
+//! Finds the ConfigMaps of settings and reads them into one value for all hosts. The effect of a setting is not known
+//! here.
 //!
-//! `--configmap` comes first, and what `spec.parameters` of our oldest IngressClass names is laid over it, key by key.
+//! `--configmap` comes first, and the ConfigMap in `spec.parameters` of this controller's oldest IngressClass overlays
+//! it, key by key. Host sharing is set by each class separately.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::{
@@ -19,47 +21,49 @@ use crate::{
     },
     model::{
         AccessLog, Blocked, Forwarding, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust,
+        path::ACME_CHALLENGE,
     },
 };
 
 mod escalation;
 mod keys;
 mod others;
+mod sharing;
 mod traces;
 
 use escalation::AskedEscalation;
 use others::Other;
+pub(super) use sharing::Sharing;
 use traces::AskedTraces;
 
-/// What holds for all Ingresses alike.
+/// Settings that hold for all Ingresses alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Globals {
-    /// What the proxy is told as it is.
+    /// Settings that are passed to the proxy unchanged.
     pub(super) settings: Settings,
-    /// What holds where the annotations of an Ingress do not say.
+    /// Defaults of annotations.
     pub(super) asked: Asked,
-    /// That of `asked`, shared by all who ask for nothing else.
+    /// The forwarding of `asked`, shared by all Ingresses without changes to it.
     pub(super) forwarding: Arc<Forwarding>,
     /// Default 308, which keeps the method, unlike 301 and 302.
     pub(super) redirect_status: u16,
     /// Paths that are never redirected, besides those of challenges. Default none.
     pub(super) redirect_except: Arc<[PathMatch]>,
     pub(super) hsts: Hsts,
-    /// Paths of rules for which nobody needs to authenticate. Default that of ACME challenges.
+    /// Paths of rules without authentication. Default that of ACME challenges.
     pub(super) unauthenticated: Arc<[PathMatch]>,
-    /// Fields that Ingresses may give their responses by a ConfigMap; any if there are none. Default none.
+    /// Fields that Ingresses may add to their responses by a ConfigMap; empty allows any. Default none.
     pub(super) allowed_headers: Vec<HeaderName>,
-    /// What Ingresses may ask for hosts of other namespaces.
-    pub(super) sharing: HostSharing,
-    /// Namespaces that may add paths to hosts of any other, where that is granted.
-    pub(super) sharing_grants: BTreeSet<Arc<str>>,
-    /// Made into that of `settings`, too.
+    /// Sharing for classes without settings of their own.
+    pub(super) sharing: Sharing,
+    sharing_of_classes: BTreeMap<Arc<str>, Sharing>,
+    /// Becomes a part of `settings`, too.
     blocked: Blocked,
-    /// Made into that of `settings`, too.
+    /// Becomes a part of `settings`, too.
     escalation: AskedEscalation,
-    /// Made into the access log of `settings` when all is read.
+    /// Converted into the access log of `settings` when all settings are read.
     log: Log,
-    /// Made into the traces of `settings`, if a collector is named.
+    /// Converted into the traces of `settings`, if a collector is named.
     traces: AskedTraces,
     hidden_headers: Vec<HeaderName>,
     /// ConfigMaps with fields of responses, and of requests.
@@ -67,17 +71,17 @@ pub(super) struct Globals {
     set_headers: Option<ObjectName>,
 }
 
-/// What is asked for of the access log.
+/// Settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Log {
     disabled: bool,
-    /// As it was written; empty for JSON.
+    /// The text as it was written; empty for JSON.
     format: String,
     escapes_json: bool,
     skip: Arc<[PathMatch]>,
 }
 
-/// Whether, and for how long, browsers come over TLS alone (RFC 6797).
+/// Whether browsers must use TLS only, and for how long (RFC 6797).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hsts {
     enabled: bool,
@@ -87,11 +91,11 @@ pub(super) struct Hsts {
     preload: bool,
 }
 
-/// The controller whose defaults apply to classes that are taken over from it.
+/// The controller with defaults for classes that are taken over from it.
 const NGINX: &str = "k8s.io/ingress-nginx";
 
-/// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that
-/// names it.
+/// Reads the settings from the options and the classes of `context`. Problems are reported on the ConfigMap, or on the
+/// class that names it.
 pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     let (mut globals, last) = read(context);
     let config_map = last.clone();
@@ -102,7 +106,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     if let Some(object) = context.options.default_backend.is_none().then_some(config_map).flatten()
         && globals.asked.error_pages.is_wanted()
     {
-        let message = "`custom-http-errors` is set, but nobody makes other pages; give `--default-backend-service`, else it is for Ingresses with `default-backend` alone";
+        let message = "`custom-http-errors` is set, but no Service makes the error pages; give `--default-backend-service`, else it is for Ingresses with `default-backend` alone";
         context.report(&object, Reason::InvalidSetting, message.to_owned());
     }
     globals.settings.access_log = globals.log.made();
@@ -123,7 +127,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     globals
 }
 
-/// The ConfigMaps that the settings in `config_map` name.
+/// Returns the ConfigMaps that the settings in `config_map` name.
 pub(in crate::control) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
     let value =
         |key| config_map.data.as_ref().and_then(|data| data.get(key)).and_then(|value| value.trim().split_once('/'));
@@ -133,7 +137,8 @@ pub(in crate::control) fn references(config_map: &ConfigMap) -> impl Iterator<It
         .map(|(namespace, name)| ObjectName::new(namespace, name))
 }
 
-/// The fields that the ConfigMap `name` holds, which `key` names; none if it cannot be read, which is reported on it.
+/// Returns the header fields in the ConfigMap `name`, which `key` names; none if it cannot be read, which is reported
+/// on it.
 fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdits {
     let Some(stored) = context.config_map(name) else {
         let message = format!("`{key}` names it, but it does not exist; create it, its fields are missing");
@@ -149,7 +154,7 @@ fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdit
     })
 }
 
-/// What does not go together in whom to believe.
+/// Returns contradictions between the settings of trusted proxies.
 fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)> {
     let Trust { hops, forwarded, address, field: _, keeps_chain: _, proxy_protocol, proxy_protocol_timeout: _ } = trust;
     let (is_nobody, believes) = (hops.is_empty(), *forwarded || *address);
@@ -157,7 +162,7 @@ fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)>
         (
             believes && is_nobody,
             Reason::InvalidSetting,
-            "`use-forwarded-headers` or `enable-real-ip` is on, but `proxy-real-ip-cidr` is empty: nobody is believed; list the networks of the proxies in front of this one",
+            "`use-forwarded-headers` or `enable-real-ip` is on, but `proxy-real-ip-cidr` is empty: no peer is trusted; list the networks of the proxies in front of this one",
         ),
         (
             believes && !proxy_protocol && hops.holds_every_v4(),
@@ -167,7 +172,7 @@ fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)>
         (
             *proxy_protocol && (is_nobody || hops.holds_every_v4()),
             Reason::UnsafeSetting,
-            "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` does not say for whom: whoever reaches the ports may claim any address; list the networks of the load balancers",
+            "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` is empty or holds every address: any client that reaches the ports may claim any address; list the networks of the load balancers",
         ),
     ]
     .into_iter()
@@ -175,63 +180,77 @@ fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)>
     .map(|(_, reason, message)| (reason, message))
 }
 
-/// The settings, and the last ConfigMap that had a say.
+/// Returns the settings, and the last ConfigMap that contributed to them.
 fn read(context: &mut Context<'_>) -> (Globals, Option<ObjectRef>) {
     let mut globals = Globals::of(&context.options.classes);
     let mut last = None;
     let options = context.options;
-    globals.sharing = options.host_sharing;
+    globals.sharing.mode = options.host_sharing;
     if let Some(name) = &options.config_map {
         if let Some(stored) = context.config_map(name) {
-            last = Some(overlay(stored, name, &mut globals, context));
+            last = Some(overlay(stored, name, |_| true, &mut globals, context));
         } else {
             let message = "`--configmap` names it, but it does not exist; create it, the defaults apply".to_owned();
             context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
         }
     }
-    let Some((class, name)) = parameters(context) else { return (globals, last) };
-    if let Some(stored) = context.config_map(&name) {
-        if options.config_map.as_ref() != Some(&name) {
-            last = Some(overlay(stored, &name, &mut globals, context));
-        }
-    } else {
-        let message = format!("`spec.parameters` names ConfigMap `{name}`, which does not exist; create it");
-        context.report(&class, Reason::ConfigMapNotFound, message);
+    let named = parameters(context);
+    let sharing = globals.sharing.clone();
+    globals.sharing_of_classes = sharing::of_classes(&sharing, &named, context);
+    let Some((_, name)) = named.into_iter().next() else { return (globals, last) };
+    if options.config_map.as_ref() != Some(&name)
+        && let Some(stored) = context.config_map(&name)
+    {
+        last = Some(overlay(stored, &name, |_| true, &mut globals, context));
+        globals.sharing = sharing;
     }
     (globals, last)
 }
 
-/// The ConfigMap that the parameters of our oldest class name, with that class.
-fn parameters(context: &mut Context<'_>) -> Option<(ObjectRef, ObjectName)> {
+/// Returns the ConfigMaps that the parameters of this controller's classes name, each with its class, the oldest first:
+/// the first one sets the values for all hosts.
+fn parameters(context: &mut Context<'_>) -> Vec<(ObjectRef, ObjectName)> {
     let options = context.options;
     let mut classes: Vec<_> =
         context.classes().iter().filter(|(_, stored)| options.classes.owns(&stored.object)).collect();
     classes.sort_by_cached_key(|(name, stored)| (age(&stored.object.metadata), *name));
-    let mut chosen: Option<(ObjectRef, ObjectName)> = None;
+    let mut named: Vec<(ObjectRef, ObjectName)> = Vec::new();
     for (name, stored) in classes {
         let Some(parameters) = reference(&stored.object) else { continue };
         let class = stored.refer(Kind::IngressClass, name);
-        match (config_map(parameters), &chosen) {
-            (Err(message), _) => context.report(&class, Reason::InvalidParameters, message),
-            (Ok(name), None) => chosen = Some((class, name)),
-            (Ok(name), Some((_, winner))) if name == *winner => {}
-            (Ok(name), Some((older, winner))) => {
-                let message = format!(
-                    "ConfigMap `{name}` has no effect, as the older IngressClass `{}` sets `{winner}` for all hosts; name the same in both",
-                    older.name
-                );
-                context.report(&class, Reason::ParametersConflict, message);
+        let name = match config_map(parameters) {
+            Ok(name) => name,
+            Err(message) => {
+                context.report(&class, Reason::InvalidParameters, message);
+                continue;
             }
+        };
+        let is_overruled = |stored: &Stored<ConfigMap>| !sharing::is_all_of(&stored.object);
+        if let Some((older, winner)) = named.first()
+            && name != *winner
+            && context.config_map(&name).is_some_and(is_overruled)
+        {
+            let message = format!(
+                "of ConfigMap `{name}` only `host-sharing` and `host-sharing-grants` have an effect, as the older IngressClass `{}` sets `{winner}` for all hosts; remove the other keys, or name the same ConfigMap in both",
+                older.name
+            );
+            context.report(&class, Reason::ParametersConflict, message);
         }
+        named.push((class, name));
     }
-    chosen
+    named
+}
+
+/// Returns the message about a value that cannot be read.
+fn unreadable(key: &str, meaning: &str, value: &str, expected: &str) -> String {
+    format!("`{key}` ({meaning}) is `{}`; write {expected}, it is as if not set", shorten(value))
 }
 
 fn reference(class: &IngressClass) -> Option<&IngressClassParametersReference> {
     class.spec.as_ref()?.parameters.as_ref()
 }
 
-/// The ConfigMap that `parameters` refer to, or what is wrong with them.
+/// Returns the ConfigMap that `parameters` refer to, or a description of the problem.
 fn config_map(parameters: &IngressClassParametersReference) -> Result<ObjectName, String> {
     let IngressClassParametersReference { api_group, kind, name, namespace, scope } = parameters;
     let group = api_group.as_deref().unwrap_or_default();
@@ -241,7 +260,7 @@ fn config_map(parameters: &IngressClassParametersReference) -> Result<ObjectName
             "`spec.parameters` is of kind `{kind}` of group `{group}`; name a ConfigMap, without `apiGroup`"
         ));
     }
-    // The API server fills in `Cluster` where nothing is said.
+    // The API server fills in `Cluster` as the default.
     if scope.as_deref() != Some("Namespace") {
         return Err("`spec.parameters` names a ConfigMap, which lives in a namespace; set `scope: Namespace`".into());
     }
@@ -251,24 +270,21 @@ fn config_map(parameters: &IngressClassParametersReference) -> Result<ObjectName
     }
 }
 
-/// Lays the data of one ConfigMap, which is returned, over `globals`.
+/// Overlays `globals` with the data of one ConfigMap, as far as its keys are `wanted`. Returns the ConfigMap.
 fn overlay(
     stored: &Stored<ConfigMap>,
     name: &ObjectName,
+    wanted: impl Fn(&str) -> bool,
     globals: &mut Globals,
     context: &mut Context<'_>,
 ) -> ObjectRef {
     let object = stored.refer(Kind::ConfigMap, name);
-    for (key, value) in stored.object.data.iter().flatten() {
+    for (key, value) in stored.object.data.iter().flatten().filter(|(key, _)| wanted(key)) {
         let value = value.trim();
         if let Some(setting) = keys::find(key) {
             if let Err(expected) = (setting.apply)(value, globals) {
                 globals.asked.authentication.global_is_unreadable |= key.starts_with("global-auth-");
-                let message = format!(
-                    "`{key}` ({}) is `{}`; write {expected}, it is as if not set",
-                    setting.meaning,
-                    shorten(value)
-                );
+                let message = unreadable(key, setting.meaning, value, &expected);
                 context.report(&object, Reason::InvalidSetting, message);
             }
             continue;
@@ -285,7 +301,7 @@ fn overlay(
             Some(Other::Refused { instead }) => {
                 (Reason::UnsupportedSetting, format!("`{key}` is refused and has no effect; {instead}"))
             }
-            None => (Reason::UnknownSetting, format!("`{}` is no known setting; remove it", shorten(key))),
+            None => (Reason::UnknownSetting, format!("`{}` is not a known setting; remove it", shorten(key))),
         };
         context.report(&object, reason, message);
     }
@@ -295,7 +311,7 @@ fn overlay(
 // === impl Globals ===
 
 impl Globals {
-    /// The defaults for `classes`: those of ingress-nginx if they are taken over from it.
+    /// Returns the defaults for `classes`: those of ingress-nginx if they are taken over from it.
     pub(super) fn of(classes: &Classes) -> Self {
         let mut globals = Self {
             settings: Settings::default(),
@@ -304,10 +320,10 @@ impl Globals {
             redirect_status: 308,
             redirect_except: [].into(),
             hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
-            unauthenticated: [PathMatch::Prefix("/.well-known/acme-challenge".into())].into(),
+            unauthenticated: [PathMatch::Prefix(ACME_CHALLENGE.into())].into(),
             allowed_headers: Vec::new(),
-            sharing: HostSharing::default(),
-            sharing_grants: BTreeSet::new(),
+            sharing: Sharing::default(),
+            sharing_of_classes: BTreeMap::new(),
             traces: AskedTraces::default(),
             blocked: Blocked::default(),
             escalation: AskedEscalation::default(),
@@ -322,6 +338,11 @@ impl Globals {
         globals.forwarding = Arc::new(globals.asked.forwarding.clone());
         globals
     }
+
+    /// Returns the sharing for hosts with owners of this class.
+    pub(super) fn sharing_of(&self, class: Option<&str>) -> &Sharing {
+        class.and_then(|class| self.sharing_of_classes.get(class)).unwrap_or(&self.sharing)
+    }
 }
 
 // === impl Log ===
@@ -330,7 +351,7 @@ impl Log {
     fn made(&self) -> Option<Arc<AccessLog>> {
         let Self { disabled, format, escapes_json, skip } = self;
         let escape = if *escapes_json { LogEscape::Json } else { LogEscape::Default };
-        // What could not be parsed was not taken.
+        // Formats that could not be parsed were not stored.
         let format = LogFormat::parse(format, escape).ok().filter(|_| !format.is_empty()).unwrap_or_default();
         (!disabled).then(|| Arc::new(AccessLog { format, skip: Arc::clone(skip) }))
     }
@@ -339,7 +360,7 @@ impl Log {
 // === impl Hsts ===
 
 impl Hsts {
-    /// What hosts with TLS say, if anything.
+    /// Returns the header value for hosts with TLS, if it is enabled.
     pub(super) fn value(self) -> Option<HeaderValue> {
         let Self { enabled, max_age, include_subdomains, preload } = self;
         let subdomains = if include_subdomains { "; includeSubDomains" } else { "" };

@@ -1,15 +1,17 @@
-//! Settings of ingress-nginx that are known but not honoured, as tables: what to say of each. It says nothing itself.
+//! Settings of ingress-nginx that are known but not supported, as tables with the message for each. This module reports
+//! nothing itself.
 
 use super::super::annotations::fits;
 
-/// Why a known setting is not honoured.
+/// Reason why a known setting is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
-    /// It tunes something that is not there, or that is not to be tuned.
+    /// The setting tunes a feature that does not exist here, or that cannot be tuned.
     Ineffective { because: &'static str },
-    /// It is not implemented; its default is what happens anyway, so that asks for nothing.
+    /// The setting is not implemented. Its default describes the actual behaviour, so the default value needs no
+    /// report.
     Later { default: &'static str },
-    /// It will not be implemented.
+    /// The setting will not be implemented.
     Refused { instead: &'static str },
 }
 
@@ -33,7 +35,7 @@ const FIREWALL: &str = "put a web application firewall in front of the services 
 
 const CIPHERS: &str =
     "ciphers and key exchanges are those of TLS 1.2 and 1.3 that are safe, all of them with forward secrecy";
-const TICKETS: &str = "keys are no settings; put them into a Secret that `--tls-ticket-secret` names";
+const TICKETS: &str = "keys cannot be settings; put them into a Secret that `--tls-ticket-secret` names";
 
 const STAPLES: &str =
     "nothing is fetched; `tls.ocsp-staple` of a TLS Secret is stapled as long as it holds (docs/tls.md)";
@@ -105,7 +107,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("stream-snippet", SNIPPETS),
 ];
 
-/// Keys, and the values with which they ask for what happens anyway.
+/// Keys, and the values that match the actual behaviour.
 const LATER: &[(&str, &str)] = &[
     ("access-log-params", ""),
     ("access-log-path", ""),

@@ -1,4 +1,4 @@
-//! What the source makes of servers that fail, forget, repeat themselves or go away.
+//! Tests of the source against servers that fail, forget, repeat themselves or go away.
 
 use super::*;
 
@@ -9,7 +9,7 @@ async fn objects_go_only_when_a_complete_list_is_without_them() {
     server
         .answer("stream ingresses", 422, status(422))
         .answer("list ingresses", 200, list("Ingress", &[a, b.clone()]))
-        // Gone: the watch cannot be resumed, so everything is listed again.
+        // Status 410 (Gone): the watch cannot be resumed, so everything is listed again.
         .answer("watch ingresses", 200, event("ERROR", &status(410)))
         .answer("list ingresses", 500, status(500))
         .answer("list ingresses", 200, list("Ingress", &[b]))
@@ -18,8 +18,7 @@ async fn objects_go_only_when_a_complete_list_is_without_them() {
     check(&server, 2, &expect).await;
 }
 
-/// Follows a server that tells of `a` and `b`, and then what `act` scripts, and compares what is told after the first
-/// list.
+/// Follows a server that reports `a` and `b`, and then the script of `act`. Compares the changes after the first list.
 async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
     let server = server();
     let both = [object("Ingress", "a", ""), object("Ingress", "b", "")];
@@ -27,10 +26,10 @@ async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
     act(&server);
     let (sender, mut batches) = crate::control::source::queue();
     let options = options();
-    let follow = follow_client(server.client(), None, &options, sender);
+    let follow = follow_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
         let mut told = Vec::new();
-        // All pauses together are shorter, and the clock is not the machine's.
+        // All pauses together are shorter, and the clock is a simulated one.
         while let Ok(batch) = timeout(Duration::from_secs(3600), batches.recv()).await {
             told.extend(batch.expect("the source goes on").changes.into_iter().map(describe));
         }
@@ -90,7 +89,7 @@ async fn a_server_that_was_put_back_is_listed_again() {
         let ahead = status(504).replace("scripted", "Too large resource version: 9, current: 5");
         server.answer("watch ingresses", 504, ahead);
         server.answer("list ingresses", 200, list("Ingress", &[object_at(5, "Ingress", "b", "")]));
-        // Newer than the list, though older than what was known before.
+        // Newer than the list, though older than the version known before.
         server.answer("watch ingresses", 200, event("MODIFIED", &object_at(6, "Ingress", "b", "")));
     };
     check_after_the_first_list(put_back, &["+Ingress n/b", "-Ingress n/a", "+Ingress n/b"]).await;
@@ -138,7 +137,7 @@ async fn bookmarks_are_no_changes_but_signs_of_life() {
         for kind in ["ingressclasses", "services", "endpointslices"] {
             server.answer(&format!("watch {kind}"), 200, plain_bookmark(kind));
         }
-        // An error is no sign of life.
+        // An error does not count as a sign of life.
         server.answer("watch ingresses", 500, status(500));
         sleep(Duration::from_millis(100)).await;
         assert_eq!(contact.age().map(|age| age.as_secs()), Some(5));
@@ -148,7 +147,7 @@ async fn bookmarks_are_no_changes_but_signs_of_life() {
         assert!(batches.try_recv().is_err(), "a bookmark changes nothing");
     };
     tokio::select! {
-        () = follow_client(client, None, &options, sender) => panic!("the source ended"),
+        () = follow_client(client, Scope::default(), &options, sender) => panic!("the source ended"),
         () = compare => {}
     }
 }
@@ -185,7 +184,7 @@ fn events_that_come_twice_or_out_of_order_change_nothing() {
         // It does not rise again.
         (Event::Applied(a(), version(12)), 0),
         (Event::Applied(a(), version(14)), 1),
-        // Some servers say of the end of an object what its last version was.
+        // Some servers report the deletion of an object with its last version.
         (Event::Deleted(a(), version(14)), 1),
         (Event::Applied(b(), Version::of(Some("opaque"))), 1),
     ] {

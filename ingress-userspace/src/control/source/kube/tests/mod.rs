@@ -1,4 +1,4 @@
-//! The source against a scripted API server.
+//! Tests of the source against a scripted API server.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,8 +19,8 @@ use tokio::{
 use super::{tracker::Version, *};
 use crate::control::change::{Change, Kind};
 
-/// Answers by kind of request, path and name, in order; a request without an answer waits for one, as a watch without
-/// events.
+/// Responses by kind of request, path and name, in order. A request without a response waits for one, like a watch
+/// without events.
 #[derive(Default)]
 struct Server {
     script: Mutex<HashMap<String, VecDeque<(u16, String)>>>,
@@ -51,7 +51,7 @@ impl Server {
         }
     }
 
-    /// A request as the script names it: `watch ingresses`, or `list secrets/s` for the one with that name.
+    /// Describes a request as the script names it: `watch ingresses`, or `list secrets/s` for the one with that name.
     fn describe(request: &Request<Body>) -> String {
         let query = request.uri().query().unwrap_or_default();
         let verb = match (query.contains("watch=true"), query.contains("sendInitialEvents=true")) {
@@ -62,10 +62,12 @@ impl Server {
         let path = request.uri().path();
         let kind = path.rsplit('/').next().unwrap_or_default();
         let elsewhere = if path.contains("/namespaces/default/") { "default:" } else { "" };
+        let elsewhere = if path.contains("/v1beta1/") { "beta:" } else { elsewhere };
         let field = |prefix: &str| query.split('&').find_map(|field| field.strip_prefix(prefix).map(str::to_owned));
         let name = field("fieldSelector=metadata.name%3D").map(|name| format!("/{name}"));
         let label = field("labelSelector=kubernetes.io%2Fservice-name%3D").map(|name| format!("?{name}"));
-        format!("{verb} {elsewhere}{kind}{}", name.or(label).unwrap_or_default())
+        let selector = field("labelSelector=").map(|selector| format!("?{selector}"));
+        format!("{verb} {elsewhere}{kind}{}", name.or(label).or(selector).unwrap_or_default())
     }
 
     fn client(self: &Arc<Self>) -> Client {
@@ -82,6 +84,8 @@ impl Server {
 }
 
 mod faults;
+mod grants;
+mod namespaces;
 mod remote;
 mod tracking;
 
@@ -91,14 +95,18 @@ fn status(code: u16) -> String {
     )
 }
 
-/// An object newer than all before it.
+/// Returns an object newer than all before it.
 fn object(kind: &str, name: &str, spec: &str) -> String {
     static NEWEST: AtomicU64 = AtomicU64::new(1000);
     object_at(NEWEST.fetch_add(1, Relaxed), kind, name, spec)
 }
 
 fn object_at(version: u64, kind: &str, name: &str, spec: &str) -> String {
-    let api = if matches!(kind, "Secret" | "ConfigMap" | "Service") { "v1" } else { "networking.k8s.io/v1" };
+    let api = match kind {
+        "Secret" | "ConfigMap" | "Service" => "v1",
+        "ReferenceGrant" => "gateway.networking.k8s.io/v1",
+        _ => "networking.k8s.io/v1",
+    };
     format!(
         r#"{{"apiVersion":"{api}","kind":"{kind}","metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}{spec}}}"#
     )
@@ -129,19 +137,21 @@ fn parse(text: &str) -> Object {
     strip::ingress(serde_json::from_str(text).expect("an Ingress"))
 }
 
-/// Ingresses are ours without a class.
+/// Returns options under which Ingresses without a class belong to this controller.
 fn options() -> translate::Options {
     let classes = translate::Classes { watch_without_class: true, ..translate::Classes::default() };
     translate::Options { classes, ..translate::Options::default() }
 }
 
-/// A server whose other kinds are empty.
+/// Returns a server with Ingresses left to the script and no objects of other kinds.
 fn server() -> Arc<Server> {
     let server = Server::default();
     server
         .answer("stream ingressclasses", 200, bookmark("IngressClass", "networking.k8s.io/v1"))
         .answer("stream services", 200, bookmark("Service", "v1"))
         .answer("stream nodes", 200, bookmark("Node", "v1"))
+        .answer("stream namespaces", 200, bookmark("Namespace", "v1"))
+        .answer("stream referencegrants", 200, bookmark("ReferenceGrant", "gateway.networking.k8s.io/v1"))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"));
     Arc::new(server)
 }
@@ -154,12 +164,12 @@ fn describe(change: Change) -> String {
     }
 }
 
-/// Follows the server until it has told as many changes as expected, and compares. How changes fall into batches is a
-/// matter of time, except that `first` come at once.
+/// Follows the server until it has reported as many changes as expected, and compares. The division into batches
+/// depends on timing, except that the changes `first` come at once.
 async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
     let (sender, mut batches) = crate::control::source::queue();
     let options = options();
-    let follow = follow_client(server.client(), None, &options, sender);
+    let follow = follow_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
         let mut told: Option<Vec<String>> = None;
         while told.as_ref().is_none_or(|told| told.len() < expect.len()) {
@@ -204,15 +214,15 @@ async fn a_secret_that_may_not_be_read_holds_nothing_up() {
     check(&server, 1, &["+Ingress n/a"]).await;
 }
 
-/// The changes of each batch, against those expected; `act` is called with the number of batches so far.
+/// Compares the changes of each batch; `act` is called with the number of batches so far.
 async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl AsyncFn(usize)) {
     let (sender, mut batches) = crate::control::source::queue();
     let options = options();
-    let follow = follow_client(server.client(), None, &options, sender);
+    let follow = follow_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
         for (number, expect) in expect.iter().enumerate() {
             act(number).await;
-            let batch = timeout(Duration::from_secs(20), batches.recv()).await.expect("a batch in time");
+            let batch = timeout(Duration::from_secs(600), batches.recv()).await.expect("a batch in time");
             let changes: Vec<_> = batch.expect("the source goes on").changes.into_iter().map(describe).collect();
             assert_eq!(changes, *expect, "batch {number}");
         }
@@ -244,7 +254,7 @@ fn naming(secret: &str) -> String {
     object("Ingress", "a", &format!(r#","spec":{{"tls":[{{"secretName":"{secret}"}}]}}"#))
 }
 
-/// A server with Ingress `a`, which names Secret `s`, which is there.
+/// Returns a server with Ingress `a`, which names the existing Secret `s`.
 fn server_with_secret() -> Arc<Server> {
     let server = server();
     let secret = event("ADDED", &object("Secret", "s", ""));
@@ -268,7 +278,7 @@ async fn a_secret_is_told_with_the_ingress_that_begins_to_name_it() {
         let act = async |number| {
             if number == 1 {
                 server.answer("watch ingresses", 200, event("MODIFIED", &naming("t")));
-                // The server takes its time, but not all of it.
+                // The server takes time to answer, but less than the limit.
                 sleep(MAX_HOLD / 2).await;
                 server.answer("stream secrets/t", code, body.clone());
             }
@@ -319,14 +329,14 @@ async fn a_secret_that_is_not_answered_does_not_keep_the_rest_from_being_served_
         assert_eq!(changes.into_iter().map(describe).collect::<Vec<_>>(), ["+Ingress n/a"]);
         let silent = ObjectId { kind: Kind::Secret, name: ObjectName::new("n", "silent") };
         assert_eq!(unread, [silent]);
-        // Whoever knows it from earlier is told when it turns out not to be there.
+        // A receiver that has the object from earlier learns that it does not exist.
         server.answer("stream secrets/silent", 200, bookmark("Secret", "v1"));
         let Batch { changes, remarks: _, unread } = batches.recv().await.expect("a batch");
         assert_eq!(changes.into_iter().map(describe).collect::<Vec<_>>(), ["-Secret n/silent"]);
         assert_eq!(unread, []);
     };
     tokio::select! {
-        () = follow_client(server.client(), None, &options, sender) => panic!("the source ended"),
+        () = follow_client(server.client(), Scope::default(), &options, sender) => panic!("the source ended"),
         result = timeout(Duration::from_secs(20), compare) => result.expect("in time"),
     }
 }
@@ -346,6 +356,7 @@ async fn parameters_of_a_class_of_ours_are_watched_and_nodes_need_not_be() {
         .answer("stream ingressclasses", 200, classes + &bookmark("IngressClass", "networking.k8s.io/v1"))
         .answer("stream services", 200, bookmark("Service", "v1"))
         .answer("stream nodes", 403, status(403))
+        .answer("stream referencegrants", 403, status(403))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream configmaps/theirs", 200, event("ADDED", &object("ConfigMap", "theirs", "")))
         .answer(
@@ -363,6 +374,7 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
     let found = |kind: &str, name: &str| event("ADDED", &object(kind, name, "")) + &bookmark(kind, "v1");
     server
         .answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"))
+        .answer("stream namespaces/n", 200, bookmark("Namespace", "v1"))
         .answer("stream default:services/kubernetes", 200, found("Service", "kubernetes"))
         .answer("stream default:endpointslices?kubernetes", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream default:services/web", 200, found("Service", "web"))
@@ -398,7 +410,7 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
         assert_eq!(told, expect);
     };
     tokio::select! {
-        () = follow_client(server.client(), Some("n"), &options, sender) => panic!("the source ended"),
+        () = follow_client(server.client(), Scope { namespace: Some("n"), selector: None }, &options, sender) => panic!("the source ended"),
         () = compare => {}
     }
 }
@@ -418,6 +430,8 @@ async fn what_the_settings_of_a_class_name_goes_with_them() {
         .answer("stream ingressclasses", 200, event("ADDED", &with) + &bookmark("IngressClass", "networking.k8s.io/v1"))
         .answer("stream services", 200, bookmark("Service", "v1"))
         .answer("stream nodes", 200, bookmark("Node", "v1"))
+        .answer("stream namespaces", 200, bookmark("Namespace", "v1"))
+        .answer("stream referencegrants", 200, bookmark("ReferenceGrant", "gateway.networking.k8s.io/v1"))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream configmaps/settings", 200, found("settings", r#","data":{"add-headers":"n/fields"}"#))
         .answer("stream configmaps/fields", 200, found("fields", ""));

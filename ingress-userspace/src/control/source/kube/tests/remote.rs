@@ -1,4 +1,4 @@
-//! The source against a server behind real connections, which may fall silent.
+//! Tests of the source against a server behind real connections, which may fall silent.
 
 use std::{
     convert::Infallible,
@@ -33,13 +33,13 @@ use super::{
 };
 use crate::control::source::names::{Dns, Names};
 
-/// An API server of one Ingress with many Secrets, over TLS.
+/// An API server with one Ingress and many Secrets, over TLS.
 struct Remote {
     address: SocketAddr,
     certificate: Vec<u8>,
     speaks_http2: AtomicBool,
     connections: AtomicUsize,
-    /// Connections that were made before the last time this was set carry nothing any more, and stay open.
+    /// Connections made before the last send carry no more data, and stay open.
     silenced: watch::Sender<()>,
 }
 
@@ -85,7 +85,7 @@ impl Remote {
             let speaks_http2 = self.speaks_http2.load(Relaxed);
             tls.alpn_protocols = vec![if speaks_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
             tokio::spawn(async move {
-                // Clients try a connection and close it.
+                // Clients open a connection to find out the protocol, and close it.
                 let Ok(stream) = TlsAcceptor::from(Arc::new(tls)).accept(stream).await else { return };
                 let answer =
                     service_fn(move |request| std::future::ready(Ok::<_, Infallible>(answer(&request, secrets))));
@@ -106,7 +106,8 @@ impl Remote {
     }
 }
 
-/// A list and a watch that does not end. Who comes back to watch Ingresses is told of another.
+/// Returns a list and a watch that does not end. A client that watches Ingresses for the second time receives another
+/// one.
 fn answer(
     request: &Request<Incoming>,
     secrets: usize,
@@ -130,7 +131,7 @@ fn answer(
     Response::new(StreamBody::new(frames))
 }
 
-/// Follows `remote` until it has told so many changes; then `act`, until it has told of `news`.
+/// Follows `remote` until it has reported `count` changes, calls `act`, and waits until it has reported `news`.
 async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnOnce()) {
     let (sender, mut batches) = crate::control::source::queue();
     let options = options();
@@ -144,7 +145,7 @@ async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnO
         assert_eq!(news.collect::<Vec<_>>(), ["+Ingress n/news"]);
     };
     tokio::select! {
-        () = follow_client(remote.client(patience), None, &options, sender) => panic!("the source ended"),
+        () = follow_client(remote.client(patience), Scope::default(), &options, sender) => panic!("the source ended"),
         result = timeout(Duration::from_secs(60), compare) => result.expect("in time"),
     }
 }
@@ -169,7 +170,7 @@ async fn many_watches_share_few_connections() {
     let first = async {
         let (sender, mut batches) = crate::control::source::queue();
         let options = translate::Options { max_references: 500, ..options() };
-        // On a machine that is busy the first batch does not wait for all of them.
+        // On a busy machine the first batch does not wait for all of them.
         let told = async {
             let mut told = 0;
             while told < 501 {
@@ -178,13 +179,13 @@ async fn many_watches_share_few_connections() {
             told
         };
         tokio::select! {
-            () = follow_client(remote.client(PATIENCE), None, &options, sender) => panic!("the source ended"),
+            () = follow_client(remote.client(PATIENCE), Scope::default(), &options, sender) => panic!("the source ended"),
             told = told => told,
         }
     };
     let told = timeout(Duration::from_secs(60), first).await.expect("in time");
     let connections = remote.connections.load(Relaxed);
-    // One to see what the server speaks, and 505 watches, 64 to a connection.
+    // One connection to determine the protocol, and 505 watches, 64 to a connection.
     assert_eq!((told, connections), (501, 1 + 8), "after {:?}", began.elapsed());
 }
 

@@ -1,4 +1,4 @@
-//! Who may come in, and how often.
+//! Access control and rate limits.
 
 use super::{
     super::{
@@ -14,7 +14,7 @@ use crate::{control::change::Kind, model::Demand};
 pub(super) const KEYS: &[Key] = &[
     key(
         "allowlist-source-range",
-        "networks that may come in, separated by commas; all others get 403",
+        "networks whose requests are allowed, separated by commas; all others get 403",
         |value, asked| networks(value, &mut asked.access.allow),
     )
     .or_refuse(),
@@ -26,26 +26,31 @@ pub(super) const KEYS: &[Key] = &[
     .default("false"),
     key(
         "auth-cache-duration",
-        "how long its answers hold, by status: statuses and a time of at most a day, and more of these after commas",
+        "how long answers of the service of `auth-url` are cached, by status: statuses and a time of at most a day, \
+         and more of these after commas",
         |value, asked| asked.authentication.external.cache_duration(value),
     )
     .default("200 202 401 5m"),
     key(
         "auth-cache-key",
-        "what requests have in common that get one answer, with variables, as `$cookie_session$http_authorization`; \
-         without it, or where it is empty, the service is asked about each request. Answers with cookies, or with \
-         `Cache-Control` against it, are not kept",
+        "cache key: requests with the same value share one cached answer, with variables, as \
+         `$cookie_session$http_authorization`; without it, or where it is empty, the service is asked about each \
+         request. Answers with cookies, or with `Cache-Control` against it, are not kept",
         |value, asked| asked.authentication.external.cache_key(value),
     ),
-    key("auth-method", "method with which it is asked", |value, asked| asked.authentication.external.method(value))
-        .default("GET")
-        .or_refuse(),
-    key("auth-proxy-set-headers", "a ConfigMap whose data are fields that it gets", |value, asked| {
-        asked.authentication.external.proxy_set_headers(value)
+    key("auth-method", "method of requests to the service of `auth-url`", |value, asked| {
+        asked.authentication.external.method(value)
     })
+    .default("GET")
+    .or_refuse(),
+    key(
+        "auth-proxy-set-headers",
+        "a ConfigMap whose data are header fields for the service of `auth-url`",
+        |value, asked| asked.authentication.external.proxy_set_headers(value),
+    )
     .naming(Kind::ConfigMap)
     .or_refuse(),
-    key("auth-realm", "what browsers say when they ask for a password", |value, asked| {
+    key("auth-realm", "the realm that browsers show when they ask for a password", |value, asked| {
         let quotable = |c: char| !c.is_control();
         if !value.chars().all(quotable) || value.len() > 256 {
             return Err("a text of at most 256 bytes without control characters".into());
@@ -56,19 +61,21 @@ pub(super) const KEYS: &[Key] = &[
     .default("Authentication Required"),
     key(
         "auth-request-redirect",
-        "`X-Auth-Request-Redirect` that it gets, with variables; without it, path and query of the request",
+        "`X-Auth-Request-Redirect` that the service of `auth-url` gets, with variables; without it, path and query of \
+         the request",
         |value, asked| asked.authentication.external.request_redirect(value),
     ),
     key(
         "auth-response-headers",
-        "fields of its answer that pods get, separated by commas; those of clients never reach pods",
+        "fields of the answer from the service of `auth-url` that pods get, separated by commas; those of clients \
+         never reach pods",
         |value, asked| asked.authentication.external.response_headers(value),
     )
     .or_refuse(),
     key(
         "auth-secret",
-        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), of \
-         whom clients must be one. Protects by itself, without `auth-type`, too",
+        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), \
+         as one of whom clients must authenticate. It applies without `auth-type`, too",
         |value, asked| {
             asked.authentication.basic.secret = Some(value.to_owned());
             Ok(())
@@ -78,8 +85,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-secret-type",
-        "what it holds: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash under the name \
-         of each user",
+        "contents of `auth-secret`: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash \
+         under the name of each user",
         |value, asked| {
             asked.authentication.basic.layout = match value {
                 "auth-file" => Layout::File,
@@ -91,12 +98,15 @@ pub(super) const KEYS: &[Key] = &[
     )
     .default("auth-file")
     .or_refuse(),
-    key("auth-signin", "where clients are sent, with 302, that it answers 401, with variables", |value, asked| {
-        asked.authentication.external.sign_in(value)
-    }),
+    key(
+        "auth-signin",
+        "location to which clients are redirected, with 302, when the service of `auth-url` answers 401; with \
+         variables",
+        |value, asked| asked.authentication.external.sign_in(value),
+    ),
     key(
         "auth-signin-redirect-param",
-        "argument of that location that says where they came from, added if it is not there",
+        "query argument of `auth-signin` with the URL that the client asked for, added if it is missing",
         |value, asked| asked.authentication.external.redirect_param(value),
     )
     .default("rd"),
@@ -162,15 +172,16 @@ pub(super) const KEYS: &[Key] = &[
         "auth-url",
         "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all \
          else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as \
-         `http://NAME.NAMESPACE.svc.cluster.local/PATH`, of another namespace only if \
-         `--allow-cross-namespace-services` lists it, what the rules of the same host have for a path as \
-         `https://$host/PATH`, or another host under the rules for external names; its certificate is not verified",
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH`, of another namespace only if a \
+         ReferenceGrant there or `--allow-cross-namespace-services` allows it, what the rules of the same host have \
+         for a path as `https://$host/PATH`, or another host under the rules for external names; its certificate is \
+         not verified",
         |value, asked| asked.authentication.external.url(value),
     )
     .or_refuse(),
     key(
         "denylist-source-range",
-        "networks that get 403, separated by commas, even if they may come in otherwise",
+        "networks that get 403, separated by commas, even if they are allowed otherwise",
         |value, asked| networks(value, &mut asked.access.deny),
     )
     .or_refuse(),
@@ -212,7 +223,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "jwt-jwks-ca-secret",
         "a Secret whose `ca.crt` holds the authorities of which one must have issued the certificate of the host of \
-         `jwt-jwks-url`, instead of public ones. Ours alone",
+         `jwt-jwks-url`, instead of public ones. Specific to xdp-ingress",
         |value, asked| secret(value, &mut asked.authentication.token.authorities),
     )
     .naming(Kind::Secret)
@@ -230,9 +241,9 @@ pub(super) const KEYS: &[Key] = &[
         "jwt-jwks-url",
         "where the key set is instead, as `https://login.test/jwks`, under the rules for external names, with a \
          certificate of a public authority or of one in `jwt-jwks-ca-secret`; or \
-         `http://NAME.NAMESPACE.svc.cluster.local/PATH` of a Service, of another namespace only if \
-         `--allow-cross-namespace-services` lists it. It is fetched again as its `Cache-Control` says. \
-         503 as long as it never came. Ours alone",
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH` of a Service, of another namespace only if a \
+         ReferenceGrant there or `--allow-cross-namespace-services` allows it. It is fetched again as its \
+         `Cache-Control` says. 503 as long as it never came. Specific to xdp-ingress",
         |value, asked| asked.authentication.token.url(value),
     )
     .or_refuse(),
@@ -247,7 +258,7 @@ pub(super) const KEYS: &[Key] = &[
         .or_refuse(),
     key(
         "limit-burst-multiplier",
-        "as many times `limit-rps`, or `limit-rpm`, may come before their time; from 1 to 1000",
+        "burst that a client may send after a pause, as a multiple of `limit-rps` or `limit-rpm`; from 1 to 1000",
         |value, asked| {
             number(value, 1..=1000, &mut asked.limits.burst_multiplier).ok_or("a number from 1 to 1000")?;
             Ok(())
@@ -268,13 +279,15 @@ pub(super) const KEYS: &[Key] = &[
     })
     .default("0")
     .or_refuse(),
-    key("limit-rps", "the same per second", |value, asked| count(value, &mut asked.limits.per_second))
-        .default("0")
-        .or_refuse(),
+    key("limit-rps", "requests that one client may make per second, on each node; `0` for any", |value, asked| {
+        count(value, &mut asked.limits.per_second)
+    })
+    .default("0")
+    .or_refuse(),
     key(
         "limit-scope",
         "`node`: each node counts by itself; `cluster`: it grants its share of the limits, divided by the number of \
-         nodes that are ready. Ours alone",
+         nodes that are ready. Specific to xdp-ingress",
         |value, asked| limit_scope(value, &mut asked.limits.of_cluster),
     )
     .default("node")
@@ -285,7 +298,7 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "satisfy",
-        "`all`: clients must come from where they may and show who they are; `any`: one of these is enough",
+        "`all`: clients must come from an allowed network and authenticate; `any`: one of these is enough",
         |value, asked| {
             asked.authentication.satisfy_any = match value {
                 "all" => false,
@@ -302,7 +315,7 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
 ];
 
-/// A limit of requests; 0 is none.
+/// Reads a limit of requests; 0 means unlimited.
 fn count(value: &str, field: &mut u32) -> Read {
     number(value, 0..=1_000_000, field).ok_or_else(|| "a number up to 1000000".into())
 }

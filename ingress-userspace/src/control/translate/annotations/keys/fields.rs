@@ -1,4 +1,4 @@
-//! Fields of requests and responses, and what is told of them.
+//! Header fields of requests and responses, and access logging.
 
 use http::{HeaderName, HeaderValue, uri::Authority};
 
@@ -16,7 +16,8 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "compression",
         "codings in which clients get responses, of `gzip`, `br` and `zstd`, separated by commas, the best first, or \
-         `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Ours alone",
+         `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Specific to \
+         xdp-ingress",
         |value, asked| asked.compression.choose(value),
     ),
     key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, asked| {
@@ -62,7 +63,7 @@ pub(super) const KEYS: &[Key] = &[
     )
     .naming(Kind::ConfigMap)
     .or_refuse(),
-    key("enable-access-log", "whether the access log tells of requests, if there is one", |value, asked| {
+    key("enable-access-log", "whether requests are in the access log, if there is one", |value, asked| {
         boolean(value, &mut asked.forwarding.logged)
     })
     .default("true"),
@@ -76,11 +77,11 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "request-headers",
         "changes of the fields that pods get, one a line: `Name: value`, `+Name: value` for one more, `-Name` for \
-         none. Ours alone",
+         none. Specific to xdp-ingress",
         |value, asked| edits(value, &mut asked.request_headers),
     )
     .or_refuse(),
-    key("response-headers", "the same for the fields that clients get. Ours alone", |value, asked| {
+    key("response-headers", "the same for the fields that clients get. Specific to xdp-ingress", |value, asked| {
         edits(value, &mut asked.response_headers)
     })
     .or_refuse(),
@@ -101,7 +102,7 @@ pub(super) const KEYS: &[Key] = &[
     }),
 ];
 
-/// Names of fields or methods, separated by commas, as they are sent on.
+/// Reads names of fields or methods, separated by commas, as they are sent on.
 fn names(value: &str, field: &mut HeaderValue) -> Read {
     let is_token = |name: &str| name.is_empty() || name == "*" || HeaderName::try_from(name).is_ok();
     if !value.split(',').map(str::trim).all(is_token) {

@@ -1,6 +1,6 @@
-//! The annotations that are honoured, as tables by topic: one row per key. They read values and report nothing.
+//! The supported annotations, as tables by topic: one row per key. They read values and report no problems.
 //!
-//! Keys are ingress-nginx's, and mean here what they mean there, where a row does not say otherwise.
+//! The keys are those of ingress-nginx, with the same meaning unless a row states otherwise.
 
 use super::{super::values::Read, Asked};
 use crate::control::change::Kind;
@@ -12,32 +12,32 @@ mod routes;
 mod traces;
 mod upkeep;
 
-/// One key.
+/// A row: one key.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// What stands where the key is not set, as it would be written; empty for nothing.
+    /// The value if the key is not set, as it would be written; empty for none.
     pub(super) default: &'static str,
-    /// For people: what it does, with its unit and limits.
+    /// For people: the effect of the key, with its unit and limits.
     pub(super) meaning: &'static str,
-    /// Of what kind the object is that its value names, by itself or as `namespace/name`; it must be in the Ingress'
+    /// Kind of the object that the value names, as `name` or `namespace/name`. The object must be in the Ingress's
     /// namespace.
     pub(super) names: Option<Kind>,
-    /// What becomes of rules whose value cannot be read.
+    /// Treatment of rules if the value cannot be read.
     pub(super) otherwise: Otherwise,
-    /// Notes the value, or tells what to write instead.
+    /// Stores the value, or returns a description of valid values.
     pub(super) read: fn(&str, &mut Asked) -> Read,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Otherwise {
-    /// They are served as if the key were not there.
+    /// Rules are served as if the key were not set.
     Default,
-    /// They answer 503: to serve them would be unsafe, or lead to somewhere else than was meant.
+    /// Rules answer 503, because serving them would be unsafe, or would lead to an unintended destination.
     Refuse,
 }
 
-/// A row for a key without a default that names no object.
+/// Makes a row for a key without a default that names no object.
 const fn key(name: &'static str, meaning: &'static str, read: fn(&str, &mut Asked) -> Read) -> Key {
     Key { name, default: "", meaning, names: None, otherwise: Otherwise::Default, read }
 }
@@ -56,7 +56,7 @@ impl Key {
     }
 }
 
-/// Every row, topic by topic.
+/// Returns every row, topic by topic.
 fn all() -> impl Iterator<Item = &'static Key> {
     [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, upkeep::KEYS].into_iter().flatten()
 }
@@ -104,7 +104,7 @@ mod tests {
         expect_test::expect_file!["../../../../../../docs/annotations.md"].assert_eq(&page);
     }
 
-    /// Keys that take any text: the name of an object, of which it shows later whether it is there.
+    /// Keys that take any text: the name of an object, which is looked up later.
     const ANY: [&str; 3] = ["auth-proxy-set-headers", "auth-secret", "custom-headers"];
 
     #[test]
@@ -140,6 +140,7 @@ mod tests {
             ("canary-by-header-value", "eu", "\u{1}"),
             ("canary-weight", "10", "10%"),
             ("canary-weight-total", "1000", "0"),
+            ("client-body-buffer-size", "64k", "65m"),
             ("compression", "br, gzip", "deflate"),
             ("cors-allow-credentials", "false", "no"),
             ("cors-allow-headers", "X-A, X-B", "X A"),
@@ -211,6 +212,7 @@ mod tests {
             ("proxy-next-upstream-tries", "0", "many"),
             ("proxy-protocol-upstream", "v2", "2"),
             ("proxy-read-timeout", "3600", "1h"),
+            ("proxy-request-buffering", "off", "no"),
             ("proxy-send-timeout", "3600s", ""),
             ("proxy-ssl-name", "pod.a.test", "https://a.test"),
             ("proxy-ssl-secret", "default/pods", ""),

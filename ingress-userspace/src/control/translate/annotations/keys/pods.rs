@@ -1,4 +1,4 @@
-//! Which pod a request goes to, how, and for how long.
+//! Choice of the pod for a request, the protocol with it, and timeouts.
 
 use http::HeaderName;
 use rustls_pki_types::ServerName;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     control::change::Kind,
-    model::{AffinityMode, ProxyVersion, SameSite, Template},
+    model::{AffinityMode, ProxyVersion, SameSite, Template, Uploads},
 };
 
 /// Sorted by name.
@@ -47,13 +47,26 @@ pub(super) const KEYS: &[Key] = &[
     .default("balanced"),
     key(
         "backend-protocol",
-        "what pods speak: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their \
+        "protocol of the pods: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their \
          certificates are verified if `proxy-ssl-verify` says so",
         |value, asked| {
             asked.protocol = protocol::of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
             Ok(())
         },
     ),
+    key(
+        "client-body-buffer-size",
+        "bytes of a body that are kept at most, with `proxy-request-buffering: \"on\"`; from `1k` to `64m`",
+        |value, asked| {
+            let max = usize::try_from(bytes(value)?).unwrap_or(usize::MAX);
+            if !(1 << 10..=64 << 20).contains(&max) {
+                return Err("from `1k` to `64m`".into());
+            }
+            asked.forwarding.body_buffer = max;
+            Ok(())
+        },
+    )
+    .default("1m"),
     key(
         "custom-http-errors",
         "statuses, from 300 to 599 and separated by commas; responses of pods with one of these are replaced by what \
@@ -82,26 +95,26 @@ pub(super) const KEYS: &[Key] = &[
     .default("false"),
     key(
         "load-balance",
-        "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours \
-         alone, `least_request` (the less busy of two)",
+        "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, \
+         specific to xdp-ingress, `least_request` (the less busy of two)",
         |value, asked| {
             asked.forwarding.balance = balance(value)?;
             Ok(())
         },
     )
     .default("round_robin"),
-    key("mirror-host", "`Host` that `mirror-target` is told, instead of its own", |value, asked| {
+    key("mirror-host", "`Host` of requests to `mirror-target`, instead of its own", |value, asked| {
         asked.mirror.host(value)
     }),
-    key("mirror-request-body", "whether the body is sent there, too", |value, asked| asked.mirror.body(value))
+    key("mirror-request-body", "whether `mirror-target` gets the body, too", |value, asked| asked.mirror.body(value))
         .default("on"),
     key(
         "mirror-target",
-        "where each request is sent a second time: a URL, with the client's path and query if it has none, or, ours \
-         alone, a Service of the Ingress' namespace, as `shadow:80`; a URL may name a Service of another namespace only \
-         if `--allow-cross-namespace-services` lists it. The answer is dropped, and no request waits or \
-         fails for it: a mirror that is 256 KiB of a body behind is cut off. HTTP/1.1 is spoken, and WebSockets are \
-         not mirrored",
+        "where each request is sent a second time: a URL, with the client's path and query if it has none, or, \
+         specific to xdp-ingress, a Service of the Ingress' namespace, as `shadow:80`; a URL may name a Service of \
+         another namespace only if a ReferenceGrant there or `--allow-cross-namespace-services` allows it. The \
+         answer is dropped, and no request waits or fails for it: a mirror that is 256 KiB of a body behind is cut \
+         off. HTTP/1.1 is spoken, and WebSockets are not mirrored",
         |value, asked| asked.mirror.target(value),
     ),
     key("proxy-body-size", "longest body of a request, else 413; `0` for any", |value, asked| {
@@ -141,7 +154,7 @@ pub(super) const KEYS: &[Key] = &[
         "proxy-protocol-upstream",
         "version of the PROXY protocol, `v1` or `v2`, with whose header connections to pods begin, also those of \
          `ssl-passthrough`: it tells the client's address, and that of the node which the client came to. Each \
-         request has a connection of its own then. Ours alone",
+         request has a connection of its own then. Specific to xdp-ingress",
         |value, asked| {
             asked.introduction = Some(match value {
                 "v1" => ProxyVersion::V1,
@@ -158,6 +171,19 @@ pub(super) const KEYS: &[Key] = &[
         |value, asked| seconds(value, &mut asked.forwarding.read_timeout),
     )
     .default("60"),
+    key(
+        "proxy-request-buffering",
+        "`on` keeps the body of a request in memory until it is there, and asks a pod only then, or once there is more of \
+         it than `client-body-buffer-size`, which is streamed; less is kept while memory is scarce. Unset, and with \
+         `off`, bodies are streamed as they come; `off` says that this is meant, and `client-body-min-rate` does not \
+         hold",
+        |value, asked| {
+            let mut buffers = false;
+            switch(value, &mut buffers)?;
+            asked.forwarding.uploads = if buffers { Uploads::Buffered } else { Uploads::StreamedAtAnyRate };
+            Ok(())
+        },
+    ),
     key("proxy-send-timeout", "longest time that a pod takes no byte of a request, in seconds", |value, asked| {
         seconds(value, &mut asked.forwarding.send_timeout)
     })

@@ -1,4 +1,4 @@
-//! Where requests lead: redirects, rewrites, canaries.
+//! Destinations of requests: redirects, rewrites, canaries.
 
 use std::collections::BTreeSet;
 
@@ -39,13 +39,13 @@ pub(super) const KEYS: &[Key] = &[
     )
     .default("false")
     .or_refuse(),
-    key("canary-by-cookie", "a cookie that says `always` or `never`", |value, asked| {
+    key("canary-by-cookie", "a cookie with the value `always` or `never`", |value, asked| {
         asked.canary.cookie = cookie_text(value)?;
         Ok(())
     }),
     key(
         "canary-by-header",
-        "a field that says `always` or `never`; it goes before the cookie, and that before the weight",
+        "a header field with the value `always` or `never`; it goes before the cookie, and that before the weight",
         |value, asked| {
             asked.canary_header = Some(HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?);
             Ok(())
@@ -54,24 +54,33 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "canary-by-header-pattern",
-        "a regular expression for what that field holds somewhere instead",
+        "a regular expression that matches a part of that field's value, instead of `always` or `never`. A value does \
+         not match if its bytes times the states of the expression are more than 262,144",
         |value, asked| {
-            let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
+            let pattern = Pattern::within_field(value).map_err(|error| format!("a regular expression ({error})"))?;
             asked.canary_pattern = (!value.is_empty()).then_some(pattern);
             Ok(())
         },
     )
     .or_refuse(),
-    key("canary-by-header-value", "what that field says instead; it goes before the expression", |value, asked| {
-        let value = HeaderValue::from_str(value).map_err(|_invalid| "the value of a header field")?;
-        asked.canary_value = Some(value).filter(|value| !value.is_empty());
-        Ok(())
-    })
+    key(
+        "canary-by-header-value",
+        "value of that field that selects the canary, instead of `always` or `never`; it goes before the expression",
+        |value, asked| {
+            let value = HeaderValue::from_str(value).map_err(|_invalid| "the value of a header field")?;
+            asked.canary_value = Some(value).filter(|value| !value.is_empty());
+            Ok(())
+        },
+    )
     .or_refuse(),
-    key("canary-weight", "how many of `canary-weight-total` requests, drawn at random", |value, asked| {
-        number(value, 0..=1_000_000_000, &mut asked.canary.weight).ok_or("a number")?;
-        Ok(())
-    })
+    key(
+        "canary-weight",
+        "how many of `canary-weight-total` requests the canary gets, drawn at random",
+        |value, asked| {
+            number(value, 0..=1_000_000_000, &mut asked.canary.weight).ok_or("a number")?;
+            Ok(())
+        },
+    )
     .default("0"),
     key("canary-weight-total", "see `canary-weight`", |value, asked| {
         number(value, 1..=1_000_000_000, &mut asked.canary.total).ok_or("a number from 1")?;
@@ -123,7 +132,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "share-hosts-with",
         "namespaces, separated by commas, whose Ingresses may add paths to its hosts, where `host-sharing` is \
-         `granted` and the hosts are this namespace's. Ours alone",
+         `granted` and the hosts are this namespace's. Specific to xdp-ingress",
         |value, asked| {
             asked.shares_with = namespaces(value)?.into_iter().collect();
             Ok(())

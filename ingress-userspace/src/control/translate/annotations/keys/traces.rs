@@ -1,4 +1,4 @@
-//! How requests are traced and counted.
+//! Tracing and counting of requests.
 
 use super::{
     super::super::values::{boolean, text},
@@ -13,7 +13,8 @@ pub(super) const KEYS: &[Key] = &[
     .default("false"),
     key(
         "metrics-per-path",
-        "whether requests of each rule are counted for themselves, by host and path of the rule. Ours alone",
+        "whether requests of each rule are counted for themselves, by host and path of the rule. Specific to \
+         xdp-ingress",
         |value, asked| boolean(value, &mut asked.forwarding.metered),
     )
     .default("false"),

@@ -1,4 +1,4 @@
-//! How pods are looked after: when one is left alone, what it is asked to find out how it is, how much it is given.
+//! Health policy of pods: outlier detection, health checks, circuit breakers and slow start.
 
 use std::num::NonZeroU32;
 
@@ -15,17 +15,18 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "eject-after",
         "failures in a row after which a pod gets no requests for a while: no connection, a time-out, a connection \
-         that is closed before an answer; `0` for never. Ours alone",
+         that is closed before an answer; `0` for never. Specific to xdp-ingress",
         |value, asked| count(value, 1000, &mut asked.upkeep.ejection.after),
     )
     .default("1"),
-    key("eject-on-5xx", "whether answers of 5xx are such failures, too. Ours alone", |value, asked| {
+    key("eject-on-5xx", "whether answers of 5xx are such failures, too. Specific to xdp-ingress", |value, asked| {
         boolean(value, &mut asked.upkeep.ejection.errors)
     })
     .default("false"),
     key(
         "eject-share",
-        "how many percent of the pods may be left alone at one time: at least one pod, and never all. Ours alone",
+        "percentage of the pods that may be ejected at one time: at least one pod, and never all. Specific to \
+         xdp-ingress",
         |value, asked| {
             number(value, 1..=100, &mut asked.upkeep.ejection.share).ok_or_else(|| "a number from 1 to 100".into())
         },
@@ -33,19 +34,19 @@ pub(super) const KEYS: &[Key] = &[
     .default("50"),
     key(
         "eject-time",
-        "for how long at first, as `500ms` or `2s`; each further failure doubles it. Ours alone",
+        "time of the first ejection, as `500ms` or `2s`; each further failure doubles it. Specific to xdp-ingress",
         |value, asked| span(value, &mut asked.upkeep.ejection.first),
     )
     .default("500ms"),
-    key("eject-time-max", "for how long at most. Ours alone", |value, asked| {
+    key("eject-time-max", "longest time of an ejection. Specific to xdp-ingress", |value, asked| {
         span(value, &mut asked.upkeep.ejection.longest)
     })
     .default("16s"),
     key(
         "health-check",
-        "how pods are asked how they are, by each node: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` \
+        "how each node checks the health of pods: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` \
          `GRPC` or `GRPCS`), `tcp` (a connection), or `off`; without it, `http` if there is a `health-check-path`. \
-         Ours alone",
+         Specific to xdp-ingress",
         |value, asked| {
             asked.upkeep.check.kind = match value {
                 "http" => Kind::Http,
@@ -59,7 +60,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "health-check-expected-statuses",
-        "statuses of good answers to `http`, as `200, 204, 300-399`. Ours alone",
+        "statuses of good answers to `http`, as `200, 204, 300-399`. Specific to xdp-ingress",
         |value, asked| {
             asked.upkeep.check.statuses =
                 statuses(value).ok_or("statuses and ranges of them, as `200, 204, 300-399`")?;
@@ -69,61 +70,72 @@ pub(super) const KEYS: &[Key] = &[
     .default("200-399"),
     key(
         "health-check-healthy-threshold",
-        "good answers in a row after which a pod gets requests again. Ours alone",
+        "good answers in a row after which a pod gets requests again. Specific to xdp-ingress",
         |value, asked| threshold(value, &mut asked.upkeep.check.healthy),
     )
     .default("2"),
-    key("health-check-host", "`Host` of `http`; without it, the address of the pod. Ours alone", |value, asked| {
-        let is_host = value.parse::<http::uri::Authority>().is_ok_and(|host| !host.as_str().contains('@'));
-        asked.upkeep.check.host = Some(Some(value).filter(|_| is_host).ok_or("a host, as `a.test`")?.into());
-        Ok(())
-    }),
+    key(
+        "health-check-host",
+        "`Host` of `http`; without it, the address of the pod. Specific to xdp-ingress",
+        |value, asked| {
+            let is_host = value.parse::<http::uri::Authority>().is_ok_and(|host| !host.as_str().contains('@'));
+            asked.upkeep.check.host = Some(Some(value).filter(|_| is_host).ok_or("a host, as `a.test`")?.into());
+            Ok(())
+        },
+    ),
     key(
         "health-check-interval",
-        "time between two questions to one pod, from `1s`; longer where all checks of a node together are too many. Ours alone",
+        "time between two checks of one pod, from `1s`; longer where all checks of a node together are too many. \
+         Specific to xdp-ingress",
         |value, asked| slow_span(value, &mut asked.upkeep.check.interval),
     )
     .default("10s"),
-    key("health-check-path", "what `http` asks for. Ours alone", |value, asked| {
+    key("health-check-path", "path of `http` checks. Specific to xdp-ingress", |value, asked| {
         let is_target = value.starts_with('/') && value.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
         asked.upkeep.check.path = Some(Some(value).filter(|_| is_target).ok_or("a path, as `/healthz`")?.into());
         Ok(())
     }),
-    key("health-check-port", "where pods are asked; without it, where requests go. Ours alone", |value, asked| {
-        let mut port = 0;
-        number(value, 1..=u16::MAX, &mut port).ok_or("the number of a port")?;
-        asked.upkeep.check.port = Some(port);
-        Ok(())
-    }),
+    key(
+        "health-check-port",
+        "port of the checks; without it, the port of requests. Specific to xdp-ingress",
+        |value, asked| {
+            let mut port = 0;
+            number(value, 1..=u16::MAX, &mut port).ok_or("the number of a port")?;
+            asked.upkeep.check.port = Some(port);
+            Ok(())
+        },
+    ),
     key(
         "health-check-service",
-        "the service that `grpc` asks about; without it, the server as a whole. Ours alone",
+        "the service in `grpc` checks; without it, the server as a whole. Specific to xdp-ingress",
         |value, asked| {
             let is_name = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
             asked.upkeep.check.service = Some(value).filter(|_| is_name).ok_or("the name of a service")?.into();
             Ok(())
         },
     ),
-    key("health-check-timeout", "time for connection and answer. Ours alone", |value, asked| {
-        span(value, &mut asked.upkeep.check.timeout)
-    })
+    key(
+        "health-check-timeout",
+        "time for the connection and the answer of a check. Specific to xdp-ingress",
+        |value, asked| span(value, &mut asked.upkeep.check.timeout),
+    )
     .default("5s"),
     key(
         "health-check-unhealthy-threshold",
-        "other answers in a row, or none, after which a pod gets no requests. Ours alone",
+        "failed checks in a row (another answer, or none) after which a pod gets no requests. Specific to xdp-ingress",
         |value, asked| threshold(value, &mut asked.upkeep.check.unhealthy),
     )
     .default("3"),
     key(
         "max-connections",
         "requests that one node has under way at all pods of a service, each on a connection of its own if that is \
-         HTTP/1.1; more wait or get 503. Ours alone",
+         HTTP/1.1; more wait or get 503. Specific to xdp-ingress",
         |value, asked| cap(value, &mut asked.upkeep.caps.connections),
     ),
     key(
         "max-pending-requests",
         "how many requests wait, for no longer than `proxy-connect-timeout`, where `max-connections` are under way; \
-         more get 503 at once. Ours alone",
+         more get 503 at once. Specific to xdp-ingress",
         |value, asked| {
             number(value, 0..=CAP_MAX, &mut asked.upkeep.caps.pending).ok_or_else(|| "a number up to 1000000".into())
         },
@@ -131,13 +143,14 @@ pub(super) const KEYS: &[Key] = &[
     .default("0"),
     key(
         "max-requests",
-        "requests that one node has under way at one pod; what no pod has room for gets 503 at once. Ours alone",
+        "requests that one node has under way at one pod; what no pod has room for gets 503 at once. Specific to \
+         xdp-ingress",
         |value, asked| cap(value, &mut asked.upkeep.caps.requests),
     ),
     key(
         "slow-start",
         "how long the share of a pod that has come, or has come back, grows to that of the others, in seconds; not \
-         where requests are hashed or a cookie chooses. Ours alone",
+         where requests are hashed or a cookie chooses. Specific to xdp-ingress",
         |value, asked| {
             let mut time = std::time::Duration::ZERO;
             span(value, &mut time)?;
@@ -163,7 +176,7 @@ fn threshold(value: &str, field: &mut NonZeroU32) -> Read {
     Ok(())
 }
 
-/// Statuses of final responses, and ranges of them.
+/// Reads statuses of final responses, and ranges of them.
 fn statuses(value: &str) -> Option<Box<[(u16, u16)]>> {
     let status = |text: &str| {
         let mut status = 0;

@@ -1,63 +1,63 @@
-//! Who may come in, and how often.
+//! Access control and rate limits.
 
 use super::{
     super::super::values::{Read, boolean, count, limit_scope, namespaces, networks, number},
     Setting, prefixes, setting,
 };
-use crate::model::Texts;
+use crate::model::{Texts, path::ACME_CHALLENGE};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "block-cidrs",
-        "networks that get nothing, separated by commas: XDP drops their packets to all of our ports, TCP and UDP; of \
+        "networks that get nothing, separated by commas: XDP drops their packets to all ports of the proxy, TCP and UDP; of \
          hosts they get 403 where it does not see them or a trusted proxy stands between",
         |value, globals| networks(value, &mut globals.blocked.networks),
     ),
     setting(
         "block-referers",
-        "what requests that get 403 from every host say in `Referer`, separated by commas: all of it, behind `~` a \
+        "values of `Referer` that get 403 from every host, separated by commas: the whole value, behind `~` a \
          regular expression for something in it, behind `~*` one whatever the case",
         |value, globals| texts(value, &mut globals.blocked.referers),
     ),
     setting(
         "block-user-agents",
-        "what requests that get 403 from every host say in `User-Agent`, separated by commas: all of it, behind `~` a \
+        "values of `User-Agent` that get 403 from every host, separated by commas: the whole value, behind `~` a \
          regular expression for something in it, behind `~*` one whatever the case",
         |value, globals| texts(value, &mut globals.blocked.agents),
     ),
     setting(
         "client-limits-dry-run",
-        "whether what is above the limits of `client-syns-per-second` and `client-packets-per-second` is counted and \
-         let through. Ours alone",
+        "whether packets above the limits of `client-syns-per-second` and `client-packets-per-second` are counted and \
+         let through. Specific to xdp-ingress",
         |value, globals| boolean(value, &mut globals.settings.client_limits.is_dry_run),
     )
     .default("false"),
     setting(
         "client-packet-burst",
         "packets that a client may send at once after a pause, with `client-packets-per-second`; `0` for as many as in \
-         a second. Ours alone",
+         a second. Specific to xdp-ingress",
         |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.packets.burst),
     )
     .default("0"),
     setting(
         "client-packets-per-second",
-        "packets that each client, an IPv4 address or a /64, may send to our ports of one node; XDP drops what is \
-         more. `0` for any number. Ours alone",
+        "packets that each client, an IPv4 address or a /64, may send to the proxy's ports of one node; XDP drops the \
+         rest. `0` for any number. Specific to xdp-ingress",
         |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.packets.per_second),
     )
     .default("0"),
     setting(
         "client-syn-burst",
-        "TCP connections that a client may ask for at once after a pause, with `client-syns-per-second`; `0` for as many \
-         as in a second. Ours alone",
+        "TCP connections that a client may open at once after a pause, with `client-syns-per-second`; `0` for as many \
+         as in a second. Specific to xdp-ingress",
         |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.syns.burst),
     )
     .default("0"),
     setting(
         "client-syns-per-second",
-        "TCP connections that each client, an IPv4 address or a /64, may ask for in a second; those that ask again count, \
-         and XDP drops what is more. `0` for any number. Ours alone",
+        "TCP connections that each client, an IPv4 address or a /64, may open in a second; repeated SYNs count, and \
+         XDP drops the rest. `0` for any number. Specific to xdp-ingress",
         |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.syns.per_second),
     )
     .default("0"),
@@ -106,9 +106,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "host-sharing",
         "what an Ingress may ask for a host whose oldest Ingress is of another namespace: `paths`, further paths alone; \
          `owner`, nothing; `granted`, paths where `share-hosts-with` or `host-sharing-grants` names its namespace; \
-         `open`, whatever nobody asked for before. Instead of `--host-sharing`. Ours alone",
+         `open`, anything that no older Ingress claims. Instead of `--host-sharing`. Each IngressClass has its own; \
+         that of the host's owner decides. Specific to xdp-ingress",
         |value, globals| {
-            globals.sharing = value.parse().map_err(|expected: &str| expected)?;
+            globals.sharing.mode = value.parse().map_err(|expected: &str| expected)?;
             Ok(())
         },
     )
@@ -116,45 +117,49 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "host-sharing-grants",
         "namespaces, separated by commas, whose Ingresses may add paths to hosts of any other, with `host-sharing: \
-         granted`. Ours alone",
+         granted`. Each IngressClass has its own; that of the host's owner decides. Specific to xdp-ingress",
         |value, globals| {
-            globals.sharing_grants = namespaces(value)?;
+            globals.sharing.grants = namespaces(value)?;
             Ok(())
         },
     ),
     setting(
         "limit-conn-status-code",
-        "status of the answer to a request that is one too many at one time, from 400 to 599",
+        "status of the answer to a request above the limit of requests in flight, from 400 to 599",
         |value, globals| error_status(value, &mut globals.asked.limits.in_flight_status),
     )
     .default("503"),
     setting(
         "limit-req-status-code",
-        "status of the answer to a request that comes too soon, from 400 to 599",
+        "status of the answer to a request above the limit of requests per second or minute, from 400 to 599",
         |value, globals| error_status(value, &mut globals.asked.limits.rate_status),
     )
     .default("503"),
-    setting("limit-scope", "as the annotation, where an Ingress does not say. Ours alone", |value, globals| {
-        limit_scope(value, &mut globals.asked.limits.of_cluster)
-    })
+    setting(
+        "limit-scope",
+        "as the annotation, where an Ingress does not say. Specific to xdp-ingress",
+        |value, globals| {
+            limit_scope(value, &mut globals.asked.limits.of_cluster)
+        },
+    )
     .default("node"),
     setting(
         "no-auth-locations",
-        "paths of rules, separated by commas, that nobody needs to authenticate for, nor for what is below them",
+        "paths of rules, separated by commas, that need no authentication, nor do paths below them",
         |value, globals| {
             globals.unauthenticated = prefixes(value)?;
             Ok(())
         },
     )
-    .default("/.well-known/acme-challenge"),
+    .default(ACME_CHALLENGE),
     setting(
         "whitelist-source-range",
-        "networks that may come in where an Ingress does not say, separated by commas; all others get 403",
+        "networks whose requests are allowed where an Ingress does not say, separated by commas; all others get 403",
         |value, globals| networks(value, &mut globals.asked.access.allow),
     ),
 ];
 
-/// Of a client in a second, or at once; the kernel part counts in nanoseconds.
+/// Upper bound of packets per second and of bursts for one client; the kernel part counts in nanoseconds.
 const PACKETS_MAX: u32 = 1_000_000;
 
 fn error_status(value: &str, field: &mut u16) -> Read {

@@ -1,4 +1,4 @@
-//! Which requests the access log has a line of, and what stands in it.
+//! Requests that the access log records, and the format of its lines.
 
 use super::{super::super::values::boolean, Setting, elements, setting};
 use crate::model::{LogEscape, LogFormat, PathMatch};
@@ -13,7 +13,7 @@ const UPSTREAM_INFO: &str = "$remote_addr - $remote_user [$time_local] \"$reques
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "disable-access-log",
-        "whether no line is written of each request, on standard output",
+        "whether the access log, a line for each request on standard output, is off",
         |value, globals| boolean(value, &mut globals.log.disabled),
     )
     .default("true")
@@ -37,7 +37,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .nginx(UPSTREAM_INFO),
     setting(
         "skip-access-log-urls",
-        "paths of requests that no line is written of, separated by commas",
+        "paths of requests that are not in the access log, separated by commas",
         |value, globals| {
             let paths = elements(value).map(PathMatch::exact).collect::<Result<Vec<_>, _>>();
             globals.log.skip = paths.map_err(|error| format!("paths, separated by commas ({error})"))?.into();

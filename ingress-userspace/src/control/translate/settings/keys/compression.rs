@@ -1,9 +1,9 @@
-//! Which responses are compressed, and how well.
+//! Responses that are compressed, and the compression levels.
 
 use super::{super::super::values::boolean, Setting, setting};
 use crate::model::MediaTypes;
 
-/// The rows that each coding has, sorted by name.
+/// The rows of each coding, sorted by name.
 macro_rules! coding {
     ($coding:ident, $first:literal..=$last:literal, $level:literal, $min_length:literal, $remark:literal) => {
         &[
@@ -31,7 +31,7 @@ macro_rules! coding {
 
 pub(super) const BROTLI: &[Setting] = coding!(brotli, 0..=11, "4", "20", "");
 pub(super) const GZIP: &[Setting] = coding!(gzip, 1..=9, "1", "256", "");
-pub(super) const ZSTD: &[Setting] = coding!(zstd, 1..=12, "3", "256", ". Ours alone");
+pub(super) const ZSTD: &[Setting] = coding!(zstd, 1..=12, "3", "256", ". Specific to xdp-ingress");
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
@@ -44,7 +44,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "enable-zstd",
         "whether responses are compressed with zstd for clients that take it, where an Ingress does not say. \
-         Ours alone",
+         Specific to xdp-ingress",
         |value, globals| boolean(value, &mut globals.asked.compression.zstd.enabled),
     )
     .default("false"),

@@ -1,4 +1,4 @@
-//! How long connections of clients may stay, how many, and how TLS and HTTP are spoken over them.
+//! Lifetime and number of client connections, and the versions of TLS and HTTP over them.
 
 use super::{
     super::super::values::{Read, boolean, count, number, seconds, span},
@@ -8,6 +8,14 @@ use crate::model::Versions;
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "client-body-min-rate",
+        "bytes per second that a request body brings at least, on average over the time that it is waited for and once \
+         that is 5 s, else 408; not of gRPC, and not where an Ingress says `proxy-request-buffering: \"off\"`; `0` for \
+         any. Specific to xdp-ingress",
+        |value, globals| count(value, RATE_MAX, &mut globals.settings.body_min_rate),
+    )
+    .default("240"),
     setting(
         "client-body-timeout",
         "longest pause within a request body, and longest time that a client takes no byte of a response, in seconds",
@@ -21,6 +29,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     )
     .default("10")
     .nginx("60"),
+    setting(
+        "client-read-min-rate",
+        "bytes per second that a client takes of responses at least, on average over the time that its socket is full \
+         and once that is 5 s, else its connection ends; `0` for any. Specific to xdp-ingress",
+        |value, globals| count(value, RATE_MAX, &mut globals.settings.read_min_rate),
+    )
+    .default("240"),
     setting(
         "http2-max-concurrent-streams",
         "streams open at one time on one HTTP/2 connection, from 1 to 10000",
@@ -38,14 +53,15 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("75"),
     setting(
         "max-connections",
-        "client connections that each worker has open at one time, more are closed; `0` for any number. Ours alone",
+        "client connections that each worker has open at one time, more are closed; `0` for any number. Specific to \
+         xdp-ingress",
         |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_max),
     )
     .default("65536"),
     setting(
         "max-connections-per-client",
         "the same for one client, on one node; a quarter of what one worker takes by default, as many clients may share \
-         an address; proxies that are trusted are no clients; `0` for any number. Ours alone",
+         an address; proxies that are trusted are no clients; `0` for any number. Specific to xdp-ingress",
         |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_per_client),
     )
     .default("16384"),
@@ -86,7 +102,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("true"),
 ];
 
-/// Versions of TLS, as nginx writes them.
+/// Reads versions of TLS, as nginx writes them.
 fn versions(value: &str, field: &mut Versions) -> Read {
     let (mut tls12, mut tls13) = (false, false);
     for version in value.split_whitespace() {
@@ -108,3 +124,5 @@ fn versions(value: &str, field: &mut Versions) -> Read {
 const VERSIONS: &str = "`TLSv1.2`, `TLSv1.3` or both, as older versions are not safe and not implemented";
 
 const CONNECTIONS_MAX: u32 = 10_000_000;
+/// Upper bound of minimum rates: some legitimate clients have less than a megabyte per second.
+const RATE_MAX: u32 = 1_000_000;

@@ -1,4 +1,4 @@
-//! Who is brought to TLS, and how.
+//! Redirects to TLS, and HSTS.
 
 use super::{
     super::super::values::{Read, boolean, number, status},
@@ -13,21 +13,23 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("false"),
     setting(
         "hsts",
-        "whether browsers are told to come over TLS from now on (RFC 6797), by hosts with TLS",
+        "whether hosts with TLS send `Strict-Transport-Security` (RFC 6797), so that browsers use TLS from then on",
         |value, globals| boolean(value, &mut globals.hsts.enabled),
     )
     .default("false")
     .nginx("true"),
-    setting("hsts-include-subdomains", "whether that holds for names below the host, too", |value, globals| {
-        boolean(value, &mut globals.hsts.include_subdomains)
-    })
+    setting(
+        "hsts-include-subdomains",
+        "whether `Strict-Transport-Security` includes names below the host",
+        |value, globals| boolean(value, &mut globals.hsts.include_subdomains),
+    )
     .default("true"),
-    setting("hsts-max-age", "for how long, in seconds", |value, globals| {
+    setting("hsts-max-age", "`max-age` of `Strict-Transport-Security`, in seconds", |value, globals| {
         number(value, 0..=u64::from(u32::MAX), &mut globals.hsts.max_age)
             .ok_or_else(|| "a number of seconds up to 4294967295".into())
     })
     .default("31536000"),
-    setting("hsts-preload", "whether browsers may ship with it", |value, globals| {
+    setting("hsts-preload", "whether `Strict-Transport-Security` has `preload`", |value, globals| {
         boolean(value, &mut globals.hsts.preload)
     })
     .default("false"),
@@ -50,7 +52,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("true"),
 ];
 
-/// A redirect to HTTPS keeps the method or changes it, but is never a mere reference.
+/// Reads the status of the redirect to HTTPS. 303 (See Other) is refused, because it refers to a different resource.
 fn redirect_status(value: &str, field: &mut u16) -> Read {
     if value == "303" { None } else { status(value, field).ok() }.ok_or_else(|| "301, 302, 307 or 308".into())
 }

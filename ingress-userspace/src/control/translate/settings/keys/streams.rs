@@ -13,7 +13,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "max-udp-sessions",
         "sessions of UDP services that each worker has open at one time, from 1 to 1000000; datagrams of further \
-         clients are dropped. Each takes a port of the node (`net.ipv4.ip_local_port_range`). Ours alone",
+         clients are dropped. Each takes a port of the node (`net.ipv4.ip_local_port_range`). Specific to xdp-ingress",
         |value, globals| {
             let mut count = 0;
             number(value, 1..=1_000_000, &mut count).ok_or("a number from 1 to 1000000")?;

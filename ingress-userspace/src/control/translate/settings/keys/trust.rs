@@ -1,4 +1,4 @@
-//! Who is believed about clients.
+//! Trusted proxies, and the sources of client addresses.
 
 use http::{HeaderName, header};
 
@@ -37,8 +37,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("5"),
     setting(
         "proxy-real-ip-cidr",
-        "networks of the proxies in front of this one, separated by commas: what they say of clients is believed, \
-         nobody else is",
+        "networks of the proxies in front of this one, separated by commas: only their information on clients is \
+         trusted",
         |value, globals| networks(value, &mut globals.settings.trust.hops),
     )
     .nginx("0.0.0.0/0"),
@@ -57,7 +57,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("false"),
 ];
 
-/// A list of addresses; `Forwarded` has its own syntax, which is not read.
+/// Reads the name of a field with a list of addresses. `Forwarded` has its own syntax, which is not supported.
 fn chain_field(value: &str, field: &mut HeaderName) -> Read {
     let name = HeaderName::try_from(value).ok().filter(|name| *name != header::FORWARDED && *name != header::HOST);
     *field = name.ok_or("the name of a field that holds addresses, as `X-Forwarded-For`")?;

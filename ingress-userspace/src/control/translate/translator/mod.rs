@@ -1,5 +1,5 @@
-//! Translates a cluster again and again, and each time only what has changed. It knows the parts and their order, not
-//! how each is made.
+//! Translates a cluster repeatedly, and each time only the changes. It knows the parts and their order, but not how
+//! each is made.
 //!
 //! ```text
 //! Cluster ──differences──> dependencies ──records──> stale parts ──┐
@@ -18,61 +18,68 @@ use std::{
 use super::{
     Claims, HostClaim, Options, Translation,
     address::Machinery,
+    budget::Holders,
     class,
     context::{Context, Dependency, Memo},
     destination,
-    expressions::Expressions,
-    ingress,
-    merge::{self, Merged, MergedHost},
+    effects::Effects,
+    expressions, ingress,
+    merge::{self, Merged, MergedHost, wildcard_of},
+    meters::Meters,
     ownership::Broader,
     records::{Part, Records},
-    secret::{self, Content},
-    service,
+    secret, service,
     settings::{self, Globals},
+    shares::{self, Size},
     streams, tickets,
 };
 use crate::{
     control::{
-        change::{Kind, ObjectId, ObjectName},
-        cluster::{Cluster, Store, Stored},
+        change::{Kind, ObjectName},
+        cluster::{Cluster, Stored},
     },
-    model::{
-        Action, Host, HostPattern, HostRoutes, RouteTable, Rule, StreamPort, StreamService, Transport, Tree,
-        UpstreamKey,
-    },
+    model::{Action, HostPattern, RouteTable, Transport, Tree, UpstreamKey},
 };
 
-/// Translates one state of a cluster after the other. What it says of each is what [`translate`](super::translate) says
-/// of it alone.
+mod differences;
+mod table;
+
+use differences::differences;
+
+/// Translates successive states of a cluster. Each result is the same as that of [`translate`](super::translate) for
+/// this state alone.
 pub struct Translator {
     options: Arc<Options>,
-    /// What was translated last; `None` before the first time.
+    /// The state translated last; `None` before the first time.
     cluster: Option<Cluster>,
     globals: Globals,
     memo: Memo,
     records: Records,
     served: Tree<ObjectName, ()>,
-    /// Of the Ingresses that are served.
+    effects: Effects,
+    /// Claims of the Ingresses that are served.
     claims: HashMap<ObjectName, Arc<Claims>>,
-    /// Who claims a host, in order of precedence.
+    /// Claims by host, in order of precedence.
     claimants: HashMap<HostPattern, Vec<Arc<Claims>>>,
-    pub(super) expressions: Expressions,
-    /// Hosts for challenges alone, which are settled together.
+    pub(super) expressions: Holders<usize>,
+    meters: Meters,
+    shares: Holders<Size>,
+    /// Hosts for challenges only, which are settled together.
     borrowers: BTreeMap<HostPattern, MergedHost>,
-    /// Hosts that they may borrow from: those that are not exact.
+    /// Hosts that they may inherit from: those that are not exact.
     lenders: BTreeMap<HostPattern, MergedHost>,
-    /// How many rules of the table lead to an upstream, or ask there.
+    /// Number of rules in the table that lead to an upstream, or send requests of their own there.
     uses: HashMap<UpstreamKey, usize>,
     table: RouteTable,
 }
 
-/// What is still to do.
+/// The work that is still to do.
 #[derive(Default)]
 struct Work {
     stale: BTreeSet<Part>,
-    /// Hosts, other than exact ones, of which other things are claimed than before.
+    /// Hosts, other than exact ones, with changed claims.
     less_specific: BTreeSet<HostPattern>,
-    /// Upstreams that may be others in the table, or no more in it.
+    /// Upstreams that may have changed in the table, or left it.
     upstreams: BTreeSet<UpstreamKey>,
 }
 
@@ -86,22 +93,25 @@ impl Translator {
         let table = RouteTable { settings: globals.settings.clone(), forwarding, ..RouteTable::default() };
         Self {
             globals,
-            options: Arc::new(options),
             cluster: None,
             memo: Memo::default(),
             records: Records::default(),
             served: Tree::new(),
+            effects: Effects::default(),
             claims: HashMap::new(),
             claimants: HashMap::new(),
-            expressions: Expressions::default(),
+            expressions: expressions::holders(),
+            meters: Meters::new(&options),
+            shares: shares::holders(&options),
             borrowers: BTreeMap::new(),
             lenders: BTreeMap::new(),
             uses: HashMap::new(),
             table,
+            options: Arc::new(options),
         }
     }
 
-    /// Translates `cluster`, which costs what differs from the one before.
+    /// Translates `cluster`. The cost grows with the differences from the one before.
     #[must_use]
     pub fn translate(&mut self, cluster: &Cluster) -> Translation {
         let options = Arc::clone(&self.options);
@@ -110,7 +120,7 @@ impl Translator {
         let mut context = Context::new(cluster, &options, self.globals.clone(), memo);
         while let Some(part) = work.stale.pop_first() {
             if matches!(part, Part::Host(_)) && !work.less_specific.is_empty() {
-                // All Ingresses are read.
+                // All Ingresses are read by now.
                 work.stale.insert(part);
                 self.look_below(&std::mem::take(&mut work.less_specific), &mut work);
                 continue;
@@ -131,11 +141,12 @@ impl Translator {
             table: self.table.clone(),
             outcomes: self.records.outcomes().clone(),
             served: self.served.clone(),
+            in_effect: self.effects.settle(|name| self.claims.get(name).map_or(0, |claims| claims.hosts.len())),
             external_names: self.records.external_names().clone(),
         }
     }
 
-    /// The parts that were made from what is different now.
+    /// Returns the parts with changed dependencies.
     fn stale(&self, cluster: &Cluster) -> BTreeSet<Part> {
         let nothing = Cluster::default();
         let known = self.cluster.as_ref().unwrap_or(&nothing);
@@ -146,50 +157,10 @@ impl Translator {
             stale.extend([Part::Globals, Part::DefaultBackend, Part::FallbackCertificate, Part::TicketKeys]);
             stale.extend([Transport::Tcp, Transport::Udp].map(Part::Streams));
         }
-        for dependency in self.differences(known, cluster) {
+        for dependency in differences(known, cluster, self.options.node.as_deref()) {
             stale.extend(self.records.dependents_of(&dependency).cloned());
         }
         stale
-    }
-
-    /// What is different in `cluster`, apart from Ingresses.
-    fn differences(&self, known: &Cluster, cluster: &Cluster) -> BTreeSet<Dependency> {
-        fn names<T: PartialEq>(known: &Store<T>, now: &Store<T>) -> Vec<ObjectName> {
-            known.differences(now).into_iter().map(|difference| difference.key.clone()).collect()
-        }
-        let Cluster { ingresses: _, classes, services, secrets, config_maps, nodes, resolved, slices, .. } = cluster;
-        let mut found = BTreeSet::new();
-        for (kind, names) in [
-            (Kind::IngressClass, names(&known.classes, classes)),
-            (Kind::Service, names(&known.services, services)),
-            (Kind::Secret, names(&known.secrets, secrets)),
-            (Kind::ConfigMap, names(&known.config_maps, config_maps)),
-            (Kind::Node, names(&known.nodes, nodes)),
-        ] {
-            match kind {
-                Kind::IngressClass if !names.is_empty() => drop(found.insert(Dependency::Classes)),
-                Kind::Node if !names.is_empty() => {
-                    found.insert(Dependency::Nodes);
-                    let of_this = |name: &ObjectName| Some(&*name.name) == self.options.node.as_deref();
-                    if names.iter().any(of_this) {
-                        found.insert(Dependency::Place);
-                    }
-                }
-                _ => {}
-            }
-            found.extend(names.into_iter().map(|name| Dependency::Object(ObjectId { kind, name })));
-        }
-        for difference in known.slices.differences(slices) {
-            let services = [difference.old, difference.new].into_iter().flatten();
-            let services = services.filter_map(|stored| stored.object.service.clone());
-            found.extend(services.map(Dependency::SlicesOf));
-        }
-        if known.hour != cluster.hour {
-            found.insert(Dependency::Hour);
-        }
-        let names = known.resolved.differences(resolved).into_iter();
-        found.extend(names.map(|difference| Dependency::Addresses(Arc::clone(difference.key))));
-        found
     }
 
     fn make(&mut self, part: Part, cluster: &Cluster, context: &mut Context<'_>, work: &mut Work) {
@@ -207,10 +178,14 @@ impl Translator {
             }
             Part::Machinery => {
                 let (machinery, trace) = context.traced(Machinery::of);
-                if context.memo.machinery.as_deref() != Some(&machinery) {
-                    context.memo.machinery = Some(Arc::new(machinery));
-                    work.stale.extend(self.records.dependents_of(&Dependency::Machinery).cloned());
+                let known = context.memo.machinery.take().unwrap_or_default();
+                if *known != machinery {
+                    let changed = machinery.changes_since(&known).into_iter().map(Dependency::Taken);
+                    for dependency in changed.chain([Dependency::Machinery]) {
+                        work.stale.extend(self.records.dependents_of(&dependency).cloned());
+                    }
                 }
+                context.memo.machinery = Some(Arc::new(machinery));
                 trace
             }
             Part::Upstream(key) => {
@@ -272,19 +247,27 @@ impl Translator {
                 trace
             }
             Part::Expressions => {
-                let (changed, trace) = context.traced(|context| self.expressions.judge(context));
-                let claims = changed.iter().filter_map(|name| self.claims.get(name));
-                let hosts = claims.flat_map(|claims| &claims.hosts);
-                work.stale.extend(hosts.map(|(pattern, _)| Part::Host(pattern.clone())));
+                let (changed, trace) = context.traced(|context| expressions::judge(&mut self.expressions, context));
+                self.look_at_claims_of(&changed, work);
+                trace
+            }
+            Part::Meters => {
+                let (changed, trace) = context.traced(|context| self.meters.judge(context));
+                self.look_at_hosts_of(&changed, work);
+                trace
+            }
+            Part::Shares => {
+                let (changed, trace) = context.traced(|context| shares::judge(&mut self.shares, context));
+                self.look_at_claims_of(&changed, work);
                 trace
             }
             Part::Host(pattern) => {
-                let mut claims = Cow::from(self.claimants.get(pattern).map(Vec::as_slice).unwrap_or_default());
-                if claims.iter().any(|claims| self.expressions.refuses(&claims.precedence.name)) {
-                    claims.to_mut().retain(|claims| !self.expressions.refuses(&claims.precedence.name));
-                }
+                let claims = self.standing_claims(pattern);
                 let broader = self.broader(pattern);
                 let (merged, trace) = context.traced(|context| merge::merge(pattern, &claims, &broader, context));
+                let claimants = self.claimants.get(pattern).into_iter().flatten().map(|claims| &claims.precedence.name);
+                let vain = claimants.filter(|name| !merged.in_effect.contains(name)).cloned().collect();
+                self.effects.set(pattern, vain);
                 self.settle(pattern, merged, &context.globals, work);
                 trace
             }
@@ -299,28 +282,55 @@ impl Translator {
         self.records.record(part, trace);
     }
 
-    /// Sets what the Ingress `name` claims: `None` if it is not ours, or no more there.
+    /// Returns `true` if an Ingress exceeds a budget that it shares with others.
+    fn refuses(&self, name: &ObjectName) -> bool {
+        self.expressions.refuses(name) || self.shares.refuses(name)
+    }
+
+    /// Returns the claims on a host that are not refused, in order of precedence.
+    fn standing_claims(&self, pattern: &HostPattern) -> Cow<'_, [Arc<Claims>]> {
+        let mut claims = Cow::from(self.claimants.get(pattern).map(Vec::as_slice).unwrap_or_default());
+        if claims.iter().any(|claims| self.refuses(&claims.precedence.name)) {
+            claims.to_mut().retain(|claims| !self.refuses(&claims.precedence.name));
+        }
+        claims
+    }
+
+    /// Marks the hosts that these Ingresses claim, and those below, as stale, because the Ingresses are refused now or
+    /// no longer.
+    fn look_at_claims_of(&self, names: &BTreeSet<ObjectName>, work: &mut Work) {
+        self.look_at_hosts_of(names, work);
+        let claims = names.iter().filter_map(|name| self.claims.get(name));
+        work.less_specific.extend(claims.flat_map(|claims| claims.reaching_below().cloned()));
+    }
+
+    /// Marks the hosts that these Ingresses claim as stale.
+    fn look_at_hosts_of(&self, names: &BTreeSet<ObjectName>, work: &mut Work) {
+        let claims = names.iter().filter_map(|name| self.claims.get(name));
+        let hosts = claims.flat_map(|claims| &claims.hosts);
+        work.stale.extend(hosts.map(|(pattern, _)| Part::Host(pattern.clone())));
+    }
+
+    /// Sets the claims of the Ingress `name`; `None` if it belongs to another controller, or is gone.
     fn claim(&mut self, name: &ObjectName, claims: Option<Claims>, work: &mut Work) {
         let before = self.claims.get(name);
         if before.map(Arc::as_ref) == claims.as_ref() {
             return;
         }
         let before = self.claims.remove(name);
+        self.effects.touch(name);
         let claims = claims.map(Arc::new);
-        let sizes = claims.as_deref().map(|claims| (&claims.precedence, &claims.object, claims.expressions));
-        if self.expressions.set(before.as_deref().map(|claims| &claims.precedence), sizes) {
+        if self.expressions.set(before.as_ref(), claims.as_ref()) {
             work.stale.insert(Part::Expressions);
         }
-        for (pattern, claim) in before.iter().chain(&claims).flat_map(|claims| &claims.hosts) {
-            let reaches_below = match pattern {
-                HostPattern::Exact(_) => false,
-                HostPattern::Wildcard(_) => true,
-                HostPattern::Any => claim.certificate.is_some(),
-            };
-            if reaches_below {
-                work.less_specific.insert(pattern.clone());
-            }
+        if self.shares.set(before.as_ref(), claims.as_ref()) {
+            work.stale.insert(Part::Shares);
         }
+        if self.meters.set(before.as_ref(), claims.as_ref()) {
+            work.stale.insert(Part::Meters);
+        }
+        let reaching = before.iter().chain(&claims).flat_map(|claims| claims.reaching_below());
+        work.less_specific.extend(reaching.cloned());
         for (pattern, _) in before.iter().flat_map(|claims| &claims.hosts) {
             if let Some(claimants) = self.claimants.get_mut(pattern) {
                 claimants.retain(|claims| claims.precedence.name != *name);
@@ -347,15 +357,16 @@ impl Translator {
         }
     }
 
-    /// The claims on the hosts that are less specific than `pattern`.
+    /// Returns the claims on the hosts that are less specific than `pattern`.
     fn broader(&self, pattern: &HostPattern) -> Vec<Broader<'_>> {
         let any = (*pattern != HostPattern::Any).then_some(HostPattern::Any);
         let less_specific = wildcard_of(pattern).into_iter().chain(any);
         let claimed = |pattern| self.claimants.get_key_value(&pattern);
-        less_specific.filter_map(claimed).map(|(pattern, claims)| Broader { pattern, claims }).collect()
+        let broader = |(pattern, _)| Broader { pattern, claims: self.standing_claims(pattern) };
+        less_specific.filter_map(claimed).map(broader).collect()
     }
 
-    /// Makes anew the hosts that are served by one of `less_specific` where they have nothing of their own.
+    /// Marks the hosts as stale that one of `less_specific` serves where they have no rules of their own.
     fn look_below(&self, less_specific: &BTreeSet<HostPattern>, work: &mut Work) {
         let is_below = |pattern: &&HostPattern| {
             **pattern != HostPattern::Any && less_specific.contains(&HostPattern::Any)
@@ -364,9 +375,9 @@ impl Translator {
         work.stale.extend(self.claimants.keys().filter(is_below).cloned().map(Part::Host));
     }
 
-    /// Sets what the claims on a host have come to. A host that borrows waits for those it may borrow from.
+    /// Sets the merged claims on a host. A host with inherited rules waits for the hosts that it may inherit from.
     fn settle(&mut self, pattern: &HostPattern, merged: Merged, globals: &Globals, work: &mut Work) {
-        let Merged { host, certificate } = merged;
+        let Merged { host, certificate, in_effect: _ } = merged;
         match certificate {
             None => drop(self.table.server_names.remove(pattern)),
             Some(origin) if self.table.server_names.get(pattern) == Some(&origin) => {}
@@ -390,99 +401,13 @@ impl Translator {
         self.route(pattern, routes, work);
     }
 
-    /// Sets the routes of a host in the table. One that comes out the same stays the same object.
-    fn route(&mut self, pattern: &HostPattern, routes: Option<HostRoutes>, work: &mut Work) {
-        fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
-            let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
-            rules.iter().chain(fallback.as_deref()).flat_map(Rule::upstreams)
-        }
-        if self.table.hosts.get(pattern).map(Arc::as_ref) == routes.as_ref() {
-            return;
-        }
-        let routes = routes.map(Arc::new);
-        let before = match &routes {
-            Some(routes) => self.table.hosts.insert(pattern.clone(), Arc::clone(routes)),
-            None => self.table.hosts.remove(pattern),
-        };
-        let (new, old) =
-            (routes.iter().flat_map(|routes| upstreams(routes)), before.iter().flat_map(|routes| upstreams(routes)));
-        self.count(new, old, work);
-    }
-
-    /// Sets the services of all ports of `transport`.
-    fn stream(&mut self, transport: Transport, services: BTreeMap<StreamPort, StreamService>, work: &mut Work) {
-        let before = self.table.streams.iter().filter(|(port, _)| port.transport == transport);
-        let before: BTreeMap<_, _> = before.map(|(port, service)| (*port, service.clone())).collect();
-        for port in before.keys().filter(|port| !services.contains_key(port)) {
-            self.table.streams.remove(port);
-        }
-        for (port, service) in services.iter().filter(|(port, service)| before.get(port) != Some(service)) {
-            self.table.streams.insert(*port, service.clone());
-        }
-        let upstreams = |services| BTreeMap::values(services).map(|service: &StreamService| &service.upstream);
-        self.count(upstreams(&services), upstreams(&before), work);
-    }
-
-    /// Counts the upstreams of rules, and of the default, that came into the table and went out of it.
-    fn count<'a>(
-        &mut self,
-        new: impl Iterator<Item = &'a UpstreamKey>,
-        old: impl Iterator<Item = &'a UpstreamKey>,
-        work: &mut Work,
-    ) {
-        for key in new {
-            let uses = self.uses.entry(key.clone()).or_default();
-            *uses += 1;
-            if *uses == 1 {
-                work.upstreams.insert(key.clone());
-            }
-        }
-        for key in old {
-            let Some(uses) = self.uses.get_mut(key) else { continue };
-            *uses -= 1;
-            if *uses == 0 {
-                self.uses.remove(key);
-                work.upstreams.insert(key.clone());
-            }
-        }
-    }
-
-    /// Brings the upstreams of the table up to date. A rule that lost to an older one may have been the only one with
-    /// its upstream, so that it is gathered and not used.
-    fn supply(&mut self, memo: &Memo, keys: BTreeSet<UpstreamKey>) {
-        for key in keys {
-            let gathered = memo.upstreams.get(&key).and_then(|(_, gathered)| gathered.upstream.as_ref());
-            match gathered.filter(|_| self.uses.contains_key(&key)) {
-                None => drop(self.table.upstreams.remove(&key)),
-                Some(upstream) if self.table.upstreams.get(&key) == Some(upstream) => {}
-                Some(upstream) => drop(self.table.upstreams.insert(key, Arc::clone(upstream))),
-            }
-        }
-    }
-
-    /// Brings the certificate of Secret `name` in the table up to date.
-    fn certify(&mut self, name: &ObjectName, memo: &Memo) {
-        match memo.certificates.get(name).map(Arc::as_ref) {
-            Some(Content::Certificate { certificate, names: _ }) => {
-                self.table.certificates.insert(Arc::clone(&certificate.origin), Arc::clone(certificate));
-            }
-            Some(Content::Nothing | Content::Broken { .. }) | None => {
-                self.table.certificates.remove(name.to_string().as_str());
-            }
-        }
-    }
-
-    /// Drops from `memo`, and certificates from the table, what nobody asks for any more.
+    /// Drops unused entries from `memo`, and unused certificates from the table.
     fn tidy(&mut self, memo: &mut Memo) {
         while let Some(orphan) = self.records.take_orphan() {
             match orphan {
                 Dependency::Upstream(key) => {
                     memo.upstreams.remove(&key);
                     self.records.forget(Part::Upstream(key));
-                }
-                Dependency::Machinery => {
-                    memo.machinery = None;
-                    self.records.forget(Part::Machinery);
                 }
                 Dependency::Certificate(name) => {
                     memo.certificates.remove(&name);
@@ -493,6 +418,11 @@ impl Translator {
                 | Dependency::Classes
                 | Dependency::Nodes
                 | Dependency::SlicesOf(_)
+                | Dependency::GrantsOf(_)
+                // A lookup in a vicinity depends on it, too.
+                | Dependency::Machinery
+                | Dependency::Taken(_)
+                | Dependency::OwnAddresses
                 | Dependency::Addresses(_)
                 | Dependency::Place
                 | Dependency::Hour => {}
@@ -501,18 +431,13 @@ impl Translator {
     }
 }
 
-/// The wildcard that serves an exact host which nothing names.
-fn wildcard_of(pattern: &HostPattern) -> Option<HostPattern> {
-    let HostPattern::Exact(name) = pattern else { return None };
-    name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard)
-}
-
-/// What an Ingress claims, if it is ours.
+/// Returns the claims of an Ingress, if it belongs to this controller.
 fn claims(
     name: &ObjectName,
     stored: &Stored<k8s_openapi::api::networking::v1::Ingress>,
     context: &mut Context<'_>,
 ) -> Option<Claims> {
     let object = stored.refer(Kind::Ingress, name);
-    class::is_ours(&stored.object, &object, context).then(|| ingress::claims(name, &stored.object, object, context))
+    let ours = class::ours(&stored.object, &object, context)?;
+    Some(ingress::claims(name, &stored.object, object, ours, context))
 }

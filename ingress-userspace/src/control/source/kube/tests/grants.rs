@@ -1,0 +1,97 @@
+//! Tests of a kind that an API server may not know.
+
+use super::*;
+
+const GRANTS: &str = "gateway.networking.k8s.io/v1";
+
+/// Returns a server with all kinds except grants.
+fn server_without_grants() -> Arc<Server> {
+    let server = server();
+    server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
+    server.script.lock().expect("no panic").remove("stream referencegrants");
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn grants_are_told_as_they_come_and_go() {
+    let server = server_without_grants();
+    let grant = object("ReferenceGrant", "g", "");
+    server.answer("stream referencegrants", 200, event("ADDED", &grant) + &bookmark("ReferenceGrant", GRANTS));
+    let act = async |number| {
+        if number == 1 {
+            let gone = object("ReferenceGrant", "g", "");
+            server.answer("watch referencegrants", 200, event("DELETED", &gone));
+        }
+    };
+    check_batches(&server, &[&["+ReferenceGrant n/g"], &["-ReferenceGrant n/g"]], act).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_knows_the_older_version_is_asked_for_that() {
+    let server = server_without_grants();
+    let listed = event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
+    server.answer("stream referencegrants", 404, status(404)).answer("stream beta:referencegrants", 200, listed);
+    check_batches(&server, &[&["+ReferenceGrant n/g"]], async |_| {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_asked_for_again() {
+    let server = server_without_grants();
+    let listed = event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
+    let began = Instant::now();
+    for _ in 0..2 {
+        server.answer("stream referencegrants", 404, status(404));
+        server.answer("stream beta:referencegrants", 404, status(404));
+    }
+    server.answer("stream referencegrants", 200, listed);
+    let act = async |number| match number {
+        0 => {}
+        _ => assert!(began.elapsed().is_zero(), "the first batch waited for {:?}", began.elapsed()),
+    };
+    check_batches(&server, &[&[], &["+ReferenceGrant n/g"]], act).await;
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    assert!((2.0..2.1).contains(&minutes), "asked again after {minutes} min");
+}
+
+/// A new API server is just starting beside others, in a cluster that got the Gateway API later than this process.
+#[tokio::test(start_paused = true)]
+async fn grants_stay_when_their_kind_is_unknown_for_a_moment() {
+    let server = server_without_grants();
+    let listed = || event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
+    let is_unknown = || {
+        server.answer("stream referencegrants", 404, status(404));
+        server.answer("stream beta:referencegrants", 404, status(404));
+    };
+    is_unknown();
+    server.answer("stream referencegrants", 200, listed());
+    let act = async |number| {
+        if number == 2 {
+            server.answer("watch referencegrants", 404, status(404));
+            server.answer("stream beta:referencegrants", 404, status(404));
+            server.answer("stream referencegrants", 200, listed());
+        }
+    };
+    check_batches(&server, &[&[], &["+ReferenceGrant n/g"], &["+ReferenceGrant n/g"]], act).await;
+}
+
+/// The Gateway API is removed from a cluster while a watch is down, so no event reports the removal of the grants.
+#[tokio::test(start_paused = true)]
+async fn grants_go_with_their_kind() {
+    let server = server_without_grants();
+    let listed = event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
+    server.answer("stream referencegrants", 200, listed);
+    let began = Mutex::new(None);
+    let act = async |number| {
+        if number == 1 {
+            *began.lock().expect("no panic") = Some(Instant::now());
+            for _ in 0..2 {
+                server.answer("watch referencegrants", 404, status(404));
+                server.answer("stream referencegrants", 404, status(404));
+                server.answer("stream beta:referencegrants", 404, status(404));
+            }
+        }
+    };
+    check_batches(&server, &[&["+ReferenceGrant n/g"], &["-ReferenceGrant n/g"]], act).await;
+    let waited = began.lock().expect("no panic").expect("it began").elapsed();
+    assert!(waited > Duration::from_secs(59), "believed after {waited:?}, as of a server that was just starting");
+}
