@@ -1,5 +1,5 @@
-//! The pieces behind `cargo xtask`: preparing a machine, building, checking, testing, showing and measuring.
-//! Nothing here is part of the product.
+//! The modules behind `cargo xtask`: preparing a machine, building, checking, testing, showing and measuring.
+//! This crate is not part of the product.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 pub mod bench;
@@ -7,6 +7,7 @@ pub mod build;
 pub mod check;
 pub mod cluster;
 pub mod demo;
+pub mod fuzz;
 pub mod image;
 pub mod kernels;
 pub mod lab;

@@ -1,10 +1,9 @@
-//! The command line of `cargo xtask`: says what can be asked for and hands it to the module that does it.
-//! It does no work of its own.
+//! The command line of `cargo xtask`: declares the commands and passes each to the module that implements it.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build, check, cluster, demo, image, kernels, setup, soak, test_lanes};
+use xtask::{bench, build, check, cluster, demo, fuzz, image, kernels, setup, soak, test_lanes};
 
 const AFTER_HELP: &str = "\
 Every command first makes sure that what it needs is installed (see `cargo xtask setup --help`).
@@ -20,7 +19,7 @@ Examples:
   cargo xtask test               # everything that can be tested on one machine
   cargo xtask test unit          # seconds, needs no privileges";
 
-/// The one door to building, testing, showing and measuring xdp-ingress
+/// Build, test, show and measure xdp-ingress
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version, after_help = AFTER_HELP)]
 struct Cli {
@@ -40,7 +39,7 @@ enum Command {
     Check(check::Args),
     #[command(after_help = test_lanes::AFTER_HELP)]
     Test(test_lanes::Args),
-    /// Show the main job on this machine: namespaces, XDP, the proxy, real requests, per-host counts
+    /// Show xdp-ingress at work on this machine: namespaces, XDP, the proxy, real requests, per-host counts
     Demo(demo::Args),
     #[command(after_help = image::AFTER_HELP)]
     Image(image::Args),
@@ -49,6 +48,7 @@ enum Command {
     Bench(bench::Args),
     Profile(bench::profile::Args),
     Soak(soak::Args),
+    Fuzz(fuzz::Args),
     #[command(after_help = kernels::AFTER_HELP)]
     Kernels(kernels::Args),
 }
@@ -76,6 +76,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(args),
         Command::Profile(args) => bench::profile::run(args),
         Command::Soak(args) => soak::run(args),
+        Command::Fuzz(args) => fuzz::run(args),
         Command::Kernels(args) => kernels::run(args),
     }
 }

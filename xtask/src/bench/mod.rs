@@ -1,16 +1,16 @@
-//! `cargo xtask bench`: what things cost, each measurement beside others in the same rounds.
+//! `cargo xtask bench`: costs of the product, each measured beside those of others in the same rounds.
 //!
 //! ```text
 //! proxy ── peers (the proxies, and the pod behind them) ┐
 //!       ├─ load (wrk, h2load) ── handshakes ┐           ├─ report: ratios, verdicts ── record: docs/benchmarks.md
 //!       └─ pace (a fixed rate) ─────────────┴─ exchange ┘
 //!            └ changes (routes, meanwhile)
-//! routes, memory ── hosts (peers with many hosts, and how each is told of changes)
-//! kernel ── what the kernel part costs
-//! profile ── what a request makes a proxy do, counted
-//! subject ── which build of the product is measured
-//! training ── what is measured, as the training of a build
-//! usage ── time of CPUs and memory of whoever is measured
+//! routes, memory ── hosts (peers with many hosts, and their ways to receive changes)
+//! kernel ── costs of the kernel part
+//! profile ── instructions and system calls per request
+//! subject ── the build of the product that is measured
+//! training ── the load of all cases, to train a build
+//! usage ── CPU time and memory of the measured processes
 //! ```
 
 mod case;
@@ -37,6 +37,7 @@ mod training;
 mod usage;
 
 use self::case::Case;
+pub(crate) use self::report::{Times, median};
 pub use self::training::train;
 
 /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
@@ -49,7 +50,7 @@ pub struct Args {
     proxy: proxy::Args,
 }
 
-/// What is measured; `proxy` if nothing is said.
+/// Subject of the measurement; `proxy` by default.
 #[derive(Debug, clap::Subcommand)]
 enum Scope {
     Proxy(proxy::Args),
@@ -61,7 +62,7 @@ enum Scope {
 /// Runs the measurement and prints Markdown.
 ///
 /// # Errors
-/// When a program that it needs cannot be had, or a peer does not start.
+/// Fails if a required program is unavailable, or a peer does not start.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.scope {
         None => proxy::run(&args.proxy),
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// What these words are understood as.
+/// Parses these words as command-line arguments.
 #[cfg(test)]
 fn parsed<A: clap::Args>(words: &str) -> Result<A, clap::Error> {
     let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));

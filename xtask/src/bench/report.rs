@@ -1,4 +1,4 @@
-//! Turns rows into medians, ratios, spread and verdicts, as Markdown.
+//! Converts rows into medians, ratios, spread and verdicts, as Markdown.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -10,26 +10,26 @@ use super::{
     usage::CpuTime,
 };
 
-/// One measurement.
+/// A measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) requests: u64,
     pub(super) errors: u64,
     pub(super) seconds: f64,
     pub(super) cpu: CpuTime,
-    /// Of loads with a schedule.
+    /// Only for loads with a schedule.
     pub(super) times: Option<Times>,
 }
 
-/// How long requests took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) p50: Duration,
-    pub(super) p99: Duration,
-    pub(super) p999: Duration,
+/// Percentiles of request times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) p999: Duration,
 }
 
-/// All measurements of a session, of what `S` names.
+/// All measurements of a session, by subject `S`.
 #[derive(Debug)]
 pub(super) struct Results<S> {
     peers: Vec<Peer>,
@@ -37,10 +37,10 @@ pub(super) struct Results<S> {
     rows: BTreeMap<S, Rows>,
 }
 
-/// By peer and round.
+/// Rows by peer and round.
 type Rows = BTreeMap<(usize, u32), Row>;
 
-/// What one peer has of each round, and all others with it.
+/// The rows of one peer, with those of all peers for comparison.
 struct Beside<'r> {
     own: Vec<(u32, &'r Row)>,
     all: &'r Rows,
@@ -49,11 +49,11 @@ struct Beside<'r> {
 // === impl Times ===
 
 impl Times {
-    /// Zeros of none.
-    pub(super) fn of(mut times: Vec<Duration>) -> Self {
+    /// Returns zeros if `times` is empty.
+    pub(crate) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |permille: usize| {
-            // The least time within which so many are answered.
+            // The least time within which this share of requests is answered.
             let number = (times.len() * permille).div_ceil(1000);
             times.get(number.saturating_sub(1)).copied().unwrap_or_default()
         };
@@ -72,7 +72,7 @@ impl<S: Copy + Ord> Results<S> {
         self.rows.entry(subject).or_default().insert((peer, round), row);
     }
 
-    /// The median of what each peer has of a figure; empty if it was not measured.
+    /// Returns the median of a figure for each peer; empty if it was not measured.
     pub(super) fn medians(&self, subject: S, figure: Figure) -> Vec<f64> {
         let Some(rows) = self.rows.get(&subject) else { return Vec::new() };
         (0..self.peers.len()).map(|peer| Beside::of(rows, peer).median(figure)).collect()
@@ -82,7 +82,7 @@ impl<S: Copy + Ord> Results<S> {
         self.rows.is_empty()
     }
 
-    /// Each subject with each peer.
+    /// Iterates over each subject with each peer.
     fn each(&self) -> impl Iterator<Item = (S, Peer, Beside<'_>)> {
         self.rows.iter().flat_map(|(subject, rows)| {
             let peers = self.peers.iter().enumerate();
@@ -90,7 +90,7 @@ impl<S: Copy + Ord> Results<S> {
         })
     }
 
-    /// Goals are those of ours, and beside nginx.
+    /// Returns the goals, which apply only to xdp-ingress, and only with nginx as the reference.
     fn goals(&self, peer: Peer, goals: impl FnOnce() -> Vec<Goal>) -> Vec<Goal> {
         if peer == Peer::XdpIngress && self.peers[0] == Peer::Nginx { goals() } else { Vec::new() }
     }
@@ -167,7 +167,7 @@ impl<'r> Beside<'r> {
         median(self.own.iter().map(|(_, row)| figure.in_row(row)))
     }
 
-    /// Relative to the first peer in the same round, and of that the median.
+    /// Returns the ratio to the first peer in the same round, as the median over rounds.
     fn ratio(&self, figure: Figure) -> f64 {
         median(self.own.iter().filter_map(|(round, row)| {
             let reference = self.all.get(&(0, *round))?;
@@ -180,7 +180,7 @@ impl<'r> Beside<'r> {
     }
 }
 
-/// The last two columns. What was measured amid errors, of whomever, says nothing.
+/// Returns the last two columns. A measurement with errors, of any peer, gets no verdict.
 fn judged(goals: &[Goal], beside: &Beside<'_>) -> String {
     let list = goals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let has_errors = beside.all.values().any(|row| row.errors > 0);
@@ -199,17 +199,17 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// NaN of none, as is [`median`].
+/// Returns the minimum; NaN for no values, like [`median`].
 pub(super) fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::NAN, f64::min)
 }
 
-/// NaN of none.
+/// Returns the maximum; NaN for no values.
 pub(super) fn most(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::NAN, f64::max)
 }
 
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     match values.len() {
         0 => f64::NAN,
@@ -218,7 +218,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Largest minus smallest, as a part of the median.
+/// Returns the difference of largest and smallest, relative to the median.
 fn spread(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     match (values.first(), values.last()) {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(times(0), expect(0, 0, 0));
     }
 
-    /// Both peers in two rounds; the machine is twice as slow in the second.
+    /// Returns results of both peers in two rounds; the machine is twice as slow in the second.
     fn results(own: f64, own_errors: u64) -> Results<Case> {
         let setting = Setting { workers: 1, pin: true, access_log: false };
         let mut results = Results::new(vec![Peer::Nginx, Peer::XdpIngress], setting);

@@ -1,57 +1,47 @@
-//! Known vulnerabilities of the packages in `Cargo.lock`, by the snapshot of RustSec advisories in `advisories.toml`. It needs no
-//! network; what was published after the snapshot it does not know.
+//! Checks both lock files for packages with known vulnerabilities, by the snapshot of RustSec advisories in
+//! `advisories.toml`. The check needs no network; advisories published after the snapshot are unknown to it.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use semver::{Version, VersionReq};
+use semver::VersionReq;
 use serde::Deserialize;
 
+use super::lock_file::{LockFile, Locked};
 use crate::{progress, workspace};
 
 const SNAPSHOT: &str = "advisories.toml";
-/// An older snapshot is named.
+/// Age in days above which the snapshot causes a warning.
 const DAYS_MAX: i64 = 30;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Snapshot {
-    /// The day of the look: `YYYY-MM-DD`.
+    /// The day on which the snapshot was taken: `YYYY-MM-DD`.
     taken: String,
     advisory: Vec<Advisory>,
 }
 
-/// As RustSec has it, by the names of its format.
+/// An advisory with the field names of RustSec's format.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Advisory {
     id: String,
     package: String,
-    /// What goes wrong.
+    /// Short description of the vulnerability.
     title: String,
     patched: Vec<VersionReq>,
     #[serde(default)]
     unaffected: Vec<VersionReq>,
 }
 
-#[derive(Debug, Deserialize)]
-struct LockFile {
-    package: Vec<Locked>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Locked {
-    name: String,
-    version: Version,
-}
-
-/// Checks the lock file.
+/// Checks the lock files.
 ///
 /// # Errors
-/// When a package has a known vulnerability, or a file cannot be read.
+/// Fails if a package has a known vulnerability, or a file cannot be read.
 pub(super) fn run() -> Result<()> {
-    let (snapshot, lock): (Snapshot, LockFile) = (read(SNAPSHOT)?, read("Cargo.lock")?);
+    let (snapshot, lock) = (Snapshot::read()?, LockFile::read()?);
     let hits = hits(&snapshot, &lock);
     if !hits.is_empty() {
         bail!("packages with known vulnerabilities (`cargo update --package NAME`):\n  {}", hits.join("\n  "));
@@ -69,9 +59,14 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-fn read<T: for<'de> Deserialize<'de>>(name: &str) -> Result<T> {
-    let text = fs::read_to_string(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"))?;
-    toml::from_str(&text).with_context(|| format!("cannot understand `{name}`"))
+// === impl Snapshot ===
+
+impl Snapshot {
+    fn read() -> Result<Self> {
+        let text = fs::read_to_string(workspace::root().join(SNAPSHOT));
+        let text = text.with_context(|| format!("cannot read `{SNAPSHOT}`"))?;
+        toml::from_str(&text).with_context(|| format!("cannot understand `{SNAPSHOT}`"))
+    }
 }
 
 fn hits(snapshot: &Snapshot, lock: &LockFile) -> Vec<String> {
@@ -83,7 +78,7 @@ fn hits(snapshot: &Snapshot, lock: &LockFile) -> Vec<String> {
         let mut fine = advisory.patched.iter().chain(&advisory.unaffected);
         !fine.any(|versions| versions.matches(&locked.version))
     };
-    let shown = |(Advisory { id, title, .. }, Locked { name, version }): (&Advisory, &Locked)| {
+    let shown = |(Advisory { id, title, .. }, Locked { name, version, source: _ }): (&Advisory, &Locked)| {
         format!("`{name}` {version}: {title} (https://rustsec.org/advisories/{id})")
     };
     pairs.filter(hit).map(shown).collect()
@@ -94,11 +89,11 @@ fn today() -> Result<i64> {
     Ok(i64::try_from(since.as_secs() / 86_400)?)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar.
+/// Returns the days since 1970 of a date in the Gregorian calendar.
 fn day(date: &str) -> Result<i64> {
     let parts: Vec<i64> = date.split('-').map(str::parse).collect::<Result<_, _>>().context("a date is YYYY-MM-DD")?;
     let [year, month @ 1..=12, day @ 1..=31] = parts[..] else { bail!("`{date}` is no date; it is YYYY-MM-DD") };
-    // A year that begins in March ends with the leap day, if there is one.
+    // If years begin in March, a leap day is the last day of its year.
     let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
     let before = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     Ok(before + (153 * month + 2) / 5 + day - 1 - 719_468)
@@ -155,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_is_understood_and_names_packages_of_the_lock_file() {
-        let (snapshot, lock): (Snapshot, LockFile) = (read(SNAPSHOT).unwrap(), read("Cargo.lock").unwrap());
+    fn the_snapshot_is_understood_and_names_packages_of_the_lock_files() {
+        let (snapshot, lock) = (Snapshot::read().unwrap(), LockFile::read().unwrap());
         assert!(day(&snapshot.taken).is_ok());
         for Advisory { id, package, .. } in &snapshot.advisory {
             assert!(lock.package.iter().any(|locked| locked.name == *package), "{id}: nobody uses `{package}`");

@@ -1,5 +1,5 @@
-//! The rules of `deny.toml` about dependencies: by cargo-deny where it is installed, else by a small reading of the same
-//! file. The small reading knows licences, sources and banned crates; `advisories.rs` knows of vulnerabilities.
+//! Checks the rules of `deny.toml` about dependencies: with cargo-deny if it is installed, else with a small reader of
+//! the same file. The small reader covers licences, sources and banned crates; `advisories.rs` covers vulnerabilities.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::licence;
+use super::lock_file::{LockFile, Locked, MANIFESTS};
 use crate::{build, process, progress, workspace};
 
-/// The registry of cargo itself, as it is written in lock files.
+/// The registry of cargo itself, as written in lock files.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[derive(Debug, Deserialize)]
@@ -50,7 +51,8 @@ struct Ban {
     #[serde(rename = "crate")]
     name: String,
     reason: String,
-    /// Packages that alone may depend on it. The small reading takes their presence for that; cargo-deny looks who does.
+    /// Packages that alone may depend on it. The small reader only checks that one of them is present; cargo-deny
+    /// checks who depends on it.
     #[serde(default)]
     wrappers: Vec<String>,
 }
@@ -64,18 +66,7 @@ struct Sources {
     allow_git: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct LockFile {
-    package: Vec<Locked>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Locked {
-    name: String,
-    source: Option<String>,
-}
-
-/// A package that is compiled for one of the targets.
+/// A package that is compiled for at least one of the targets.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Package {
     name: String,
@@ -86,20 +77,26 @@ struct Package {
 /// Checks the dependencies.
 ///
 /// # Errors
-/// When a rule is broken, the lock file does not fit the manifests, or something cannot be read.
+/// Fails if a rule is broken, the lock file does not fit the manifests, or something cannot be read.
 pub(super) fn run() -> Result<()> {
     if process::find_program("cargo-deny").is_some() {
-        let rules = ["deny", "--workspace", "--locked", "check", "licenses", "bans", "sources"];
-        return process::run(build::cargo().args(rules));
+        let root = workspace::root();
+        return MANIFESTS.iter().try_for_each(|manifest| {
+            let mut deny = build::cargo();
+            deny.arg("deny").arg("--manifest-path").arg(root.join(manifest)).args(["--workspace", "--locked", "check"]);
+            deny.arg("--config").arg(root.join("deny.toml")).args(["licenses", "bans", "sources"]);
+            process::run(&mut deny)
+        });
     }
     progress::warn("cargo-deny is not installed; xtask reads `deny.toml` itself: licences, sources and banned crates");
     let text = fs::read_to_string(workspace::root().join("deny.toml")).context("cannot read `deny.toml`")?;
     let config: Config = toml::from_str(&text).context("cannot understand `deny.toml`")?;
-    let text = fs::read_to_string(workspace::root().join("Cargo.lock")).context("cannot read `Cargo.lock`")?;
-    let lock: LockFile = toml::from_str(&text).context("cannot understand `Cargo.lock`")?;
+    let lock = LockFile::read()?;
     let mut packages = BTreeSet::new();
     for target in &config.graph.targets {
-        packages.extend(compiled_for(target)?);
+        for manifest in MANIFESTS {
+            packages.extend(compiled_for(target, manifest)?);
+        }
     }
     let objections = objections(&config, &packages, &lock);
     if !objections.is_empty() {
@@ -109,16 +106,20 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The packages cargo would compile for a target; unlike the lock file, without those that no feature asks for.
-fn compiled_for(target: &str) -> Result<BTreeSet<Package>> {
+/// Returns the packages that cargo would compile for a target. Unlike the lock file, the result lacks packages that no
+/// enabled feature needs.
+fn compiled_for(target: &str, manifest: &str) -> Result<BTreeSet<Package>> {
     let mut tree = build::cargo();
-    tree.args(["tree", "--locked", "--workspace", "--target", target, "--edges", "normal,build,dev"]);
+    tree.args(["tree", "--locked", "--manifest-path", manifest, "--workspace", "--target", target]);
+    tree.args(["--edges", "normal,build,dev"]);
     tree.args(["--prefix", "none", "--no-dedupe", "--format", "{p}|{l}"]);
-    let output = process::capture(&mut tree).context("`cargo check` may have to bring `Cargo.lock` up to date")?;
+    let output = process::capture(&mut tree).with_context(|| {
+        format!("`cargo check --manifest-path {manifest}` may have to bring its `Cargo.lock` up to date")
+    })?;
     output.lines().filter(|line| !line.is_empty()).map(parse_package).collect()
 }
 
-/// `name v1.2.3 (where it comes from)|licence`
+/// Parses `name v1.2.3 (source)|licence`.
 fn parse_package(line: &str) -> Result<Package> {
     let parts = line.split_once('|').and_then(|(package, licence)| {
         let mut words = package.split_whitespace();
@@ -140,7 +141,7 @@ fn objections(config: &Config, packages: &BTreeSet<Package>, lock: &LockFile) ->
         let ban = bans.deny.iter().find(|ban| ban.name == *name).filter(|ban| !is_wrapped(ban))?;
         Some(format!("`{name}` {version}: {} (`cargo tree --invert {name}` shows who wants it)", ban.reason))
     });
-    let foreign = lock.package.iter().filter_map(|Locked { name, source }| {
+    let foreign = lock.package.iter().filter_map(|Locked { name, version: _, source }| {
         let source = source.as_ref()?;
         (!source_allowed(source, sources)).then(|| format!("`{name}` comes from `{source}`"))
     });
@@ -179,7 +180,8 @@ mod tests {
     }
 
     fn lock(source: &str) -> LockFile {
-        LockFile { package: vec![Locked { name: "it".to_owned(), source: Some(source.to_owned()) }] }
+        let version = semver::Version::new(1, 0, 0);
+        LockFile { package: vec![Locked { name: "it".to_owned(), version, source: Some(source.to_owned()) }] }
     }
 
     #[test]

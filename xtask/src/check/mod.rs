@@ -1,9 +1,10 @@
-//! `cargo xtask check`: everything that can be said about the sources without running them.
-//! It changes no file; where a tool can repair what it finds, the message names the command.
+//! `cargo xtask check`: all checks of the sources that do not run them.
+//! It changes no file; where a tool can repair a finding, the message names the command.
 
 mod advisories;
 mod deny;
 mod licence;
+mod lock_file;
 mod packaging;
 mod security;
 mod walls;
@@ -16,14 +17,14 @@ use crate::setup::{self, Purpose};
 use crate::summary::{Outcome, Summary};
 use crate::{build, process, progress, workspace};
 
-/// What `check --help` says below the options.
+/// Text below the options in `check --help`.
 pub const AFTER_HELP: &str = "\
 Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each feature of
 ingress-userspace compiles alone, and the pure modules name no IO crate), kernel programs (they build for BPF), docs
 (rustdoc, warnings are errors), dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider),
-spelling (typos), advisories (Cargo.lock against the snapshot in advisories.toml, offline), security (each row of
-docs/security.md names a test that exists or is known to be open), packaging (the manifests and the chart of deploy/
-render and say the same, the schema refuses mistakes; needs Go, see setup --help).
+spelling (typos), advisories (the lock files against the snapshot in advisories.toml, offline), security (each row of
+docs/security.md names a test that exists), packaging (the manifests and the chart of deploy/ render and say the same,
+the schema refuses mistakes; needs Go, see setup --help).
 
 Examples:
   cargo xtask check
@@ -55,7 +56,7 @@ enum Check {
 /// Runs `cargo xtask check`.
 ///
 /// # Errors
-/// When a check fails or a tool is missing.
+/// Fails if a check fails or a tool is missing.
 pub fn run(args: &Args) -> Result<()> {
     let all = <Check as clap::ValueEnum>::value_variants();
     let mut summary = Summary::default();
@@ -85,7 +86,7 @@ impl Check {
     fn run(self) -> Result<Outcome> {
         match self {
             Self::Format => {
-                // Left alone, rustfmt colours its output even in a file.
+                // Without this flag rustfmt colours its output even in a file.
                 let colour = if progress::colours() { "always" } else { "never" };
                 process::run(build::cargo().args(["fmt", "--all", "--check", "--", "--color", colour]))
                     .context("`cargo fmt --all` repairs it")?;
@@ -102,12 +103,12 @@ impl Check {
                 process::run(build::cargo().args(clippy))?;
             }
             Self::FuzzTargets => {
-                // Outside the workspace, where nothing else looks at them; as the lock file beside them has it.
+                // The fuzz crate is outside the workspace, so no other check covers it; built with its own lock file.
                 let manifest = "ingress-userspace/fuzz/Cargo.toml";
                 let mut check = build::cargo();
                 check.args(["check", "--locked", "--manifest-path", manifest]);
                 check.env("CARGO_TARGET_DIR", workspace::target_dir());
-                // Nothing is linked; whatever is named here, libFuzzer itself, of C++, is not built.
+                // Linking is not needed; with any path in this variable, libFuzzer itself, which is C++, is not built.
                 process::run(check.env("CUSTOM_LIBFUZZER_PATH", "./libfuzzer.a"))?;
             }
             Self::Docs => {

@@ -1,5 +1,5 @@
-//! The table of `docs/security.md`: each known class of attack has a row, and each row names a test that exists, or is one
-//! of those that are known to be open. It runs no test.
+//! Checks the table of `docs/security.md`: each known class of attack has a row, and each row names a test that exists.
+//! The check runs no test.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,16 +7,16 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 
 use super::walls::rust_files;
-use crate::{progress, workspace};
+use crate::workspace;
 
 const PAGE: &str = "docs/security.md";
-/// Where tests are.
+/// Directories with tests.
 const SOURCES: [&str; 4] = ["ingress-common/src", "ingress-ebpf/src", "ingress-userspace", "xtask"];
-/// Cases of the translation: each directory is one.
+/// Cases of the translation: each directory is a case.
 const GOLDENS: &str = "ingress-userspace/tests/translate";
 /// Findings of the review, which are numbered from 1.
 const FINDINGS: usize = 28;
-/// Public advisories about ingress-nginx, other controllers and nginx that were looked at.
+/// Public advisories about ingress-nginx, other controllers and nginx that were reviewed.
 const ADVISORIES: [&str; 26] = [
     "CVE-2018-1002104",
     "CVE-2020-8553",
@@ -45,10 +45,8 @@ const ADVISORIES: [&str; 26] = [
     "CVE-2026-24514",
     "CVE-2026-42945",
 ];
-/// Rows that may say `open`. Whoever closes one names its test in the table and takes it off here.
-const OPEN: &[&str] = &["16", "23", "26"];
 
-/// A row: what it is about, and what its last column says.
+/// A row: its key and the text of its last column.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     key: String,
@@ -58,16 +56,13 @@ struct Row {
 /// Checks the table.
 ///
 /// # Errors
-/// When a row is missing, names no test or one that does not exist, or is open without being known to be.
+/// Fails if a row is missing, or names no test or one that does not exist.
 pub(super) fn run() -> Result<()> {
     let page = fs::read_to_string(workspace::root().join(PAGE)).with_context(|| format!("cannot read `{PAGE}`"))?;
     let rows: Vec<_> = page.lines().filter_map(row).collect();
-    let objections = objections(&rows, &wanted(), OPEN, &tests()?);
+    let objections = objections(&rows, &wanted(), &tests()?);
     if !objections.is_empty() {
         bail!("`{PAGE}` does not hold:\n  {}", objections.join("\n  "));
-    }
-    if !OPEN.is_empty() {
-        progress::warn(&format!("`{PAGE}` has open rows: {}", OPEN.join(", ")));
     }
     Ok(())
 }
@@ -77,7 +72,7 @@ fn wanted() -> Vec<String> {
     findings.chain(ADVISORIES.map(str::to_owned)).collect()
 }
 
-/// A row of a table whose first column is a number or a CVE.
+/// Parses a table row if its first column is a number or a CVE.
 fn row(line: &str) -> Option<Row> {
     let cells: Vec<_> = line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim).collect();
     let (key, proof) = (cells.first()?, cells.last()?);
@@ -85,7 +80,7 @@ fn row(line: &str) -> Option<Row> {
     is_key.then(|| Row { key: (*key).to_owned(), proof: (*proof).to_owned() })
 }
 
-/// The names of all tests and goldens.
+/// Returns the names of all tests and goldens.
 fn tests() -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for source in SOURCES {
@@ -103,7 +98,8 @@ fn tests() -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Functions behind an attribute that ends in `test`, as `#[test]` and `#[tokio::test(…)]` do, and cases of proptest.
+/// Returns the functions below an attribute that ends in `test`, such as `#[test]` and `#[tokio::test(…)]`, and the
+/// cases of proptest.
 fn tests_in(text: &str) -> Vec<String> {
     let mut is_test = false;
     let mut names = Vec::new();
@@ -122,7 +118,7 @@ fn tests_in(text: &str) -> Vec<String> {
     names
 }
 
-fn objections(rows: &[Row], wanted: &[String], open: &[&str], tests: &BTreeSet<String>) -> Vec<String> {
+fn objections(rows: &[Row], wanted: &[String], tests: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for key in wanted {
         match rows.iter().filter(|row| row.key == *key).count() {
@@ -133,12 +129,7 @@ fn objections(rows: &[Row], wanted: &[String], open: &[&str], tests: &BTreeSet<S
     }
     for Row { key, proof } in rows {
         let named: Vec<_> = proof.split('`').skip(1).step_by(2).collect();
-        let is_open = proof.starts_with("open");
-        if is_open != open.contains(&key.as_str()) {
-            let where_to = "the list `OPEN` in `xtask/src/check/security.rs`";
-            found.push(format!("`{key}` is open in one of the table and {where_to}, and not in the other"));
-        }
-        if named.is_empty() && !is_open {
+        if named.is_empty() {
             found.push(format!("`{key}` names no test"));
         }
         let missing = named.iter().filter(|name| !tests.contains(**name));
@@ -158,18 +149,17 @@ mod tests {
         let tests = BTreeSet::from(["a_law".to_owned()]);
         let check = |page: &str, expect: &[&str]| {
             let rows: Vec<_> = page.lines().filter_map(row).collect();
-            let found = objections(&rows, &["1".to_owned()], &["2"], &tests);
+            let found = objections(&rows, &["1".to_owned()], &tests);
             assert_eq!(found.len(), expect.len(), "{found:?}");
             for (found, expect) in found.iter().zip(expect) {
                 assert!(found.contains(expect), "{found:?}");
             }
         };
         check("| # | what | test |\n|---|---|---|\n| 1 | it | `a_law` |", &[]);
-        check("| 1 | it | `a_law` |\n| 2 | it | open: nobody has looked |", &[]);
         check("| 1 | it | `a_law`, `another` |", &["`another`, which does not exist"]);
         check("| 1 | it | none |", &["names no test"]);
-        check("| 1 | it | open |", &["is open"]);
-        check("| 1 | it | `a_law` |\n| 2 | it | `a_law` |", &["is open"]);
+        check("| 1 | it | open |", &["names no test"]);
+        check("| 1 | it | `a_law` |\n| 2 | it | `a_law` |", &[]);
         check("| 1 | it | `a_law` |\n| 1 | it | `a_law` |", &["has 2 rows"]);
         check("no table", &["has no row"]);
     }

@@ -1,7 +1,7 @@
-//! An API server of few words: it streams lists and watches of what it is told (KEP-3157) over plain HTTP/1.1, a
-//! connection for each. It refuses anything else, and does not know what objects mean.
+//! A minimal API server: it streams lists and watches of its objects (KEP-3157) over plain HTTP/1.1, with a connection
+//! for each. It refuses all other requests and does not interpret objects.
 //!
-//! Selections are by kind, namespace and `metadata.name`; any other is taken as none.
+//! Selections are by kind, namespace and `metadata.name`; any other selector is ignored.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-/// A server that serves as long as this process lives.
+/// A server that runs as long as this process.
 #[derive(Debug)]
 pub struct ApiServer {
     address: SocketAddr,
@@ -27,19 +27,19 @@ struct Shared(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the newest object.
+    /// Version of the newest object.
     version: u64,
     objects: BTreeMap<Key, Value>,
-    /// Every event that there ever was, for watches that begin where another ended.
+    /// All events so far, for watches that resume where another ended.
     events: Vec<Event>,
     watches: Vec<Watch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// As paths have it: `ingresses`.
+    /// Resource name as in paths: `ingresses`.
     resource: &'static str,
-    /// Empty for what is in none.
+    /// Empty for objects without a namespace.
     namespace: String,
     name: String,
 }
@@ -64,12 +64,12 @@ struct Selection {
     name: Option<String>,
 }
 
-/// What a watch begins with.
+/// Start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
-    /// All objects, and a sign that these were all.
+    /// All objects, followed by a marker for the end of the list.
     List,
-    /// What came after this version.
+    /// Events after this version.
     After(u64),
 }
 
@@ -81,13 +81,15 @@ enum Verb {
     Bookmark,
 }
 
-/// Resource, API version and kind of everything that may be told.
-const KINDS: [(&str, &str, &str); 7] = [
+/// Resource, API version and kind of all objects that the server can hold.
+const KINDS: [(&str, &str, &str); 9] = [
     ("configmaps", "v1", "ConfigMap"),
     ("endpointslices", "discovery.k8s.io/v1", "EndpointSlice"),
     ("ingressclasses", "networking.k8s.io/v1", "IngressClass"),
     ("ingresses", "networking.k8s.io/v1", "Ingress"),
+    ("namespaces", "v1", "Namespace"),
     ("nodes", "v1", "Node"),
+    ("referencegrants", "gateway.networking.k8s.io/v1", "ReferenceGrant"),
     ("secrets", "v1", "Secret"),
     ("services", "v1", "Service"),
 ];
@@ -97,10 +99,10 @@ const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTrans
 // === impl ApiServer ===
 
 impl ApiServer {
-    /// Listens on a port of loopback.
+    /// Listens on a loopback port.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if no port is free.
     pub fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port for an API server")?;
         let (address, shared) = (listener.local_addr()?, Arc::new(Shared::default()));
@@ -108,14 +110,14 @@ impl ApiServer {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
-                // A connection that breaks is the client's to open again.
+                // The client reopens a broken connection itself.
                 thread::spawn(move || drop(shared.serve(stream)));
             }
         });
         Ok(server)
     }
 
-    /// The kubeconfig that leads here.
+    /// Returns a kubeconfig for this server.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         json!({
@@ -129,10 +131,10 @@ impl ApiServer {
         .to_string()
     }
 
-    /// Has these objects from now on, and tells who watches.
+    /// Adds or replaces these objects, and notifies watches.
     ///
     /// # Errors
-    /// If one is of a kind that it does not know, or has no name.
+    /// Fails if the kind of an object is unknown, or an object has no name.
     pub fn apply(&self, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
         let mut state = self.shared.state();
         for object in objects {
@@ -144,10 +146,10 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Has these objects no longer, and tells who watches.
+    /// Removes these objects, and notifies watches.
     ///
     /// # Errors
-    /// If there is no such object.
+    /// Fails if an object does not exist.
     pub fn remove(&self, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
         let mut state = self.shared.state();
         for object in objects {
@@ -163,11 +165,11 @@ impl ApiServer {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked did so in a test.
+        // A poisoned lock comes from a panic in a test.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses until a watch is asked for, which then has the connection.
+    /// Refuses requests until one asks for a watch, which then takes the connection over.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut lines = BufReader::new(stream.try_clone()?).lines();
@@ -189,12 +191,12 @@ impl Shared {
 // === impl State ===
 
 impl State {
-    /// Gives the object the next version, tells it to all that watch, and returns it.
+    /// Gives the object the next version, sends it to all watches that cover it, and returns it.
     fn tell(&mut self, verb: Verb, key: &Key, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         let line = verb.line(&object);
-        // One that is gone asks again, from the version that it knows.
+        // A closed watch is dropped; its client asks again, from the version that it knows.
         self.watches.retain_mut(|Watch { selection, stream }| {
             !selection.covers(key) || stream.write_all(chunk(&line).as_bytes()).is_ok()
         });
@@ -260,7 +262,7 @@ impl Selection {
             && name.as_ref().is_none_or(|name| *name == key.name)
     }
 
-    /// The bookmark after a list.
+    /// Returns the bookmark after a list.
     fn end_of_list(&self, version: u64) -> Value {
         let known = KINDS.into_iter().find(|(resource, ..)| *resource == self.resource);
         let (_, api_version, kind) = known.unwrap_or_default();
@@ -288,7 +290,7 @@ fn chunk(line: &str) -> String {
     format!("{:x}\r\n{line}\r\n", line.len())
 }
 
-/// What the first line of a request asks for, if it is a watch of something known.
+/// Parses the first line of a request; `None` unless it asks for a watch of a known kind.
 fn parse(line: &str) -> Option<(Selection, Beginning)> {
     let target = line.strip_prefix("GET ")?.split(' ').next()?;
     let (path, query) = target.split_once('?')?;
@@ -339,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Events of a watch, until there are `count`: type, name and version.
+    /// Returns the first `count` events of a watch: type, name and version.
     fn events(server: &ApiServer, target: &str, count: usize) -> Vec<String> {
         let mut stream = TcpStream::connect(server.address).expect("connected");
         write!(stream, "GET {target} HTTP/1.1\r\nHost: lab\r\n\r\n").expect("written");

@@ -1,5 +1,5 @@
-//! Reads the pinned maps as any other tool would: by their names and the layouts of `ingress-common`. It never writes,
-//! and it shares no code with the product's own readers, so that it can bear witness against them.
+//! Reads the pinned maps like any other tool: by their names and the layouts of `ingress-common`. It never writes. It
+//! shares no code with the product's own readers, so that it can serve as an independent check of them.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use ingress_common::{
 
 use super::{until, until_within};
 
-/// Name under which host 0 is shown.
+/// Name for host 0 in output.
 pub const UNATTRIBUTED_NAME: &str = "(unattributed)";
 
 /// The pinned maps below one bpffs directory.
@@ -32,7 +32,7 @@ pub struct Maps {
     workers: Array<MapData, WorkerLoad>,
 }
 
-/// One host's counters.
+/// Counters of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     pub id: u32,
@@ -45,7 +45,7 @@ pub struct Host {
 pub struct Counts {
     /// Named hosts and [`UNATTRIBUTED_NAME`].
     pub hosts: BTreeMap<String, Host>,
-    /// Every total by name; empty where there is no kernel part.
+    /// Every total by name; empty without the kernel part.
     pub totals: BTreeMap<&'static str, Traffic>,
 }
 
@@ -55,7 +55,7 @@ impl Maps {
     /// Opens the maps pinned below `bpffs`, the directory given to `--bpffs`.
     ///
     /// # Errors
-    /// If a map is not pinned there or is of another type.
+    /// Fails if a map is not pinned there or is of another type.
     pub fn open(bpffs: &Path) -> anyhow::Result<Self> {
         let dir = bpffs.join(map::LAYOUT).join("maps");
         Ok(Self {
@@ -75,16 +75,15 @@ impl Maps {
         &self.dir
     }
 
-    /// The counters now; each value is read on its own.
+    /// Returns the current counters; each value is read separately.
     ///
     /// # Errors
-    /// If the kernel refuses a read.
+    /// Fails if the kernel refuses a read.
     pub fn read(&self) -> anyhow::Result<Counts> {
         let mut hosts = BTreeMap::from([(UNATTRIBUTED_NAME.to_owned(), self.host(UNATTRIBUTED)?)]);
         for entry in self.host_ids.iter() {
             let (name, id) = entry.context("cannot read `host_ids`")?;
-            // The empty name holds the latest id.
-            if name != HostName::default() {
+            if name.is_counted() {
                 hosts.insert(name.to_string(), self.host(id)?);
             }
         }
@@ -92,10 +91,10 @@ impl Maps {
         Ok(Counts { hosts, totals: totals.collect::<anyhow::Result<_>>()? })
     }
 
-    /// What was counted by all interfaces together, those that are gone among them.
+    /// Returns the sum over all interfaces, including those that are gone.
     ///
     /// # Errors
-    /// If the kernel refuses a read.
+    /// Fails if the kernel refuses a read.
     pub fn nics(&self) -> anyhow::Result<NicNet> {
         let mut all = NicNet::default();
         for entry in self.nic_net.iter() {
@@ -105,29 +104,30 @@ impl Maps {
         Ok(all)
     }
 
-    /// Where the workers begin of the process that owns the node.
+    /// Returns the index of the first worker of the process that owns the node.
     ///
     /// # Errors
-    /// If TCP port 80 is not one of the node's, or the kernel refuses a read.
+    /// Fails if TCP port 80 is not steered on the node, or the kernel refuses a read.
     pub fn first_worker(&self) -> anyhow::Result<u32> {
         let http = PortKey { port_be: 80_u16.to_be(), proto: PROTO_TCP, pad: 0 };
         let PortRule { first_worker, .. } = self.ports.get(&http, 0).context("cannot read the rule of port 80")?;
         Ok(first_worker)
     }
 
-    /// How busy `count` workers are, from `first` on.
+    /// Returns the loads of `count` workers, starting at `first`.
     ///
     /// # Errors
-    /// If the kernel refuses a read.
+    /// Fails if the kernel refuses a read.
     pub fn workers(&self, first: u32, count: u32) -> anyhow::Result<Vec<WorkerLoad>> {
         let load = |index| self.workers.get(&index, 0).with_context(|| format!("cannot read worker {index}"));
         (first..first + count).map(load).collect()
     }
 
-    /// What each of `count` workers holds, from `first` on, once it is `total` together and nothing is on its way.
+    /// Returns the connections that each of `count` workers holds, starting at `first`, once they add up to `total` and
+    /// none is on its way.
     ///
     /// # Errors
-    /// If after ten seconds it is not, or the kernel refuses a read.
+    /// Fails if that has not happened after ten seconds, or the kernel refuses a read.
     pub fn held(&self, first: u32, count: u32, total: usize) -> anyhow::Result<Vec<u64>> {
         let mut last = Vec::new();
         let held = until(&format!("workers that hold {total} connections"), || {
@@ -142,11 +142,11 @@ impl Maps {
         held.flatten().with_context(|| format!("the workers last told {last:?}"))
     }
 
-    /// The counters once they add up and stand still.
+    /// Returns the counters once they add up and no longer change.
     ///
     /// # Errors
-    /// If after five seconds they still move, or Σ `host_net` is not `totals.accepted` and `totals.transmitted`; or the
-    /// kernel refuses a read.
+    /// Fails if after five seconds they still change, or Σ `host_net` is not `totals.accepted` and
+    /// `totals.transmitted`, or if the kernel refuses a read.
     pub fn settled(&self) -> anyhow::Result<Counts> {
         let mut before = None;
         let settled = until_within(Duration::from_secs(5), "the counters to stand still and add up", || {
@@ -186,7 +186,7 @@ impl Maps {
     }
 }
 
-/// The map `name`, pinned in `dir`, as a `T`.
+/// Opens the map `name`, pinned in `dir`, as a `T`.
 fn pinned<T: TryFrom<Map, Error = MapError>>(dir: &Path, name: &str) -> anyhow::Result<T> {
     let path = dir.join(name);
     let data = MapData::from_pin(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
@@ -197,14 +197,14 @@ fn pinned<T: TryFrom<Map, Error = MapError>>(dir: &Path, name: &str) -> anyhow::
 // === impl Counts ===
 
 impl Counts {
-    /// One total; zero where there is no kernel part.
+    /// Returns one total; zero without the kernel part.
     #[must_use]
     pub fn total(&self, total: Total) -> Traffic {
         let name = Total::ALL.iter().find(|(each, _)| *each == total).map(|(_, name)| *name);
         name.and_then(|name| self.totals.get(name)).copied().unwrap_or_default()
     }
 
-    /// Σ over all hosts, host 0 included, of what was received.
+    /// Returns the received traffic of all hosts together, including host 0.
     #[must_use]
     pub fn received(&self) -> Traffic {
         self.hosts.values().fold(Traffic::default(), |sum, host| Traffic {
@@ -213,7 +213,7 @@ impl Counts {
         })
     }
 
-    /// Σ over all hosts, host 0 included, of what was sent.
+    /// Returns the transmitted traffic of all hosts together, including host 0.
     #[must_use]
     pub fn transmitted(&self) -> Traffic {
         self.hosts.values().fold(Traffic::default(), |sum, host| Traffic {
@@ -222,7 +222,7 @@ impl Counts {
         })
     }
 
-    /// Whether the hosts add up to the totals of both directions.
+    /// Returns `true` if the hosts add up to the totals of both directions.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         self.received() == self.total(Total::Accepted) && self.transmitted() == self.total(Total::Transmitted)

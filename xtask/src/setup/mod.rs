@@ -1,5 +1,6 @@
-//! `cargo xtask setup`: makes sure that this machine has what the other commands need, and installs what is missing.
-//! A machine that has everything is recognised by looking at files, without starting cargo.
+//! `cargo xtask setup`: ensures that this machine has everything that the other commands need, and installs missing
+//! parts.
+//! A complete machine is recognised by looking at files, without starting cargo.
 
 mod apt;
 mod bpf;
@@ -26,7 +27,7 @@ pub use self::linker::VERSION as LINKER_VERSION;
 pub use self::packagers::Packagers;
 use crate::{process, progress, workspace};
 
-/// What `--help` says below the options.
+/// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
 Every other command does this first, so there is no need to call it by hand.
 
@@ -52,31 +53,31 @@ Examples:
   cargo xtask setup
   sudo -E cargo xtask setup --bench";
 
-/// Install what is missing on this machine; implied by every other command
+/// Install missing requirements on this machine; implied by every other command
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Also install what `cargo xtask bench` compares with: nginx, haproxy, wrk, h2load
+    /// Also install the programs that `cargo xtask bench` compares with: nginx, haproxy, wrk, h2load
     #[arg(long)]
     bench: bool,
 }
 
-/// What a machine is to be made ready for.
+/// Purpose for which a machine is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Building userspace and kernel programs.
     Build,
     /// `cargo xtask check`.
     Check,
-    /// `cargo xtask demo`, and the tests that make namespaces.
+    /// `cargo xtask demo`, and the tests that create namespaces.
     Demo,
-    /// All but the bench.
+    /// Everything except the bench.
     Everything,
 }
 
 /// Runs `cargo xtask setup`.
 ///
 /// # Errors
-/// When something is missing and cannot be installed here.
+/// Fails if a part is missing and cannot be installed here.
 pub fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     ensure(Purpose::Everything)?;
@@ -92,10 +93,10 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Makes this machine ready for `purpose`; installs what is missing.
+/// Prepares this machine for `purpose`; installs missing parts.
 ///
 /// # Errors
-/// When something is missing and cannot be installed here; the error names the command that would help.
+/// Fails if a part is missing and cannot be installed here; the error names the command that would help.
 pub fn ensure(purpose: Purpose) -> Result<()> {
     match purpose {
         Purpose::Build => {}
@@ -113,34 +114,42 @@ pub fn ensure(purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure of Debian packages by name, for a command called `what`, such as `bench`.
+/// Ensures that Debian packages are installed, by name, for a command called `what`, such as `bench`.
 ///
 /// # Errors
-/// When something is missing and cannot be installed here; the error names the command that would help.
+/// Fails if a package is missing and cannot be installed here; the error names the command that would help.
 pub fn packages(names: &[&str], what: &str) -> Result<()> {
     system::ensure(names, what)
 }
 
-/// The spell checker; installs it when it is missing.
+/// Installs the missing tools that build the fuzz targets beside the pinned compiler.
 ///
 /// # Errors
-/// When it cannot be had here.
+/// Fails if a tool is missing and cannot be installed here; the error names the command that would help.
+pub fn fuzz_tools() -> Result<()> {
+    system::ensure(&system::FUZZ, "fuzz")
+}
+
+/// Returns the spell checker; installs it if it is missing.
+///
+/// # Errors
+/// Fails if it cannot be installed here.
 pub fn spell_checker() -> Result<PathBuf> {
     cache::kept("typos", typos::find, typos::install)
 }
 
-/// Helm and kustomize; builds them when they are missing.
+/// Returns Helm and kustomize; builds them if they are missing.
 ///
 /// # Errors
-/// When they cannot be had here: they are built by Go, which is not installed by us.
+/// Fails if they cannot be built here: they need Go, which this command does not install.
 pub fn packagers() -> Result<Packagers> {
     cache::kept("helm", packagers::find, packagers::install)
 }
 
-/// Whether [`packagers`] can succeed here: they are in the cache, or Go can build them.
+/// Returns `true` if [`packagers`] can succeed here: they are in the cache, or Go can build them.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub fn can_have_packagers() -> Result<bool> {
     Ok(packagers::find()?.is_some() || process::find_program("go").is_some())
 }

@@ -1,4 +1,4 @@
-//! Programs that come with the distribution. It installs only what is missing, only as root, only through apt-get.
+//! Programs from the distribution. Installs only missing packages, only as root, and only through apt-get.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use crate::{process, progress};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Debian packages and a program that shows each is there.
-const PROGRAMS: [(&str, &str); 13] = [
+/// Debian packages, each with a program that proves its presence.
+const PROGRAMS: [(&str, &str); 14] = [
     ("curl", "curl"),
+    ("g++", "g++"),
     ("haproxy", "haproxy"),
     ("iproute2", "ip"),
     ("linux-perf", "perf"),
@@ -26,19 +27,21 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("xz-utils", "xz"),
 ];
 
-/// For namespaces, real requests, certificates, and rules of others.
+/// Packages for namespaces, real requests, certificates, and rules of nftables.
 pub(super) const LAB: [&str; 5] = ["curl", "iproute2", "nftables", "openssl", "util-linux"];
-/// For typos, which is published as a Python wheel.
+/// Package for typos, which is published as a Python wheel.
 pub(super) const CHECK: [&str; 1] = ["python3"];
-/// For machines that boot other kernels, and to unpack modules of these.
+/// Packages for machines that boot other kernels, and for unpacking modules of these.
 pub(super) const KERNELS: [&str; 2] = ["qemu-system-x86", "xz-utils"];
-/// What is measured, and what measures.
+/// Package for libFuzzer, which is C++.
+pub(super) const FUZZ: [&str; 1] = ["g++"];
+/// The measured programs and the load generators.
 pub(super) const BENCH: [&str; 6] = ["haproxy", "iproute2", "nghttp2-client", "nginx", "util-linux", "wrk"];
 
-/// Installs those of the Debian packages that are missing; `what` is the command that needs them.
+/// Installs the missing ones of the Debian packages; `what` is the command that needs them.
 ///
 /// # Errors
-/// When something is missing and cannot be installed here; names the command that would help.
+/// Fails if a package is missing and cannot be installed here; the error names the command that would help.
 pub(super) fn ensure(packages: &[&str], what: &str) -> Result<()> {
     let missing = || packages.iter().copied().filter(|package| process::find_program(program(package)).is_none());
     let absent: Vec<&str> = missing().collect();
@@ -55,7 +58,8 @@ pub(super) fn ensure(packages: &[&str], what: &str) -> Result<()> {
 /// Installs Debian packages, as root only.
 ///
 /// # Errors
-/// When not root, when there is no apt-get, or when it fails; each names the command that would help.
+/// Fails if this is not root, if there is no apt-get, or if apt-get fails; each error names the command that would
+/// help.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     if process::find_program("apt-get").is_none() {

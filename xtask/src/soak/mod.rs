@@ -1,39 +1,44 @@
-//! `cargo xtask soak`: what only shows after hours, or among thousands. Each run starts the product, holds it to a law,
-//! prints a line of figures, and fails if the law does not hold.
+//! `cargo xtask soak`: tests for faults that show only after hours, or with thousands of connections. Each run starts
+//! the product, checks a law, prints a line of figures, and fails if the law does not hold.
 
+mod cgroup;
+mod greedy;
 mod load;
 mod pod;
 mod product;
+mod slow_read;
+mod verdict;
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::bail;
 use clap::ValueEnum;
 
-use self::{pod::Pod, product::Product};
+use self::{pod::Pod, product::Product, slow_read::Law};
 use crate::{build, lab::descriptors, process, workspace};
 
 pub const AFTER_HELP: &str = "\
 Exit codes: 0 every law held; 1 one did not, or something failed; 2 the command line was not understood.
 
 Examples:
-  cargo xtask soak --quick                       # everything, in minutes
-  cargo xtask soak                               # everything but the half hour of the trickle
+  cargo xtask soak --quick                       # all but trickle and slow-read, in minutes
+  cargo xtask soak                               # everything but the half hour of the trickle, and slow-read
   cargo xtask soak --run trickle --minutes 30
   cargo xtask soak --run idle --connections 10000
+  cargo xtask soak --run slow-read               # needs root, for a cgroup of 256 MiB; six minutes
   cargo xtask soak --run authorities             # a million requests, see tests/proxy/authorities.rs";
 
-/// Measure what only shows after hours, or among thousands
+/// Test for faults that show only after hours, or with thousands of connections
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// What to run; all but `trickle` by default.
+    /// Runs to do; all except `trickle` and `slow-read` by default.
     #[arg(long = "run", value_enum, value_delimiter = ',')]
     runs: Vec<Run>,
     /// Length of the stream of `stream`, in GB.
     #[arg(long, default_value_t = 10)]
     gigabytes: u64,
-    /// Time that `trickle` takes.
+    /// Duration of `trickle`, in minutes.
     #[arg(long, default_value_t = 30)]
     minutes: u64,
     /// Connections of each kind that `idle` opens.
@@ -42,13 +47,16 @@ pub struct Args {
     /// WebSockets that `websockets` opens.
     #[arg(long, default_value_t = 1000)]
     websockets: usize,
-    /// Changes of the configuration that they survive.
+    /// Configuration changes during `websockets`.
     #[arg(long, default_value_t = 1000)]
     changes: usize,
     /// Requests of `authorities`.
     #[arg(long, default_value_t = 1_000_000)]
     requests: usize,
-    /// A tenth of everything, and a minute of the trickle.
+    /// Rounds of `slow-read`, each with two phases of 20 s for each protocol; medians count.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// A tenth of everything, one minute of `trickle`, and one round of `slow-read` with phases of 5 s.
     #[arg(long)]
     quick: bool,
     /// A build of the product other than this checkout's.
@@ -60,22 +68,24 @@ pub struct Args {
 enum Run {
     /// A response of many GB: constant memory, no cut
     Stream,
-    /// A response of 16 KB each second, as of internet radio: constant memory, no cut
+    /// A response of 16 KB each second, like internet radio: constant memory, no cut
     Trickle,
-    /// Idle connections that are kept alive, plain and by TLS: bytes of memory for each
+    /// Idle keep-alive connections, plain and over TLS: bytes of memory for each
     Idle,
-    /// WebSockets through changes of the configuration: none is cut
+    /// WebSockets during configuration changes: none is cut
     Websockets,
-    /// Fuzzed requests: the authority that is routed is the one that is forwarded
+    /// HTTP/2, TLS and gRPC clients that read nothing, in 256 MiB: no kill, and no harm to other clients
+    SlowRead,
+    /// Fuzzed requests: the routed authority is the forwarded one
     Authorities,
 }
 
-/// Runs what is asked for.
+/// Runs `cargo xtask soak`.
 ///
 /// # Errors
-/// When the product does not start, or a law does not hold.
+/// Fails if the product does not start, or a law does not hold.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { runs, gigabytes, minutes, connections, websockets, changes, requests, quick, binary } = args;
+    let Args { runs, gigabytes, minutes, connections, websockets, changes, requests, rounds, quick, binary } = args;
     let part = if *quick { 10 } else { 1 };
     let all = [Run::Stream, Run::Idle, Run::Websockets, Run::Authorities];
     let runs = if runs.is_empty() { &all[..] } else { runs };
@@ -83,7 +93,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         build::userspace(build::Profile::Release)?;
     }
     let binary = binary.clone().unwrap_or_else(|| workspace::target_dir().join("release/xdp-ingress"));
-    descriptors::raise(*connections.max(&(3 * websockets)) as u64 + 1000)?;
+    let sockets = runs.iter().map(|run| match run {
+        Run::Idle => *connections,
+        Run::Websockets => 3 * websockets,
+        Run::SlowRead => slow_read::SOCKETS,
+        Run::Stream | Run::Trickle | Run::Authorities => 0,
+    });
+    descriptors::raise(sockets.max().unwrap_or(0) as u64 + 1000)?;
     let mut failed = Vec::new();
     for run in runs {
         let start = || -> anyhow::Result<(Pod, Product)> {
@@ -97,8 +113,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 let minutes = if *quick { 1 } else { *minutes };
                 start().and_then(|(_pod, product)| load::trickle(&product, Duration::from_secs(minutes * 60)))
             }
-            // Each kind with a product of its own, as what one has freed would be the other's; both, whatever the first
-            // is.
+            // A separate product for each kind, because memory freed by one would be reused by the other. Both run even
+            // if the first fails.
             Run::Idle => load::IDLE
                 .map(|law| start().and_then(|(_pod, product)| load::idle(&product, law, connections / part as usize)))
                 .into_iter()
@@ -106,6 +122,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             Run::Websockets => start().and_then(|(_pod, product)| {
                 load::websockets(&product, websockets / part as usize, changes / part as usize)
             }),
+            Run::SlowRead => {
+                let (rounds, seconds) = if *quick { (1, 5) } else { (*rounds, 20) };
+                Law { rounds, phase: Duration::from_secs(seconds) }.hold(&binary)
+            }
             Run::Authorities => authorities(requests / part as usize),
         };
         if let Err(error) = result {

@@ -1,5 +1,5 @@
-//! How workers share connections that last, and how soon they answer when all of these ask at once: with the worker that
-//! XDP chooses, and with the one that the kernel takes for a port that workers share.
+//! The spread of lasting connections over workers, and the response times when all connections send requests at once.
+//! Compares the worker that XDP chooses with the one that the kernel chooses for a port that workers share.
 
 use std::{fmt, path::Path};
 
@@ -24,27 +24,27 @@ use crate::{
 const WAYS: [Way; 2] = [Way::Steered, Way::Counted];
 const WORKERS: u32 = 2;
 const CONNECTIONS: usize = 120;
-/// Questions of each connection in a turn.
+/// Requests of each connection in a turn.
 const QUESTIONS: usize = 20;
 
-/// What was found, as a table of Markdown.
+/// The result, as a table of Markdown.
 pub(super) struct Balance {
     rounds: u32,
     rows: Vec<Row>,
 }
 
-/// A way to choose, for clients that send by these CPUs.
+/// A way to choose a worker, for clients that send from these CPUs.
 struct Row {
     senders: Senders,
     way: Way,
     turns: Vec<Turn>,
 }
 
-/// One measurement.
+/// A measurement.
 struct Turn {
-    /// What the worker that has most holds of all connections.
+    /// Share of all connections that the worker with the most holds.
     share: f64,
-    /// Milliseconds until half of all were answered.
+    /// Median response time in milliseconds.
     p50: f64,
     p99: f64,
 }
@@ -52,13 +52,13 @@ struct Turn {
 /// Takes turns through both ways, with all senders.
 ///
 /// # Errors
-/// If a node does not start, or a connection or an answer fails.
+/// Fails if a node does not start, or a connection or a response fails.
 pub(super) fn measure(rounds: u32, binary: &Path) -> anyhow::Result<Balance> {
-    // Not kept on one CPU: what is to be seen is what two do.
+    // Not pinned to one CPU: the test is about two.
     let start = |way| Node::start(way, binary, WORKERS as usize, false);
     let nodes = WAYS.into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
     for node in &nodes {
-        // Not counted: caches, pools and neighbours are cold.
+        // Warm-up, not counted: caches, pools and neighbours are cold.
         Turn::take(node, Senders::EveryCpu)?;
     }
     let mut turns: [[Vec<Turn>; WAYS.len()]; Senders::ALL.len()] = Default::default();
@@ -78,7 +78,7 @@ pub(super) fn measure(rounds: u32, binary: &Path) -> anyhow::Result<Balance> {
     Ok(Balance { rounds, rows: rows.collect() })
 }
 
-/// What the worker that has most holds of all; NaN of none.
+/// Returns the share of the worker with the most connections; NaN if there are none.
 fn share(held: &[u64]) -> f64 {
     let most = held.iter().copied().max().unwrap_or_default();
     most as f64 / held.iter().sum::<u64>() as f64
@@ -102,12 +102,12 @@ impl Turn {
 // === impl Row ===
 
 impl Row {
-    /// The median over rounds, and the worst.
+    /// Returns the median over rounds, and the worst.
     fn figure(&self, figure: fn(&Turn) -> f64) -> [f64; 2] {
         [median(self.turns.iter().map(figure)), most(self.turns.iter().map(figure))]
     }
 
-    /// What becomes of the promise, in the worst round; the kernel gives none.
+    /// Returns the verdict on the promise, in the worst round; the kernel's way has no promise.
     fn verdict(&self) -> Verdict {
         let [_, worst] = self.figure(|turn| turn.share);
         if limit().holds(worst) { Verdict::Met } else { Verdict::Missed }
@@ -118,7 +118,7 @@ impl Row {
     }
 }
 
-/// The largest share that ADR 0027 leaves a worker.
+/// Returns the largest share that ADR 0027 permits for a worker.
 fn limit() -> Limit {
     let total = CONNECTIONS as u64;
     Limit::AtMost(most_held(total, u64::from(WORKERS)) as f64 / total as f64)
@@ -155,7 +155,7 @@ impl fmt::Display for Row {
 // === impl Balance ===
 
 impl Balance {
-    /// Whether XDP has given a worker more than it may have.
+    /// Returns `true` if XDP has given a worker more than its limit.
     pub(super) fn is_missed(&self) -> bool {
         self.rows.iter().any(|row| row.is_promised() && row.verdict() == Verdict::Missed)
     }
@@ -174,12 +174,12 @@ impl fmt::Display for Balance {
         }
         writeln!(
             f,
-            "\nMedians of {rounds} rounds, and the worst of them. The largest share is what one of {WORKERS} workers holds of \
-             {CONNECTIONS} connections that last: 0.50 is even, 1.00 is all of them. XDP's is to be {} in every round, which is \
-             125 % of the mean (ADR 0027) and three connections that were between two counts; in brackets is what nothing of \
-             ours bounds. Times are from the first of {CONNECTIONS} questions that are asked at once to each answer of a pod, \
-             {QUESTIONS} times in a round. Client, pod and workers share the CPUs of this machine, so read little into a \
-             difference of times.",
+            "\nMedians of {rounds} rounds, and the worst of them. The largest share is the part of {CONNECTIONS} long \
+             connections that one of {WORKERS} workers holds: 0.50 is even, 1.00 is all of them. XDP's share must be {} in \
+             every round. That is 125 % of the mean (ADR 0027) and three connections that were between two counts. Verdicts \
+             in brackets are for a choice that is not ours. Times run from the first of {CONNECTIONS} concurrent queries to \
+             each answer of a pod, {QUESTIONS} times in a round. Client, pod and workers share the CPUs of this machine, so \
+             read little into a difference of times.",
             limit()
         )
     }

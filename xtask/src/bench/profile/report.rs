@@ -1,4 +1,4 @@
-//! What was counted, as Markdown.
+//! The counts as Markdown.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use crate::bench::{case::Case, peers::Peer};
 
 /// Rows of the tables of functions and symbols.
 const ROWS: usize = 30;
-/// A call that not even one request in a hundred makes is not shown.
+/// Calls made by fewer than one request in a hundred are not shown.
 const LEAST_CALLS: f64 = 0.01;
 
-/// What one case makes of one peer.
+/// The counts of one peer in one case.
 #[derive(Debug)]
 pub(super) struct Profile {
     pub(super) case: Case,
     pub(super) peer: Peer,
-    /// By function, in user mode.
+    /// Instructions by function, in user mode.
     pub(super) instructions: PerRequest,
-    /// By system call.
+    /// Calls by system call.
     pub(super) calls: PerRequest,
     pub(super) samples: Option<Folded>,
 }
 
-/// All of a run.
+/// All counts of a run.
 #[derive(Debug)]
 pub(super) struct Report {
     requests: u32,
@@ -39,7 +39,7 @@ impl Report {
         self.profiles.push(profile);
     }
 
-    /// Instructions and system calls of each case, by peer, with what each is of the first peer's.
+    /// Returns instructions and system calls of each case, by peer, each with its ratio to the first peer.
     pub(super) fn table(&self) -> String {
         let first = self.peers[0];
         let mut text = format!(
@@ -68,14 +68,15 @@ impl Report {
         line(
             &mut text,
             format_args!(
-                "\nPer request, one worker: what {requests} requests added to {requests} others, a tenth of that of \
-                 handshakes, a twentieth of 10 MiB. Instructions in user mode by callgrind, system calls by strace."
+                "\nPer request, one worker: the cost that {requests} requests add to {requests} others, with a tenth as \
+                 many handshakes and a twentieth as many of 10 MiB. Instructions in user mode by callgrind, system calls by \
+                 strace."
             ),
         );
         text
     }
 
-    /// Which modules, and which functions, the instructions are in.
+    /// Returns the modules and functions that contain the instructions.
     pub(super) fn functions(&self) -> String {
         let mut text = String::new();
         for Profile { case, peer, instructions, calls: _, samples: _ } in self.by_case() {
@@ -88,7 +89,7 @@ impl Report {
                 }
                 text.push('\n');
             };
-            // Programs without modules have functions alone.
+            // Programs without modules have only functions.
             let modules = modules(&all);
             if modules.len() > 1 {
                 table("module", &modules);
@@ -98,7 +99,7 @@ impl Report {
         text
     }
 
-    /// Which symbols the time is in.
+    /// Returns the symbols that take the time.
     pub(super) fn samples(&self) -> String {
         let mut text = String::new();
         for Profile { case, peer, instructions: _, calls: _, samples } in self.by_case() {
@@ -121,16 +122,16 @@ impl Report {
         text
     }
 
-    /// Peers of a case side by side, cases in their order.
+    /// Returns the profiles by case in their order, with the peers of a case side by side.
     fn by_case(&self) -> Vec<&Profile> {
         let mut all: Vec<&Profile> = self.profiles.iter().collect();
-        // Stable, so that peers keep theirs.
+        // A stable sort, so that peers keep their order.
         all.sort_by_key(|profile| profile.case);
         all
     }
 }
 
-/// Sums by module, the largest first.
+/// Returns the sums by module, the largest first.
 fn modules<'f>(functions: &[(&'f str, f64)]) -> Vec<(&'f str, f64)> {
     let mut sums = BTreeMap::new();
     for (function, count) in functions {
@@ -141,13 +142,13 @@ fn modules<'f>(functions: &[(&'f str, f64)]) -> Vec<(&'f str, f64)> {
     sums
 }
 
-/// The crate that a function is of, or what it is generic over: of ours, which come first, with the module below; the
-/// standard library's last. All that has no path, as the functions of C have none, is one.
+/// Returns the crate of a function, or of its generic parameters. Crates of this project take precedence and include
+/// the module below; the standard library comes last. Functions without a path, such as those of C, form one group.
 fn module(function: &str) -> &str {
     const OURS: &str = "ingress_userspace::";
     if let Some(begin) = function.find(OURS) {
         let path = &function[begin..];
-        // Below `proxy`, where requests are, one more.
+        // Below `proxy`, where requests are handled, the name has one more level.
         let depth = if path[OURS.len()..].starts_with("proxy::") { 3 } else { 2 };
         let end = path.match_indices("::").nth(depth - 1).map_or(path.len(), |(end, _)| end);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';

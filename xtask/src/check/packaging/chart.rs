@@ -1,5 +1,5 @@
-//! Checks of the Helm chart alone: it lints, renders with everything switched on, its values and their schema name the
-//! same keys, and mistakes are refused.
+//! Checks of the Helm chart alone: the chart lints and renders with everything switched on, its values and their schema
+//! have the same keys, and mistakes are refused.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,8 +15,8 @@ use super::objects::{self, Objects};
 use crate::setup::Packagers;
 use crate::{process, workspace};
 
-/// Mistakes in values, and a word of the message that the user gets.
-const MISTAKES: [(&str, &str); 8] = [
+/// Mistakes in values, each with a word of the message that the user gets.
+const MISTAKES: [(&str, &str); 9] = [
     ("kontroller.steer=bind", "kontroller"),
     ("controller.stear=bind", "stear"),
     ("controller.steer=rewritten", "steer"),
@@ -25,12 +25,13 @@ const MISTAKES: [(&str, &str); 8] = [
     ("image.pullPolicy=Sometimes", "pullPolicy"),
     ("image.digest=sha256:short", "digest"),
     ("privileged=maybe", "privileged"),
+    ("controller.watchNamespace=a,controller.watchNamespaceSelector=b", "watchNamespaceSelector"),
 ];
 
-/// Does all of them.
+/// Runs all checks of the chart.
 ///
 /// # Errors
-/// What is wrong with the chart.
+/// Describes the first fault of the chart.
 pub(super) fn run(tools: &Packagers) -> Result<()> {
     process::capture(helm(tools).args(["lint", "--strict", "--quiet"]).arg(directory()))?;
     version()?;
@@ -47,17 +48,17 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
     everything(tools)
 }
 
-/// The chart's objects with these arguments of Helm's, in the namespace and under the name that `deploy/base` has.
+/// Renders the chart with these arguments of Helm's, in the namespace and under the name that `deploy/base` uses.
 ///
 /// # Errors
-/// Helm's own.
+/// Fails if Helm fails or its output is not a set of objects.
 pub(super) fn template(tools: &Packagers, arguments: &[&OsStr]) -> Result<Objects> {
     let mut command = helm(tools);
     command.args(["template", "xdp-ingress", "--namespace", "xdp-ingress"]).arg(directory()).args(arguments);
     objects::parse(&process::capture(&mut command)?)
 }
 
-/// Values that few set all have their effect.
+/// Checks that rarely used values all have their effect.
 fn everything(tools: &Packagers) -> Result<()> {
     let values = directory().join("ci/everything-values.yaml");
     let objects = template(tools, &["--values".as_ref(), values.as_os_str()])?;
@@ -74,15 +75,23 @@ fn everything(tools: &Packagers) -> Result<()> {
     ensure!(!objects.contains_key("ClusterRoleBinding /xdp-ingress-watch"), "one namespace binds the whole cluster");
     let rules = objects["ClusterRole /xdp-ingress-watch"]["rules"].to_string();
     ensure!(!rules.contains("secrets"), "a list of Secrets still grants all of them");
-    let set = objects.get("DaemonSet xdp-ingress/xdp-ingress").context("there is no DaemonSet")?;
-    let arguments = set.pointer("/spec/template/spec/containers/0/args").cloned().unwrap_or_default();
-    let arguments: Vec<&str> = arguments.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let given = arguments(&objects)?;
     for value in
         ["--watch-namespace=shop", "--publish-status-address=192.0.2.1,2001:db8::1", "--workers=2", "--interface=eth1"]
     {
-        ensure!(arguments.contains(&value), "`{}` does not give `{value}`", values.display());
+        ensure!(given.contains(&value), "`{}` does not give `{value}`", values.display());
     }
+    let selected = template(tools, &["--set".as_ref(), "controller.watchNamespaceSelector=team in (shop)".as_ref()])?;
+    let value = "--watch-namespace-selector=team in (shop)";
+    ensure!(arguments(&selected)?.contains(&value), "`controller.watchNamespaceSelector` does not give `{value}`");
     Ok(())
+}
+
+/// Returns the command-line arguments that the chart passes to the product.
+fn arguments(objects: &Objects) -> Result<Vec<&str>> {
+    let set = objects.get("DaemonSet xdp-ingress/xdp-ingress").context("there is no DaemonSet")?;
+    let arguments = set.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
+    Ok(arguments.into_iter().flatten().filter_map(Value::as_str).collect())
 }
 
 fn version() -> Result<()> {
@@ -95,14 +104,15 @@ fn version() -> Result<()> {
     Ok(())
 }
 
-/// A value that the schema does not know could not be set, and one that has no default would be documented nowhere.
+/// Checks that values and schema have the same keys. A value outside the schema could not be set, and a value without a
+/// default would not be documented.
 fn same_keys() -> Result<()> {
     let read = |name: &str| fs::read_to_string(directory().join(name)).with_context(|| format!("cannot read `{name}`"));
     let text = read("values.yaml")?;
     let schema = serde_json::from_str(&read("values.schema.json")?).context("`values.schema.json` is no JSON")?;
     let mut known = BTreeSet::new();
     properties(&schema, "", &mut known);
-    // Helm's own.
+    // Helm defines this key itself.
     known.remove(".global");
     let mut present = BTreeSet::new();
     keys(&objects::value(&text)?, "", &known, &mut present);
@@ -114,7 +124,8 @@ fn same_keys() -> Result<()> {
     Ok(())
 }
 
-/// Paths of what `values.yaml` shows: the contents of a value that is empty by default are the schema's alone.
+/// Collects the paths that `values.yaml` must show. The contents of a value that is empty by default occur in the
+/// schema only.
 fn properties(schema: &Value, path: &str, known: &mut BTreeSet<String>) {
     const OPEN: [&str; 4] = [".ingressClass.parameters", ".affinity", ".resources", ".tolerations"];
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
@@ -129,7 +140,7 @@ fn properties(schema: &Value, path: &str, known: &mut BTreeSet<String>) {
 fn keys(values: &Value, path: &str, known: &BTreeSet<String>, present: &mut BTreeSet<String>) {
     for (name, value) in values.as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
-        // Only below a key that the schema opens up are there keys of ours.
+        // Only below a key that the schema describes are further keys defined by this chart.
         if known.iter().any(|other| other.starts_with(&format!("{path}."))) {
             keys(value, &path, known, present);
         }
@@ -137,7 +148,7 @@ fn keys(values: &Value, path: &str, known: &BTreeSet<String>, present: &mut BTre
     }
 }
 
-/// Helm, with nothing of the user's own configuration or repositories.
+/// Returns a Helm command that ignores the user's own configuration and repositories.
 fn helm(tools: &Packagers) -> Command {
     let home = workspace::target_dir().join("helm");
     let mut command = Command::new(&tools.helm);
