@@ -157,6 +157,10 @@ impl Left {
         None
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.rests.is_empty()
+    }
+
     pub(super) fn take(&mut self) -> Vec<Rest> {
         mem::take(&mut self.rests)
     }
@@ -175,12 +179,13 @@ impl Left {
 impl Rests {
     /// Starts reading the rests handed over to `conn`. Returns whether any rest is being read.
     pub(super) fn poll(&mut self, conn: &Conn, cx: &mut Context<'_>) -> bool {
-        let rests = conn.take_rests();
-        if rests.is_empty() && self.0.is_none() {
+        // Called at every poll of the connection, and few connections ever have a rest.
+        let is_any_left = conn.left().is_some_and(|left| !left.is_empty());
+        if !is_any_left && self.0.is_none() {
             return false;
         }
         let tasks = self.0.get_or_insert_default();
-        for rest in rests {
+        for rest in conn.take_rests() {
             let shared = Arc::clone(&conn.worker.shared);
             // Counted by the task: a rest that is given up ends the connection, and its set is not polled again.
             tasks.spawn_local(async move {
