@@ -82,16 +82,22 @@ pub(super) struct TooSlow;
 /// The body of the response to a client. The request is in flight for the lifetime of this value.
 pub(super) struct Body {
     source: Source,
-    /// The rest of the latest frame.
-    rest: Piece,
-    /// Counts the bytes that wait within HTTP/2; created for the first frame.
-    place: Option<Place>,
+    /// Frames over HTTP/2; created for the first one. Boxed, because HTTP/1 has none and a response is moved many times.
+    frames: Option<Box<Frames>>,
     bytes: counters::Bytes,
     class: StatusClass,
     /// Whether the body goes to the client through a pipe, unless it must be changed on the way.
     is_piped: bool,
     /// `None` for a 101: the request continues in its tunnel.
     in_flight: Option<InFlight>,
+}
+
+/// The frames of a body over HTTP/2.
+struct Frames {
+    /// Counts the bytes that wait within HTTP/2.
+    place: Place,
+    /// The rest of the latest frame.
+    rest: Piece,
 }
 
 /// The source of a body.
@@ -325,7 +331,7 @@ impl Body {
     pub(super) fn switched(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, class) = (Source::Own(Bytes::new()), StatusClass::Success);
-        Self { source, rest: Piece::default(), place: None, bytes, class, is_piped: false, in_flight: None }
+        Self { source, frames: None, bytes, class, is_piped: false, in_flight: None }
     }
 
     /// Creates the body of a response by the proxy itself.
@@ -342,7 +348,7 @@ impl Body {
             in_flight.finish(class);
         }
         let in_flight = Some(in_flight);
-        Self { source, rest: Piece::default(), place: None, bytes, class, is_piped: false, in_flight }
+        Self { source, frames: None, bytes, class, is_piped: false, in_flight }
     }
 
     /// Returns whether the response is an upstream's and not the proxy's own.
@@ -362,8 +368,8 @@ impl Body {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
-        if !self.rest.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
+        if let Some(frames) = self.frames.as_mut().filter(|frames| !frames.rest.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut frames.rest)))));
         }
         let Some(in_flight) = &self.in_flight else { return Pin::new(&mut self.source).poll_frame(cx).map(plain) };
         let conn = in_flight.conn();
@@ -377,10 +383,12 @@ impl Body {
         let backlog = conn.backlog();
         self.source.read_small(backlog.is_long());
         let frame = std::task::ready!(Pin::new(&mut self.source).poll_frame(cx));
-        let place = &mut self.place;
-        let new = || Place::new(backlog, in_flight.stream());
+        let frames = &mut self.frames;
+        let new = || Box::new(Frames { place: Place::new(backlog, in_flight.stream()), rest: Piece::default() });
         Poll::Ready(
-            frame.map(|frame| frame.map(|frame| frame.map_data(|data| place.get_or_insert_with(new).piece(data)))),
+            frame.map(|frame| {
+                frame.map(|frame| frame.map_data(|data| frames.get_or_insert_with(new).place.piece(data)))
+            }),
         )
     }
 }
@@ -422,10 +430,12 @@ impl HttpBody for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
         // Before the previous frame counts as taken by the client: a stream that waits here still has unsent bytes.
-        if this.rest.is_empty()
-            && let Some(place) = &this.place
+        if let Some(frames) = this.frames.as_ref().filter(|frames| frames.rest.is_empty())
+            && frames.place.poll_room(cx).is_pending()
         {
-            std::task::ready!(place.poll_room(cx));
+            // The client may take its time, and the counters show the bytes that wait for it.
+            this.bytes.flush();
+            return Poll::Pending;
         }
         if let Some(in_flight) = &mut this.in_flight {
             in_flight.resume();
@@ -433,7 +443,9 @@ impl HttpBody for Body {
         let mut frame = std::task::ready!(this.poll_next(cx));
         let Some(in_flight) = &mut this.in_flight else { return Poll::Ready(frame) };
         if in_flight.is_http2() {
-            frame = frame.map(|frame| frame.map(|frame| split(frame, &mut this.rest)));
+            if let Some(frames) = &mut this.frames {
+                frame = frame.map(|frame| frame.map(|frame| split(frame, &mut frames.rest)));
+            }
             in_flight.offer();
         }
         if matches!(frame, Some(Err(BodyError::Starved))) {
@@ -444,7 +456,7 @@ impl HttpBody for Body {
             in_flight.sent(data.remaining());
         }
         // hyper does not poll again once the end is known, so it is checked after every frame.
-        let ended = this.rest.is_empty() && this.source.is_end_stream();
+        let ended = this.frames.as_ref().is_none_or(|frames| frames.rest.is_empty()) && this.source.is_end_stream();
         if frame.is_none() || (matches!(frame, Some(Ok(_))) && ended) {
             this.bytes.flush();
             this.source.leave(in_flight.conn());
@@ -454,10 +466,10 @@ impl HttpBody for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.source.is_end_stream()
+        self.frames.as_ref().is_none_or(|frames| frames.rest.is_empty()) && self.source.is_end_stream()
     }
 
-    /// Called before the first frame only, while `rest` is empty.
+    /// Called before the first frame only, while there is no rest.
     fn size_hint(&self) -> SizeHint {
         self.source.size_hint()
     }

@@ -148,7 +148,7 @@ fn serve(Awake { io, early }: Awake, conn: &Rc<Conn>) -> Serving {
     match io {
         Io::Plain(tcp) => Box::pin(async move { http1(tcp, |tcp| tcp, early, conn).await.map(Io::Plain) }),
         Io::Tls(tls) if is_http2(&tls) => Box::pin(async move {
-            http2(tls, early, conn).await;
+            http2(tls, |tls| tls.get_ref().0, early, conn).await;
             None
         }),
         Io::Tls(tls) => Box::pin(async move { http1(tls, |tls| tls.get_ref().0, early, conn).await.map(Io::Tls) }),

@@ -16,6 +16,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -42,6 +43,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// or for encryption, at one time. A body of 64 KiB, which programs are fond of, fits in with its head. With 64 KiB its
 /// last bytes went separately, by a system call and, over TLS, in a record of their own.
 pub(super) const PIECE: usize = 80 * 1024;
+
+/// Bytes that the kernel takes for an HTTP/2 client ahead of those that it has sent, as `TCP_NOTSENT_LOWAT` (tcp(7)).
+/// More than that would wait in the socket, where the order of streams is fixed and memory counts for the node.
+const UNSENT_MAX: u32 = 128 * 1024;
 
 /// hyper's default for [`super::Options::headers_max`].
 const HYPER_HEADERS_MAX: usize = 100;
@@ -87,7 +92,7 @@ where
     }
     if wire.is_http2() {
         let (stream, early) = wire.into_parts();
-        Box::pin(http2(stream, early, Rc::clone(&conn))).await;
+        Box::pin(http2(stream, tcp, early, Rc::clone(&conn))).await;
         return None;
     }
     match conn.take_tunnel() {
@@ -140,8 +145,14 @@ enum Ended {
     Cut,
 }
 
-/// Serves HTTP/2; `early` was read already.
-pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, early: Vec<u8>, conn: Rc<Conn>) {
+/// Serves HTTP/2. `tcp` returns the socket below `stream`; `early` was read already.
+pub(super) async fn http2<S>(stream: S, tcp: fn(&S) -> &TcpStream, early: Vec<u8>, conn: Rc<Conn>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    if let Err(error) = SockRef::from(tcp(&stream)).set_tcp_notsent_lowat(UNSENT_MAX) {
+        tracing::debug!(remote = %conn.remote(), %error, "cannot bound the unsent bytes of a connection");
+    }
     let options = &conn.worker.options;
     let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
     builder
