@@ -44,7 +44,7 @@ pub(crate) trait Received: EbpfContext {
 
 /// Action of the kernel on a packet.
 #[derive(Clone, Copy)]
-pub(crate) enum Fate {
+pub(crate) enum PacketAction {
     Pass,
     /// The deny list denies the sender, or the packet is above a limit, hides its port or requests a port that clients
     /// may not use.
@@ -53,7 +53,7 @@ pub(crate) enum Fate {
 
 /// Decides about a packet and carries the decision out, except for the returned action.
 #[inline(always)]
-pub(crate) fn receive(packet: &impl Received) -> Fate {
+pub(crate) fn receive(packet: &impl Received) -> PacketAction {
     let bytes = packet.bytes();
     match packet.segment() {
         Ok(segment) => act(packet, &segment, bytes),
@@ -80,7 +80,7 @@ fn rewrite_quoted(packet: &impl Received) {
 
 /// Carries out the decision on a TCP or UDP packet.
 #[inline(always)]
-fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
+fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
     let Segment { flow, tcp_flags: _, offset: _ } = segment;
     let rule = match ours(&Maps, flow) {
         Ok(rule) => rule,
@@ -97,11 +97,11 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
     match decide(&Maps, &rule, segment, limited) {
         Decision::Deny(rule) => {
             count::denied(rule, bytes);
-            return Fate::Drop;
+            return PacketAction::Drop;
         }
         Decision::Drop(verdict) => {
             count::total(verdict, bytes);
-            return Fate::Drop;
+            return PacketAction::Drop;
         }
         Decision::Metered(now_ns) => return meter(packet, flow, now_ns, bytes),
         Decision::Accept => {}
@@ -109,36 +109,36 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
     count::accepted(packet.nic(), host(flow), bytes);
-    Fate::Pass
+    PacketAction::Pass
 }
 
 /// Takes tokens for a packet other than a request, and counts the packet. A single lookup of the connection returns its
 /// host and shows whether it is open, which selects the buckets.
 #[inline(always)]
-fn meter(packet: &impl Received, flow: &FlowKey, now_ns: u64, bytes: u64) -> Fate {
+fn meter(packet: &impl Received, flow: &FlowKey, now_ns: u64, bytes: u64) -> PacketAction {
     let (client, host) = (ClientKey::of(&flow.remote_addr), known_host(flow));
     // While packets are limited, the proxy enters every TCP connection that it has accepted.
     let key = if flow.proto == PROTO_TCP && host.is_some() { client.open() } else { client };
     if let Some(verdict) = clients::limited(&key, false, now_ns, bytes) {
         count::total(verdict, bytes);
-        return Fate::Drop;
+        return PacketAction::Drop;
     }
     count::accepted(packet.nic(), host.unwrap_or(UNATTRIBUTED), bytes);
-    Fate::Pass
+    PacketAction::Pass
 }
 
 /// Carries out the decision on a packet with an unreadable port.
 #[inline(always)]
-fn act_hidden(packet: &impl Received, bytes: u64) -> Fate {
+fn act_hidden(packet: &impl Received, bytes: u64) -> PacketAction {
     let Some(ends) = packet.ends() else { return leave(Total::Malformed, bytes) };
     match decide_hidden(&Maps, &ends, clients::are_limited) {
         Some(Decision::Deny(rule)) => {
             count::denied(rule, bytes);
-            Fate::Drop
+            PacketAction::Drop
         }
         Some(Decision::Drop(verdict)) => {
             count::total(verdict, bytes);
-            Fate::Drop
+            PacketAction::Drop
         }
         _ => leave(Total::Malformed, bytes),
     }
@@ -146,9 +146,9 @@ fn act_hidden(packet: &impl Received, bytes: u64) -> Fate {
 
 /// Counts a packet that is not for this ingress, and lets it pass.
 #[inline(always)]
-fn leave(verdict: Total, bytes: u64) -> Fate {
+fn leave(verdict: Total, bytes: u64) -> PacketAction {
     count::total(verdict, bytes);
-    Fate::Pass
+    PacketAction::Pass
 }
 
 /// Stores the choice of a worker for `ingress_lookup`.

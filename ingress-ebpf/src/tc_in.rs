@@ -15,7 +15,7 @@ use ingress_ebpf::parse::{Ends, Place, Quoted, Segment};
 
 use crate::{
     linear,
-    receive::{Fate, Received, receive},
+    receive::{PacketAction, Received, receive},
     rewrite,
 };
 
@@ -23,8 +23,8 @@ use crate::{
 fn ingress_tc_in(ctx: TcContext) -> i32 {
     match receive(&ctx) {
         // The same numbers as clsact's TC_ACT_UNSPEC and TC_ACT_SHOT. After a pass the next program runs.
-        Fate::Pass => TCX_NEXT,
-        Fate::Drop => TCX_DROP,
+        PacketAction::Pass => TCX_NEXT,
+        PacketAction::Drop => TCX_DROP,
     }
 }
 

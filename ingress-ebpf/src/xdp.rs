@@ -15,7 +15,7 @@ use ingress_ebpf::parse::{Ends, Place, Quoted, Segment, ends, parse, quoted};
 
 use crate::{
     linear::Linear,
-    receive::{Fate, Received, receive},
+    receive::{PacketAction, Received, receive},
     rewrite,
 };
 
@@ -32,8 +32,8 @@ fn ingress_xdp_linear(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn see(frame: &impl Received) -> u32 {
     match receive(frame) {
-        Fate::Pass => XDP_PASS,
-        Fate::Drop => XDP_DROP,
+        PacketAction::Pass => XDP_PASS,
+        PacketAction::Drop => XDP_DROP,
     }
 }
 

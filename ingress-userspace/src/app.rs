@@ -30,7 +30,7 @@ use ingress_common::HostL7Cell;
 use ingress_userspace::{
     control::{self, status::FAREWELL},
     panics::vital,
-    proxy::{self, Drained, ListenMode, ListenOptions, Memory, Options, Pressure, Pulse, Server, Shared, Sink},
+    proxy::{self, Drained, ListenMode, ListenOptions, Liveness, Memory, Options, Pressure, Server, Shared, Sink},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -46,7 +46,7 @@ use self::{
     publish::{Progress, Publisher},
     view::{Stage, View},
 };
-use crate::{admin, config::settings::Settings, privileges, rewriting::Rewriting};
+use crate::{admin, config::settings::Settings, port_rewrite::PortRewrite, privileges};
 
 /// Interval at which the main thread beats while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
@@ -98,8 +98,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     } = settings;
     let mut signals = Signals::new()?;
     let probe_socket = probe_socket.map(|path| admin::Socket::bind(&path)).transpose()?;
-    let rewriting = kernel.as_ref().and_then(|kernel| kernel.rewriting.as_ref());
-    let rewrite_offset = rewriting.map(Rewriting::offset);
+    let port_rewrite = kernel.as_ref().and_then(|kernel| kernel.port_rewrite.as_ref());
+    let rewrite_offset = port_rewrite.map(PortRewrite::offset);
     let mut kernel = match kernel {
         Some(settings) => Some(Kernel::open(settings, [http_port, https_port], workers, host_capacity).await?),
         None => None,
@@ -115,7 +115,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;
-        shared.tell_load_to(kernel.worker_cells());
+        shared.publish_load_to(kernel.worker_cells());
     }
 
     let progress = Arc::new(Progress::default());
@@ -144,7 +144,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let options = Options { http_port, https_port, rewrite_offset, seccomp, needs_seccomp, ..Options::default() };
     let work = async {
         // Meanwhile, connections to bound ports wait in the backlog, and slots belong to a predecessor or are empty.
-        signs(&view.pulse, control.first_snapshot()).await?;
+        signs(&view.liveness, control.first_snapshot()).await?;
         let started = privileges::without(works, || {
             let (sink, guard) = Sink::new(std::io::stdout()).context("cannot start the thread of the access log")?;
             log_guard = Some(guard);
@@ -168,7 +168,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         status.leave();
     }
     if let Some(kernel) = &mut kernel {
-        signs(&view.pulse, kernel.offer()).await;
+        signs(&view.liveness, kernel.offer()).await;
         // Otherwise, the kernel would keep queueing connections for closed acceptors.
         kernel.release();
     }
@@ -220,25 +220,25 @@ async fn operate(
     let Some(kernel) = kernel else {
         view.enter(Stage::Serving);
         info!(kernel = "off", "ready");
-        return signs(&view.pulse, control.ended()).await;
+        return signs(&view.liveness, control.ended()).await;
     };
     kernel.take_over(shared)?;
     view.enter(Stage::Serving);
     info!(kernel = "on", epoch = kernel.epoch(), "ready");
     tokio::select! {
         result = control.ended() => result,
-        result = kernel.look_after(wanted, &view.pulse, shared) => result,
+        result = kernel.look_after(wanted, &view.liveness, shared) => result,
     }
 }
 
 /// Waits for `work` while the main thread keeps beating.
-async fn signs<T>(pulse: &Pulse, work: impl Future<Output = T>) -> T {
+async fn signs<T>(liveness: &Liveness, work: impl Future<Output = T>) -> T {
     let (mut work, mut timer) = (pin!(work), interval(SIGN));
     loop {
         tokio::select! {
             biased;
             result = &mut work => return result,
-            _ = timer.tick() => pulse.beat(),
+            _ = timer.tick() => liveness.beat(),
         }
     }
 }
@@ -292,8 +292,8 @@ async fn give_numbers_back(publisher: &Mutex<Publisher>) -> Infallible {
 /// Maintains the kernel part, if any, while the process drains.
 async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<bool>) -> Infallible {
     match kernel {
-        Some(kernel) => kernel.attend(wanted, &view.pulse).await,
-        None => signs(&view.pulse, std::future::pending()).await,
+        Some(kernel) => kernel.attend(wanted, &view.liveness).await,
+        None => signs(&view.liveness, std::future::pending()).await,
     }
 }
 

@@ -6,14 +6,14 @@ mod app;
 mod clients;
 mod config;
 mod counters;
-mod delivery;
 mod deny;
 mod inspect;
+mod netfilter_check;
 mod node;
+mod port_rewrite;
 mod print;
 mod privileges;
 mod probe;
-mod rewriting;
 mod telemetry;
 
 use std::process::ExitCode;

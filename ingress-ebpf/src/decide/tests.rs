@@ -71,7 +71,7 @@ fn segment(proto: u8, tcp_flags: u8) -> Segment {
 }
 
 /// Decides about a packet, and about its limits; an error is the verdict on one that is not for this ingress.
-fn fate(node: &Fake, segment: &Segment, limited: impl Fn(u64) -> Option<Total>) -> Result<Decision, Total> {
+fn action(node: &Fake, segment: &Segment, limited: impl Fn(u64) -> Option<Total>) -> Result<Decision, Total> {
     let rule = ours(node, &segment.flow)?;
     Ok(match decide(node, &rule, segment, &limited) {
         Decision::Metered(now) => {
@@ -83,14 +83,14 @@ fn fate(node: &Fake, segment: &Segment, limited: impl Fn(u64) -> Option<Total>) 
 }
 
 #[track_caller]
-fn check_fate(node: &Fake, tcp_flags: u8, expected: Result<Decision, Total>) {
+fn check_action(node: &Fake, tcp_flags: u8, expected: Result<Decision, Total>) {
     let limited = |_| -> Option<Total> { panic!("without limits nobody is asked about a client") };
-    assert_eq!(fate(node, &segment(PROTO_TCP, tcp_flags), limited), expected);
+    assert_eq!(action(node, &segment(PROTO_TCP, tcp_flags), limited), expected);
 }
 
 #[track_caller]
 fn check_packet(node: &Fake, tcp_flags: u8, expected: Decision) {
-    check_fate(node, tcp_flags, Ok(expected));
+    check_action(node, tcp_flags, Ok(expected));
 }
 
 #[track_caller]
@@ -115,8 +115,8 @@ fn by_default(worker: u32) -> Route {
 
 #[test]
 fn port_is_asked_before_address() {
-    check_fate(&Fake { rule: None, holds: false, ..serving() }, SYN, Err(Total::OtherPort));
-    check_fate(&Fake { holds: false, ..serving() }, SYN, Err(Total::Transit));
+    check_action(&Fake { rule: None, holds: false, ..serving() }, SYN, Err(Total::OtherPort));
+    check_action(&Fake { holds: false, ..serving() }, SYN, Err(Total::Transit));
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn who_is_denied_is_denied_whatever_comes() {
         }
     }
     let node = Fake { rule: Some(uncounted), deny_entry: Some(3), ..serving() };
-    let fate = fate(&node, &segment(PROTO_UDP, 0), |_| panic!("nor about one that is denied"));
-    assert_eq!(fate, Ok(Decision::Deny(3)));
+    let action = action(&node, &segment(PROTO_UDP, 0), |_| panic!("nor about one that is denied"));
+    assert_eq!(action, Ok(Decision::Deny(3)));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn limits_hold_for_the_packets_that_they_are_about() {
             assert_eq!(now, NOW);
             answer.expect("asked only about what is limited")
         };
-        assert_eq!(fate(&node, segment, limited), Ok(expected), "{flags:#x} {segment:?}");
+        assert_eq!(action(&node, segment, limited), Ok(expected), "{flags:#x} {segment:?}");
     }
 }
 
@@ -221,7 +221,7 @@ fn limits_spare_hops_and_end_with_the_heartbeat() {
     let unasked = |_| -> Option<Total> { panic!("no limit holds") };
     let flags = PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS;
     let rule = Some(PortRule { flags: flags | PORT_DENIES, ..RULE });
-    let of = |node: &Fake, tcp_flags| fate(node, &segment(PROTO_TCP, tcp_flags), unasked);
+    let of = |node: &Fake, tcp_flags| action(node, &segment(PROTO_TCP, tcp_flags), unasked);
     let hop = Fake { rule, deny_entry: Some(DENY_PASS), ..serving() };
     assert_eq!(of(&hop, SYN), Ok(steer(0)));
     assert_eq!(of(&hop, ACK), Ok(Decision::Accept));
@@ -246,7 +246,7 @@ fn what_no_rule_denies_goes_on_as_ever() {
     }
     // The fake panics on a lookup in either case.
     check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(0));
-    check_fate(&Fake { rule, holds: false, deny_entry: Some(1), ..serving() }, SYN, Err(Total::Transit));
+    check_action(&Fake { rule, holds: false, deny_entry: Some(1), ..serving() }, SYN, Err(Total::Transit));
     let default = by_default(default_worker(&flow(PROTO_TCP), 4));
     for deny_entry in [None, Some(DENY_PASS)] {
         check_lookup(&Fake { rule, deny_entry, ..serving() }, PROTO_TCP, None, default);
@@ -319,7 +319,7 @@ fn nobody_asks_for_a_rewritten_port_from_outside() {
     let inner = Fake { rule: Some(inner), ..serving() };
     check_packet(&inner, SYN, Decision::Drop(Total::RewrittenPort));
     check_packet(&Fake { heartbeat_ns: 0, ..inner }, SYN, Decision::Drop(Total::RewrittenPort));
-    check_fate(&Fake { holds: false, ..inner }, SYN, Err(Total::Transit));
+    check_action(&Fake { holds: false, ..inner }, SYN, Err(Total::Transit));
     // Packets of a masqueraded connection pass, and the deny list still applies to them.
     for tcp_flags in [ACK, SYN | ACK] {
         check_packet(&inner, tcp_flags, Decision::Accept);

@@ -145,7 +145,7 @@ fn authentication() -> Filter {
     Filter::Authentication(Arc::new(Authentication {
         basic,
         token: None,
-        external: None,
+        ext_authz: None,
         satisfy: Satisfy::Any(access()),
     }))
 }

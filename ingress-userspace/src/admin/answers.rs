@@ -218,12 +218,12 @@ mod tests {
     fn interfaces_are_told_with_how_programs_are_attached() {
         let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::Off };
         let (status, body) = ask(&answers, Method::GET, "/interfaces");
-        let told: Value = serde_json::from_str(&body).expect("JSON");
+        let answered: Value = serde_json::from_str(&body).expect("JSON");
         let expected = json!([{
             "interface": "eth0", "receives": "native", "transmits": "failed", "rx_packets": 1, "rx_bytes": 60,
             "tx_packets": 2, "tx_bytes": 120,
         }]);
-        assert_eq!((status, told), (200, expected));
+        assert_eq!((status, answered), (200, expected));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use ingress_userspace::{
     control::status::WriteResult,
     panics,
     proxy::{
-        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats, Offence,
-        OffenceStats, PortStatsView, Refusal, SpanFate, StatsView, UpstreamView,
+        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
+        PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView, Violation, ViolationStats,
     },
     route::MeterView,
 };
@@ -252,7 +252,7 @@ impl Scrape {
             pressure,
             kept,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
-            offences: OffenceStats { offences, escalated, forgotten: offenders_forgotten },
+            violations: ViolationStats { violations, escalated, forgotten: violators_forgotten },
         } = self.proxy;
         for (name, help, value) in [
             ("connections_accepted", "Client connections accepted", accepted),
@@ -316,7 +316,7 @@ impl Scrape {
             counter(encoder, name, help, value)?;
         }
         let help = "Finished trace spans, by outcome";
-        let rows = by("result", SpanFate::ALL.map(SpanFate::as_str), spans);
+        let rows = by("result", SpanOutcome::ALL.map(SpanOutcome::as_str), spans);
         counters(encoder, "trace_spans", help, rows)?;
         let help = "Connections closed before their first request, by reason";
         let rows = by("reason", Refusal::ALL.map(Refusal::as_str), refused);
@@ -327,11 +327,11 @@ impl Scrape {
         let help = "Clients whose rate state was evicted early because the table was full";
         counter(encoder, "limited_clients_forgotten", help, forgotten)?;
         let help = "Refusals that counted against a client, by reason; none unless refusals escalate";
-        counters(encoder, "offences", help, by("reason", Offence::ALL.map(Offence::as_str), offences))?;
+        counters(encoder, "offences", help, by("reason", Violation::ALL.map(Violation::as_str), violations))?;
         let help = "Clients that were refused too often, by action";
         counters(encoder, "escalations", help, by("result", Escalated::ALL.map(Escalated::as_str), escalated))?;
         let help = "Clients whose refusal counts were evicted early because the table was full";
-        counter(encoder, "offenders_forgotten", help, offenders_forgotten)?;
+        counter(encoder, "offenders_forgotten", help, violators_forgotten)?;
         let help = "Memory pressure level: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
         gauge(encoder, "memory_pressure", help, pressure as u64)?;
         let help = "Bytes of request bodies buffered until their endpoints receive them";

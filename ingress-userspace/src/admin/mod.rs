@@ -160,14 +160,14 @@ async fn open(address: SocketAddr, answers: &Arc<Answers>) -> Infallible {
 }
 
 async fn bind(address: SocketAddr) -> TcpListener {
-    let mut told = false;
+    let mut is_warned = false;
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return listener,
             Err(error) => {
-                if !told {
+                if !is_warned {
                     warn!(%address, %error, "cannot bind the admin address; trying on (another process holds it, or choose one with --admin-addr)");
-                    told = true;
+                    is_warned = true;
                 }
                 tokio::time::sleep(RETRY).await;
             }

@@ -34,7 +34,7 @@ pub(super) struct Publisher {
     outcomes: Tree<Arc<Outcome>, ()>,
     warnings: usize,
     /// Other remarks already logged.
-    told: BTreeSet<Remark>,
+    reported: BTreeSet<Remark>,
     lines: Lines,
 }
 
@@ -83,7 +83,7 @@ impl Publisher {
             streams: BTreeSet::new(),
             outcomes: Tree::new(),
             warnings: 0,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             lines: Lines::default(),
         }
     }
@@ -141,8 +141,8 @@ impl Publisher {
             let object = "counters".to_owned();
             remarks.insert(Remark { severity: Severity::Warning, reason: "HostCapacity", object, message });
         }
-        let told = std::mem::replace(&mut self.told, remarks);
-        log(&mut self.lines, now, self.told.difference(&told), told.difference(&self.told));
+        let reported = std::mem::replace(&mut self.reported, remarks);
+        log(&mut self.lines, now, self.reported.difference(&reported), reported.difference(&self.reported));
     }
 
     /// Releases the numbers of hosts removed long ago, and assigns them to hosts without one. Must be called every
@@ -167,9 +167,9 @@ impl Publisher {
     /// new.
     fn compare(&mut self, outcomes: Tree<Arc<Outcome>, ()>) -> (BTreeSet<Remark>, BTreeSet<Remark>) {
         let (mut new, mut resolved) = (BTreeSet::new(), BTreeSet::new());
-        for Difference { key: outcome, old: _, new: is_said } in self.outcomes.differences(&outcomes) {
+        for Difference { key: outcome, old: _, new: is_new } in self.outcomes.differences(&outcomes) {
             let is_warning = usize::from(outcome.severity() == Severity::Warning);
-            if is_said.is_some() {
+            if is_new.is_some() {
                 self.warnings += is_warning;
                 new.insert(Remark::from(&**outcome));
             } else {

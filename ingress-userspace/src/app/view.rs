@@ -10,7 +10,7 @@ use ingress_userspace::{
     control::{Contact, status},
     datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner},
     model::HostId,
-    proxy::{Pulse, Shared, StatsView, UpstreamView},
+    proxy::{Liveness, Shared, StatsView, UpstreamView},
     route::MeterView,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct View {
     /// `None` if nothing is written to an API server.
     pub(super) status: Option<Arc<status::Handle>>,
     /// Liveness of the main thread.
-    pub(super) pulse: Pulse,
+    pub(super) liveness: Liveness,
     stage: Mutex<Stage>,
 }
 
@@ -60,8 +60,8 @@ impl View {
         contact: Contact,
         status: Option<Arc<status::Handle>>,
     ) -> Self {
-        let (pulse, stage) = (Pulse::of_this_thread(), Mutex::new(Stage::Starting));
-        Self { shared, cells, kernel, progress, contact, status, pulse, stage }
+        let (liveness, stage) = (Liveness::of_this_thread(), Mutex::new(Stage::Starting));
+        Self { shared, cells, kernel, progress, contact, status, liveness, stage }
     }
 
     /// Enters the next stage; returns the previous one.
@@ -74,10 +74,11 @@ impl Source for View {
     fn live(&self) -> Result<(), String> {
         // A thread that answers is running, but the main thread may still be blocked in its maintenance of the kernel
         // part.
-        let workers = self.shared.pulses();
-        let silent = workers.iter().map(Arc::as_ref).chain([&self.pulse]).find(|pulse| pulse.silence() > SILENCE_MAX);
-        silent.map_or(Ok(()), |pulse| {
-            Err(format!("thread `{}` has made no progress for {} s", pulse.name(), pulse.silence().as_secs()))
+        let workers = self.shared.thread_liveness();
+        let silent =
+            workers.iter().map(Arc::as_ref).chain([&self.liveness]).find(|liveness| liveness.silence() > SILENCE_MAX);
+        silent.map_or(Ok(()), |liveness| {
+            Err(format!("thread `{}` has made no progress for {} s", liveness.name(), liveness.silence().as_secs()))
         })
     }
 
@@ -89,7 +90,7 @@ impl Source for View {
             Stage::Serving => match self.kernel.as_ref().map(|kernel| kernel.owner()) {
                 None | Some(Owner::This) => Ok(()),
                 Some(Owner::Other) => Err("another process owns the node".to_owned()),
-                Some(Owner::Nobody) => Err("the process that owned the node has ended; taking over".to_owned()),
+                Some(Owner::Unassigned) => Err("the process that owned the node has ended; taking over".to_owned()),
             },
         }
     }

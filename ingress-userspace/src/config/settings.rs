@@ -15,7 +15,7 @@ use ingress_userspace::{
 
 use crate::{
     admin::Metrics,
-    rewriting::{Rewriting, Unfit, local_ports},
+    port_rewrite::{PortRewrite, Unfit, local_ports},
 };
 
 use super::cli::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
@@ -53,7 +53,7 @@ pub(crate) struct Kernel {
     /// Whether sk_lookup delivers; otherwise listeners are bound to the ports.
     pub(crate) lookup: bool,
     /// Rewritten ports of packets, with `--steer rewrite`.
-    pub(crate) rewriting: Option<Rewriting>,
+    pub(crate) port_rewrite: Option<PortRewrite>,
     pub(crate) log: bool,
 }
 
@@ -153,11 +153,11 @@ impl Settings {
             return Err(SettingsError::RewriteWithoutXdp);
         }
         let own = [http_port, https_port, admin_addr.port()];
-        let rewriting = (steer == Steer::Rewrite).then(|| Rewriting::new(rewrite_offset, local_ports(), own));
+        let port_rewrite = (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own));
         let mut reserved_ports = BTreeSet::from(own);
-        if let Some(rewriting) = &rewriting {
+        if let Some(port_rewrite) = &port_rewrite {
             for port in [http_port, https_port] {
-                reserved_ports.insert(rewriting.of(port, |_| false)?);
+                reserved_ports.insert(port_rewrite.of(port, |_| false)?);
             }
         }
         let metrics = match (enable_metrics, metrics_per_host) {
@@ -202,7 +202,7 @@ impl Settings {
                 XdpMode::Off => datapath::XdpMode::Off,
             },
             lookup: steer != Steer::Bind,
-            rewriting,
+            port_rewrite,
             log: bpf_log,
         });
         let selects_namespaces = watch_namespace_selector.is_some();

@@ -10,7 +10,7 @@ pub enum Owner {
     /// Another living process.
     Other,
     /// No process yet, a dead one, or one that has offered the node ([`Datapath::give_up`]).
-    Nobody,
+    Unassigned,
 }
 
 /// Condition for taking a node over.
@@ -75,7 +75,7 @@ impl Datapath {
         match self.shared.life.holder() {
             Holder::This => Owner::This,
             Holder::Other(epoch) if self.shared.pins.is_live(epoch) => Owner::Other,
-            Holder::Other(_) | Holder::Leaving => Owner::Nobody,
+            Holder::Other(_) | Holder::Leaving => Owner::Unassigned,
         }
     }
 }

@@ -80,7 +80,7 @@ pub enum LinkState {
     /// Attached to the socket lookup of another network namespace than this thread's.
     Elsewhere,
     /// Detached: its target is gone.
-    Severed,
+    Detached,
 }
 
 /// Fill level of a map.
@@ -148,7 +148,7 @@ impl Pinned {
         if let Some((_, info)) = link::pinned(&self.pins.lookup_link())? {
             let own = fs::metadata(NETNS).map_err(|source| Error::kernel("inspect", NETNS, source))?.ino();
             let state = match info.target {
-                0 => LinkState::Severed,
+                0 => LinkState::Detached,
                 inode if u64::from(inode) == own => LinkState::Attached,
                 _ => LinkState::Elsewhere,
             };
@@ -157,7 +157,7 @@ impl Pinned {
         for pin in self.pins.nic_pins()? {
             // A process may have removed it since.
             let Some((_, info)) = link::pinned(&self.pins.nic_pin(&pin))? else { continue };
-            let state = if info.target == 0 { LinkState::Severed } else { LinkState::Attached };
+            let state = if info.target == 0 { LinkState::Detached } else { LinkState::Attached };
             let NicPin { kind, interface } = pin;
             let hook = match kind {
                 NicLink::Xdp => Hook::Xdp { interface, mode: modes.get(&info.target).copied().flatten() },

@@ -14,13 +14,13 @@ pub struct Escalation {
     /// Dry run: denials are logged and counted, but not made.
     pub dry_run: bool,
     /// Refusals that count in addition to those of requests no browser sends.
-    pub also: FurtherOffences,
+    pub also: FurtherViolations,
 }
 
 /// Refusals that a web page can provoke through its visitors' browsers. They count only if the operator enables them.
 /// Default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FurtherOffences {
+pub struct FurtherViolations {
     /// Matches of `block-…` settings: a script can set `User-Agent`, and every request from a page carries its
     /// `Referer`.
     pub blocked: bool,

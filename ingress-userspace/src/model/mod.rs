@@ -16,6 +16,7 @@ mod escalation;
 pub mod filter;
 mod forwarding;
 mod handshakes;
+mod health_policy;
 pub mod host;
 mod log;
 mod networks;
@@ -33,7 +34,6 @@ pub mod tls;
 mod traces;
 pub mod tree;
 mod trust;
-mod upkeep;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
@@ -41,14 +41,15 @@ pub use blocked::{Blocked, Texts};
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use client_limits::{ClientLimits, PacketLimit};
-pub use escalation::{Escalation, FurtherOffences};
+pub use escalation::{Escalation, FurtherViolations};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
-    ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,
+    ErrorPages, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,
     MediaTypes, Mirror, Offer, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
 };
 pub use forwarding::{Forwarding, Uploads};
 pub use handshakes::{Handshakes, Versions};
+pub use health_policy::{Check, CircuitBreaker, Ejection, HealthPolicy, Question};
 pub use host::{Host, HostError, HostId, HostPattern};
 pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};
 pub use networks::{NetworkError, Networks};
@@ -65,5 +66,4 @@ pub use tls::{Authorities, Certificate, CertificateError, Staple};
 pub use traces::{Sampler, TraceRule, Traces};
 pub use tree::Tree;
 pub use trust::Trust;
-pub use upkeep::{Caps, Check, Ejection, Question, Upkeep};
 pub use upstream::{Endpoint, Protocol, ProxyVersion, Upstream, UpstreamKey, UpstreamTls, Verify};

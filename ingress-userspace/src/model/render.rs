@@ -55,18 +55,18 @@ impl fmt::Display for RouteTable {
         if let Some(origin) = fallback_certificate {
             writeln!(f, "certificate (fallback) <- {origin}")?;
         }
-        for (port, StreamService { upstream, accepts_proxy_protocol, introduction }) in streams {
+        for (port, StreamService { upstream, accepts_proxy_protocol, proxy_header }) in streams {
             write!(f, "stream {port} -> {upstream}")?;
             if *accepts_proxy_protocol {
                 f.write_str(" accepts-proxy-protocol")?;
             }
-            if let Some(version) = introduction {
+            if let Some(version) = proxy_header {
                 write!(f, " sends-proxy-protocol={version}")?;
             }
             writeln!(f)?;
         }
         for (key, upstream) in upstreams {
-            let Upstream { protocol, tls, upkeep: _, introduction, endpoints } = &**upstream;
+            let Upstream { protocol, tls, health_policy: _, proxy_header, endpoints } = &**upstream;
             let endpoints: Vec<_> = endpoints.iter().map(|e| e.address.to_string()).collect();
             match protocol {
                 Protocol::Http1 => write!(f, "upstream {key}")?,
@@ -75,7 +75,7 @@ impl fmt::Display for RouteTable {
             if let Some(tls) = tls {
                 write!(f, " {tls}")?;
             }
-            if let Some(version) = introduction {
+            if let Some(version) = proxy_header {
                 write!(f, " proxy-protocol={version}")?;
             }
             writeln!(f, " [{}]", endpoints.join(", "))?;

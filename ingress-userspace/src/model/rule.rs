@@ -64,7 +64,7 @@ impl Rule {
         let asked = self.filters.iter().flat_map(|filter| {
             let asked = match filter {
                 Filter::Authentication(authentication) => {
-                    let service = authentication.external.as_ref().and_then(|external| match &external.service {
+                    let service = authentication.ext_authz.as_ref().and_then(|ext_authz| match &ext_authz.service {
                         AuthService::Upstream { key, host: _ } => Some(key),
                         AuthService::SameHost => None,
                     });

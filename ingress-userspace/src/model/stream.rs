@@ -26,7 +26,7 @@ pub struct StreamService {
     /// Whether connections begin with a PROXY protocol header. Always false for UDP.
     pub accepts_proxy_protocol: bool,
     /// PROXY protocol version for connections to endpoints, if used. Always `None` for UDP.
-    pub introduction: Option<ProxyVersion>,
+    pub proxy_header: Option<ProxyVersion>,
 }
 
 /// Settings of all stream services.

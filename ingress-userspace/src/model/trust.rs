@@ -10,7 +10,7 @@ use super::Networks;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// Networks of trusted proxies. Default none.
-    pub hops: Networks,
+    pub trusted_proxies: Networks,
     /// Whether `X-Forwarded-Proto`, `-Port` and `-Host` of trusted proxies are kept, and the client address that they
     /// report. Default false.
     pub forwarded: bool,
@@ -31,19 +31,19 @@ impl Trust {
 
     /// Returns whether fields of requests from `peer` are trusted.
     #[must_use]
-    pub fn believes(&self, peer: IpAddr) -> bool {
-        (self.forwarded || self.address) && self.hops.contains(peer)
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        (self.forwarded || self.address) && self.trusted_proxies.contains(peer)
     }
 
     /// Returns the networks of peers that may speak for other clients, in any way. `proxied` is true if some
     /// connections begin with a PROXY protocol header, including those of stream services.
     #[must_use]
     pub fn speakers(&self, proxied: bool) -> Networks {
-        let Self { hops, forwarded, address, .. } = self;
-        if proxied && hops.is_empty() {
+        let Self { trusted_proxies, forwarded, address, .. } = self;
+        if proxied && trusted_proxies.is_empty() {
             Networks::everybody()
         } else if proxied || *forwarded || *address {
-            hops.clone()
+            trusted_proxies.clone()
         } else {
             Networks::default()
         }
@@ -52,20 +52,20 @@ impl Trust {
     /// Returns whether `peer` may speak for other clients to hosts, in any way.
     #[must_use]
     pub fn may_speak(&self, peer: IpAddr) -> bool {
-        self.believes(peer) || self.proxy_protocol && self.admits_proxy(peer)
+        self.trusts(peer) || self.proxy_protocol && self.admits_proxy(peer)
     }
 
     /// Returns whether `peer` may send a PROXY protocol header: without a list, every peer may.
     #[must_use]
     pub fn admits_proxy(&self, peer: IpAddr) -> bool {
-        self.hops.is_empty() || self.hops.contains(peer)
+        self.trusted_proxies.is_empty() || self.trusted_proxies.contains(peer)
     }
 }
 
 impl Default for Trust {
     fn default() -> Self {
         Self {
-            hops: Networks::default(),
+            trusted_proxies: Networks::default(),
             forwarded: false,
             address: false,
             field: Self::FORWARDED_FOR,
@@ -82,18 +82,24 @@ mod tests {
 
     #[test]
     fn who_may_speak_for_others_is_whoever_is_believed() {
-        let hops = Networks::parse("10.0.0.0/8").expect("valid");
-        let nobody = Networks::default();
+        let trusted_proxies = Networks::parse("10.0.0.0/8").expect("valid");
+        let none = Networks::default();
         for (list, forwarded, address, proxied, expect) in [
-            (&nobody, false, false, false, &nobody),
-            (&hops, false, false, false, &nobody),
-            (&hops, true, false, false, &hops),
-            (&hops, false, true, false, &hops),
-            (&hops, false, false, true, &hops),
-            (&nobody, true, true, false, &nobody),
-            (&nobody, false, false, true, &Networks::everybody()),
+            (&none, false, false, false, &none),
+            (&trusted_proxies, false, false, false, &none),
+            (&trusted_proxies, true, false, false, &trusted_proxies),
+            (&trusted_proxies, false, true, false, &trusted_proxies),
+            (&trusted_proxies, false, false, true, &trusted_proxies),
+            (&none, true, true, false, &none),
+            (&none, false, false, true, &Networks::everybody()),
         ] {
-            let trust = Trust { hops: list.clone(), forwarded, address, proxy_protocol: proxied, ..Trust::default() };
+            let trust = Trust {
+                trusted_proxies: list.clone(),
+                forwarded,
+                address,
+                proxy_protocol: proxied,
+                ..Trust::default()
+            };
             let speakers = trust.speakers(proxied);
             assert_eq!(speakers, *expect, "{list} {forwarded} {address} {proxied}");
             for peer in ["10.1.2.3", "192.0.2.1", "2001:db8::1"].map(|peer| peer.parse().expect("an address")) {

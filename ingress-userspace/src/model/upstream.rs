@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 
 use rustls_pki_types::ServerName;
 
-use super::{Authorities, Certificate, Upkeep};
+use super::{Authorities, Certificate, HealthPolicy};
 
 /// Name of an upstream, stable over its life: `namespace/service:port`, with a suffix that distinguishes it from others
 /// of the same port.
@@ -22,9 +22,9 @@ pub struct Upstream {
     /// and neither is a server name.
     pub tls: Option<Arc<UpstreamTls>>,
     /// Health policy; `None` is the default.
-    pub upkeep: Option<Arc<Upkeep>>,
+    pub health_policy: Option<Arc<HealthPolicy>>,
     /// PROXY protocol version at the beginning of connections, if used.
-    pub introduction: Option<ProxyVersion>,
+    pub proxy_header: Option<ProxyVersion>,
     /// Endpoints sorted by address, without duplicates; an empty list answers 503.
     pub endpoints: Vec<Endpoint>,
 }

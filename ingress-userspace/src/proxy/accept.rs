@@ -168,7 +168,7 @@ mod tests {
                 Target {
                     address: endpoint.local_addr().expect("address"),
                     transport: Transport::Plain,
-                    introduction: None,
+                    proxy_header: None,
                 },
                 Duration::from_secs(5),
             )

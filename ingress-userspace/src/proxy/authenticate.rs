@@ -19,7 +19,7 @@ use super::{
     client_certificates::Identity,
     conn::Conn,
     error::{self, Answer},
-    external::{self, Cookies},
+    ext_authz::{self, Cookies},
     fields::{Field, Fields},
     headers::Head,
     passwords::Busy,
@@ -33,7 +33,7 @@ use super::{
 const CREDENTIALS_MAX: usize = 1024;
 
 /// A request with a known rule, and its context.
-pub(super) struct Asking<'r> {
+pub(super) struct RequestContext<'r> {
     pub(super) conn: &'r Rc<Conn>,
     pub(super) snapshot: &'r Snapshot,
     pub(super) forwarding: &'r Forwarding,
@@ -49,7 +49,7 @@ pub(super) struct Asking<'r> {
     pub(super) request_id: &'r RequestId,
 }
 
-impl Asking<'_> {
+impl RequestContext<'_> {
     /// Returns the head for a pod, never as a WebSocket handshake. `subject` is the request itself, or replaces it and
     /// has the same fields.
     pub(super) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
@@ -80,14 +80,14 @@ impl Asking<'_> {
 /// for the client.
 pub(super) async fn authenticate(
     authentication: &Authentication,
-    asking: &Asking<'_>,
+    context: &RequestContext<'_>,
     edits: &mut Edits<'_>,
     cookies: &mut Cookies,
 ) -> Result<(), Answer> {
-    let Authentication { basic, token, external, satisfy } = authentication;
+    let Authentication { basic, token, ext_authz, satisfy } = authentication;
     let mut refused = match basic {
         None => None,
-        Some(basic) => match (verify(basic, &asking.conn.worker, asking.subject.headers).await, satisfy) {
+        Some(basic) => match (verify(basic, &context.conn.worker, context.subject.headers).await, satisfy) {
             (Ok(()), Satisfy::Any(_)) => return Ok(()),
             (Ok(()), Satisfy::All) => None,
             (Err(answer), Satisfy::All) => return Err(answer),
@@ -96,8 +96,8 @@ pub(super) async fn authenticate(
     };
     if let Some(token) = token {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let worker = &asking.conn.worker;
-        let judged = worker.shared.tokens.judge(token, asking.subject.headers, now, asking.snapshot, worker).await;
+        let worker = &context.conn.worker;
+        let judged = worker.shared.tokens.judge(token, context.subject.headers, now, context.snapshot, worker).await;
         match (judged, satisfy) {
             (Ok(found), _) => {
                 edits.found.extend(found);
@@ -109,15 +109,15 @@ pub(super) async fn authenticate(
             (Err(why), Satisfy::Any(_)) => refused = refused.or_else(|| Some(error::no_token(why))),
         }
     }
-    let Some(external) = external else { return refused.map_or(Ok(()), Err) };
-    match external::ask(external, asking, &edits.found, cookies).await {
+    let Some(ext_authz) = ext_authz else { return refused.map_or(Ok(()), Err) };
+    match ext_authz::ask(ext_authz, context, &edits.found, cookies).await {
         Ok(found) => {
             edits.found.extend(found);
             Ok(())
         }
         // If one method is enough and all failed, the client gets the response that it can act on: the sign-in page if
         // there is one, and otherwise the challenge for a password or token.
-        Err(answer) => Err(refused.filter(|_| external.sign_in.is_none()).unwrap_or(answer)),
+        Err(answer) => Err(refused.filter(|_| ext_authz.sign_in.is_none()).unwrap_or(answer)),
     }
 }
 

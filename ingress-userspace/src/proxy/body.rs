@@ -23,19 +23,19 @@ use super::{
     counters::{self, Direction},
     headers,
     in_flight::InFlight,
-    intake::{Misplaced, Tap},
-    kept::Kept,
     mirror::BodyCopy,
     pace::Pace,
     pipe::{Pipe, WORTHWHILE},
-    rest::{Rest, Unread},
+    request_buffer::RequestBuffer,
+    unread_body::{Rest, Unread},
+    upload_splice::{Misplaced, Tap},
     upstream::{BodyError, BoxError, ExchangeError, Outgoing, Part, ResponseBody, h2},
 };
 use crate::model::Offer;
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
-/// turn, and each frame taken shows that it is alive: see `offers`. With its header, the frame fills one TLS record
-/// (RFC 8446, section 5.1).
+/// turn, and each frame taken shows that it is alive: see `stalled_frames`. With its header, the frame fills one TLS
+/// record (RFC 8446, section 5.1).
 const FRAME_MAX: usize = RECORD_MAX - 9;
 /// Most bytes in a TLS record, and in one read. Data up to this size is not split, because that would cost another
 /// frame header of nine bytes.
@@ -57,11 +57,11 @@ struct Upload {
     /// Whether trailers are dropped: a rule that changes fields must not be bypassed by trailers.
     without_trailers: bool,
     /// A second counter, for the access log.
-    told: Option<Rc<Cell<u64>>>,
+    counter: Option<Rc<Cell<u64>>>,
     /// The copy of the body for a mirror.
     copy: Option<BodyCopy>,
     /// Buffered bytes that precede `incoming`.
-    kept: Option<Kept>,
+    kept: Option<RequestBuffer>,
     pace: Pace,
     /// Minimum rate of the body in bytes per second.
     min_rate: Option<NonZeroU32>,
@@ -129,7 +129,7 @@ impl RequestBody {
             left,
             bytes: counters::Bytes::new(in_flight.cell(), Direction::In),
             without_trailers: false,
-            told: None,
+            counter: None,
             copy: None,
             kept: None,
             pace: Pace::default(),
@@ -160,12 +160,12 @@ impl RequestBody {
         let Some(upload) = &mut self.0 else { return Ok(()) };
         // Buffered bytes are not in a pipe.
         upload.tap = None;
-        let mut kept = Kept::new(conn, namespace);
+        let mut kept = RequestBuffer::new(conn, namespace);
         while !upload.incoming.is_end_stream() && kept.len() < max && kept.has_room() {
             let frame = timeout(silence, poll_fn(|cx| upload.poll_incoming(cx))).await;
             match frame.map_err(|_elapsed| ExchangeError::Starved)? {
                 Some(Ok(Part::Frame(frame))) => kept.put(frame),
-                Some(Ok(Part::Piped(_))) => return Err(ExchangeError::RequestBody(Misplaced.into())),
+                Some(Ok(Part::ResponseSplice(_))) => return Err(ExchangeError::RequestBody(Misplaced.into())),
                 Some(Err(error)) => return Err(ExchangeError::RequestBody(error)),
                 None => break,
             }
@@ -181,10 +181,10 @@ impl RequestBody {
         }
     }
 
-    /// Counts the bytes in `told` as well.
-    pub(super) fn tell(&mut self, told: Option<Rc<Cell<u64>>>) {
+    /// Counts the bytes in `counter` as well.
+    pub(super) fn attach(&mut self, counter: Option<Rc<Cell<u64>>>) {
         if let Some(upload) = &mut self.0 {
-            upload.told = told;
+            upload.counter = counter;
         }
     }
 
@@ -205,7 +205,7 @@ impl RequestBody {
 impl Upload {
     /// Returns the next part, whether buffered or not.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
-        if let Some(frame) = self.kept.as_mut().and_then(Kept::take) {
+        if let Some(frame) = self.kept.as_mut().and_then(RequestBuffer::take) {
             self.kept.take_if(|kept| kept.is_empty());
             return Poll::Ready(Some(Ok(Part::Frame(frame))));
         }
@@ -243,8 +243,8 @@ impl Upload {
                 self.incoming.came_too_slowly();
                 return Poll::Ready(Some(Err(TooSlow.into())));
             }
-            if let Some(told) = &self.told {
-                told.set(told.get() + data.len() as u64);
+            if let Some(counter) = &self.counter {
+                counter.set(counter.get() + data.len() as u64);
             }
             match self.left.checked_sub(data.len() as u64) {
                 Some(left) => self.left = left,
@@ -264,7 +264,9 @@ impl Upload {
         {
             copy.end();
         }
-        Poll::Ready(pipe.map_or_else(|| frame.map(|frame| frame.map(Part::Frame)), |pipe| Some(Ok(Part::Piped(pipe)))))
+        Poll::Ready(
+            pipe.map_or_else(|| frame.map(|frame| frame.map(Part::Frame)), |pipe| Some(Ok(Part::ResponseSplice(pipe)))),
+        )
     }
 }
 
@@ -277,7 +279,7 @@ impl HttpBody for RequestBody {
         let part = std::task::ready!(upload.poll_next(cx)).transpose()?;
         Poll::Ready(match part {
             // The previous consumer accepted pipes, and the current one does not.
-            Some(Part::Piped(mut pipe)) => {
+            Some(Part::ResponseSplice(mut pipe)) => {
                 let bytes = pipe.take_bytes();
                 self.take_back(pipe);
                 Some(bytes.map(Frame::data).map_err(BoxError::from))
@@ -288,9 +290,9 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|upload| upload.kept.as_ref().is_none_or(Kept::is_empty) && upload.incoming.is_end_stream())
+        self.0.as_ref().is_none_or(|upload| {
+            upload.kept.as_ref().is_none_or(RequestBuffer::is_empty) && upload.incoming.is_end_stream()
+        })
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -409,8 +411,8 @@ fn poll_piped(
     if body.has_read() {
         return Pin::new(body).poll_frame(cx);
     }
-    let piped = conn.piped();
-    std::task::ready!(piped.poll_room());
+    let response_splice = conn.response_splice();
+    std::task::ready!(response_splice.poll_room());
     let pipe = std::task::ready!(body.poll_pipe(cx, &conn.worker.pipes));
     Poll::Ready(pipe.transpose().map(|pipe| {
         pipe.map(|pipe| match pipe {
@@ -418,7 +420,7 @@ fn poll_piped(
                 *is_piped = false;
                 Frame::data(bytes.freeze())
             }
-            Pipe::Kernel { .. } => Frame::data(piped.put(pipe)),
+            Pipe::Kernel { .. } => Frame::data(response_splice.put(pipe)),
         })
     }))
 }

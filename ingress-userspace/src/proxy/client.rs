@@ -70,15 +70,19 @@ impl Peer {
     /// Returns the client of a request with these `headers`. Costs nothing if no field is trusted.
     pub(super) fn client<'r>(&'r self, trust: &'r Trust, headers: &'r HeaderMap) -> Client<'r> {
         let Self { address, secure, port, is_proxied, forwarded } = self;
-        let Trust { hops, forwarded: believes_all, address: _, field, keeps_chain, .. } = trust;
-        if !trust.believes(*address) {
+        let Trust { trusted_proxies, forwarded: trusts_all, address: _, field, keeps_chain, .. } = trust;
+        if !trust.trusts(*address) {
             let forwarded = Cow::Borrowed(&**forwarded);
             let hidden = (trust.forwarded || trust.address).then_some(field);
             return Client { address: *address, secure: *secure, forwarded, host: None, hidden };
         }
         let chain = || headers.get_all(field).iter().map(text);
-        let client = if *is_proxied { *address } else { walk(*address, |hop| hops.contains(hop), chain()) };
-        let claims = if *believes_all { Claims::of(headers) } else { Claims::default() };
+        let client = if *is_proxied {
+            *address
+        } else {
+            walk(*address, |trusted_proxy| trusted_proxies.contains(trusted_proxy), chain())
+        };
+        let claims = if *trusts_all { Claims::of(headers) } else { Claims::default() };
         let secure = claims.secure.unwrap_or(*secure);
         let port = claims.port.unwrap_or(match claims.secure {
             Some(claimed) if claimed != self.secure => {
@@ -93,7 +97,7 @@ impl Peer {
         let mut own = String::with_capacity(ADDRESS_MAX);
         push_address(&mut own, client);
         let original = chain().collect::<Vec<_>>().join(", ");
-        let noted = if *believes_all && *keeps_chain {
+        let noted = if *trusts_all && *keeps_chain {
             let mut noted = original.clone();
             if !noted.is_empty() {
                 noted.push_str(", ");
@@ -138,12 +142,16 @@ fn text(value: &HeaderValue) -> &str {
 
 /// Returns the client of `chain`, with its last address added by `peer`. This is the first address from the end that is
 /// not a trusted proxy, or the one before an invalid address; if all are trusted proxies, the first of the chain.
-fn walk<'h>(peer: IpAddr, is_hop: impl Fn(IpAddr) -> bool, chain: impl DoubleEndedIterator<Item = &'h str>) -> IpAddr {
+fn walk<'h>(
+    peer: IpAddr,
+    is_trusted_proxy: impl Fn(IpAddr) -> bool,
+    chain: impl DoubleEndedIterator<Item = &'h str>,
+) -> IpAddr {
     let mut client = peer;
     let noted = chain.rev().flat_map(|field| field.rsplit(',')).map(str::trim).filter(|noted| !noted.is_empty());
     for noted in noted {
         match address(noted) {
-            Some(address) if is_hop(client) => client = address,
+            Some(address) if is_trusted_proxy(client) => client = address,
             _ => break,
         }
     }
@@ -217,8 +225,12 @@ mod tests {
         headers
     }
 
-    fn trusting(hops: &str) -> Trust {
-        Trust { hops: Networks::parse(hops).expect("networks"), forwarded: true, ..Trust::default() }
+    fn trusting(trusted_proxies: &str) -> Trust {
+        Trust {
+            trusted_proxies: Networks::parse(trusted_proxies).expect("networks"),
+            forwarded: true,
+            ..Trust::default()
+        }
     }
 
     #[test]
@@ -232,26 +244,26 @@ mod tests {
 
     #[test]
     fn a_chain_is_read_from_its_end_while_whoever_noted_it_is_trusted() {
-        const HOPS: &str = "10.0.0.0/8, 2001:db8::/32";
-        for (hops, chain, expect) in [
-            (HOPS, &["192.0.2.1"][..], "192.0.2.1"),
-            (HOPS, &["198.51.100.1, 192.0.2.1"], "192.0.2.1"),
-            (HOPS, &["192.0.2.1, 10.0.0.2"], "192.0.2.1"),
-            (HOPS, &["1.1.1.1, 192.0.2.1, 10.0.0.2, 2001:db8::7"], "192.0.2.1"),
-            (HOPS, &["192.0.2.1", "10.0.0.2,10.0.0.3"], "192.0.2.1"),
+        const TRUSTED_PROXIES: &str = "10.0.0.0/8, 2001:db8::/32";
+        for (trusted_proxies, chain, expect) in [
+            (TRUSTED_PROXIES, &["192.0.2.1"][..], "192.0.2.1"),
+            (TRUSTED_PROXIES, &["198.51.100.1, 192.0.2.1"], "192.0.2.1"),
+            (TRUSTED_PROXIES, &["192.0.2.1, 10.0.0.2"], "192.0.2.1"),
+            (TRUSTED_PROXIES, &["1.1.1.1, 192.0.2.1, 10.0.0.2, 2001:db8::7"], "192.0.2.1"),
+            (TRUSTED_PROXIES, &["192.0.2.1", "10.0.0.2,10.0.0.3"], "192.0.2.1"),
             // All are trusted proxies: the first of them made the request.
-            (HOPS, &["10.0.0.4, 10.0.0.3"], "10.0.0.4"),
-            (HOPS, &["192.0.2.1, nonsense, 10.0.0.2"], "10.0.0.2"),
-            (HOPS, &["unknown"], "10.0.0.1"),
-            (HOPS, &["192.0.2.1 10.0.0.2"], "10.0.0.1"),
-            (HOPS, &["192.0.2.1\u{a0}"], "10.0.0.1"),
-            (HOPS, &[""], "10.0.0.1"),
-            (HOPS, &[",, 192.0.2.1 ,"], "192.0.2.1"),
-            (HOPS, &[], "10.0.0.1"),
-            (HOPS, &["192.0.2.1:4711"], "192.0.2.1"),
-            (HOPS, &["[2001:db9::1]:4711"], "2001:db9::1"),
-            (HOPS, &["[2001:db9::1]"], "2001:db9::1"),
-            (HOPS, &["::ffff:192.0.2.1"], "192.0.2.1"),
+            (TRUSTED_PROXIES, &["10.0.0.4, 10.0.0.3"], "10.0.0.4"),
+            (TRUSTED_PROXIES, &["192.0.2.1, nonsense, 10.0.0.2"], "10.0.0.2"),
+            (TRUSTED_PROXIES, &["unknown"], "10.0.0.1"),
+            (TRUSTED_PROXIES, &["192.0.2.1 10.0.0.2"], "10.0.0.1"),
+            (TRUSTED_PROXIES, &["192.0.2.1\u{a0}"], "10.0.0.1"),
+            (TRUSTED_PROXIES, &[""], "10.0.0.1"),
+            (TRUSTED_PROXIES, &[",, 192.0.2.1 ,"], "192.0.2.1"),
+            (TRUSTED_PROXIES, &[], "10.0.0.1"),
+            (TRUSTED_PROXIES, &["192.0.2.1:4711"], "192.0.2.1"),
+            (TRUSTED_PROXIES, &["[2001:db9::1]:4711"], "2001:db9::1"),
+            (TRUSTED_PROXIES, &["[2001:db9::1]"], "2001:db9::1"),
+            (TRUSTED_PROXIES, &["::ffff:192.0.2.1"], "192.0.2.1"),
             // The default of ingress-nginx: every IPv4 address is a trusted proxy.
             ("0.0.0.0/0", &["1.1.1.1, 192.0.2.1"], "1.1.1.1"),
             ("0.0.0.0/0", &["2001:db9::1, 192.0.2.1"], "2001:db9::1"),
@@ -259,30 +271,30 @@ mod tests {
             ("", &["1.1.1.1"], "10.0.0.1"),
         ] {
             let fields: Vec<_> = chain.iter().map(|value| ("x-forwarded-for", *value)).collect();
-            let (headers, trust) = (headers(&fields), trusting(hops));
+            let (headers, trust) = (headers(&fields), trusting(trusted_proxies));
             let peer = Peer::new([10, 0, 0, 1].into(), false, 80);
-            assert_eq!(peer.client(&trust, &headers).address.to_string(), expect, "{hops} {chain:?}");
+            assert_eq!(peer.client(&trust, &headers).address.to_string(), expect, "{trusted_proxies} {chain:?}");
         }
     }
 
     /// Returns the fields sent to pods for a client, and its host.
-    fn told(trust: &Trust, peer: &Peer, fields: &[(&str, &str)]) -> (String, Option<String>, bool) {
+    fn written(trust: &Trust, peer: &Peer, fields: &[(&str, &str)]) -> (String, Option<String>, bool) {
         let headers = headers(fields);
         let Client { forwarded, host, secure, .. } = peer.client(trust, &headers);
-        let told = String::from_utf8(forwarded.into_owned()).expect("text");
+        let written = String::from_utf8(forwarded.into_owned()).expect("text");
         let value = |line: &str| {
             let (name, value) = line.split_once(": ")?;
             // `x-scheme` repeats the scheme; the chain as sent by the proxy is checked below.
             (!matches!(name, "x-scheme" | "x-original-forwarded-for")).then(|| value.to_owned())
         };
-        let values: Vec<_> = told.lines().filter_map(value).collect();
+        let values: Vec<_> = written.lines().filter_map(value).collect();
         (values.join("|"), host.map(|host| text(host).to_owned()), secure)
     }
 
     #[test]
     fn a_trusted_hop_says_how_the_client_came() {
         let trust = trusting("10.0.0.0/8");
-        let hop = || Peer::new([10, 0, 0, 1].into(), false, 80);
+        let trusted_proxy = || Peer::new([10, 0, 0, 1].into(), false, 80);
         for (fields, expect, secure) in [
             (&[][..], "10.0.0.1|10.0.0.1|http|http|80", false),
             (&[("x-forwarded-proto", "https")], "10.0.0.1|10.0.0.1|https|https|443", true),
@@ -300,19 +312,19 @@ mod tests {
             (&[("x-forwarded-proto", "gopher")], "10.0.0.1|10.0.0.1|http|http|80", false),
             (&[("x-forwarded-for", "192.0.2.1")], "192.0.2.1|192.0.2.1|http|http|80", false),
         ] {
-            assert_eq!(told(&trust, &hop(), fields), (expect.to_owned(), None, secure), "{fields:?}");
+            assert_eq!(written(&trust, &trusted_proxy(), fields), (expect.to_owned(), None, secure), "{fields:?}");
         }
         for (host, expect) in [("b.test:8443", Some("b.test:8443")), ("b test", None), ("b.test, c.test", None)] {
-            assert_eq!(told(&trust, &hop(), &[("x-forwarded-host", host)]).1.as_deref(), expect, "{host}");
+            assert_eq!(written(&trust, &trusted_proxy(), &[("x-forwarded-host", host)]).1.as_deref(), expect, "{host}");
         }
         let all = [("x-forwarded-proto", "https"), ("x-forwarded-host", "b.test"), ("x-forwarded-for", "1.1.1.1")];
         let stranger = Peer::new([192, 0, 2, 9].into(), false, 80);
         let own = ("192.0.2.9|192.0.2.9|http|http|80".to_owned(), None, false);
-        assert_eq!(told(&trust, &stranger, &all), own);
-        assert_eq!(told(&Trust::default(), &stranger, &all), own);
+        assert_eq!(written(&trust, &stranger, &all), own);
+        assert_eq!(written(&Trust::default(), &stranger, &all), own);
         // Only the address is trusted.
         let trust = Trust { forwarded: false, address: true, ..trust };
-        assert_eq!(told(&trust, &hop(), &all), ("1.1.1.1|1.1.1.1|http|http|80".to_owned(), None, false));
+        assert_eq!(written(&trust, &trusted_proxy(), &all), ("1.1.1.1|1.1.1.1|http|http|80".to_owned(), None, false));
     }
 
     #[test]
@@ -332,16 +344,16 @@ mod tests {
             ([192, 0, 2, 9], &sent, "http", None),
         ] {
             let (peer, headers) = (Peer::new(peer.into(), false, 80), headers(fields));
-            let told = String::from_utf8(peer.client(&trust, &headers).forwarded.into_owned()).expect("text");
-            let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-            assert_eq!((value("x-scheme"), value("x-original-forwarded-for")), (Some(scheme), original), "{told}");
+            let written = String::from_utf8(peer.client(&trust, &headers).forwarded.into_owned()).expect("text");
+            let value = |name: &str| written.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            assert_eq!((value("x-scheme"), value("x-original-forwarded-for")), (Some(scheme), original), "{written}");
         }
     }
 
     #[test]
     fn a_chain_is_kept_where_asked_for() {
         let trust = Trust { keeps_chain: true, ..trusting("10.0.0.0/8") };
-        let hop = Peer::new([10, 0, 0, 1].into(), true, 443);
+        let trusted_proxy = Peer::new([10, 0, 0, 1].into(), true, 443);
         for (chain, expect) in [
             (&[][..], "10.0.0.1|10.0.0.1|https|https|443"),
             (&[("x-forwarded-for", "192.0.2.1")], "192.0.2.1, 10.0.0.1|192.0.2.1|https|https|443"),
@@ -350,7 +362,7 @@ mod tests {
                 "1.1.1.1, 192.0.2.1, 10.0.0.2, 10.0.0.1|192.0.2.1|https|https|443",
             ),
         ] {
-            assert_eq!(told(&trust, &hop, chain).0, expect, "{chain:?}");
+            assert_eq!(written(&trust, &trusted_proxy, chain).0, expect, "{chain:?}");
         }
     }
 
@@ -359,9 +371,9 @@ mod tests {
         let chain = [("x-forwarded-for", "1.1.1.1")];
         let trust = Trust { proxy_protocol: true, ..trusting("0.0.0.0/0") };
         let peer = Peer::proxied([192, 0, 2, 1].into(), false, 80);
-        assert_eq!(told(&trust, &peer, &chain).0, "192.0.2.1|192.0.2.1|http|http|80");
+        assert_eq!(written(&trust, &peer, &chain).0, "192.0.2.1|192.0.2.1|http|http|80");
         let peer = Peer::proxied([192, 0, 2, 1].into(), false, 443);
-        assert_eq!(told(&Trust::default(), &peer, &chain).0, "192.0.2.1|192.0.2.1|https|https|443");
+        assert_eq!(written(&Trust::default(), &peer, &chain).0, "192.0.2.1|192.0.2.1|https|https|443");
     }
 
     #[test]
@@ -369,8 +381,8 @@ mod tests {
         let field = HeaderName::from_static("cf-connecting-ip");
         let trust = Trust { field: field.clone(), ..trusting("10.0.0.0/8") };
         let headers = headers(&[("cf-connecting-ip", "192.0.2.1"), ("x-forwarded-for", "1.1.1.1")]);
-        let hop = Peer::new([10, 0, 0, 1].into(), false, 80);
-        let client = hop.client(&trust, &headers);
+        let trusted_proxy = Peer::new([10, 0, 0, 1].into(), false, 80);
+        let client = trusted_proxy.client(&trust, &headers);
         assert_eq!((client.address, client.hidden), ([192, 0, 2, 1].into(), None));
         let stranger = Peer::new([192, 0, 2, 9].into(), false, 80);
         let client = stranger.client(&trust, &headers);

@@ -107,13 +107,13 @@ impl Identity {
     fn of(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> Self {
         let leaf = chain.split_first();
         let verified = leaf.map(|(leaf, intermediates)| verify(leaf, intermediates, policy, UnixTime::now()));
-        let (shown, said) = match verified {
+        let (shown, result) = match verified {
             None => (Shown::Nothing, "NONE".to_owned()),
             Some(Ok(())) => (Shown::Valid, "SUCCESS".to_owned()),
             Some(Err(webpki::Error::UnknownIssuer)) => (Shown::OfUnknownIssuer, "FAILED:unknown issuer".to_owned()),
             Some(Err(_)) => (Shown::Invalid, "FAILED:not valid".to_owned()),
         };
-        let mut fields = format!("ssl-client-verify: {said}\r\n");
+        let mut fields = format!("ssl-client-verify: {result}\r\n");
         if let Some(leaf) = chain.first() {
             write_leaf(&mut fields, leaf, policy.passed);
         }
@@ -189,20 +189,20 @@ fn verify(
 
 /// Requests a certificate, and accepts any with proof of possession of its key.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct PossessionVerifier {
     provider: Arc<CryptoProvider>,
     /// Names of certificate authorities, from which clients choose a certificate.
     hints: Vec<DistinguishedName>,
 }
 
-impl Asking {
+impl PossessionVerifier {
     pub(super) fn for_policy(policy: &ClientCertificates, provider: Arc<CryptoProvider>) -> Self {
         let anchors = policy.authorities.certificates.iter().filter_map(|der| anchor_from_trusted_cert(der).ok());
         Self { provider, hints: anchors.map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect() }
     }
 }
 
-impl ClientCertVerifier for Asking {
+impl ClientCertVerifier for PossessionVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

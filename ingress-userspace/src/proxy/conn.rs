@@ -1,5 +1,5 @@
-//! An open connection of a client. `park` is its task, `open` opens it, `speak` implements HTTP on it, and `serve`
-//! answers its requests.
+//! An open connection of a client. `park` is its task, `open` opens it, `http_server` implements HTTP on it, and
+//! `serve` answers its requests.
 
 use std::{
     cell::{Cell, OnceCell, Ref, RefCell},
@@ -19,20 +19,20 @@ use super::{
     client::Peer,
     client_certificates,
     counters::Tally,
+    http_server::PIECE,
     in_flight::InFlight,
-    intake::Intake,
-    offence::Offence,
-    offers::{Offers, Stream},
-    piped::Piped,
     progress::Progress,
-    proxy_protocol::{Header, Introduction},
+    proxy_protocol::{Header, ProxyHeader},
     relief::{self, Keeper, Load},
-    rest::{Left, Rest},
+    response_splice::ResponseSplice,
     shared::FlowTable,
     slow_start::Unread,
-    speak::PIECE,
+    stalled_frames::{StalledFrames, Stream},
     tunnel::Tunnel,
-    warm::Warmth,
+    unread_body::{Left, Rest},
+    upload_splice::UploadSplice,
+    violations::Violation,
+    warm::IdleState,
     worker::Worker,
 };
 
@@ -63,7 +63,7 @@ pub(super) struct Conn {
     /// HTTP/1 heads that were read, but with requests that have not begun yet.
     heads: Cell<u16>,
     order: Cell<Order>,
-    pub(super) warmth: Cell<Warmth>,
+    pub(super) idle_state: Cell<IdleState>,
     /// Set by the connection's task, so that an order wakes the task.
     waker: Cell<Option<Waker>>,
 }
@@ -78,13 +78,13 @@ struct Address {
 /// State that few connections need.
 #[derive(Default)]
 struct Extras {
-    offers: Offers,
+    stalled_frames: StalledFrames,
     backlog: Rc<Backlog>,
     /// Tasks of streams before their request begins, and of tunnels before they begin to copy.
     spawned: RefCell<Vec<Spawned>>,
-    piped: Piped,
+    response_splice: ResponseSplice,
     /// The upload splice of the request with the latest head.
-    intake: RefCell<Weak<Intake>>,
+    upload_splice: RefCell<Weak<UploadSplice>>,
     left: RefCell<Left>,
     /// Bytes of request bodies that are buffered until pods get them.
     kept: Cell<usize>,
@@ -161,7 +161,7 @@ impl Conn {
             host: Cell::new(None),
             heads: Cell::new(0),
             order: Cell::new(Order::Serve),
-            warmth: Cell::new(Warmth::Cold),
+            idle_state: Cell::new(IdleState::Cold),
             waker: Cell::new(None),
         })
     }
@@ -189,22 +189,22 @@ impl Conn {
     }
 
     /// Records a violation by the peer, if violations escalate and the peer is a client, not a proxy.
-    pub(super) fn offend(&self, offence: Offence) {
+    pub(super) fn offend(&self, violation: Violation) {
         let (settings, peer) = (self.worker.settings(), self.remote().ip());
-        let Some(escalation) = settings.escalation.as_ref().filter(|asked| offence.counts(asked)) else { return };
+        let Some(escalation) = settings.escalation.as_ref().filter(|asked| violation.counts(asked)) else { return };
         // Trusted proxies of the settings when the connection began, and of the current ones.
         let may_speak = self.settings.trust.may_speak(peer) || settings.trust.may_speak(peer);
         if self.ends.get().is_none() && !may_speak {
-            self.worker.shared.offences.note(offence, peer, escalation, self.worker.clock());
+            self.worker.shared.violations.note(violation, peer, escalation, self.worker.clock());
         }
     }
 
     /// Returns the PROXY protocol header for a connection to an endpoint on behalf of `client`. The port of a client
     /// that a trusted proxy has named is unknown.
-    pub(super) fn introduction(&self, version: ProxyVersion, client: IpAddr) -> Introduction {
+    pub(super) fn proxy_header(&self, version: ProxyVersion, client: IpAddr) -> ProxyHeader {
         let (source, destination) = self.ends.get().map_or((self.remote(), self.local()), |ends| **ends);
         let source = if source.ip() == client { source } else { SocketAddr::new(client, 0) };
-        Introduction { version, header: Header::Proxied { source, destination } }
+        ProxyHeader { version, header: Header::Proxied { source, destination } }
     }
 
     /// Enters the connection in the kernel's flow table if packets of clients are limited, so that packets with a
@@ -222,8 +222,8 @@ impl Conn {
     /// Begins a request for `host`: counts it, and attributes the connection's packets to the host in the flow table.
     pub(super) fn begin(self: &Rc<Self>, host: HostId) -> InFlight {
         self.progress.begin_request();
-        if self.warmth.get() == Warmth::Warm {
-            self.warmth.set(Warmth::Used);
+        if self.idle_state.get() == IdleState::Warm {
+            self.idle_state.set(IdleState::Used);
         }
         if self.protocol.get() == Protocol::NewHttp2 {
             self.protocol.set(Protocol::Http2);
@@ -312,8 +312,8 @@ impl Conn {
     }
 
     /// Returns the response frames that wait for the client, if it may have streams.
-    pub(super) fn offers(&self) -> Option<&Offers> {
-        self.extras.get().map(|extras| &extras.offers)
+    pub(super) fn stalled_frames(&self) -> Option<&StalledFrames> {
+        self.extras.get().map(|extras| &extras.stalled_frames)
     }
 
     /// Returns the bytes queued within HTTP/2 for the client.
@@ -350,13 +350,13 @@ impl Conn {
     }
 
     /// Returns the bytes that go to its client through a pipe.
-    pub(super) fn piped(&self) -> &Piped {
-        &self.extras().piped
+    pub(super) fn response_splice(&self) -> &ResponseSplice {
+        &self.extras().response_splice
     }
 
-    /// Like [`piped`](Self::piped), if the pipe holds bytes.
-    pub(super) fn filled(&self) -> Option<&Piped> {
-        self.extras.get().map(|extras| &extras.piped).filter(|piped| !piped.is_empty())
+    /// Like [`response_splice`](Self::response_splice), if the pipe holds bytes.
+    pub(super) fn filled(&self) -> Option<&ResponseSplice> {
+        self.extras.get().map(|extras| &extras.response_splice).filter(|response_splice| !response_splice.is_empty())
     }
 
     /// Returns whether hyper, which is pending, may have work that it does not detect itself.
@@ -367,14 +367,14 @@ impl Conn {
     ///
     /// In addition, a body that has used up its turn waits although there is room, and no other event would wake it.
     pub(super) fn is_to_be_polled_again(&self) -> bool {
-        self.extras.get().is_some_and(|extras| extras.piped.take_awaited())
+        self.extras.get().is_some_and(|extras| extras.response_splice.take_awaited())
     }
 
     /// Records that `count` HTTP/1 heads have ended; the first of them also ends the body before it.
     pub(super) fn heads_read(&self, count: u32) {
         let count = u16::try_from(count).unwrap_or(u16::MAX);
         self.heads.set(self.heads.get().saturating_add(count));
-        self.close_intake();
+        self.close_upload_splice();
     }
 
     /// Records that an HTTP/1 request begins, with the earliest of the heads that were read.
@@ -388,24 +388,24 @@ impl Conn {
 
     /// Creates the upload splice of the latest request, which lasts until the next head is read. Returns `None` if that
     /// was read already, because the following bytes do not belong to this body.
-    pub(super) fn new_intake(&self) -> Option<Rc<Intake>> {
+    pub(super) fn new_upload_splice(&self) -> Option<Rc<UploadSplice>> {
         if !self.takes_pipes() || self.heads.get() != 0 {
             return None;
         }
-        let intake = Rc::default();
-        *self.extras().intake.borrow_mut() = Rc::downgrade(&intake);
-        Some(intake)
+        let upload_splice = Rc::default();
+        *self.extras().upload_splice.borrow_mut() = Rc::downgrade(&upload_splice);
+        Some(upload_splice)
     }
 
     /// Returns the upload splice of the body being read, if it has room.
-    pub(super) fn intake(&self) -> Option<Rc<Intake>> {
-        self.extras.get()?.intake.borrow().upgrade().filter(|intake| intake.has_room())
+    pub(super) fn upload_splice(&self) -> Option<Rc<UploadSplice>> {
+        self.extras.get()?.upload_splice.borrow().upgrade().filter(|upload_splice| upload_splice.has_room())
     }
 
     /// Stops the upload splice: the following bytes go through no pipe.
-    pub(super) fn close_intake(&self) {
+    pub(super) fn close_upload_splice(&self) {
         if let Some(extras) = self.extras.get() {
-            *extras.intake.borrow_mut() = Weak::new();
+            *extras.upload_splice.borrow_mut() = Weak::new();
         }
     }
 
@@ -483,8 +483,8 @@ impl Conn {
     }
 
     /// Requests that the connection is parked if it is still idle when its task runs.
-    pub(super) fn call(&self) {
-        self.warmth.set(Warmth::Called);
+    pub(super) fn evict(&self) {
+        self.idle_state.set(IdleState::Evicted);
         self.wake();
     }
 
@@ -494,10 +494,10 @@ impl Conn {
         if rests {
             self.worker.warm.rests(self, self.worker.options.warm_max);
         }
-        if self.warmth.get() != Warmth::Called {
+        if self.idle_state.get() != IdleState::Evicted {
             return false;
         }
-        self.warmth.set(Warmth::Cold);
+        self.idle_state.set(IdleState::Cold);
         rests
     }
 

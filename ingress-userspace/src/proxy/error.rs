@@ -1,6 +1,6 @@
 //! Converts errors into responses, in this file only. Bodies contain the status and a short reason, but no internals
 //! such as addresses or pod names. The response also records whether the error is a violation by the client
-//! ([`Offence`]).
+//! ([`Violation`]).
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::{
 
 use super::{
     authority::AuthorityError,
+    balance::Full,
     body::{TooLarge, TooSlow},
     forward::ForwardError,
-    intake::Misplaced,
     limit::Excess,
-    offence::Offence,
     path::PathError,
-    pick::Full,
     tokens::Refused,
+    upload_splice::Misplaced,
     upstream::ExchangeError,
+    violations::Violation,
     websocket::HandshakeError,
 };
 
@@ -135,12 +135,12 @@ pub(super) fn ambiguous_path() -> Answer {
 
 /// The client's address or one of its headers is blocked for all hosts.
 pub(super) fn blocked() -> Answer {
-    offending(Offence::Blocked, answer(StatusCode::FORBIDDEN, "this client is blocked"))
+    offending(Violation::Blocked, answer(StatusCode::FORBIDDEN, "this client is blocked"))
 }
 
 /// The host or rule does not allow the client's address.
 pub(super) fn denied() -> Answer {
-    offending(Offence::Denied, answer(StatusCode::FORBIDDEN, "this address may not come in"))
+    offending(Violation::Denied, answer(StatusCode::FORBIDDEN, "this address may not come in"))
 }
 
 /// The client sent no credentials. It may not have known that it must, so this is not a violation.
@@ -152,7 +152,7 @@ pub(super) fn unauthorized(challenge: &HeaderValue) -> Answer {
 
 /// The client sent a wrong name or password.
 pub(super) fn wrong_password(challenge: &HeaderValue) -> Answer {
-    offending(Offence::Credentials, unauthorized(challenge))
+    offending(Violation::Credentials, unauthorized(challenge))
 }
 
 /// An authentication service rejected the client.
@@ -165,7 +165,7 @@ pub(super) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer
 }
 
 /// An authentication service is unreachable, or its response neither admits nor rejects the request; 500 as in nginx.
-pub(super) fn no_opinion() -> Answer {
+pub(super) fn no_authz_response() -> Answer {
     answer(StatusCode::INTERNAL_SERVER_ERROR, "the authentication service gave no valid answer")
 }
 
@@ -183,7 +183,7 @@ pub(super) fn no_token(refused: Refused) -> Answer {
     };
     let mut answer = answer(status, reason);
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    if refused == Refused::Invalid { offending(Offence::Credentials, answer) } else { answer }
+    if refused == Refused::Invalid { offending(Violation::Credentials, answer) } else { answer }
 }
 
 /// Too many credentials wait to be verified.
@@ -202,7 +202,7 @@ pub(super) fn limited(limit: &Limit, excess: Excess) -> Answer {
     let mut answer = answer(StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE), reason);
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     answer.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
-    offending(Offence::Limit, answer)
+    offending(Violation::Limit, answer)
 }
 
 /// A CORS preflight; the filter adds the requested fields (Fetch standard, section 3.2.2: any successful status).
@@ -213,7 +213,7 @@ pub(super) fn preflight() -> Answer {
     response
 }
 
-/// The rest of the body is discarded, see `rest`.
+/// The rest of the body is discarded, see `unread_body`.
 pub(super) fn body_too_large() -> Answer {
     answer(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
 }
@@ -305,11 +305,11 @@ fn closing(mut response: Answer) -> Answer {
 }
 
 fn malformed(answer: Answer) -> Answer {
-    offending(Offence::Malformed, answer)
+    offending(Violation::Malformed, answer)
 }
 
-/// Marks a response as a violation that may count against its client: [`Offence::counts`].
-fn offending(offence: Offence, mut answer: Answer) -> Answer {
-    answer.extensions_mut().insert(offence);
+/// Marks a response as a violation that may count against its client: [`Violation::counts`].
+fn offending(violation: Violation, mut answer: Answer) -> Answer {
+    answer.extensions_mut().insert(violation);
     answer
 }

@@ -9,11 +9,11 @@ use crate::{
 };
 
 use super::{
-    authenticate::Asking,
+    authenticate::RequestContext,
+    balance::Choice,
     body::{RequestBody, Source},
-    forward::{Held, Plan, forward},
+    forward::{Plan, UpstreamPermit, forward},
     forwarded::Forwarded,
-    pick::Choice,
 };
 
 /// Returns the page for `status`, the error of a pod of `upstream`, and the permit held on the default backend. `edits`
@@ -22,11 +22,11 @@ pub(super) async fn page(
     pages: &ErrorPages,
     status: StatusCode,
     upstream: &UpstreamKey,
-    asking: &Asking<'_>,
+    context: &RequestContext<'_>,
     edits: &Edits<'_>,
     body: RequestBody,
-) -> Option<(Response<Source>, Held)> {
-    let Asking { conn, snapshot, subject, .. } = *asking;
+) -> Option<(Response<Source>, UpstreamPermit)> {
+    let RequestContext { conn, snapshot, subject, .. } = *context;
     let method = if *subject.method == Method::HEAD { Method::HEAD } else { Method::GET };
     let question = Subject { method: &method, target: "/", ..*subject };
     let mut found = edits.found.clone();
@@ -38,15 +38,15 @@ pub(super) async fn page(
     };
     found.extend(subject.headers.keys().filter(is_about_it).map(|name| (name.clone(), None)));
     let edits = Edits { target: None, host: None, found, headers: edits.headers.clone() };
-    let head = asking.head(&question, &edits);
+    let head = context.head(&question, &edits);
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
     let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
-    let forwarded = forward(conn, &asking.limits(), backend, plan, &head, &mut Some(body)).await;
+    let forwarded = forward(conn, &context.limits(), backend, plan, &head, &mut Some(body)).await;
     match forwarded {
         Ok((Forwarded::Response(response), served)) if is_page(response.status()) => {
             let mut response = response.into_response();
             *response.status_mut() = status;
-            Some((response, served.held))
+            Some((response, served.permit))
         }
         Ok((other, _)) => {
             other.discard();

@@ -19,11 +19,11 @@ use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
+    balance::{Busy, Choice, Full, Picked, Tried, UpstreamState},
     body::{RequestBody, Source},
     conn::Conn,
     forwarded::{Begun, Forwarded},
     headers::Head,
-    pick::{Busy, Choice, Full, Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2},
     websocket::Handshake,
     worker::Worker,
@@ -58,12 +58,12 @@ pub(super) struct Plan<'r> {
 pub(super) struct Served<'u> {
     pub(super) endpoint: Picked<'u>,
     /// Held until the response has ended.
-    pub(super) held: Held,
+    pub(super) permit: UpstreamPermit,
 }
 
 /// Permit and in-flight guard held on a capped upstream.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct UpstreamPermit {
     _busy: Option<Busy>,
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -82,7 +82,7 @@ pub(super) async fn forward<'u>(
 ) -> Result<(Forwarded, Served<'u>), ForwardError> {
     let worker = &*conn.worker;
     // Boxed so that requests of other rules do not carry its size.
-    let introduction = upstream.introduction().map(|version| Box::new(conn.introduction(version, head.client.address)));
+    let proxy_header = upstream.proxy_header().map(|version| Box::new(conn.proxy_header(version, head.client.address)));
     let place = upstream.enter(limits.connect_timeout).await.map_err(ForwardError::Full)?;
     let mut tried = Tried::up_to(retry.tries);
     let mut was_closed = false;
@@ -94,7 +94,7 @@ pub(super) async fn forward<'u>(
         let spare = body.as_ref().filter(|_| retry.repeats_answers()).and_then(RequestBody::spare);
         let begun = (choice == Choice::Ewma).then(Instant::now);
         let (address, transport) = (endpoint.address(), upstream.transport());
-        let way = (endpoint, Target { address, transport, introduction: introduction.as_deref() });
+        let way = (endpoint, Target { address, transport, proxy_header: proxy_header.as_deref() });
         let attempted = match upstream.protocol() {
             Protocol::Http1 | Protocol::Https => attempt(worker, limits, retry, way, head, body).await,
             // Boxed so that the common case does not carry its size.
@@ -113,7 +113,12 @@ pub(super) async fn forward<'u>(
                         (endpoint, busy) = other;
                         *body = Some(spare);
                     }
-                    None => return Ok((response, Served { endpoint, held: Held { _busy: busy, _place: place } })),
+                    None => {
+                        return Ok((
+                            response,
+                            Served { endpoint, permit: UpstreamPermit { _busy: busy, _place: place } },
+                        ));
+                    }
                 }
             }
             Err(Attempt { error, retry: unsent }) => {
@@ -231,12 +236,12 @@ async fn exchange(
         return Err(Failure { error: spent(), unsent: None, reused: connection.is_reused(), written: false });
     };
     let Some(Handshake { accept, key: _ }) = head.handshake else {
-        let is_introduced = connection.is_introduced();
+        let has_proxy_header = connection.has_proxy_header();
         let write = |out: &mut Vec<u8>| {
             head.write(out);
             // Hop-by-hop fields are named in `Connection` (RFC 9110, section 10.1.4), and a connection for a single
             // request announces its close (RFC 9112, section 9.6).
-            let fields: &[u8] = match (is_introduced, head.takes_trailers()) {
+            let fields: &[u8] = match (has_proxy_header, head.takes_trailers()) {
                 (true, true) => b"connection: close, te\r\nte: trailers\r\n",
                 (true, false) => b"connection: close\r\n",
                 (false, true) => b"connection: te\r\nte: trailers\r\n",

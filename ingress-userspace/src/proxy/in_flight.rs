@@ -20,9 +20,9 @@ use super::{
     access_log::Line,
     conn::Conn,
     counters::Tally,
-    forward::Held,
+    forward::UpstreamPermit,
     limit::{Counted, Excess},
-    offers::Stream,
+    stalled_frames::Stream,
     traces::Span,
 };
 
@@ -34,7 +34,7 @@ struct State {
     begun: Instant,
     tally: Tally,
     /// The permit held on its upstream.
-    held: Held,
+    permit: UpstreamPermit,
     /// Counts the request for its rule.
     meter: Option<Arc<Meter>>,
     /// Its line of the access log.
@@ -53,7 +53,7 @@ impl InFlight {
             host,
             begun: Instant::now(),
             tally,
-            held: Held::default(),
+            permit: UpstreamPermit::default(),
             meter: None,
             line: None,
             span: None,
@@ -71,13 +71,13 @@ impl InFlight {
         self.0.tally.cell()
     }
 
-    /// Keeps `held` until the request has ended.
-    pub(super) fn hold(&mut self, held: Held) {
-        self.0.held = held;
+    /// Keeps `permit` until the request has ended.
+    pub(super) fn hold(&mut self, permit: UpstreamPermit) {
+        self.0.permit = permit;
     }
 
     /// Writes `line` when the request has ended.
-    pub(super) fn tell(&mut self, line: Line) {
+    pub(super) fn attach(&mut self, line: Line) {
         self.0.line = Some(line);
     }
 
@@ -132,8 +132,8 @@ impl InFlight {
     /// Records that a frame of the response is handed over.
     pub(super) fn offer(&mut self) {
         let State { stream, conn, .. } = &mut *self.0;
-        if let Some(offers) = conn.offers() {
-            stream.offer(offers, conn.worker.now());
+        if let Some(stalled_frames) = conn.stalled_frames() {
+            stream.offer(stalled_frames, conn.worker.now());
         }
     }
 
@@ -150,8 +150,8 @@ impl InFlight {
 
 impl State {
     fn resume(&mut self) {
-        if let Some(offers) = self.conn.offers() {
-            self.stream.resume(offers);
+        if let Some(stalled_frames) = self.conn.stalled_frames() {
+            self.stream.resume(stalled_frames);
         }
     }
 }

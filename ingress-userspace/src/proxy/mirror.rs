@@ -21,10 +21,10 @@ use crate::{
 };
 
 use super::{
-    authenticate::Asking,
+    authenticate::RequestContext,
+    balance::{Choice, Tried},
     body::{RequestBody, discard},
-    external, path,
-    pick::{Choice, Tried},
+    ext_authz, path,
     upstream::{self, BoxError, Limits, Outgoing, Target},
     worker::Worker,
 };
@@ -79,14 +79,14 @@ struct CutOff;
 /// Counts one mirrored request of a worker while it runs.
 struct Running(Rc<Worker>);
 
-/// Sends a copy of the request of `asking` to `mirror`, concurrently with the request itself. `edits` are the changes
+/// Sends a copy of the request of `context` to `mirror`, concurrently with the request itself. `edits` are the changes
 /// made for pods.
-pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
-    let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
+pub(super) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
+    let RequestContext { conn, snapshot, forwarding, subject, .. } = *context;
     let rendered = render(&mirror.target, subject, None);
     // nginx accepts `/$request_uri`, too.
     let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
-    let target = external::target(rendered);
+    let target = ext_authz::target(rendered);
     let path = target.split_once('?').map_or(&*target, |(path, _)| path);
     // The client's part of the target must not lead to another path than the rule's.
     let is_normal = path::normalise(path).ok().as_deref() == Some(path);
@@ -98,7 +98,7 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
     let edits =
         Edits { target: None, host: Some(&mirror.host), found: edits.found.clone(), headers: edits.headers.clone() };
     let mut written = Vec::new();
-    asking.head(&question, &edits).write(&mut written);
+    context.head(&question, &edits).write(&mut written);
     let backlog = Rc::new(RefCell::new(Backlog::default()));
     let length = if mirror.body { body.size_hint() } else { SizeHint::with_exact(0) };
     let copied = CopiedBody { backlog: Rc::clone(&backlog), length };
@@ -134,7 +134,7 @@ async fn send(
     };
     let endpoint = upstream.pick(Choice::Next, || worker.now_ms(), &mut Tried::up_to(1))?;
     // There is no annotation for a PROXY header to a mirror.
-    let target = Target { address: endpoint.address(), transport, introduction: None };
+    let target = Target { address: endpoint.address(), transport, proxy_header: None };
     let write = |out: &mut Vec<u8>| out.extend_from_slice(&head);
     if let Some(kept) = worker.pool.idle(target) {
         match upstream::exchange(kept, limits, method, write, body).await {

@@ -17,12 +17,12 @@ use crate::route::HostEntry;
 use super::{
     client_certificates::Greeting,
     conn::Conn,
+    http_server::PIECE,
     limit::Counted,
     park::{Io, Opened},
     proxy_protocol::{self, Header},
     refusal::Refusal,
     snapshot::Snapshot,
-    speak::PIECE,
     stream, tls,
 };
 
@@ -80,7 +80,7 @@ pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
     let client = conn.peer().address();
     // A trusted proxy has connections for many clients.
-    if conn.settings.trust.believes(client) {
+    if conn.settings.trust.trusts(client) {
         return Ok(None);
     }
     conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
@@ -114,7 +114,7 @@ async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> 
     let configs = &conn.worker.shared.tls;
     let policy = snapshot.routes.host(&server_name).and_then(HostEntry::clients);
     let config = match policy {
-        Some(policy) => configs.asking(policy, &conn.settings).map_err(io::Error::other)?,
+        Some(policy) => configs.requesting_certificate(policy, &conn.settings).map_err(io::Error::other)?,
         None => Arc::clone(configs.of(&conn.settings)),
     };
     let stream = start.into_stream(config).await?;

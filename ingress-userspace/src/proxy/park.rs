@@ -29,9 +29,9 @@ use tokio_rustls::server::TlsStream;
 
 use super::{
     conn::{Conn, Order},
+    http_server::{http1, http2},
     limit::Counted,
     open::open,
-    speak::{http1, http2},
     worker::Entered,
 };
 

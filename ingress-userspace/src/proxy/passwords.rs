@@ -1,7 +1,7 @@
 //! Verifies passwords on threads of their own and caches those that were right. It reads no requests.
 //!
 //! Computing a hash takes up to some tenths of a second, so the number of concurrent computations is bounded, and
-//! `turns` chooses the next one. A success is cached as "this password has this hash" under a key private to this
+//! `fair_queue` chooses the next one. A success is cached as "this password has this hash" under a key private to this
 //! process. Such an entry stays true whatever happens to the Secret, because a changed hash has another tag. Failures
 //! are not cached, and an unknown user costs as much as a known one.
 
@@ -27,19 +27,19 @@ use tokio::task::spawn_blocking;
 use crate::model::{Basic, PasswordHash, Scheme};
 
 use super::{
+    fair_queue::{Asker, FairQueue},
+    hmac_cache::HmacCache,
     md5_crypt,
-    remembered::Remembered,
-    turns::{Asker, Turns},
 };
 
 /// Right passwords that are cached; 1.5 MB.
-const REMEMBERED_MAX: usize = 16 * 1024;
+const CACHED_MAX: usize = 16 * 1024;
 
 /// Password verifier shared by all workers.
 pub(super) struct Passwords {
-    right: Remembered<()>,
+    right: HmacCache<()>,
     /// Turns to compute a hash.
-    turns: Arc<Turns>,
+    turns: Arc<FairQueue>,
     computed: AtomicU64,
 }
 
@@ -57,8 +57,8 @@ impl Passwords {
         // Half of the cores are left to the workers, however many passwords are guessed.
         let running = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         Ok(Self {
-            right: Remembered::new(REMEMBERED_MAX)?,
-            turns: Arc::new(Turns::new(running)),
+            right: HmacCache::new(CACHED_MAX)?,
+            turns: Arc::new(FairQueue::new(running)),
             computed: AtomicU64::new(0),
         })
     }
@@ -133,7 +133,7 @@ fn is_sha1(encoded: &str, password: &[u8]) -> bool {
 mod tests {
     use std::sync::Mutex;
 
-    use super::{super::turns::Turn, *};
+    use super::{super::fair_queue::Turn, *};
     use crate::model::Users;
 
     /// The vectors come from `htpasswd`, `openssl passwd`, `crypt` of glibc, and the specification of SHA-crypt.

@@ -34,7 +34,7 @@ pub enum Header {
 
 /// PROXY header that begins a connection to an endpoint, before TLS, for endpoints that want the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Introduction {
+pub struct ProxyHeader {
     pub version: ProxyVersion,
     pub header: Header,
 }
@@ -172,7 +172,7 @@ fn at(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address.to_canonical(), port)
 }
 
-impl Introduction {
+impl ProxyHeader {
     /// Returns the header's bytes on the wire.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
@@ -310,7 +310,7 @@ mod tests {
 
     /// Writes `header` in `version`, compares the bytes, and parses them back to `meant`.
     fn check_written(version: ProxyVersion, header: Header, expect: &[u8], meant: Header) {
-        let written = Introduction { version, header }.bytes();
+        let written = ProxyHeader { version, header }.bytes();
         assert_eq!(written.escape_ascii().to_string(), expect.escape_ascii().to_string());
         check(&written, meant);
     }

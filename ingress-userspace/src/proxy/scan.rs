@@ -65,7 +65,7 @@ pub(super) enum Place {
 
 /// The stream violates the framing rules and must not be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Violation {
+pub(super) struct FramingViolation {
     /// Number of leading bytes that are in order.
     pub(super) good: usize,
 }
@@ -125,7 +125,7 @@ impl Scanner {
     ///
     /// # Errors
     /// Fails at the first line that is out of order. The final line end of its head is then not among the good bytes.
-    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<usize, FramingViolation> {
         let mut at = 0;
         if self.first.is_none() {
             self.first = bytes.first().copied();
@@ -136,7 +136,7 @@ impl Scanner {
                 State::Held => return Ok(at),
                 State::Sized(left) => self.skip(left, rest.len(), State::Sized, State::RequestLine),
                 State::Chunk(left) => self.skip(left, rest.len(), State::Chunk, State::ChunkEnd),
-                _ => self.follow(rest).ok_or(Violation { good: at })?,
+                _ => self.follow(rest).ok_or(FramingViolation { good: at })?,
             };
         }
         Ok(at)
@@ -438,7 +438,7 @@ mod tests {
     fn lines_that_never_end_are_bounded() {
         let mut scanner = Scanner::new(16);
         assert_eq!(scanner.scan(&[b'a'; 64]), Ok(64));
-        assert_eq!(scanner.scan(b"a"), Err(Violation { good: 0 }));
+        assert_eq!(scanner.scan(b"a"), Err(FramingViolation { good: 0 }));
     }
 
     #[test]
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn the_good_part_never_completes_a_bad_head() {
         let stream = b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
-        let Violation { good } = Scanner::new(1024).scan(stream).expect_err("ambiguous");
+        let FramingViolation { good } = Scanner::new(1024).scan(stream).expect_err("ambiguous");
         assert_eq!(good, stream.len() - 2);
     }
 
@@ -462,7 +462,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
             let mut scanner = Scanner::new(64);
-            let _verdict: Result<(), Violation> = parts.iter().try_for_each(|part| scanner.scan(part).map(drop));
+            let _verdict: Result<(), FramingViolation> = parts.iter().try_for_each(|part| scanner.scan(part).map(drop));
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    check,
+    health_check,
     listen::{Entrance, WorkerListeners},
     options::Options,
     ports,
@@ -107,7 +107,7 @@ impl Server {
         let exporter = traces::export::start(Arc::clone(&server.shared.spans), stop);
         let exporter = exporter.map_err(|source| StartError::Exporter { source })?;
         server.exporter = exporter.map(|thread| (going_on, thread));
-        let checks = check::start(Arc::clone(&server.shared), server.signal.subscribe(), filter);
+        let checks = health_check::start(Arc::clone(&server.shared), server.signal.subscribe(), filter);
         server.checks = Some(checks.map_err(|source| StartError::Checks { source })?);
         Ok(server)
     }
@@ -123,16 +123,16 @@ impl Server {
         let (changes, changed) = ports::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
         // The runtime stays on the thread that creates it. The channel reports whether that succeeded.
-        let (tell, told) = mpsc::sync_channel(1);
+        let (ready, is_ready) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
                 Filter::bind(filter.as_ref());
                 let (runtime, listeners) = match runtime_with(listeners) {
                     Ok(made) => made,
-                    Err(error) => return drop(tell.send(Err(error))),
+                    Err(error) => return drop(ready.send(Err(error))),
                 };
-                drop(tell.send(Ok(())));
+                drop(ready.send(Ok(())));
                 let worker = Worker::new(shared, number, options);
                 let cut = worker::run(runtime, &worker, listeners, changed, signal);
                 if report.send(cut).is_err() {
@@ -141,7 +141,7 @@ impl Server {
             })
             .map_err(|source| StartError::Thread { number, source })?;
         // A channel closed without a message means that the thread panicked.
-        let made = told.recv().unwrap_or_else(|silence| Err(io::Error::other(silence)));
+        let made = is_ready.recv().unwrap_or_else(|silence| Err(io::Error::other(silence)));
         made.map_err(|source| StartError::Runtime { number, source })?;
         Ok(Running { thread, done, changes })
     }

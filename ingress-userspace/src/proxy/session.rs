@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use http::HeaderValue;
 
 use super::{
+    balance::{Choice, UpstreamState, hash},
     forward::Served,
-    pick::{Choice, UpstreamState, hash},
 };
 use crate::{
     model::{Affinity, AffinityMode, CanarySessions, SessionCookie},

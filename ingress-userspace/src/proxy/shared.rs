@@ -22,24 +22,24 @@ use crate::{
 
 use super::{
     access_log::Sink,
+    balance::UpstreamView,
     clock,
     counters::Counters,
     datagrams::{DatagramStats, DatagramStatsView},
     durations::{Durations, DurationsView},
-    external::{self, Opinions},
-    kept::Keeping,
+    ext_authz::{self, AuthzCache},
     limit::{LimitStats, Limiter},
+    liveness::Liveness,
     memory::{Pressure, Usage},
-    offence::{Escalated, OffenceStats, Offences, Offender},
     passwords::Passwords,
-    pick::UpstreamView,
     ports::{PortStats, PortStatsView},
-    pulse::Pulse,
     refusal::{Refusal, Refusals},
+    request_buffer::BufferSpace,
     snapshot::Snapshot,
     tls::{ServerConfigs, TlsError},
     tokens::Tokens,
-    traces::{SpanFate, Spans},
+    traces::{SpanOutcome, Spans},
+    violations::{Escalated, ViolationStats, Violations, Violator},
 };
 
 /// Table that maps connections to hosts, for the kernel's per-packet counters.
@@ -63,23 +63,23 @@ pub struct Shared {
     /// Holds the node-wide ticket keys.
     pub(super) tls: ServerConfigs,
     pub(super) passwords: Arc<Passwords>,
-    pub(super) opinions: Opinions,
+    pub(super) authz_cache: AuthzCache,
     pub(super) tokens: Tokens,
     pub(super) limiter: Limiter,
-    pub(super) offences: Offences,
+    pub(super) violations: Violations,
     /// A [`Pressure`].
     pressure: AtomicU8,
     /// Whether connections that buffer more than they may are evicted; see [`super::memory`].
     filling: AtomicBool,
     /// The buffered bytes of request bodies that pods have not received yet.
-    pub(super) keeping: Keeping,
+    pub(super) buffer_space: BufferSpace,
     pub(super) stats: Stats,
     pub(super) spans: Arc<Spans>,
     /// Cells in which workers publish their load, by worker number, if that is used.
     worker_cells: OnceLock<&'static [WorkerCell]>,
     /// Destination of the access log, if any.
     pub(super) sink: OnceLock<Sink>,
-    pulses: Mutex<Vec<Arc<Pulse>>>,
+    thread_liveness: Mutex<Vec<Arc<Liveness>>>,
     /// One entry per worker.
     durations: Mutex<Vec<Arc<Durations>>>,
     /// Durations counted for earlier holders of a host number, by number, to be subtracted; workers alone write the
@@ -154,8 +154,8 @@ pub struct StatsView {
     pub checks_delayed: u64,
     /// Access log lines dropped because the sink was too slow or failed.
     pub log_lines_dropped: u64,
-    /// Trace spans, in the order of [`SpanFate::ALL`].
-    pub spans: [u64; SpanFate::ALL.len()],
+    /// Trace spans, in the order of [`SpanOutcome::ALL`].
+    pub spans: [u64; SpanOutcome::ALL.len()],
     /// Passwords hashed because the cache had no entry for them.
     pub passwords_hashed: u64,
     /// Tokens verified because the cache had no entry for them.
@@ -168,7 +168,7 @@ pub struct StatsView {
     /// Ports of UDP services.
     pub udp_ports: PortStatsView,
     pub limits: LimitStats,
-    pub offences: OffenceStats,
+    pub violations: ViolationStats,
     /// Memory pressure.
     pub pressure: Pressure,
     /// Buffered bytes of request bodies that pods have not received yet.
@@ -205,18 +205,18 @@ impl Shared {
             flows,
             tls,
             passwords,
-            opinions: Opinions::new(external::REMEMBERED_MAX).map_err(|_unspecified| SharedError::Random)?,
+            authz_cache: AuthzCache::new(ext_authz::CACHED_MAX).map_err(|_unspecified| SharedError::Random)?,
             tokens: Tokens::new().map_err(|_unspecified| SharedError::Random)?,
             limiter: Limiter::new(),
-            offences: Offences::new(),
+            violations: Violations::new(),
             pressure: AtomicU8::new(Pressure::None as u8),
             filling: AtomicBool::new(false),
-            keeping: Keeping::new(),
+            buffer_space: BufferSpace::new(),
             stats: Stats::default(),
             spans: Spans::new(),
             worker_cells: OnceLock::new(),
             sink: OnceLock::new(),
-            pulses: Mutex::default(),
+            thread_liveness: Mutex::default(),
             durations: Mutex::default(),
             forgotten: Mutex::default(),
         })
@@ -229,7 +229,7 @@ impl Shared {
 
     /// Sets the cells in which workers started from now on publish their load, by worker number. Only the first call
     /// counts. In the daemon the cells are the memory of a BPF map.
-    pub fn tell_load_to(&self, cells: &'static [WorkerCell]) {
+    pub fn publish_load_to(&self, cells: &'static [WorkerCell]) {
         let _were_said = self.worker_cells.set(cells).is_err();
     }
 
@@ -260,7 +260,7 @@ impl Shared {
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamView> {
         let now_ms = clock::now_ms();
-        self.snapshot().upstreams().map(|upstream| upstream.view(now_ms)).filter(UpstreamView::is_telling).collect()
+        self.snapshot().upstreams().map(|upstream| upstream.view(now_ms)).filter(UpstreamView::is_notable).collect()
     }
 
     #[must_use]
@@ -315,27 +315,27 @@ impl Shared {
             tcp_ports: tcp_ports.load(),
             udp_ports: udp_ports.load(),
             limits: self.limiter.stats(),
-            offences: self.offences.stats(),
+            violations: self.violations.stats(),
             pressure: self.pressure(),
-            kept: self.keeping.total(),
+            kept: self.buffer_space.total(),
         }
     }
 
     /// Returns the clients that were refused too often since the last call. It has one caller, which has their packets
     /// dropped and reports the result of each by [`Shared::escalated`].
     #[must_use]
-    pub fn take_offenders(&self) -> Vec<Offender> {
-        self.offences.take()
+    pub fn take_violators(&self) -> Vec<Violator> {
+        self.violations.take()
     }
 
     /// Counts the result of escalating a violator.
     pub fn escalated(&self, what: Escalated) {
-        self.offences.escalated(what);
+        self.violations.escalated(what);
     }
 
     /// Resets the violation count of the client with `network`.
     pub fn forgive(&self, network: IpNet) {
-        self.offences.forgive(network);
+        self.violations.forgive(network);
     }
 
     /// Updates the memory pressure, which workers act on from now on. It has one caller, which calls it periodically.
@@ -343,7 +343,7 @@ impl Shared {
         let pressure = self.pressure().next(usage);
         self.pressure.store(pressure as u8, Relaxed);
         self.filling.store(usage.is_filling(self.is_filling()), Relaxed);
-        self.keeping.limit(usage.limit);
+        self.buffer_space.limit(usage.limit);
         pressure
     }
 
@@ -359,8 +359,8 @@ impl Shared {
     /// Returns the pulses of all workers that were started. Each gives a sign at least every second, until it has
     /// ended.
     #[must_use]
-    pub fn pulses(&self) -> Vec<Arc<Pulse>> {
-        self.pulses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn thread_liveness(&self) -> Vec<Arc<Liveness>> {
+        self.thread_liveness.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the meters of rules, for Ingresses that enable them.
@@ -396,11 +396,11 @@ impl Shared {
         durations
     }
 
-    /// Creates a pulse for the calling worker.
-    pub(super) fn pulse(&self) -> Arc<Pulse> {
-        let pulse = Arc::new(Pulse::of_this_thread());
-        self.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pulse));
-        pulse
+    /// Creates the liveness for the calling worker.
+    pub(super) fn liveness(&self) -> Arc<Liveness> {
+        let liveness = Arc::new(Liveness::of_this_thread());
+        self.thread_liveness.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&liveness));
+        liveness
     }
 
     pub(super) fn cell(&self) -> &Arc<ArcSwap<Snapshot>> {

@@ -94,7 +94,7 @@ impl Start {
     #[inline]
     pub(super) fn ended(&self, whole: bool) {
         self.whole.set(self.whole.get().saturating_add(u32::from(whole)));
-        self.tell();
+        self.update();
     }
 
     /// Records the end of a response that h2 has not fully sent.
@@ -107,10 +107,10 @@ impl Start {
     #[inline]
     pub(super) fn taken(&self) {
         self.left.set(self.left.get().saturating_sub(1));
-        self.tell();
+        self.update();
     }
 
-    fn tell(&self) {
+    fn update(&self) {
         if self.waiting.get() > 0
             && let Some(line) = self.line.get()
         {

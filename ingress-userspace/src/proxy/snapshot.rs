@@ -18,10 +18,10 @@ use crate::{
 };
 
 use super::{
+    balance::UpstreamState,
     certificates::{CertificateProblem, Certificates},
-    pick::UpstreamState,
     tickets::Seals,
-    tokens::Keyrings,
+    tokens::JwksCaches,
     upstream::{Connector, Limits},
 };
 
@@ -38,7 +38,7 @@ pub struct Snapshot {
     /// Forwarding of requests without a route.
     pub(super) forwarding: Arc<Forwarding>,
     /// JWKS caches that rules use.
-    pub(super) keyrings: Keyrings,
+    pub(super) jwks_caches: JwksCaches,
     /// Services of the non-HTTP ports.
     pub streams: Tree<StreamPort, StreamService>,
     /// Number under which each port of a TCP service is counted.
@@ -64,8 +64,8 @@ impl Snapshot {
         problems.extend(upstreams.broken.values().cloned());
         let previous_routes = previous.map(|snapshot| &snapshot.routes);
         let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), host_id);
-        let mut keyrings = previous.map(|snapshot| snapshot.keyrings.clone()).unwrap_or_default();
-        keyrings.update(&table.hosts);
+        let mut jwks_caches = previous.map(|snapshot| snapshot.jwks_caches.clone()).unwrap_or_default();
+        jwks_caches.update(&table.hosts);
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
         let streams = table.streams.clone();
@@ -78,7 +78,7 @@ impl Snapshot {
                 settings,
                 seals,
                 forwarding,
-                keyrings,
+                jwks_caches,
                 streams,
                 stream_ids: BTreeMap::new(),
                 upstreams,
@@ -223,7 +223,7 @@ impl Upstreams {
             self.ids.insert(key.clone(), id);
             id
         });
-        if upstream.upkeep.as_ref().is_some_and(|upkeep| upkeep.check.is_some()) {
+        if upstream.health_policy.as_ref().is_some_and(|health_policy| health_policy.check.is_some()) {
             self.checked.insert(key.clone(), id);
         } else {
             self.checked.remove(key);
@@ -239,7 +239,7 @@ impl Upstreams {
         previous: Option<&Arc<UpstreamState>>,
         upstream: &Upstream,
     ) -> Result<Option<Arc<Connector>>, CertificateProblem> {
-        let Upstream { protocol, tls, upkeep: _, introduction: _, endpoints: _ } = upstream;
+        let Upstream { protocol, tls, health_policy: _, proxy_header: _, endpoints: _ } = upstream;
         if !protocol.is_over_tls() {
             return Ok(None);
         }

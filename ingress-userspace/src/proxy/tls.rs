@@ -14,7 +14,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::model::{ClientCertificates, Handshakes, Settings};
 
-use super::{client_certificates::Asking, snapshot::Snapshot, tickets::Tickets};
+use super::{client_certificates::PossessionVerifier, snapshot::Snapshot, tickets::Tickets};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -63,13 +63,13 @@ impl ServerConfigs {
     /// Returns the configuration for a handshake that requests a client certificate. It is built for each handshake,
     /// which is cheap beside the handshake itself. Sessions are not resumed: a session that began without a certificate
     /// request, or without a certificate, would continue without one.
-    pub(super) fn asking(
+    pub(super) fn requesting_certificate(
         &self,
         policy: &ClientCertificates,
         settings: &Settings,
     ) -> Result<Arc<ServerConfig>, rustls::Error> {
         let provider = provider();
-        let verifier = Arc::new(Asking::for_policy(policy, Arc::clone(&provider)));
+        let verifier = Arc::new(PossessionVerifier::for_policy(policy, Arc::clone(&provider)));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(VERSIONS[settings.handshakes.versions as usize])?
             .with_client_cert_verifier(verifier)
@@ -96,11 +96,11 @@ pub(super) fn is_rejected(server_name: &str, snapshot: &Snapshot) -> bool {
 
 /// Rejects a client with an unknown server name.
 pub(super) async fn reject(stream: &mut (impl AsyncWrite + Unpin)) -> io::Error {
-    let told = async {
+    let accepted = async {
         stream.write_all(&UNRECOGNIZED_NAME).await?;
         stream.shutdown().await
     };
-    told.await.err().unwrap_or_else(|| io::Error::other("the server name is not known"))
+    accepted.await.err().unwrap_or_else(|| io::Error::other("the server name is not known"))
 }
 
 /// Builds the common part of the configurations.

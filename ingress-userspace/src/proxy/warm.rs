@@ -1,5 +1,5 @@
 //! Decides which idle HTTP/1 connections stay *warm*, with all that the next request needs, and which are parked.
-//! Parking itself is in `speak`: an evicted connection ends the future that serves it.
+//! Parking itself is in `http_server`: an evicted connection ends the future that serves it.
 //!
 //! Warm connections stand in a queue (second-chance eviction). A connection that becomes idle and is not queued joins
 //! at the end. While the queue is too long, the connections at its front are examined: one used since it was last
@@ -25,7 +25,7 @@ pub(super) struct Warm(RefCell<VecDeque<Weak<Conn>>>);
 
 /// A connection's state in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Warmth {
+pub(super) enum IdleState {
     /// Not in the queue: parked, not idle yet, or busy for a long time.
     Cold,
     /// In the queue, without a request since it was last examined.
@@ -33,16 +33,16 @@ pub(super) enum Warmth {
     /// In the queue, with a request since then.
     Used,
     /// Evicted from the queue, to be parked.
-    Called,
+    Evicted,
 }
 
 impl Warm {
     /// Adds `conn`, which has become idle. If there are more than `max`, some of the others are evicted.
     pub(super) fn rests(&self, conn: &Rc<Conn>, max: usize) {
-        if conn.warmth.get() != Warmth::Cold {
+        if conn.idle_state.get() != IdleState::Cold {
             return;
         }
-        conn.warmth.set(Warmth::Warm);
+        conn.idle_state.set(IdleState::Warm);
         let mut queue = self.0.borrow_mut();
         queue.push_back(Rc::downgrade(conn));
         for _ in 0..LOOKS {
@@ -52,14 +52,14 @@ impl Warm {
             let Some(first) = queue.pop_front() else { return };
             // A closed connection makes room.
             let Some(conn) = first.upgrade() else { continue };
-            match conn.warmth.get() {
-                Warmth::Used => {
-                    conn.warmth.set(Warmth::Warm);
+            match conn.idle_state.get() {
+                IdleState::Used => {
+                    conn.idle_state.set(IdleState::Warm);
                     queue.push_back(first);
                 }
-                Warmth::Warm if conn.is_resting() => conn.call(),
+                IdleState::Warm if conn.is_resting() => conn.evict(),
                 // A long request, or a tunnel: the connection joins again if it becomes idle.
-                Warmth::Warm | Warmth::Cold | Warmth::Called => conn.warmth.set(Warmth::Cold),
+                IdleState::Warm | IdleState::Cold | IdleState::Evicted => conn.idle_state.set(IdleState::Cold),
             }
         }
     }
@@ -70,7 +70,7 @@ impl Warm {
             let Some(conn) = known.upgrade() else { return false };
             let is_due = conn.is_resting() && conn.progress.rested(now) >= time;
             if is_due {
-                conn.call();
+                conn.evict();
             }
             !is_due
         });
@@ -101,24 +101,24 @@ mod tests {
         (warm, conns)
     }
 
-    fn check(warm: &Warm, conns: &[Rc<Conn>; MAX + 1], expect: [Warmth; MAX + 1], case: &str) {
-        assert_eq!(conns.each_ref().map(|conn| conn.warmth.get()), expect, "{case}");
+    fn check(warm: &Warm, conns: &[Rc<Conn>; MAX + 1], expect: [IdleState; MAX + 1], case: &str) {
+        assert_eq!(conns.each_ref().map(|conn| conn.idle_state.get()), expect, "{case}");
         assert_eq!(warm.0.borrow().len(), MAX, "{case}");
     }
 
     #[test]
     fn one_too_many_has_another_called_or_leave() {
         let cases: [(&[usize], &[usize], _); 6] = [
-            (&[], &[], [Warmth::Called, Warmth::Warm, Warmth::Warm, Warmth::Warm]),
-            (&[0], &[], [Warmth::Warm, Warmth::Called, Warmth::Warm, Warmth::Warm]),
-            (&[0, 1, 2], &[], [Warmth::Warm, Warmth::Warm, Warmth::Warm, Warmth::Called]),
-            (&[], &[0], [Warmth::Cold, Warmth::Warm, Warmth::Warm, Warmth::Warm]),
-            (&[0], &[0], [Warmth::Warm, Warmth::Called, Warmth::Warm, Warmth::Warm]),
-            (&[0], &[1], [Warmth::Warm, Warmth::Cold, Warmth::Warm, Warmth::Warm]),
+            (&[], &[], [IdleState::Evicted, IdleState::Warm, IdleState::Warm, IdleState::Warm]),
+            (&[0], &[], [IdleState::Warm, IdleState::Evicted, IdleState::Warm, IdleState::Warm]),
+            (&[0, 1, 2], &[], [IdleState::Warm, IdleState::Warm, IdleState::Warm, IdleState::Evicted]),
+            (&[], &[0], [IdleState::Cold, IdleState::Warm, IdleState::Warm, IdleState::Warm]),
+            (&[0], &[0], [IdleState::Warm, IdleState::Evicted, IdleState::Warm, IdleState::Warm]),
+            (&[0], &[1], [IdleState::Warm, IdleState::Cold, IdleState::Warm, IdleState::Warm]),
         ];
         for (used, busy, expect) in cases {
             let (warm, conns) = full();
-            used.iter().for_each(|number| conns[*number].warmth.set(Warmth::Used));
+            used.iter().for_each(|number| conns[*number].idle_state.set(IdleState::Used));
             busy.iter().for_each(|number| conns[*number].progress.begin_request());
             warm.rests(&conns[MAX], MAX);
             check(&warm, &conns, expect, &format!("{used:?} were used, {busy:?} are busy"));
@@ -132,6 +132,6 @@ mod tests {
         warm.rests(&conns[MAX], MAX);
         conns[0].progress.end_request(conns[0].worker.now());
         warm.rests(&conns[0], MAX);
-        check(&warm, &conns, [Warmth::Warm, Warmth::Called, Warmth::Warm, Warmth::Warm], "it rests");
+        check(&warm, &conns, [IdleState::Warm, IdleState::Evicted, IdleState::Warm, IdleState::Warm], "it rests");
     }
 }

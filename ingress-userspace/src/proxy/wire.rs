@@ -1,6 +1,6 @@
 //! The client's byte stream between socket (or TLS) and hyper. It records progress and enforces the verdicts of `scan`
-//! and `frames`. Where hyper writes placeholders, it moves the pipe's content to the socket (`piped`). Where hyper can
-//! read placeholders, it moves the socket's content into a pipe (`intake`).
+//! and `frames`. Where hyper writes placeholders, it moves the pipe's content to the socket (`response_splice`). Where
+//! hyper can read placeholders, it moves the socket's content into a pipe (`upload_splice`).
 
 use std::{
     io,
@@ -20,11 +20,11 @@ use tokio::{
 use super::{
     conn::Conn,
     frames::{Frames, OVERSIZED, Refusal, Spoken},
-    gather,
-    intake::Intake,
-    offence::Offence,
     pipe::{Pipe, WORTHWHILE},
-    scan::{Place, Scanner, Violation},
+    scan::{FramingViolation, Place, Scanner},
+    upload_splice::UploadSplice,
+    vectored_write,
+    violations::Violation,
 };
 
 /// Replacement for a head that is out of order. A NUL is not allowed anywhere in a head, so hyper answers 400 and
@@ -129,11 +129,11 @@ impl<IO> Wire<IO> {
                 }
                 return Ok(());
             }
-            Err(Violation { good }) => good,
+            Err(FramingViolation { good }) => good,
         };
         self.conn.worker.shared.stats.refused_framing.fetch_add(1, Relaxed);
         if scanner.is_http() {
-            self.conn.offend(Offence::Malformed);
+            self.conn.offend(Violation::Malformed);
         }
         // The bytes in order still go to hyper; they may hold the head of the malformed body.
         buf.set_filled(before + good);
@@ -146,14 +146,14 @@ impl<IO> Wire<IO> {
         let (now, was_begun) = (self.conn.worker.now(), frames.is_begun());
         if let Err(refusal) = frames.receive(&buf.filled()[before..], now) {
             let stats = &self.conn.worker.shared.stats;
-            let (count, offence) = match refusal {
-                Refusal::Preface | Refusal::Size { .. } => (&stats.refused_framing, Some(Offence::Malformed)),
-                Refusal::Flood => (&stats.flooded, Some(Offence::Flood)),
+            let (count, violation) = match refusal {
+                Refusal::Preface | Refusal::Size { .. } => (&stats.refused_framing, Some(Violation::Malformed)),
+                Refusal::Flood => (&stats.flooded, Some(Violation::Flood)),
                 Refusal::Resets => (&stats.flooded, None),
             };
             count.fetch_add(1, Relaxed);
-            if let Some(offence) = offence {
-                self.conn.offend(offence);
+            if let Some(violation) = violation {
+                self.conn.offend(violation);
             }
             if let Refusal::Size { good } = refusal {
                 buf.set_filled(before + good);
@@ -196,18 +196,18 @@ impl<IO> Wire<IO> {
 
 impl<IO: AsyncRead + Unpin> Wire<IO> {
     /// Returns the upload pipe for the next read, its source, and the bytes left of the body, if splicing pays off.
-    fn intake(&self, buf: &ReadBuf<'_>) -> Option<(Rc<Intake>, &TcpStream, u64)> {
+    fn upload_splice(&self, buf: &ReadBuf<'_>) -> Option<(Rc<UploadSplice>, &TcpStream, u64)> {
         let Follows::Http1(scanner) = &self.follows else { return None };
         let (plain, left) = (self.plain?, scanner.left());
         if left < WORTHWHILE || buf.remaining() < TAKEN_IN_MIN {
             return None;
         }
-        Some((self.conn.intake()?, plain(&self.io), left))
+        Some((self.conn.upload_splice()?, plain(&self.io), left))
     }
 
     /// Reads the next bytes, into a pipe if possible, and then an equal number of placeholder bytes into `buf`.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Some((intake, tcp, left)) = self.intake(buf) else {
+        let Some((upload_splice, tcp, left)) = self.upload_splice(buf) else {
             return Pin::new(&mut self.io).poll_read(cx, buf);
         };
         let most = usize::try_from(left).map_or(buf.remaining(), |left| left.min(buf.remaining()));
@@ -215,13 +215,13 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
             None => {}
             // There is no pipe to be had, so plain reads are better.
             Some(Pipe::Buffer(bytes)) => {
-                self.conn.close_intake();
+                self.conn.close_upload_splice();
                 buf.put_slice(&bytes);
             }
             Some(pipe @ Pipe::Kernel { .. }) => {
                 buf.initialize_unfilled_to(pipe.held());
                 buf.advance(pipe.held());
-                intake.put(pipe, left);
+                upload_splice.put(pipe, left);
             }
         }
         Poll::Ready(Ok(()))
@@ -357,10 +357,10 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
 
     /// Writes `bufs`, the last of which is the placeholder for the pipe's content: first the others, then that content.
     fn poll_write_piped(&mut self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let piped = self.conn.piped();
-        let result = match (piped.before(bufs), self.plain) {
-            (Some([]), Some(tcp)) => piped.poll_drain(cx, tcp(&self.io), &self.conn.worker.pipes),
-            (Some(before), Some(_)) => gather::poll_write(&mut self.io, cx, before),
+        let response_splice = self.conn.response_splice();
+        let result = match (response_splice.before(bufs), self.plain) {
+            (Some([]), Some(tcp)) => response_splice.poll_drain(cx, tcp(&self.io), &self.conn.worker.pipes),
+            (Some(before), Some(_)) => vectored_write::poll_write(&mut self.io, cx, before),
             _ => {
                 tracing::error!("the bytes to write do not match those in the pipe, which is a defect; closing");
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -385,7 +385,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
             return this.poll_write_piped(cx, bufs);
         }
         let result = match this.plain {
-            Some(_) => gather::poll_write(&mut this.io, cx, bufs),
+            Some(_) => vectored_write::poll_write(&mut this.io, cx, bufs),
             None => Pin::new(&mut this.io).poll_write_vectored(cx, bufs),
         };
         this.wrote(result, bufs.iter().map(|buf| &**buf))
@@ -419,8 +419,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
             let lingers = this.is_amid_request();
             // The close of the socket follows and says the same, unless unread bytes are in the socket: then the client
             // would see a reset instead of an end.
-            let is_said_by_closing = this.plain.is_some() && this.conn.progress.is_read() && !lingers;
-            if !is_said_by_closing {
+            let is_end_by_close = this.plain.is_some() && this.conn.progress.is_read() && !lingers;
+            if !is_end_by_close {
                 match Pin::new(&mut this.io).poll_shutdown(cx) {
                     // The close_notify of TLS can block, too.
                     Poll::Pending => {

@@ -31,12 +31,12 @@ use super::{
     datagrams,
     durations::Durations,
     listen::Entrance,
+    liveness::Liveness,
     load::Load,
     memory::Pressure,
     options::Options,
     ports::{Change, Changed},
     progress::Due,
-    pulse::Pulse,
     refusal::Refusal,
     relief::{self, Keeper},
     server::Signal,
@@ -61,7 +61,7 @@ pub(super) struct Worker {
     pub(super) load: Load,
     /// Buffer of the access log.
     pub(super) lines: Lines,
-    pulse: Arc<Pulse>,
+    liveness: Arc<Liveness>,
     now: Cell<Instant>,
     draining: Cell<bool>,
     view: RefCell<View>,
@@ -77,15 +77,15 @@ pub(super) struct Worker {
 /// touched once per worker and snapshot, not once per request.
 struct View {
     cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
-    current: Rc<Held>,
+    current: Rc<CurrentSnapshot>,
     /// The settings of `current`, held separately, so that keeping them does not keep a whole snapshot.
     settings: Rc<Settings>,
 }
 
 /// A snapshot that is kept for as long as this lives.
-pub(super) struct Held(Arc<Snapshot>);
+pub(super) struct CurrentSnapshot(Arc<Snapshot>);
 
-impl Deref for Held {
+impl Deref for CurrentSnapshot {
     type Target = Snapshot;
 
     fn deref(&self) -> &Snapshot {
@@ -97,8 +97,8 @@ impl Worker {
     /// Creates a worker; `number` identifies it among the workers of the process.
     pub(super) fn new(shared: Arc<Shared>, number: usize, options: Options) -> Rc<Self> {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
-        let current = Rc::new(Held(Arc::clone(cache.load())));
-        let (pulse, durations) = (shared.pulse(), shared.note_durations());
+        let current = Rc::new(CurrentSnapshot(Arc::clone(cache.load())));
+        let (liveness, durations) = (shared.liveness(), shared.note_durations());
         let load = Load::begin(shared.worker_cell(number));
         let settings = Rc::new(current.settings.clone());
         let pool = Pool::new(pool_options(&settings, &options));
@@ -114,7 +114,7 @@ impl Worker {
             warm: Warm::default(),
             reserve: Reserve::new(),
             load,
-            pulse,
+            liveness,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
             view: RefCell::new(View { cache, current, settings }),
@@ -126,12 +126,12 @@ impl Worker {
     }
 
     /// Returns the current snapshot, which stays alive for as long as the caller holds it.
-    pub(super) fn snapshot(&self) -> Rc<Held> {
+    pub(super) fn snapshot(&self) -> Rc<CurrentSnapshot> {
         let mut view = self.view.borrow_mut();
         let View { cache, current, settings } = &mut *view;
         let latest = cache.load();
         if !Arc::ptr_eq(latest, &current.0) {
-            *current = Rc::new(Held(Arc::clone(latest)));
+            *current = Rc::new(CurrentSnapshot(Arc::clone(latest)));
             if **settings != latest.settings {
                 *settings = Rc::new(latest.settings.clone());
                 self.pool.adjust(pool_options(settings, &self.options));
@@ -189,13 +189,15 @@ impl Worker {
     /// Ends overdue connections, parks those that have been idle for long enough, and releases an old snapshot that no
     /// request has replaced.
     fn tick(&self) {
-        self.pulse.beat();
+        self.liveness.beat();
         self.load.tick();
         let now = Instant::now();
         self.now.set(now);
         let (mut timed_out, mut slow) = (0, 0);
         for conn in self.connections.borrow().values() {
-            timed_out += conn.offers().map_or(0, |offers| offers.expire(now, conn.settings.stall_timeout));
+            timed_out += conn
+                .stalled_frames()
+                .map_or(0, |stalled_frames| stalled_frames.expire(now, conn.settings.stall_timeout));
             match conn.progress.due(now, &conn.settings) {
                 Due::Nothing => {}
                 Due::Idle => {
@@ -318,8 +320,8 @@ pub(super) fn run(
     });
     let cut = worker.connections.borrow().len();
     // Dropping the runtime drops the tasks of the remaining connections with everything they hold. It waits for
-    // password hashes in progress, and the pulse must not be expected meanwhile.
-    worker.pulse.end();
+    // password hashes in progress, and the sign of life must not be expected meanwhile.
+    worker.liveness.end();
     worker.lines.hand_over();
     drop(runtime);
     worker.lines.hand_over();
@@ -441,7 +443,7 @@ mod tests {
     fn no_sign_is_expected_of_a_worker_that_waits_for_the_threads_of_its_runtime() {
         let cells = Box::leak(Box::new([HostL7Cell::default()]));
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-        let (tell, told) = mpsc::channel();
+        let (done, is_done) = mpsc::channel();
         let (finish, finished) = mpsc::channel::<()>();
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
@@ -451,7 +453,7 @@ mod tests {
                 let runtime = runtime.expect("a runtime");
                 // The hash of a password runs in the same way.
                 drop(runtime.spawn_blocking(move || {
-                    tell.send(()).expect("somebody waits for it");
+                    done.send(()).expect("somebody waits for it");
                     finished.recv()
                 }));
                 let (_changes, changed) = ports::changes();
@@ -461,12 +463,12 @@ mod tests {
                 run(runtime, &worker, Vec::new(), changed, stop)
             }
         });
-        told.recv().expect("it is under way");
+        is_done.recv().expect("it is under way");
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             // Longer than the silence that counts as none.
             thread::sleep(Duration::from_millis(20));
-            if shared.pulses()[0].silence().is_zero() {
+            if shared.thread_liveness()[0].silence().is_zero() {
                 break;
             }
             assert!(Instant::now() < deadline, "a sign is expected of a worker that can give none");

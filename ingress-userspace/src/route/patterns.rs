@@ -50,7 +50,7 @@ pub(super) struct Set {
     /// Common beginnings of the expressions' matches. They are only computed for a path that is costly.
     beginnings: OnceLock<Box<[String]>>,
     /// Whether a costly path was already reported.
-    told: AtomicBool,
+    is_warned: AtomicBool,
 }
 
 /// Sets compiled for one table, keyed by the texts and ranks of their expressions.
@@ -114,7 +114,7 @@ impl Patterns {
 
     /// Returns `true` on the first call only, so that costly paths are reported once.
     pub(super) fn is_untold(&self) -> bool {
-        let untold = self.groups.iter().filter(|group| !group.set.told.swap(true, Relaxed));
+        let untold = self.groups.iter().filter(|group| !group.set.is_warned.swap(true, Relaxed));
         untold.count() > 0
     }
 
@@ -154,7 +154,7 @@ impl Set {
         let size: usize = patterns.iter().map(|pattern| pattern.size()).sum();
         let hirs: Vec<_> = patterns.iter().map(|pattern| pattern.hir()).collect();
         let automaton = Automaton::compile(&hirs, CACHE_MIN + 4 * size);
-        Self { patterns, automaton, beginnings: OnceLock::new(), told: AtomicBool::new(false) }
+        Self { patterns, automaton, beginnings: OnceLock::new(), is_warned: AtomicBool::new(false) }
     }
 
     /// Returns the first expression that goes before a prefix of `prefix` bytes and has a beginning in common with

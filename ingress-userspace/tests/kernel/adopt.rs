@@ -117,7 +117,7 @@ fn newer_process_owns_the_node_and_both_hearts_beat() {
     sandboxed(|sandbox| {
         let options = sandbox.options(&[]);
         let first = open(&options);
-        assert_eq!(first.owner(), Owner::Nobody, "opening takes nothing over");
+        assert_eq!(first.owner(), Owner::Unassigned, "opening takes nothing over");
         first.take_over().expect("takes over");
         assert_eq!(first.owner(), Owner::This);
         let second = open(&options);
@@ -134,7 +134,7 @@ fn newer_process_owns_the_node_and_both_hearts_beat() {
         second.heartbeat().expect("beats");
         assert!(alive(ALIVE_CURRENT).heartbeat_ns > before.0.heartbeat_ns);
         drop(second);
-        assert_eq!(first.owner(), Owner::Nobody, "the owner has died");
+        assert_eq!(first.owner(), Owner::Unassigned, "the owner has died");
         first.take_over().expect("takes it back");
         assert_eq!((first.owner(), alive_epoch(&first)), (Owner::This, 1));
         drop(first);
@@ -162,7 +162,7 @@ fn a_node_that_is_given_up_goes_to_the_first_that_asks() {
         assert!(third.has_company().expect("readable"));
 
         third.give_up().expect("gives it up");
-        assert_eq!((first.owner(), second.owner(), third.owner()), (Owner::Nobody, Owner::Nobody, Owner::This));
+        assert_eq!((first.owner(), second.owner(), third.owner()), (Owner::Unassigned, Owner::Unassigned, Owner::This));
         let mut equipped = false;
         let equip = || {
             equipped = true;

@@ -91,8 +91,8 @@ fn programs_follow_interfaces_that_come_go_and_come_back() {
         assert_eq!(nics(&datapath), [(first, NIC_NATIVE), (second, NIC_NATIVE)]);
 
         ip("link del xk-a");
-        let severed = Pinned::open(&sandbox.bpffs()).expect("pins").links().expect("links");
-        assert!(severed.iter().any(|link| matches!(link.hook, Hook::Xdp { .. }) && link.state == LinkState::Severed));
+        let detached = Pinned::open(&sandbox.bpffs()).expect("pins").links().expect("links");
+        assert!(detached.iter().any(|link| matches!(link.hook, Hook::Xdp { .. }) && link.state == LinkState::Detached));
         follow(&datapath, &both);
         assert_eq!(states(&datapath), [is("xk-a", "absent", "off"), is("xk-c", "native", "tcx")]);
         assert_eq!(pins(sandbox), ["tc-out-xk-c", "xdp-xk-c"]);

@@ -102,7 +102,7 @@ fn links_say_where_they_are_and_maps_how_full() {
 
         ip("link del xk-a");
         let gone = Hook::Xdp { interface: "xk-a".into(), mode: None };
-        assert_eq!(hooks(&pinned)[1..], [gone, sends].map(|hook| (hook, LinkState::Severed)));
+        assert_eq!(hooks(&pinned)[1..], [gone, sends].map(|hook| (hook, LinkState::Detached)));
     });
 }
 

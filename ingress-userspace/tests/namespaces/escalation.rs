@@ -25,8 +25,8 @@ use crate::{
 };
 
 const CLIENT: IpAddr = IpAddr::V4(CLIENT_V4);
-const OFFENDER: IpAddr = IpAddr::V4(BLOCKED_V4);
-const OFFENDER_V6: IpAddr = IpAddr::V6(BLOCKED_V6);
+const VIOLATOR: IpAddr = IpAddr::V4(BLOCKED_V4);
+const VIOLATOR_V6: IpAddr = IpAddr::V6(BLOCKED_V6);
 
 const BLOCK: &str = "block-user-agents: evil";
 const ESCALATE: &str =
@@ -64,7 +64,7 @@ fn escalations(net: &Net, result: &str) -> f64 {
     metric(net, &format!("xdp_ingress_escalations_total{{result=\"{result}\"}}"))
 }
 
-fn offences(net: &Net) -> f64 {
+fn violations(net: &Net) -> f64 {
     metric(net, "xdp_ingress_offences_total{reason=\"blocked\"}")
 }
 
@@ -98,16 +98,16 @@ fn line(prefix: &str, origin: &str) -> (String, Vec<String>) {
 #[test]
 fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
     let Some((net, mut process)) = serving("escalation", &[BLOCK, ESCALATE]) else { return };
-    is_served(&net, OFFENDER, Family::V4);
-    offend(&net, OFFENDER, Family::V4);
+    is_served(&net, VIOLATOR, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
     offend(&net, CLIENT, Family::V4);
-    offend(&net, OFFENDER, Family::V4);
-    is_served(&net, OFFENDER, Family::V4);
-    offend(&net, OFFENDER, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
+    is_served(&net, VIOLATOR, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
     wait_for_escalation(&net, "denied", 1.0);
-    is_shut_out(&net, OFFENDER, Family::V4);
+    is_shut_out(&net, VIOLATOR, Family::V4);
     is_served(&net, CLIENT, Family::V4);
-    assert_eq!((offences(&net), escalations(&net, "denied")), (4.0, 1.0));
+    assert_eq!((violations(&net), escalations(&net, "denied")), (4.0, 1.0));
     assert_eq!(list(&net), [line("192.0.2.3/32", "escalation")]);
     let table = command(&net, &["deny", "list"]);
     assert!(table.contains("refused 3 times in 3600 s: blocked"), "{table}");
@@ -116,26 +116,26 @@ fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
 
     // Neither the settings nor another list take it back.
     change(&net, &[BLOCK, "block-cidrs: \"198.51.100.0/24\""]);
-    is_shut_out(&net, OFFENDER, Family::V4);
+    is_shut_out(&net, VIOLATOR, Family::V4);
     change(&net, &[BLOCK, ESCALATE]);
 
     let said = command(&net, &["deny", "remove", "192.0.2.3"]);
     assert_eq!(said, "removed 192.0.2.3/32 (escalation)\n");
-    is_served(&net, OFFENDER, Family::V4);
+    is_served(&net, VIOLATOR, Family::V4);
     process.wait_for_log("a denial has ended or was removed", 1).expect("the process notices");
     // Counting restarts at zero.
-    offend(&net, OFFENDER, Family::V4);
-    offend(&net, OFFENDER, Family::V4);
-    offend(&net, OFFENDER, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
     wait_for_escalation(&net, "denied", 2.0);
-    is_shut_out(&net, OFFENDER, Family::V4);
+    is_shut_out(&net, VIOLATOR, Family::V4);
 
     // For IPv6, the whole /64 is denied.
     for _ in 0..3 {
-        offend(&net, OFFENDER_V6, Family::V6);
+        offend(&net, VIOLATOR_V6, Family::V6);
     }
     wait_for_escalation(&net, "denied", 3.0);
-    is_shut_out(&net, OFFENDER_V6, Family::V6);
+    is_shut_out(&net, VIOLATOR_V6, Family::V6);
     assert_eq!(list(&net), [line("192.0.2.3/32", "escalation"), line("2001:db8:1::/64", "escalation")]);
     assert_eq!(metric(&net, "xdp_ingress_denials{origin=\"escalation\"}"), 2.0);
 }
@@ -144,22 +144,22 @@ fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
 fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
     let Some((net, process)) = serving("escalate-dry", &[BLOCK, ESCALATE, DRY_RUN]) else { return };
     for _ in 0..3 {
-        offend(&net, OFFENDER, Family::V4);
+        offend(&net, VIOLATOR, Family::V4);
     }
     wait_for_escalation(&net, "dry_run", 1.0);
     assert!(process.log().contains("would deny a client"), "{}", process.log_tail(20));
-    is_served(&net, OFFENDER, Family::V4);
+    is_served(&net, VIOLATOR, Family::V4);
     assert!(list(&net).is_empty());
 
     // The forwarded client makes no difference: the kernel sees only the proxy.
     change(&net, &[BLOCK, ESCALATE, TRUST]);
     for fields in ["user-agent: evil\r\n", "user-agent: evil\r\nx-forwarded-for: 203.0.113.9\r\n"] {
         for _ in 0..6 {
-            assert_eq!(get(&net, OFFENDER, Family::V4, fields).expect("an answer"), 403);
+            assert_eq!(get(&net, VIOLATOR, Family::V4, fields).expect("an answer"), 403);
         }
     }
-    assert_eq!(offences(&net), 3.0, "those from before");
-    is_served(&net, OFFENDER, Family::V4);
+    assert_eq!(violations(&net), 3.0, "those from before");
+    is_served(&net, VIOLATOR, Family::V4);
     assert_eq!((list(&net), escalations(&net, "denied")), (vec![], 0.0));
     let said = until("the kernel part knows whom to trust", || {
         let said = run(&net, &["deny", "add", "192.0.2.3"]);
@@ -175,19 +175,19 @@ fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
     // Without the setting no refusals are counted, either.
     change(&net, &[BLOCK]);
     for _ in 0..6 {
-        offend(&net, OFFENDER, Family::V4);
+        offend(&net, VIOLATOR, Family::V4);
     }
-    assert_eq!(offences(&net), 3.0);
-    is_served(&net, OFFENDER, Family::V4);
+    assert_eq!(violations(&net), 3.0);
+    is_served(&net, VIOLATOR, Family::V4);
 }
 
 #[test]
 fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
     let Some((net, mut process)) = serving("deny-add", &[BLOCK]) else { return };
-    is_served(&net, OFFENDER, Family::V4);
+    is_served(&net, VIOLATOR, Family::V4);
     let said = command(&net, &["deny", "add", "192.0.2.3", "--for", "1h", "--reason", "ticket 4711"]);
     assert_eq!(said, "denied 192.0.2.3/32 for 1h00m\n");
-    is_shut_out(&net, OFFENDER, Family::V4);
+    is_shut_out(&net, VIOLATOR, Family::V4);
     is_served(&net, CLIENT, Family::V4);
     assert_eq!(list(&net), [line("192.0.2.3/32", "operator")]);
     assert!(command(&net, &["deny", "list"]).contains("ticket 4711"));
@@ -204,12 +204,12 @@ fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
     assert!(said.contains("`block-cidrs` of the settings goes on to deny it"), "{said}");
     let said = run(&net, &["deny", "remove", "192.0.2.3"]).expect_err("nothing of ours is left");
     assert!(said.contains("take it out of the ConfigMap"), "{said}");
-    is_shut_out(&net, OFFENDER, Family::V4);
+    is_shut_out(&net, VIOLATOR, Family::V4);
     change(&net, &[BLOCK]);
-    until("it is let in", || (get(&net, OFFENDER, Family::V4, "").ok()? == 200).then_some(())).expect("served again");
+    until("it is let in", || (get(&net, VIOLATOR, Family::V4, "").ok()? == 200).then_some(())).expect("served again");
 
     command(&net, &["deny", "add", "192.0.2.3", "--for", "2s"]);
-    until("its time is over", || (get(&net, OFFENDER, Family::V4, "").ok()? == 200).then_some(()))
+    until("its time is over", || (get(&net, VIOLATOR, Family::V4, "").ok()? == 200).then_some(()))
         .expect("served again");
     assert!(list(&net).is_empty());
 
@@ -230,14 +230,14 @@ fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
         (DenialKey { origin: ORIGIN_OPERATOR, prefix_len: 128, addr: v4_mapped([10, a, b, c]) }, Denial::default())
     });
     for _ in 0..3 {
-        offend(&net, OFFENDER, Family::V4);
+        offend(&net, VIOLATOR, Family::V4);
     }
     wait_for_escalation(&net, "failed", 1.0);
     let words = "could not deny a client that was refused too often; unless an error stands above, there is no room: \
                  remove denials, or merge networks of `block-cidrs`";
     process.wait_for_log(words, 1).expect("it is told");
-    offend(&net, OFFENDER, Family::V4);
-    is_served(&net, OFFENDER, Family::V4);
+    offend(&net, VIOLATOR, Family::V4);
+    is_served(&net, VIOLATOR, Family::V4);
     let said = run(&net, &["deny", "add", "192.0.2.3"]).expect_err("there is no room");
     let words =
         format!("there are {DENIALS_MAX} denials already; remove some of those that `xdp-ingress deny list` shows");
@@ -249,5 +249,5 @@ fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
 
     command(&net, &["deny", "remove", "10.0.0.1"]);
     command(&net, &["deny", "add", "192.0.2.3"]);
-    is_shut_out(&net, OFFENDER, Family::V4);
+    is_shut_out(&net, VIOLATOR, Family::V4);
 }

@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// The table in which `ports` lead to `pod`.
-fn table(ports: &[u16], pod: &Origin, introduction: Option<ProxyVersion>) -> Table {
+fn table(ports: &[u16], pod: &Origin, proxy_header: Option<ProxyVersion>) -> Table {
     let mut table = Table::default();
     let upstream = UpstreamKey::new("default", "db", "5432");
     let endpoints = vec![Endpoint { address: pod.address }];
     table.0.upstreams.insert(upstream.clone(), Upstream { endpoints, ..Upstream::default() }.into());
     for &number in ports {
-        let service = StreamService { upstream: upstream.clone(), accepts_proxy_protocol: false, introduction };
+        let service = StreamService { upstream: upstream.clone(), accepts_proxy_protocol: false, proxy_header };
         table.0.streams.insert(StreamPort { transport: Transport::Tcp, number }, service);
     }
     table

@@ -124,8 +124,8 @@ fn clients_that_take_nothing_end_in_time() {
 
 #[test]
 fn headers_of_the_proxy_protocol_must_come_in_time() {
-    let hops = Networks::parse("127.0.0.0/8").expect("a network");
-    let trust = Trust { proxy_protocol: true, hops, ..Trust::default() };
+    let trusted_proxies = Networks::parse("127.0.0.0/8").expect("a network");
+    let trust = Trust { proxy_protocol: true, trusted_proxies, ..Trust::default() };
     let (proxy, mut client, _origin) = proxy(trust, "PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\n");
     let mut good = || assert_eq!(client.get("a.test", "/").text(), "pod");
     outlast(proxy.http, b"", b"", &mut good);

@@ -33,7 +33,7 @@ fn leading(port: u16, endpoints: &[SocketAddr], header: Header, settings: Settin
     endpoints.sort();
     table.0.upstreams.insert(upstream.clone(), Upstream { endpoints, ..Upstream::default() }.into());
     let Header { accepted, sent } = header;
-    let service = StreamService { upstream, accepts_proxy_protocol: accepted, introduction: sent };
+    let service = StreamService { upstream, accepts_proxy_protocol: accepted, proxy_header: sent };
     table.0.streams.insert(StreamPort { transport: Transport::Tcp, number: port }, service);
     table
 }
@@ -133,12 +133,13 @@ fn pods_may_have_it_in_binary() {
 fn who_may_not_say_for_whom_it_speaks_is_refused() {
     let pod = mirror();
     let accepted = Header { accepted: true, ..Header::default() };
-    let hops = |list: &str| {
-        let hops = Networks::parse(list).expect("networks");
-        Settings { trust: Trust { hops, ..Trust::default() }, ..Settings::default() }
+    let trusted_proxies = |list: &str| {
+        let trusted_proxies = Networks::parse(list).expect("networks");
+        Settings { trust: Trust { trusted_proxies, ..Trust::default() }, ..Settings::default() }
     };
     let hello = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nhello";
-    for (settings, bytes) in [(hops("192.0.2.0/24"), &hello[..]), (Settings::default(), b"hello, without a header\r\n")]
+    for (settings, bytes) in
+        [(trusted_proxies("192.0.2.0/24"), &hello[..]), (Settings::default(), b"hello, without a header\r\n")]
     {
         let proxy = serve(&[pod.address], accepted, settings);
         assert_ne!(exchange(&proxy, bytes).1, Ok("got hello".to_owned()));
@@ -146,7 +147,7 @@ fn who_may_not_say_for_whom_it_speaks_is_refused() {
         assert_eq!(count(&proxy), HostL7::default());
     }
     assert_eq!(pod.connections(), 0);
-    let proxy = serve(&[pod.address], accepted, hops("127.0.0.0/8"));
+    let proxy = serve(&[pod.address], accepted, trusted_proxies("127.0.0.0/8"));
     assert_eq!(exchange(&proxy, hello).1, Ok("got hello".to_owned()));
 }
 

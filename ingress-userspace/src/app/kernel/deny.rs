@@ -43,7 +43,7 @@ impl Denied {
     }
 
     /// Logs the result. Returns the list if the kernel accepted it.
-    pub(super) fn told(self, result: Result<Applied, datapath::Error>) -> Option<Self> {
+    pub(super) fn applied(self, result: Result<Applied, datapath::Error>) -> Option<Self> {
         match result {
             Ok(Applied { added, removed, left_out }) => {
                 if added + removed > 0 {
@@ -100,11 +100,11 @@ mod tests {
             let blocked = Blocked { networks, agents, ..Blocked::default() };
             Denied { blocked: Some(Arc::new(blocked)), speakers: Networks::default(), are_limited: false }
         };
-        let nobody = Denied { blocked: None, speakers: Networks::default(), are_limited: false };
+        let none = Denied { blocked: None, speakers: Networks::default(), are_limited: false };
         assert_eq!(denied("10.0.0.0/8", ""), denied("10.0.0.0/8", "curl"));
-        assert_eq!(denied("", "curl"), nobody);
+        assert_eq!(denied("", "curl"), none);
         assert_ne!(denied("10.0.0.0/8", ""), denied("11.0.0.0/8", ""));
-        assert_ne!(nobody, Denied { speakers: Networks::everybody(), ..nobody.clone() });
-        assert_ne!(nobody, Denied { are_limited: true, ..nobody.clone() });
+        assert_ne!(none, Denied { speakers: Networks::everybody(), ..none.clone() });
+        assert_ne!(none, Denied { are_limited: true, ..none.clone() });
     }
 }

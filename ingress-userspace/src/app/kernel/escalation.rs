@@ -5,14 +5,14 @@ use ingress_common::Reason;
 use ingress_userspace::{
     datapath::{Denial, Entered, Origin, Rejection},
     model::Escalation,
-    proxy::{Escalated, Offender, Shared},
+    proxy::{Escalated, Shared, Violator},
 };
 use tracing::{info, warn};
 
 use super::Kernel;
 
 /// Maximum number of violators logged individually per call. The list of denials names them all.
-const TOLD_MAX: usize = 16;
+const LOGGED_MAX: usize = 16;
 
 impl Kernel {
     /// Ends expired denials, and denies clients that the proxy refused too often since the last call. Denials are
@@ -33,38 +33,39 @@ impl Kernel {
                 warn!(error = &error as &dyn std::error::Error, "cannot end denials whose time is over; trying again");
             }
         }
-        let (tried, offenders): (Vec<_>, Vec<_>) =
-            shared.take_offenders().into_iter().partition(|offender| offender.escalation.dry_run);
-        let results = tried.into_iter().map(|offender| (offender, Escalated::DryRun));
-        let results: Vec<_> = results.chain(self.deny(offenders)).collect();
-        for (offender, result) in results.iter().take(TOLD_MAX) {
-            tell(offender, *result);
+        let (tried, violators): (Vec<_>, Vec<_>) =
+            shared.take_violators().into_iter().partition(|violator| violator.escalation.dry_run);
+        let results = tried.into_iter().map(|violator| (violator, Escalated::DryRun));
+        let results: Vec<_> = results.chain(self.deny(violators)).collect();
+        for (violator, result) in results.iter().take(LOGGED_MAX) {
+            log(violator, *result);
         }
-        if let Some(more @ 1..) = results.len().checked_sub(TOLD_MAX) {
+        if let Some(more @ 1..) = results.len().checked_sub(LOGGED_MAX) {
             warn!(more, "more clients were refused too often; `xdp-ingress deny list` shows who is denied");
         }
         results.iter().for_each(|(_, result)| shared.escalated(*result));
     }
 
     /// Denies violators; returns the result for each.
-    fn deny(&self, offenders: Vec<Offender>) -> Vec<(Offender, Escalated)> {
-        if offenders.is_empty() {
+    fn deny(&self, violators: Vec<Violator>) -> Vec<(Violator, Escalated)> {
+        if violators.is_empty() {
             return Vec::new();
         }
-        let denials: Vec<_> = offenders.iter().map(denial).collect();
+        let denials: Vec<_> = violators.iter().map(denial).collect();
         let entered = self.datapath.deny_list().deny(&denials).unwrap_or_else(|error| {
             let error = &error as &dyn std::error::Error;
             warn!(error, "cannot deny clients that were refused too often; trying again at their next refusal");
             Vec::new()
         });
         let results = entered.into_iter().map(result).chain(std::iter::repeat(Escalated::Failed));
-        offenders.into_iter().zip(results).collect()
+        violators.into_iter().zip(results).collect()
     }
 }
 
-fn denial(offender: &Offender) -> Denial {
-    let Offender { network, offence, escalation: Escalation { after, within, lasts, dry_run: _, also: _ } } = offender;
-    let reason = format!("refused {after} times in {} s: {}", within.as_secs(), offence.as_str());
+fn denial(violator: &Violator) -> Denial {
+    let Violator { network, violation, escalation: Escalation { after, within, lasts, dry_run: _, also: _ } } =
+        violator;
+    let reason = format!("refused {after} times in {} s: {}", within.as_secs(), violation.as_str());
     let (network, lasts) = (*network, Some(*lasts));
     Denial { network, origin: Origin::Escalation, lasts, reason: Reason::new(&reason).unwrap_or_default() }
 }
@@ -77,9 +78,10 @@ fn result(entered: Entered) -> Escalated {
     }
 }
 
-fn tell(offender: &Offender, result: Escalated) {
-    let Offender { network, offence, escalation: Escalation { after, within, lasts, dry_run: _, also: _ } } = offender;
-    let (last, within, lasts) = (offence.as_str(), within.as_secs(), lasts.as_secs());
+fn log(violator: &Violator, result: Escalated) {
+    let Violator { network, violation, escalation: Escalation { after, within, lasts, dry_run: _, also: _ } } =
+        violator;
+    let (last, within, lasts) = (violation.as_str(), within.as_secs(), lasts.as_secs());
     match result {
         Escalated::Denied => {
             warn!(%network, after, within, last, lasts, "denied a client that was refused too often");
@@ -104,23 +106,23 @@ fn tell(offender: &Offender, result: Escalated) {
 mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
-    use ingress_userspace::{model::FurtherOffences, proxy::Offence};
+    use ingress_userspace::{model::FurtherViolations, proxy::Violation};
 
     use super::*;
 
     #[test]
     fn the_longest_reason_fits() {
-        for offence in Offence::ALL {
+        for violation in Violation::ALL {
             let escalation = Escalation {
                 after: NonZeroU32::new(1_000_000).expect("some"),
                 within: Duration::from_secs(604_800),
                 lasts: Duration::from_secs(600),
                 dry_run: false,
-                also: FurtherOffences::default(),
+                also: FurtherViolations::default(),
             };
             let network = "192.0.2.1/32".parse().expect("a network");
-            let Denial { reason, lasts, .. } = denial(&Offender { network, offence, escalation });
-            let expect = format!("refused 1000000 times in 604800 s: {}", offence.as_str());
+            let Denial { reason, lasts, .. } = denial(&Violator { network, violation, escalation });
+            let expect = format!("refused 1000000 times in 604800 s: {}", violation.as_str());
             assert_eq!((reason.to_string(), lasts), (expect, Some(escalation.lasts)));
         }
     }

@@ -50,7 +50,7 @@ impl Limited {
     }
 
     /// Logs the result. Returns the limits if the kernel accepted them.
-    pub(super) fn told(self, result: Option<Result<bool, datapath::Error>>) -> Option<Self> {
+    pub(super) fn applied(self, result: Option<Result<bool, datapath::Error>>) -> Option<Self> {
         let Self { limits, is_in_vain } = self;
         match result? {
             Ok(is_change) => {

@@ -13,7 +13,7 @@ use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
     datapath::{self, Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort},
     model::HostId,
-    proxy::{FlowTable, Pulse, Shared, WorkerListeners},
+    proxy::{FlowTable, Liveness, Shared, WorkerListeners},
 };
 use tokio::{
     sync::watch,
@@ -23,9 +23,9 @@ use tracing::{info, warn};
 
 use crate::{
     config::settings,
-    delivery::{ADVICE, Delivery},
+    netfilter_check::{ADVICE, NetfilterCheck},
     node::{Addresses, Node},
-    rewriting::{Rewriting, Unfit},
+    port_rewrite::{PortRewrite, Unfit},
 };
 
 mod deny;
@@ -73,11 +73,11 @@ pub(super) struct Kernel {
     /// The two ports for HTTP.
     ports: [SteeredPort; 2],
     /// Ports last accepted by the kernel.
-    told: Vec<SteeredPort>,
+    applied: Vec<SteeredPort>,
     /// Ports that did not fit in the kernel map.
     left_out: Vec<SteeredPort>,
     /// Rewritten ports of packets, with `--steer rewrite`.
-    rewriting: Option<Rewriting>,
+    port_rewrite: Option<PortRewrite>,
     /// Reasons why some ports are not rewritten.
     unfit: Vec<Unfit>,
     /// Deny list last accepted by the kernel.
@@ -86,7 +86,7 @@ pub(super) struct Kernel {
     limited: Option<Limited>,
     /// Whether the latest snapshot may change ports, denials or limits.
     changed: bool,
-    delivery: Delivery,
+    netfilter_check: NetfilterCheck,
     workers: u32,
     steers: bool,
     slots: Vec<Slot>,
@@ -109,7 +109,7 @@ impl Kernel {
         workers: u32,
         host_capacity: u32,
     ) -> anyhow::Result<Self> {
-        let settings::Kernel { bpffs, interfaces, xdp_mode, lookup, rewriting, log } = settings;
+        let settings::Kernel { bpffs, interfaces, xdp_mode, lookup, port_rewrite, log } = settings;
         let node = Node::open()?;
         let chosen = Chosen::new(xdp_mode, interfaces, &node).await?;
         let links = node.links().await?;
@@ -121,7 +121,7 @@ impl Kernel {
             xdp_mode,
             tc_hook: None,
             lookup,
-            rewrites: rewriting.is_some(),
+            rewrites: port_rewrite.is_some(),
             host_capacity,
             debug_log: log,
             measure: false,
@@ -145,14 +145,14 @@ impl Kernel {
             addresses,
             stale: true,
             ports,
-            told: Vec::new(),
+            applied: Vec::new(),
             left_out: Vec::new(),
-            rewriting,
+            port_rewrite,
             unfit: Vec::new(),
             denied: None,
             limited: None,
             changed: true,
-            delivery: Delivery::default(),
+            netfilter_check: NetfilterCheck::default(),
             workers,
             steers: lookup,
             slots: Vec::new(),
@@ -209,13 +209,13 @@ impl Kernel {
 
     /// Sends heartbeats while this process drains, and releases the admin address to a successor. The node is not
     /// reclaimed.
-    pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, pulse: &Pulse) -> Infallible {
+    pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, liveness: &Liveness) -> Infallible {
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = heartbeat.tick() => {
-                    pulse.beat();
+                    liveness.beat();
                     self.beat();
                 }
                 _ = look.tick() => {
@@ -235,7 +235,7 @@ impl Kernel {
     pub(super) async fn look_after(
         &mut self,
         owner: &watch::Sender<bool>,
-        pulse: &Pulse,
+        liveness: &Liveness,
         shared: &Shared,
     ) -> anyhow::Result<()> {
         let mut published = shared.published();
@@ -249,7 +249,7 @@ impl Kernel {
         loop {
             tokio::select! {
                 _ = heartbeat.tick() => {
-                    pulse.beat();
+                    liveness.beat();
                     self.beat();
                     self.escalate(shared);
                     self.refresh(owner, shared);
@@ -286,7 +286,7 @@ impl Kernel {
     /// Warns if none of the connections accepted by XDP arrives.
     fn watch_delivery(&mut self) {
         let Ok(totals) = self.datapath.totals() else { return };
-        if let Some(requests) = self.delivery.lost(|total| totals.get(total).packets) {
+        if let Some(requests) = self.netfilter_check.lost(|total| totals.get(total).packets) {
             warn!(requests, "none of the latest connection requests has come to sk_lookup: {ADVICE}");
         }
     }

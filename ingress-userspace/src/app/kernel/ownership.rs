@@ -48,9 +48,9 @@ impl Kernel {
         };
         let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
         if taken {
-            self.told = ports;
-            self.denied = denied.told(guarded.denied);
-            self.limited = limited.told(guarded.limited);
+            self.applied = ports;
+            self.denied = denied.applied(guarded.denied);
+            self.limited = limited.applied(guarded.limited);
             self.changed = self.denied.is_none() || self.limited.is_none();
             // Interfaces may have appeared while another process owned the node.
             self.astray = true;
@@ -99,7 +99,7 @@ impl Kernel {
             }
             Owner::This if *owner.borrow() => return,
             // Owned but not marked as such: an earlier claim failed before its slots and ports were set.
-            Owner::Nobody | Owner::This => {}
+            Owner::Unassigned | Owner::This => {}
         }
         match self.claim(Claim::Ownerless, shared) {
             Ok(true) => {

@@ -39,7 +39,7 @@ impl Kernel {
     /// Writes current ports and denials to the kernel. Failures are retried with the next heartbeat.
     fn renew(&mut self, shared: &Shared) {
         let ports = self.steered(shared);
-        let are_other = ports != self.told;
+        let are_other = ports != self.applied;
         let limited = Limited::of(&shared.snapshot());
         let denied = Denied::of(&shared.snapshot(), &limited);
         if !are_other && self.denied.as_ref() == Some(&denied) && self.limited == Some(limited) {
@@ -53,7 +53,7 @@ impl Kernel {
             // If another process owns the node, the next check notices.
             Ok(_) => {}
             Err(error) => {
-                self.told.clear();
+                self.applied.clear();
                 warn!("cannot set the node's ports, trying again: {error:#}");
             }
         }
@@ -95,10 +95,10 @@ impl Kernel {
 
     /// Sets the rewritten ports, if enabled. A port without a valid replacement stays as it is.
     fn rewrite(&mut self, ports: &mut [SteeredPort], is_served: impl Fn(u16) -> bool) {
-        let Some(rewriting) = &self.rewriting else { return };
+        let Some(port_rewrite) = &self.port_rewrite else { return };
         let mut unfit = Vec::new();
         for port in ports.iter_mut().filter(|port| port.proto == PROTO_TCP) {
-            match rewriting.of(port.port, &is_served) {
+            match port_rewrite.of(port.port, &is_served) {
                 Ok(rewritten) => port.rewritten = Some(rewritten),
                 Err(why) => unfit.push(why),
             }

@@ -35,10 +35,10 @@ pub(super) enum Failure {
 
 /// Failures of one kind of request: the last one logged, and the pause before the next attempt.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct RetryLog {
     access: Access,
     /// The kind of the last failure that was logged; reset on success.
-    told: Option<&'static str>,
+    reported: Option<&'static str>,
     pause: Duration,
 }
 
@@ -116,20 +116,20 @@ fn chain(error: &kube::Error) -> String {
     text
 }
 
-// === impl Trouble ===
+// === impl RetryLog ===
 
-impl Trouble {
+impl RetryLog {
     pub(super) fn new(access: Access) -> Self {
-        Self { access, told: None, pause: FIRST_PAUSE }
+        Self { access, reported: None, pause: FIRST_PAUSE }
     }
 
     /// Logs `failure` if its kind differs from the last one logged. Returns how long to pause before the next attempt.
     pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
         let Access { verb, resource, lost: _ } = self.access;
-        if self.told == Some(failure.name()) {
+        if self.reported == Some(failure.name()) {
             tracing::debug!(verb, resource, %failure, "still failing");
         } else {
-            self.told = Some(failure.name());
+            self.reported = Some(failure.name());
             tracing::warn!(verb, resource, %failure, "{}", self.access.complain(failure));
         }
         let pause = self.pause;
@@ -139,7 +139,7 @@ impl Trouble {
 
     pub(super) fn succeeded(&mut self) {
         let Access { verb, resource, lost: _ } = self.access;
-        if self.told.take().is_some() {
+        if self.reported.take().is_some() {
             tracing::info!(verb, resource, "works again");
         }
         self.pause = FIRST_PAUSE;
@@ -196,11 +196,11 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_limit_and_begin_anew_after_a_success() {
-        let mut trouble = Trouble::new(ACCESS);
-        let pauses: Vec<u64> = (0..8).map(|_| trouble.failed(&failure(500)).as_secs()).collect();
+        let mut retry_log = RetryLog::new(ACCESS);
+        let pauses: Vec<u64> = (0..8).map(|_| retry_log.failed(&failure(500)).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        trouble.succeeded();
-        assert_eq!(trouble.failed(&failure(500)), FIRST_PAUSE);
+        retry_log.succeeded();
+        assert_eq!(retry_log.failed(&failure(500)), FIRST_PAUSE);
     }
 
     #[test]

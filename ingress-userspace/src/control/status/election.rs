@@ -20,7 +20,7 @@ use crate::control::expiry;
 
 /// The durations of an election, all derived from `ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct LeaseTimings {
     /// How long a Lease is valid for other candidates after a renewal.
     pub(super) ttl: Duration,
     /// How long a holder regards itself as the leader after the start of a renewal: two thirds of `ttl`.
@@ -34,7 +34,7 @@ pub(super) struct Terms {
 
 /// Whether this process is the leader, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tenure {
+pub(super) enum LeaderState {
     Out,
     Until(Instant),
     Always,
@@ -45,7 +45,7 @@ pub(super) enum Tenure {
 pub(super) struct Election {
     name: String,
     identity: String,
-    terms: Terms,
+    timings: LeaseTimings,
     seen: Option<Seen>,
     held_until: Option<Instant>,
 }
@@ -67,9 +67,9 @@ pub(super) enum Step {
     Wait,
 }
 
-// === impl Terms ===
+// === impl LeaseTimings ===
 
-impl Terms {
+impl LeaseTimings {
     pub(super) const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
     pub(super) fn of(ttl: Duration) -> Self {
@@ -77,9 +77,9 @@ impl Terms {
     }
 }
 
-// === impl Tenure ===
+// === impl LeaderState ===
 
-impl Tenure {
+impl LeaderState {
     pub(super) fn is_held(self, now: Instant) -> bool {
         match self {
             Self::Out => false,
@@ -97,15 +97,15 @@ impl Tenure {
 }
 
 /// Resolves when the term has ended; a renewal prolongs the term.
-pub(super) async fn out_of_office(tenure: &mut watch::Receiver<Tenure>) {
+pub(super) async fn out_of_office(leader_state: &mut watch::Receiver<LeaderState>) {
     loop {
-        let current = *tenure.borrow_and_update();
+        let current = *leader_state.borrow_and_update();
         if !current.is_held(Instant::now()) {
             return;
         }
         tokio::select! {
             () = expiry(current.end()) => {}
-            changed = tenure.changed() => if changed.is_err() { return },
+            changed = leader_state.changed() => if changed.is_err() { return },
         }
     }
 }
@@ -113,16 +113,16 @@ pub(super) async fn out_of_office(tenure: &mut watch::Receiver<Tenure>) {
 // === impl Election ===
 
 impl Election {
-    pub(super) fn new(name: &str, identity: &str, terms: Terms) -> Self {
-        Self { name: name.into(), identity: identity.into(), terms, seen: None, held_until: None }
+    pub(super) fn new(name: &str, identity: &str, timings: LeaseTimings) -> Self {
+        Self { name: name.into(), identity: identity.into(), timings, seen: None, held_until: None }
     }
 
     pub(super) fn identity(&self) -> &str {
         &self.identity
     }
 
-    pub(super) fn tenure(&self) -> Tenure {
-        self.held_until.map_or(Tenure::Out, Tenure::Until)
+    pub(super) fn leader_state(&self) -> LeaderState {
+        self.held_until.map_or(LeaderState::Out, LeaderState::Until)
     }
 
     /// Returns the next step for the Lease as read, where `None` means that it does not exist. `wall` is written for
@@ -153,13 +153,13 @@ impl Election {
     /// Records that the server accepted a write, which was sent at `sent`.
     pub(super) fn written(&mut self, lease: Lease, sent: Instant, now: Instant) {
         self.seen = Some(Seen { lease, since: now });
-        self.held_until = Some(sent + self.terms.office);
+        self.held_until = Some(sent + self.timings.office);
     }
 
     /// Returns a renewal that needs no read first, since the Lease rarely changes between two renewals.
     pub(super) fn renewal(&self, now: Instant, wall: Timestamp) -> Option<Lease> {
         let Seen { lease, since: _ } = self.seen.as_ref()?;
-        if !self.tenure().is_held(now) {
+        if !self.leader_state().is_held(now) {
             return None;
         }
         Some(Lease { spec: Some(self.record(lease.spec.as_ref(), wall)), ..lease.clone() })
@@ -168,7 +168,7 @@ impl Election {
     /// Ends the term, and returns the record that gives the Lease back, so that no candidate has to wait for its
     /// expiry. Returns `None` if this process does not hold the Lease.
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Lease> {
-        let is_held = self.tenure().is_held(now);
+        let is_held = self.leader_state().is_held(now);
         self.held_until = None;
         let Seen { lease, since: _ } = self.seen.take().filter(|_| is_held)?;
         let spec = lease.spec.unwrap_or_default();
@@ -192,7 +192,7 @@ impl Election {
         let transitions = before.lease_transitions.unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(self.terms.ttl.as_secs()).unwrap_or(i32::MAX)),
+            lease_duration_seconds: Some(i32::try_from(self.timings.ttl.as_secs()).unwrap_or(i32::MAX)),
             acquire_time: if is_ours { before.acquire_time.or_else(|| now.clone()) } else { now.clone() },
             renew_time: now,
             lease_transitions: Some(if is_ours { transitions } else { transitions.saturating_add(1) }),
@@ -203,7 +203,7 @@ impl Election {
     /// Returns the duration in `spec`, even where it differs from this process's configuration.
     fn duration_of(&self, spec: &LeaseSpec) -> Duration {
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        seconds.map_or(self.terms.ttl, Duration::from_secs)
+        seconds.map_or(self.timings.ttl, Duration::from_secs)
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(30);
 
     fn election(identity: &str) -> Election {
-        Election::new("leader", identity, Terms::of(TTL))
+        Election::new("leader", identity, LeaseTimings::of(TTL))
     }
 
     fn holder(lease: &Lease) -> (Option<&str>, Option<i32>) {
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_term_ends_with_its_last_request_before_another_can_begin() {
         for seconds in [3, 6, 15, 30, 60, 3600] {
-            let Terms { ttl, office, retry, request } = Terms::of(Duration::from_secs(seconds));
+            let LeaseTimings { ttl, office, retry, request } = LeaseTimings::of(Duration::from_secs(seconds));
             assert!(office + request < ttl, "{seconds}");
             assert!(retry + request < office, "{seconds}: a renewal that fails once is tried again in time");
         }
@@ -250,7 +250,7 @@ mod tests {
         let start = Instant::now();
         let lease = elect(&mut a, None, start);
         assert_eq!(holder(&lease), (Some("a"), Some(1)));
-        assert!(a.tenure().is_held(start) && !b.tenure().is_held(start));
+        assert!(a.leader_state().is_held(start) && !b.leader_state().is_held(start));
         let late = start + Duration::from_secs(5);
         assert_eq!(b.read(Some(lease.clone()), late, Timestamp::UNIX_EPOCH), Step::Wait);
         let before = late + TTL - Duration::from_millis(1);
@@ -259,10 +259,10 @@ mod tests {
             Step::Wait,
             "counted from the first look"
         );
-        assert!(!a.tenure().is_held(before), "a has ended its term by then");
+        assert!(!a.leader_state().is_held(before), "a has ended its term by then");
         let taken = elect(&mut b, Some(lease), late + TTL);
         assert_eq!(holder(&taken), (Some("b"), Some(2)));
-        assert!(b.tenure().is_held(late + TTL));
+        assert!(b.leader_state().is_held(late + TTL));
         // The former holder comes back.
         assert_eq!(a.read(Some(taken), late + TTL, Timestamp::UNIX_EPOCH), Step::Wait);
     }
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(holder(&renewed), (Some("a"), Some(1)));
         a.written(renewed.clone(), later, later);
         assert_eq!(b.read(Some(renewed), start + TTL, Timestamp::UNIX_EPOCH), Step::Wait);
-        assert!(a.tenure().is_held(start + TTL));
+        assert!(a.leader_state().is_held(start + TTL));
         assert!(a.renewal(later + TTL, Timestamp::UNIX_EPOCH).is_none(), "not without reading, out of office");
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let sent = Instant::now();
         let Step::Create(lease) = a.read(None, sent, Timestamp::UNIX_EPOCH) else { panic!("there is none") };
         a.written(lease, sent, sent + Duration::from_secs(4));
-        assert_eq!(a.tenure(), Tenure::Until(sent + Duration::from_secs(20)));
+        assert_eq!(a.leader_state(), LeaderState::Until(sent + Duration::from_secs(20)));
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         elect(&mut a, None, start);
         let free = a.release(start, Timestamp::UNIX_EPOCH).expect("it is held");
         assert_eq!(holder(&free), (None, Some(1)));
-        assert!(!a.tenure().is_held(start) && a.release(start, Timestamp::UNIX_EPOCH).is_none());
+        assert!(!a.leader_state().is_held(start) && a.release(start, Timestamp::UNIX_EPOCH).is_none());
         assert_eq!(holder(&elect(&mut b, Some(free), start)), (Some("b"), Some(2)));
     }
 

@@ -18,7 +18,7 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-use super::facts::Problem;
+use super::input::Problem;
 use crate::control::outcome::Reason;
 
 /// Interval at which a persistent problem is reported again. It is half of the API server's event lifetime
@@ -30,7 +30,7 @@ pub(super) const ENDPOINTS_MISSING: Duration = Duration::from_secs(5);
 const MAX_OF_OBJECT: usize = 100;
 
 /// Maximum number of problems tracked. Further ones are counted and not reported. Each takes a few hundred bytes.
-pub(super) const MAX_STANDING: usize = 10_000;
+pub(super) const MAX_PERSISTENT: usize = 10_000;
 
 /// Rate for one object, as in client-go's spam filter: 25 at once, then one every five minutes.
 const PER_OBJECT: Rate = Rate { burst: 25, every: Duration::from_secs(300) };
@@ -47,15 +47,15 @@ const MAX_NAME: usize = 253;
 
 /// The persistent problems, and when each was reported.
 #[derive(Debug)]
-pub(super) struct Chronicle {
-    standing: BTreeMap<Problem, Told>,
+pub(super) struct EventDeduper {
+    persistent: BTreeMap<Problem, Reported>,
     /// Keyed by the UID of the object.
     objects: BTreeMap<Arc<str>, Bucket>,
     overall: Bucket,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Reported {
     since: Instant,
     /// When the problem was last reported, and how often so far.
     last: Option<(Instant, i32)>,
@@ -67,7 +67,7 @@ struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Report this problem, which was reported this often before.
-    Tell(Problem, i32),
+    Report(Problem, i32),
     /// Wait until this time, unless an input changes.
     Wait(Option<Instant>),
 }
@@ -138,29 +138,29 @@ fn must_stand_for(reason: Reason) -> Duration {
     if reason == Reason::NoReadyEndpoints { ENDPOINTS_MISSING } else { Duration::ZERO }
 }
 
-// === impl Chronicle ===
+// === impl EventDeduper ===
 
-impl Chronicle {
+impl EventDeduper {
     pub(super) fn new(now: Instant) -> Self {
-        Self { standing: BTreeMap::new(), objects: BTreeMap::new(), overall: Bucket::new(OVERALL, now) }
+        Self { persistent: BTreeMap::new(), objects: BTreeMap::new(), overall: Bucket::new(OVERALL, now) }
     }
 
     /// Replaces the set of persistent problems by `problems`. Returns how many of them are not tracked because of the
     /// limits.
     pub(super) fn observe(&mut self, problems: &BTreeSet<Problem>, now: Instant) -> u64 {
-        self.standing.retain(|problem, _| problems.contains(problem));
+        self.persistent.retain(|problem, _| problems.contains(problem));
         self.objects.retain(|_, bucket| !bucket.is_full(now));
         let mut dropped = 0;
         let mut of_object: BTreeMap<&str, usize> = BTreeMap::new();
         for problem in problems {
             let number = of_object.entry(&problem.uid).or_default();
             *number += 1;
-            if self.standing.contains_key(problem) {
+            if self.persistent.contains_key(problem) {
                 continue;
             }
             // One object must not use up the room of all others.
-            if *number <= MAX_OF_OBJECT && self.standing.len() < MAX_STANDING {
-                self.standing.insert(problem.clone(), Told { since: now, last: None, not_before: None });
+            if *number <= MAX_OF_OBJECT && self.persistent.len() < MAX_PERSISTENT {
+                self.persistent.insert(problem.clone(), Reported { since: now, last: None, not_before: None });
             } else {
                 dropped += 1;
             }
@@ -172,13 +172,13 @@ impl Chronicle {
     pub(super) fn next(&self, now: Instant) -> Next {
         let mut wait: Option<Instant> = None;
         let overall = self.overall.ready_at(now);
-        for (problem, Told { since, last, not_before }) in &self.standing {
+        for (problem, Reported { since, last, not_before }) in &self.persistent {
             let due = last.map_or_else(|| *since + must_stand_for(problem.reason), |(last, _)| last + REPEAT);
             let due = not_before.map_or(due, |not_before| due.max(not_before));
             let object = self.objects.get(&problem.uid).map_or(now, |bucket| bucket.ready_at(now));
             let at = due.max(object).max(overall);
             if at <= now {
-                return Next::Tell(problem.clone(), last.map_or(0, |(_, count)| count));
+                return Next::Report(problem.clone(), last.map_or(0, |(_, count)| count));
             }
             wait = Some(wait.map_or(at, |wait| wait.min(at)));
         }
@@ -187,15 +187,15 @@ impl Chronicle {
 
     /// Delays a problem that could not be reported, so that others come first.
     pub(super) fn put_off(&mut self, problem: &Problem, until: Instant) {
-        if let Some(told) = self.standing.get_mut(problem) {
-            told.not_before = Some(until);
+        if let Some(reported) = self.persistent.get_mut(problem) {
+            reported.not_before = Some(until);
         }
     }
 
     /// Records that `problem` has been reported `count` times by now; zero means that the server refuses it as it is.
-    pub(super) fn told(&mut self, problem: &Problem, count: i32, now: Instant) {
-        if let Some(told) = self.standing.get_mut(problem) {
-            (told.last, told.not_before) = (Some((now, count)), None);
+    pub(super) fn reported(&mut self, problem: &Problem, count: i32, now: Instant) {
+        if let Some(reported) = self.persistent.get_mut(problem) {
+            (reported.last, reported.not_before) = (Some((now, count)), None);
         }
         self.overall.take(now);
         let bucket = self.objects.entry(Arc::clone(&problem.uid));
@@ -242,15 +242,15 @@ mod tests {
     }
 
     /// Reports all problems that are due. Returns them with the time at which the next one is due.
-    fn tell(chronicle: &mut Chronicle, now: Instant) -> (Vec<(Problem, i32)>, Option<Instant>) {
-        let mut told = Vec::new();
+    fn report(deduper: &mut EventDeduper, now: Instant) -> (Vec<(Problem, i32)>, Option<Instant>) {
+        let mut reported = Vec::new();
         loop {
-            match chronicle.next(now) {
-                Next::Tell(problem, count) => {
-                    chronicle.told(&problem, count + 1, now);
-                    told.push((problem, count));
+            match deduper.next(now) {
+                Next::Report(problem, count) => {
+                    deduper.reported(&problem, count + 1, now);
+                    reported.push((problem, count));
                 }
-                Next::Wait(at) => return (told, at),
+                Next::Wait(at) => return (reported, at),
             }
         }
     }
@@ -258,101 +258,101 @@ mod tests {
     #[test]
     fn a_problem_is_told_when_it_appears_and_again_while_it_stands() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
+        let mut deduper = EventDeduper::new(start);
         let missing = problem("a", Reason::ServiceNotFound, "gone");
-        let standing = BTreeSet::from([missing.clone()]);
-        chronicle.observe(&standing, start);
-        assert_eq!(tell(&mut chronicle, start), (vec![(missing.clone(), 0)], Some(start + REPEAT)));
-        chronicle.observe(&standing, start + REPEAT / 2);
-        assert_eq!(tell(&mut chronicle, start + REPEAT / 2), (Vec::new(), Some(start + REPEAT)));
-        assert_eq!(tell(&mut chronicle, start + REPEAT).0, [(missing.clone(), 1)], "as a series");
+        let persistent = BTreeSet::from([missing.clone()]);
+        deduper.observe(&persistent, start);
+        assert_eq!(report(&mut deduper, start), (vec![(missing.clone(), 0)], Some(start + REPEAT)));
+        deduper.observe(&persistent, start + REPEAT / 2);
+        assert_eq!(report(&mut deduper, start + REPEAT / 2), (Vec::new(), Some(start + REPEAT)));
+        assert_eq!(report(&mut deduper, start + REPEAT).0, [(missing.clone(), 1)], "as a series");
         let later = start + REPEAT + Duration::from_secs(1);
-        chronicle.observe(&BTreeSet::new(), later);
-        assert_eq!(tell(&mut chronicle, later + REPEAT), (Vec::new(), None), "resolved");
-        chronicle.observe(&standing, later);
-        assert_eq!(tell(&mut chronicle, later).0, [(missing, 0)], "and back");
+        deduper.observe(&BTreeSet::new(), later);
+        assert_eq!(report(&mut deduper, later + REPEAT), (Vec::new(), None), "resolved");
+        deduper.observe(&persistent, later);
+        assert_eq!(report(&mut deduper, later).0, [(missing, 0)], "and back");
     }
 
     #[test]
     fn endpoints_that_are_missing_for_a_moment_are_not_told() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
+        let mut deduper = EventDeduper::new(start);
         let missing = problem("a", Reason::NoReadyEndpoints, "none");
-        let standing = BTreeSet::from([missing.clone()]);
+        let persistent = BTreeSet::from([missing.clone()]);
         let (none, half) = (BTreeSet::new(), ENDPOINTS_MISSING / 2);
         for (problems, after) in
-            [(&standing, Duration::ZERO), (&none, half), (&standing, half * 2), (&standing, half * 3)]
+            [(&persistent, Duration::ZERO), (&none, half), (&persistent, half * 2), (&persistent, half * 3)]
         {
-            chronicle.observe(problems, start + after);
-            assert_eq!(tell(&mut chronicle, start + after).0, [], "{after:?}");
+            deduper.observe(problems, start + after);
+            assert_eq!(report(&mut deduper, start + after).0, [], "{after:?}");
         }
-        assert_eq!(tell(&mut chronicle, start + half * 4), (vec![(missing, 0)], Some(start + half * 4 + REPEAT)));
+        assert_eq!(report(&mut deduper, start + half * 4), (vec![(missing, 0)], Some(start + half * 4 + REPEAT)));
     }
 
     #[test]
     fn one_object_does_not_keep_others_from_being_told() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
-        let mut standing: BTreeSet<Problem> =
+        let mut deduper = EventDeduper::new(start);
+        let mut persistent: BTreeSet<Problem> =
             (0..40).map(|number| problem("a", Reason::InvalidPath, &number.to_string())).collect();
-        standing.insert(problem("z", Reason::InvalidPath, "x"));
-        chronicle.observe(&standing, start);
-        let (told, next) = tell(&mut chronicle, start);
-        let (of_a, of_z): (Vec<_>, Vec<_>) = told.iter().partition(|(problem, _)| &*problem.name.name == "a");
+        persistent.insert(problem("z", Reason::InvalidPath, "x"));
+        deduper.observe(&persistent, start);
+        let (reported, next) = report(&mut deduper, start);
+        let (of_a, of_z): (Vec<_>, Vec<_>) = reported.iter().partition(|(problem, _)| &*problem.name.name == "a");
         assert_eq!((of_a.len(), of_z.len(), next), (25, 1, Some(start + PER_OBJECT.every)));
-        assert_eq!(tell(&mut chronicle, start + PER_OBJECT.every).0.len(), 1, "nothing is lost, only later");
+        assert_eq!(report(&mut deduper, start + PER_OBJECT.every).0.len(), 1, "nothing is lost, only later");
     }
 
     #[test]
     fn many_objects_are_told_at_a_rate() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
-        let standing = (0..200).map(|number| problem(&format!("i{number:03}"), Reason::InvalidPath, "x")).collect();
-        chronicle.observe(&standing, start);
-        assert_eq!(tell(&mut chronicle, start).0.len(), 50);
-        assert_eq!(tell(&mut chronicle, start + Duration::from_secs(10)).0.len(), 50);
-        assert_eq!(tell(&mut chronicle, start + Duration::from_secs(20)).0.len(), 50);
+        let mut deduper = EventDeduper::new(start);
+        let persistent = (0..200).map(|number| problem(&format!("i{number:03}"), Reason::InvalidPath, "x")).collect();
+        deduper.observe(&persistent, start);
+        assert_eq!(report(&mut deduper, start).0.len(), 50);
+        assert_eq!(report(&mut deduper, start + Duration::from_secs(10)).0.len(), 50);
+        assert_eq!(report(&mut deduper, start + Duration::from_secs(20)).0.len(), 50);
     }
 
     #[test]
     fn problems_beyond_the_limit_are_counted() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
-        let standing =
-            (0..=MAX_STANDING).map(|number| problem(&number.to_string(), Reason::InvalidPath, "x")).collect();
-        assert_eq!(chronicle.observe(&standing, start), 1);
-        assert_eq!(chronicle.observe(&BTreeSet::new(), start), 0);
+        let mut deduper = EventDeduper::new(start);
+        let persistent =
+            (0..=MAX_PERSISTENT).map(|number| problem(&number.to_string(), Reason::InvalidPath, "x")).collect();
+        assert_eq!(deduper.observe(&persistent, start), 1);
+        assert_eq!(deduper.observe(&BTreeSet::new(), start), 0);
     }
 
     #[test]
     fn one_object_does_not_take_the_room_of_others() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
-        let mut standing: BTreeSet<Problem> =
+        let mut deduper = EventDeduper::new(start);
+        let mut persistent: BTreeSet<Problem> =
             (0..MAX_OF_OBJECT + 7).map(|number| problem("a", Reason::InvalidPath, &format!("{number:03}"))).collect();
-        standing.insert(problem("z", Reason::InvalidPath, "x"));
-        assert_eq!(chronicle.observe(&standing, start), 7);
-        assert_eq!(chronicle.standing.len(), MAX_OF_OBJECT + 1);
+        persistent.insert(problem("z", Reason::InvalidPath, "x"));
+        assert_eq!(deduper.observe(&persistent, start), 7);
+        assert_eq!(deduper.persistent.len(), MAX_OF_OBJECT + 1);
         // Tracked problems stay tracked, and others join them as room becomes free.
-        assert_eq!(chronicle.observe(&standing, start), 7);
-        standing.retain(|problem| &*problem.message >= "010");
-        assert_eq!(chronicle.observe(&standing, start), 0);
-        assert_eq!(chronicle.standing.len(), MAX_OF_OBJECT + 7 - 10 + 1);
+        assert_eq!(deduper.observe(&persistent, start), 7);
+        persistent.retain(|problem| &*problem.message >= "010");
+        assert_eq!(deduper.observe(&persistent, start), 0);
+        assert_eq!(deduper.persistent.len(), MAX_OF_OBJECT + 7 - 10 + 1);
     }
 
     #[test]
     fn what_could_not_be_told_is_put_behind_the_others() {
         let start = Instant::now();
-        let mut chronicle = Chronicle::new(start);
+        let mut deduper = EventDeduper::new(start);
         let [a, b] = ["a", "b"].map(|name| problem(name, Reason::InvalidPath, "x"));
-        chronicle.observe(&[a.clone(), b.clone()].into(), start);
-        assert_eq!(chronicle.next(start), Next::Tell(a.clone(), 0));
+        deduper.observe(&[a.clone(), b.clone()].into(), start);
+        assert_eq!(deduper.next(start), Next::Report(a.clone(), 0));
         let until = start + Duration::from_secs(10);
-        chronicle.put_off(&a, until);
-        assert_eq!(tell(&mut chronicle, start), (vec![(b, 0)], Some(until)));
-        assert_eq!(tell(&mut chronicle, until).0, [(a.clone(), 0)]);
+        deduper.put_off(&a, until);
+        assert_eq!(report(&mut deduper, start), (vec![(b, 0)], Some(until)));
+        assert_eq!(report(&mut deduper, until).0, [(a.clone(), 0)]);
         // After the report it is not delayed any more.
-        assert_eq!(tell(&mut chronicle, until + REPEAT).0.len(), 2);
+        assert_eq!(report(&mut deduper, until + REPEAT).0.len(), 2);
     }
 
     #[test]

@@ -12,81 +12,83 @@ use tokio::{
 
 use super::{
     Leadership, Options,
-    access::{Access, Failure, Trouble, ask},
-    election::{Election, Step, Tenure, Terms},
+    access::{Access, Failure, RetryLog, ask},
+    election::{Election, LeaderState, LeaseTimings, Step},
 };
 
 /// This process as a candidate in the leader election.
-pub(super) struct Campaign {
+pub(super) struct LeaderElector {
     /// `None` if this process leads without an election.
-    stand: Option<Stand>,
-    tenure: watch::Sender<Tenure>,
+    candidate: Option<Candidate>,
+    leader_state: watch::Sender<LeaderState>,
 }
 
-struct Stand {
+struct Candidate {
     api: Api<Lease>,
     name: String,
     election: Election,
-    terms: Terms,
-    get: Trouble,
-    create: Trouble,
-    update: Trouble,
+    timings: LeaseTimings,
+    get: RetryLog,
+    create: RetryLog,
+    update: RetryLog,
 }
 
 const LOST: &str = "no leader is elected and this process writes neither statuses nor events";
 
-// === impl Campaign ===
+// === impl LeaderElector ===
 
-impl Campaign {
-    pub(super) fn new(client: &Client, options: &Options, tenure: watch::Sender<Tenure>) -> Self {
-        let trouble = |verb| Trouble::new(Access { verb, resource: "leases.coordination.k8s.io", lost: LOST });
-        let stand = match &options.leadership {
+impl LeaderElector {
+    pub(super) fn new(client: &Client, options: &Options, leader_state: watch::Sender<LeaderState>) -> Self {
+        let retry_log = |verb| RetryLog::new(Access { verb, resource: "leases.coordination.k8s.io", lost: LOST });
+        let candidate = match &options.leadership {
             Leadership::Always => None,
-            Leadership::Elected { lease, ttl } => Some(Stand {
+            Leadership::Elected { lease, ttl } => Some(Candidate {
                 api: Api::namespaced(client.clone(), &options.namespace),
                 name: lease.clone(),
-                election: Election::new(lease, &options.identity, Terms::of(*ttl)),
-                terms: Terms::of(*ttl),
-                get: trouble("get"),
-                create: trouble("create"),
-                update: trouble("update"),
+                election: Election::new(lease, &options.identity, LeaseTimings::of(*ttl)),
+                timings: LeaseTimings::of(*ttl),
+                get: retry_log("get"),
+                create: retry_log("create"),
+                update: retry_log("update"),
             }),
         };
-        Self { stand, tenure }
+        Self { candidate, leader_state }
     }
 
     /// Takes the Lease when it is free, and keeps it renewed. Never returns.
     pub(super) async fn run(&mut self) {
-        let Self { stand, tenure } = self;
-        let Some(stand) = stand else {
-            tenure.send_replace(Tenure::Always);
+        let Self { candidate, leader_state } = self;
+        let Some(candidate) = candidate else {
+            leader_state.send_replace(LeaderState::Always);
             return std::future::pending().await;
         };
         loop {
-            let pause = stand.step().await;
-            tenure.send_if_modified(|tenure| std::mem::replace(tenure, stand.election.tenure()) != *tenure);
+            let pause = candidate.step().await;
+            leader_state.send_if_modified(|leader_state| {
+                std::mem::replace(leader_state, candidate.election.leader_state()) != *leader_state
+            });
             sleep(pause).await;
         }
     }
 
     /// Gives the Lease back if this process holds it, so that no candidate has to wait for its expiry.
     pub(super) async fn resign(&mut self) {
-        self.tenure.send_replace(Tenure::Out);
-        let Some(Stand { api, name, election, terms, .. }) = &mut self.stand else { return };
+        self.leader_state.send_replace(LeaderState::Out);
+        let Some(Candidate { api, name, election, timings, .. }) = &mut self.candidate else { return };
         let Some(lease) = election.release(Instant::now(), Timestamp::now()) else { return };
-        match ask(terms.request, api.replace(name, &PostParams::default(), &lease)).await {
+        match ask(timings.request, api.replace(name, &PostParams::default(), &lease)).await {
             Ok(_) => tracing::info!(lease = name, "gave up leadership"),
             Err(failure) => tracing::debug!(lease = name, %failure, "the Lease expires by itself"),
         }
     }
 }
 
-// === impl Stand ===
+// === impl Candidate ===
 
-impl Stand {
+impl Candidate {
     /// Renews the Lease or tries to take it. Returns how long to pause.
     async fn step(&mut self) -> Duration {
-        let limit = self.terms.request;
+        let limit = self.timings.request;
         let sent = Instant::now();
         if let Some(lease) = self.election.renewal(sent, Timestamp::now()) {
             match ask(limit, self.api.replace(&self.name, &PostParams::default(), &lease)).await {
@@ -112,7 +114,7 @@ impl Stand {
         };
         self.get.succeeded();
         let sent = Instant::now();
-        let (result, trouble) = match self.election.read(read, sent, Timestamp::now()) {
+        let (result, retry_log) = match self.election.read(read, sent, Timestamp::now()) {
             Step::Wait => return self.stagger(),
             Step::Create(lease) => {
                 (ask(limit, self.api.create(&PostParams::default(), &lease)).await, &mut self.create)
@@ -123,13 +125,13 @@ impl Stand {
         };
         match result {
             Ok(lease) => {
-                trouble.succeeded();
+                retry_log.succeeded();
                 self.written(lease, sent)
             }
             // Another candidate was faster. The next step reads which one.
             Err(Failure::Conflict) => self.stagger(),
             Err(failure) => {
-                let pause = trouble.failed(&failure);
+                let pause = retry_log.failed(&failure);
                 self.pause(pause)
             }
         }
@@ -137,20 +139,20 @@ impl Stand {
 
     fn written(&mut self, lease: Lease, sent: Instant) -> Duration {
         self.election.written(lease, sent, Instant::now());
-        self.terms.retry
+        self.timings.retry
     }
 
     /// Caps a pause after an error. A leader has no time for long pauses, and while this process does not lead, another
     /// one may not lead either.
     fn pause(&self, pause: Duration) -> Duration {
-        let is_held = self.election.tenure().is_held(Instant::now());
-        pause.min(if is_held { self.terms.ttl / 15 } else { self.terms.ttl })
+        let is_held = self.election.leader_state().is_held(Instant::now());
+        pause.min(if is_held { self.timings.ttl / 15 } else { self.timings.ttl })
     }
 
     /// Returns the pause of waiting candidates, spread by identity so that they do not all write at once.
     fn stagger(&self) -> Duration {
         let hash = super::events::fnv(self.election.identity().as_bytes());
         let spread = u32::try_from(hash % 256).unwrap_or_default();
-        self.terms.retry + self.terms.retry * spread / 1024
+        self.timings.retry + self.timings.retry * spread / 1024
     }
 }

@@ -29,13 +29,13 @@ use super::{
 use crate::panics::vital;
 
 mod access;
+mod address_watcher;
 mod addresses;
 mod election;
 mod events;
-mod facts;
 mod handle;
+mod input;
 mod lease;
-mod lookout;
 mod plan;
 mod recorder;
 mod replicas;
@@ -44,9 +44,9 @@ mod writer;
 pub use addresses::{Address, InvalidAddress, NodeAddresses, Publish};
 pub use handle::{Handle, Results, Stats, WriteResult};
 
-use election::{Tenure, Terms};
-use facts::Facts;
-pub(super) use facts::reduce;
+use election::{LeaderState, LeaseTimings};
+use input::StatusInput;
+pub(super) use input::reduce;
 
 /// The field manager under which statuses are applied, and by which this controller recognizes its own.
 const MANAGER: &str = "xdp-ingress";
@@ -107,7 +107,7 @@ pub enum Leadership {
 pub(super) struct Task {
     /// The field manager of this controller's entries.
     manager: Arc<str>,
-    facts: Option<watch::Sender<Arc<Facts>>>,
+    input: Option<watch::Sender<Arc<StatusInput>>>,
     running: JoinSet<()>,
 }
 
@@ -163,28 +163,28 @@ impl Task {
                 let client = source::kube::connect(config.kubeconfig.as_deref(), &Contact::default()).await?;
                 Ok(Self::with_client(client, options.clone()))
             }
-            _ => Ok(Self { manager: Arc::default(), facts: None, running: JoinSet::new() }),
+            _ => Ok(Self { manager: Arc::default(), input: None, running: JoinSet::new() }),
         }
     }
 
     fn with_client(client: Client, options: Options) -> Self {
-        let (facts, receiver) = watch::channel(Arc::default());
+        let (input, receiver) = watch::channel(Arc::default());
         let manager = manager(&options.controller).into();
         let mut running = JoinSet::new();
         running.spawn(vital(run(client, options, receiver)));
-        Self { manager, facts: Some(facts), running }
+        Self { manager, input: Some(input), running }
     }
 
     /// Hands over the state served now, which replaces any earlier input.
-    pub(super) fn tell(&self, cluster: &Cluster, translation: &Translation) {
-        if let Some(facts) = &self.facts {
-            facts.send_replace(Arc::new(Facts::new(cluster, translation, &self.manager)));
+    pub(super) fn update(&self, cluster: &Cluster, translation: &Translation) {
+        if let Some(input) = &self.input {
+            input.send_replace(Arc::new(StatusInput::new(cluster, translation, &self.manager)));
         }
     }
 
     /// Lets the task leave: it clears statuses if this is the last replica, and gives the Lease back.
     pub(super) async fn end(mut self) {
-        drop(self.facts.take());
+        drop(self.input.take());
         // The task has its own time limit; this one ends the wait even if that should fail.
         let deadline = Instant::now() + FAREWELL + Duration::from_secs(1);
         if timeout_at(deadline, self.running.join_next()).await.is_err() {
@@ -204,77 +204,77 @@ pub(super) fn concerns(change: &Change) -> bool {
 
 /// Runs the leader election; writes statuses and events while leading. Returns when the input ends or the handle
 /// signals to leave.
-async fn run(client: Client, options: Options, facts: watch::Receiver<Arc<Facts>>) {
+async fn run(client: Client, options: Options, input: watch::Receiver<Arc<StatusInput>>) {
     let handle = Arc::clone(&options.handle);
-    let (sender, tenure) = watch::channel(Tenure::Out);
-    let mut campaign = lease::Campaign::new(&client, &options, sender);
+    let (sender, leader_state) = watch::channel(LeaderState::Out);
+    let mut elector = lease::LeaderElector::new(&client, &options, sender);
     tokio::select! {
         biased;
         () = handle.left() => {}
-        () = ended(facts.clone()) => {}
-        () = campaign.run() => {}
-        () = serve_terms(&client, &options, &facts, tenure.clone()) => {}
+        () = ended(input.clone()) => {}
+        () = elector.run() => {}
+        () = serve_terms(&client, &options, &input, leader_state.clone()) => {}
     }
     handle.stats().set_leader(false);
     let deadline = Instant::now() + FAREWELL;
-    let office = *tenure.borrow();
+    let office = *leader_state.borrow();
     if office.is_held(Instant::now()) {
         let until = office.end().map_or(deadline, |end| end.min(deadline));
-        if timeout_at(until, writer::farewell(&client, &options, &facts)).await.is_err() {
+        if timeout_at(until, writer::farewell(&client, &options, &input)).await.is_err() {
             tracing::warn!("the API server did not answer in time; some statuses are not cleared");
         }
     }
-    if timeout_at(deadline, campaign.resign()).await.is_err() {
+    if timeout_at(deadline, elector.resign()).await.is_err() {
         tracing::debug!("the Lease was not released; it expires by itself");
     }
 }
 
 /// Resolves when the sender of the input is dropped.
-async fn ended(mut facts: watch::Receiver<Arc<Facts>>) {
-    while facts.changed().await.is_ok() {}
+async fn ended(mut input: watch::Receiver<Arc<StatusInput>>) {
+    while input.changed().await.is_ok() {}
 }
 
 /// Writes during each term, one term after the other.
 async fn serve_terms(
     client: &Client,
     options: &Options,
-    facts: &watch::Receiver<Arc<Facts>>,
-    mut tenure: watch::Receiver<Tenure>,
+    input: &watch::Receiver<Arc<StatusInput>>,
+    mut leader_state: watch::Receiver<LeaderState>,
 ) {
     // The sender belongs to the elector, which outlives this future.
-    while tenure.wait_for(|tenure| tenure.is_held(Instant::now())).await.is_ok() {
+    while leader_state.wait_for(|leader_state| leader_state.is_held(Instant::now())).await.is_ok() {
         options.handle.stats().set_leader(true);
         tokio::select! {
             // Polled first at every step, so that no write begins after the end of the term.
             biased;
-            () = election::out_of_office(&mut tenure) => {}
-            () = serve_term(client, options, facts) => {}
+            () = election::out_of_office(&mut leader_state) => {}
+            () = serve_term(client, options, input) => {}
         }
         options.handle.stats().set_leader(false);
     }
 }
 
 /// Writes until the future is dropped.
-async fn serve_term(client: &Client, options: &Options, facts: &watch::Receiver<Arc<Facts>>) {
+async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>) {
     let (sender, addresses) = watch::channel(None);
     let statuses = async {
         if options.updates == Updates::Never {
             std::future::pending::<()>().await;
         }
         tokio::join!(
-            lookout::follow(client, options, &sender),
-            writer::keep(client, options, facts.clone(), addresses)
+            address_watcher::follow(client, options, &sender),
+            writer::keep(client, options, input.clone(), addresses)
         );
     };
-    tokio::join!(statuses, recorder::keep(client, options, facts.clone()));
+    tokio::join!(statuses, recorder::keep(client, options, input.clone()));
 }
 
 /// Returns the time limit of one request. A request sent before a term ended is over before another replica's term can
 /// begin.
 fn request_timeout(options: &Options) -> Duration {
     match &options.leadership {
-        Leadership::Elected { lease: _, ttl } => Terms::of(*ttl).request,
-        Leadership::Always => Terms::LONGEST_REQUEST,
+        Leadership::Elected { lease: _, ttl } => LeaseTimings::of(*ttl).request,
+        Leadership::Always => LeaseTimings::LONGEST_REQUEST,
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     ObjectName,
     addresses::Address,
-    facts::{Bearer, Standing, entries},
+    input::{ManagedIngress, ManagedState, entries},
 };
 
 /// A status to write.
@@ -72,12 +72,12 @@ pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
     addresses.iter().map(|address| Entry { address: address.clone(), ports: ports.clone() }).collect()
 }
 
-/// Plans the writes after which each served Ingress of `bearers` shows `wanted`; `None` means that the addresses are
-/// not known. `interval` is how long a status stays that was written and yet differs.
+/// Plans the writes after which each served Ingress of `managed_ingresses` shows `wanted`; `None` means that the
+/// addresses are not known. `interval` is how long a status stays that was written and yet differs.
 ///
-/// Ingresses that are not among `bearers` neither changed nor had a timer since the last plan.
+/// Ingresses that are not among `managed_ingresses` neither changed nor had a timer since the last plan.
 pub(super) fn plan(
-    bearers: &[Bearer],
+    managed_ingresses: &[ManagedIngress],
     wanted: Option<&Arc<[Entry]>>,
     ledger: &mut Ledger,
     interval: Duration,
@@ -86,12 +86,12 @@ pub(super) fn plan(
     let mut plan = Plan::default();
     let mut left = BTreeMap::new();
     let nothing: Arc<[Entry]> = Arc::default();
-    for Bearer { ingress, standing } in bearers {
+    for ManagedIngress { ingress, managed_state } in managed_ingresses {
         let name = ObjectName::of(&ingress.metadata);
-        let target = match (standing, wanted) {
-            (Standing::InEffect, Some(wanted)) => wanted,
-            (Standing::InEffect, None) => continue,
-            (Standing::Left, _) => {
+        let target = match (managed_state, wanted) {
+            (ManagedState::InEffect, Some(wanted)) => wanted,
+            (ManagedState::InEffect, None) => continue,
+            (ManagedState::Left, _) => {
                 let since = *ledger.left.get(&name).unwrap_or(&now);
                 left.insert(name.clone(), since);
                 if now < since + LEFT_FOR {
@@ -205,12 +205,12 @@ impl Entry {
 mod tests {
     use k8s_openapi::api::networking::v1::Ingress;
 
-    use super::super::facts::reduce;
+    use super::super::input::reduce;
     use super::*;
 
     const INTERVAL: Duration = Duration::from_secs(60);
 
-    fn bearer(standing: Standing, present: &Value) -> Bearer {
+    fn managed(managed_state: ManagedState, present: &Value) -> ManagedIngress {
         let mut ingress: Ingress = serde_json::from_value(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
             "metadata": {"name": "a", "namespace": "n", "uid": "u",
@@ -220,7 +220,7 @@ mod tests {
         }))
         .expect("an Ingress");
         reduce(&mut ingress);
-        Bearer { ingress: Arc::new(ingress), standing }
+        ManagedIngress { ingress: Arc::new(ingress), managed_state }
     }
 
     fn addresses(texts: &[&str]) -> Arc<[Entry]> {
@@ -259,9 +259,9 @@ mod tests {
             (&[], json!([v4]), true),
         ] {
             let wanted = addresses(texts);
-            let bearers = [bearer(Standing::InEffect, &present)];
+            let managed_ingresses = [managed(ManagedState::InEffect, &present)];
             let Plan { writes, next, again } =
-                plan(&bearers, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
+                plan(&managed_ingresses, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
             assert_eq!(
                 (writes.len(), again.len(), next),
                 (usize::from(is_written), usize::from(is_written), None),
@@ -273,25 +273,29 @@ mod tests {
 
     #[test]
     fn what_is_not_known_changes_nothing() {
-        let bearers =
-            [bearer(Standing::InEffect, &json!([{"ip": "192.0.2.1"}])), bearer(Standing::InEffect, &json!([]))];
-        let Plan { writes, next, again } = plan(&bearers, None, &mut Ledger::default(), INTERVAL, Instant::now());
+        let managed_ingresses = [
+            managed(ManagedState::InEffect, &json!([{"ip": "192.0.2.1"}])),
+            managed(ManagedState::InEffect, &json!([])),
+        ];
+        let Plan { writes, next, again } =
+            plan(&managed_ingresses, None, &mut Ledger::default(), INTERVAL, Instant::now());
         assert_eq!((writes, again, next), (Vec::new(), BTreeSet::new(), None));
     }
 
     #[test]
     fn what_is_left_is_cleared_after_a_while() {
-        let bearers = [bearer(Standing::Left, &json!([{"ip": "192.0.2.1"}]))];
+        let managed_ingresses = [managed(ManagedState::Left, &json!([{"ip": "192.0.2.1"}]))];
         let mut ledger = Ledger::default();
         let start = Instant::now();
-        let mut at = |bearers: &[Bearer], now| plan(bearers, None, &mut ledger, INTERVAL, now);
-        let first = at(&bearers, start);
+        let mut at =
+            |managed_ingresses: &[ManagedIngress], now| plan(managed_ingresses, None, &mut ledger, INTERVAL, now);
+        let first = at(&managed_ingresses, start);
         assert_eq!((first.writes.len(), first.again.len(), first.next), (0, 1, Some(start + LEFT_FOR)));
         // It is served again in between, so the delay begins anew.
-        at(&[bearer(Standing::InEffect, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
+        at(&[managed(ManagedState::InEffect, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
         let again = start + LEFT_FOR;
-        assert_eq!(at(&bearers, again).next, Some(again + LEFT_FOR));
-        let cleared = at(&bearers, again + LEFT_FOR).writes;
+        assert_eq!(at(&managed_ingresses, again).next, Some(again + LEFT_FOR));
+        let cleared = at(&managed_ingresses, again + LEFT_FOR).writes;
         assert_eq!(cleared.len(), 1);
         assert_eq!(
             cleared[0].body(),
@@ -303,23 +307,23 @@ mod tests {
     #[test]
     fn what_was_written_is_not_written_again_within_the_interval() {
         let other = json!([{"ip": "198.51.100.1"}]);
-        let bearers = [bearer(Standing::InEffect, &other)];
+        let managed_ingresses = [managed(ManagedState::InEffect, &other)];
         let (wanted, news) = (addresses(&["192.0.2.1"]), addresses(&["192.0.2.2"]));
         let mut ledger = Ledger::default();
         let start = Instant::now();
-        let writes = plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start).writes;
+        let writes = plan(&managed_ingresses, Some(&wanted), &mut ledger, INTERVAL, start).writes;
         ledger.note(writes[0].clone(), start);
-        let held = plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start);
+        let held = plan(&managed_ingresses, Some(&wanted), &mut ledger, INTERVAL, start);
         assert_eq!((held.writes.len(), held.again.len(), held.next), (0, 1, Some(start + INTERVAL)));
         assert_eq!(
-            plan(&bearers, Some(&news), &mut ledger, INTERVAL, start).writes.len(),
+            plan(&managed_ingresses, Some(&news), &mut ledger, INTERVAL, start).writes.len(),
             1,
             "new addresses do not wait"
         );
-        let mut recreated = bearer(Standing::InEffect, &other);
+        let mut recreated = managed(ManagedState::InEffect, &other);
         Arc::make_mut(&mut recreated.ingress).metadata.uid = Some("v".into());
         assert_eq!(plan(&[recreated], Some(&wanted), &mut ledger, INTERVAL, start).writes.len(), 1, "nor a new object");
-        assert_eq!(plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start + INTERVAL).writes.len(), 1);
+        assert_eq!(plan(&managed_ingresses, Some(&wanted), &mut ledger, INTERVAL, start + INTERVAL).writes.len(), 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Writes the events that the [`Chronicle`] selects, one at a time. It does not decide which.
+//! Writes the events that the [`EventDeduper`] selects, one at a time. It does not decide which.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,24 +21,24 @@ use crate::control::expiry;
 
 use super::{
     Options, WriteResult,
-    access::{Access, Failure, Trouble, ask},
-    events::{self, Chronicle, Next},
-    facts::{Facts, Problem},
+    access::{Access, Failure, RetryLog, ask},
+    events::{self, EventDeduper, Next},
+    input::{Problem, StatusInput},
     request_timeout,
 };
 
 /// Reports problems as they appear, until the future is dropped.
-pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::Receiver<Arc<Facts>>) {
-    let mut chronicle = Chronicle::new(Instant::now());
+pub(super) async fn keep(client: &Client, options: &Options, mut input: watch::Receiver<Arc<StatusInput>>) {
+    let mut deduper = EventDeduper::new(Instant::now());
     let mut recorder = Recorder::new(client, options);
-    facts.mark_changed();
+    input.mark_changed();
     let mut dropped = 0;
-    let mut observed: Option<Arc<Facts>> = None;
+    let mut observed: Option<Arc<StatusInput>> = None;
     loop {
-        if facts.has_changed().unwrap_or_default() {
-            let known = Arc::clone(&facts.borrow_and_update());
+        if input.has_changed().unwrap_or_default() {
+            let known = Arc::clone(&input.borrow_and_update());
             if observed.as_ref().is_none_or(|observed| known.may_have_other_problems(observed)) {
-                let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems(), Instant::now()));
+                let before = std::mem::replace(&mut dropped, deduper.observe(&known.problems(), Instant::now()));
                 let more = dropped.saturating_sub(before);
                 if more > 0 {
                     tracing::warn!(
@@ -50,20 +50,20 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
             }
             observed = Some(known);
         }
-        match chronicle.next(Instant::now()) {
-            Next::Tell(problem, count) => match recorder.tell(&problem, count).await {
-                Ok(count) => chronicle.told(&problem, count, Instant::now()),
+        match deduper.next(Instant::now()) {
+            Next::Report(problem, count) => match recorder.report(&problem, count).await {
+                Ok(count) => deduper.reported(&problem, count, Instant::now()),
                 Err(pause) => {
                     // A quota or policy may concern this event alone, so after the pause others come first.
-                    chronicle.put_off(&problem, Instant::now() + 2 * pause);
+                    deduper.put_off(&problem, Instant::now() + 2 * pause);
                     sleep(pause).await;
                 }
             },
             Next::Wait(at) => {
                 tokio::select! {
-                    changed = facts.changed() => match changed {
+                    changed = input.changed() => match changed {
                         // Handled at the top of the loop.
-                        Ok(()) => facts.mark_changed(),
+                        Ok(()) => input.mark_changed(),
                         Err(_closed) => return,
                     },
                     () = expiry(at) => {}
@@ -77,9 +77,9 @@ struct Recorder<'o> {
     client: &'o Client,
     options: &'o Options,
     limit: Duration,
-    create: Trouble,
-    get: Trouble,
-    patch: Trouble,
+    create: RetryLog,
+    get: RetryLog,
+    patch: RetryLog,
 }
 
 const LOST: &str = "problems of objects are only in the log";
@@ -88,27 +88,27 @@ const LOST: &str = "problems of objects are only in the log";
 
 impl<'o> Recorder<'o> {
     fn new(client: &'o Client, options: &'o Options) -> Self {
-        let trouble = |verb| Trouble::new(Access { verb, resource: "events.events.k8s.io", lost: LOST });
+        let retry_log = |verb| RetryLog::new(Access { verb, resource: "events.events.k8s.io", lost: LOST });
         Self {
             client,
             options,
             limit: request_timeout(options),
-            create: trouble("create"),
-            get: trouble("get"),
-            patch: trouble("patch"),
+            create: retry_log("create"),
+            get: retry_log("get"),
+            patch: retry_log("patch"),
         }
     }
 
     /// Reports `problem`, which was reported `count` times before. Returns the new count, or zero if the server refuses
     /// this event as it is. An error is the time to pause.
-    async fn tell(&mut self, problem: &Problem, count: i32) -> Result<i32, Duration> {
+    async fn report(&mut self, problem: &Problem, count: i32) -> Result<i32, Duration> {
         let Options { controller, identity, handle, .. } = self.options;
         let event = events::event(problem, controller, identity, Timestamp::now());
-        let (trouble, result) = self.write(&event, count).await;
+        let (retry_log, result) = self.write(&event, count).await;
         let (result, answer) = match result {
             Ok(count) => {
-                for trouble in [&mut self.create, &mut self.get, &mut self.patch] {
-                    trouble.succeeded();
+                for retry_log in [&mut self.create, &mut self.get, &mut self.patch] {
+                    retry_log.succeeded();
                 }
                 (WriteResult::Written, Ok(count))
             }
@@ -116,7 +116,7 @@ impl<'o> Recorder<'o> {
                 tracing::debug!(object = %problem.name, %failure, "event not written");
                 (failure.result(), Ok(0))
             }
-            Err(failure) => (failure.result(), Err(self.trouble(trouble).failed(&failure))),
+            Err(failure) => (failure.result(), Err(self.retry_log(retry_log).failed(&failure))),
         };
         handle.stats().count_events(result, 1);
         answer
@@ -156,7 +156,7 @@ impl<'o> Recorder<'o> {
         ask(self.limit, api.patch(name, &PatchParams::default(), &patch)).await.map(|_| count)
     }
 
-    fn trouble(&mut self, verb: Verb) -> &mut Trouble {
+    fn retry_log(&mut self, verb: Verb) -> &mut RetryLog {
         match verb {
             Verb::Create => &mut self.create,
             Verb::Get => &mut self.get,

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::facts::Standing;
+use super::input::ManagedState;
 use super::*;
 use crate::control::outcome::{Origin, Outcome, Reason};
 
@@ -210,14 +210,16 @@ fn ingress(name: &str, addresses: &[&str]) -> Arc<Ingress> {
     Arc::new(serde_json::from_value(ingress).expect("an Ingress"))
 }
 
-fn facts(bearers: &[(Arc<Ingress>, Standing)], problems: &[&str]) -> Arc<Facts> {
+fn input(managed_ingresses: &[(Arc<Ingress>, ManagedState)], problems: &[&str]) -> Arc<StatusInput> {
     let (mut cluster, mut translation) = (Cluster::default(), Translation::default());
     let troubled = (!problems.is_empty()).then(|| (ingress("a", &[]), None));
-    for (ingress, standing) in
-        bearers.iter().map(|(ingress, standing)| (Arc::clone(ingress), Some(*standing))).chain(troubled)
+    for (ingress, managed_state) in managed_ingresses
+        .iter()
+        .map(|(ingress, managed_state)| (Arc::clone(ingress), Some(*managed_state)))
+        .chain(troubled)
     {
         let object = Object::Ingress(ingress);
-        if standing == Some(Standing::InEffect) {
+        if managed_state == Some(ManagedState::InEffect) {
             translation.in_effect.insert(object.id().name, ());
         }
         cluster.apply(Change::Apply { object, origin: Origin::Api });
@@ -228,15 +230,15 @@ fn facts(bearers: &[(Arc<Ingress>, Standing)], problems: &[&str]) -> Arc<Facts> 
         message: (*message).to_owned(),
     };
     translation.outcomes.extend(problems.iter().map(|problem| (Arc::new(outcome(problem)), ())));
-    Arc::new(Facts::new(&cluster, &translation, &MANAGER.into()))
+    Arc::new(StatusInput::new(&cluster, &translation, &MANAGER.into()))
 }
 
-fn served(name: &str, addresses: &[&str]) -> Arc<Facts> {
-    facts(&[(ingress(name, addresses), Standing::InEffect)], &[])
+fn served(name: &str, addresses: &[&str]) -> Arc<StatusInput> {
+    input(&[(ingress(name, addresses), ManagedState::InEffect)], &[])
 }
 
 /// Starts a replica with this pod name and its initial input.
-fn replica(server: &Arc<Server>, name: &'static str, facts: Arc<Facts>) -> (Task, Arc<Handle>) {
+fn replica(server: &Arc<Server>, name: &'static str, input: Arc<StatusInput>) -> (Task, Arc<Handle>) {
     let options = Options {
         identity: name.into(),
         leadership: Leadership::Elected { lease: "l".into(), ttl: TTL },
@@ -244,7 +246,7 @@ fn replica(server: &Arc<Server>, name: &'static str, facts: Arc<Facts>) -> (Task
     };
     let handle = Arc::clone(&options.handle);
     let task = Task::with_client(server.client(name), options);
-    task.facts.as_ref().expect("it runs").send_replace(facts);
+    task.input.as_ref().expect("it runs").send_replace(input);
     (task, handle)
 }
 
@@ -256,11 +258,11 @@ fn shown(entry: &Entry) -> Vec<&str> {
 #[tokio::test(start_paused = true)]
 async fn the_leader_alone_writes_what_differs() {
     let server = Server::new();
-    let known = facts(
+    let known = input(
         &[
-            (ingress("differs", &[]), Standing::InEffect),
-            (ingress("same", &["192.0.2.1"]), Standing::InEffect),
-            (ingress("left", &["192.0.2.7"]), Standing::Left),
+            (ingress("differs", &[]), ManagedState::InEffect),
+            (ingress("same", &["192.0.2.1"]), ManagedState::InEffect),
+            (ingress("left", &["192.0.2.7"]), ManagedState::Left),
         ],
         &["no such service"],
     );
@@ -346,7 +348,7 @@ async fn what_is_forbidden_is_tried_again_with_pauses() {
     for (code, request) in [(403, "patch status"), (500, "patch status"), (0, "patch status"), (403, "create events")] {
         let server = Server::new();
         server.refuse(request, code);
-        let known = facts(&[(ingress("x", &[]), Standing::InEffect)], &["no such service"]);
+        let known = input(&[(ingress("x", &[]), ManagedState::InEffect)], &["no such service"]);
         let (_a, handle) = replica(&server, "a", known);
         server.until(request, 5).await;
         let elapsed = server.start.elapsed();
@@ -366,7 +368,8 @@ async fn one_object_that_is_refused_does_not_hold_others_up() {
     for code in [404, 409, 422] {
         let server = Server::new();
         server.refuse("patch status n/a", code);
-        let known = facts(&[(ingress("a", &[]), Standing::InEffect), (ingress("b", &[]), Standing::InEffect)], &[]);
+        let known =
+            input(&[(ingress("a", &[]), ManagedState::InEffect), (ingress("b", &[]), ManagedState::InEffect)], &[]);
         let (_a, _) = replica(&server, "a", known);
         let b = server.until("patch status n/b", 1).await[0].at;
         assert!(b < Duration::from_secs(1), "{code}: {b:?}");
@@ -379,8 +382,8 @@ async fn one_object_that_is_refused_does_not_hold_others_up() {
 async fn a_role_that_forbids_is_told_from_a_policy_of_some_objects() {
     let known = |refused: usize| {
         let names = (0..refused).map(|number| format!("a{number:02}")).chain(["b".to_owned()]);
-        let bearers: Vec<_> = names.map(|name| (ingress(&name, &[]), Standing::InEffect)).collect();
-        facts(&bearers, &[])
+        let managed_ingresses: Vec<_> = names.map(|name| (ingress(&name, &[]), ManagedState::InEffect)).collect();
+        input(&managed_ingresses, &[])
     };
     // Exactly as many as may be refused before the rest of a round is given up …
     let server = Server::new();
@@ -443,7 +446,7 @@ async fn leaving_takes_bounded_time() {
 #[tokio::test(start_paused = true)]
 async fn an_event_that_the_server_has_is_counted_on() {
     let server = Server::new();
-    let known = facts(&[], &["no such service"]);
+    let known = input(&[], &["no such service"]);
     let (a, _) = replica(&server, "a", Arc::clone(&known));
     server.until("create events", 1).await;
     a.end().await;

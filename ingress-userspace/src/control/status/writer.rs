@@ -18,9 +18,9 @@ use crate::control::expiry;
 
 use super::{
     Options, Updates, WriteResult,
-    access::{Access, Failure, Trouble, ask},
+    access::{Access, Failure, RetryLog, ask},
     addresses::Address,
-    facts::{Bearer, Facts, Standing},
+    input::{ManagedIngress, ManagedState, StatusInput},
     manager,
     plan::{Entry, Ledger, Plan, Write, plan, wanted},
     replicas, request_timeout,
@@ -44,37 +44,37 @@ pub(super) const REFUSED_MAX: usize = 8;
 pub(super) async fn keep(
     client: &Client,
     options: &Options,
-    mut facts: watch::Receiver<Arc<Facts>>,
+    mut input: watch::Receiver<Arc<StatusInput>>,
     mut addresses: watch::Receiver<Option<Vec<Address>>>,
 ) {
     let mut ledger = Ledger::default();
-    let mut trouble = Trouble::new(PATCH);
-    let (mut before, mut shown): (Option<Arc<Facts>>, Option<Arc<[Entry]>>) = (None, None);
+    let mut retry_log = RetryLog::new(PATCH);
+    let (mut before, mut shown): (Option<Arc<StatusInput>>, Option<Arc<[Entry]>>) = (None, None);
     let mut due = BTreeSet::new();
     loop {
         let entries = addresses.borrow_and_update().as_deref().map(|addresses| wanted(addresses, &options.ports));
-        let known = Arc::clone(&facts.borrow_and_update());
-        let bearers: Vec<Bearer> = match &before {
+        let known = Arc::clone(&input.borrow_and_update());
+        let managed_ingresses: Vec<ManagedIngress> = match &before {
             Some(before) if shown == entries => {
                 due.append(&mut known.changed_since(before));
-                due.iter().filter_map(|name| known.bearer(name)).collect()
+                due.iter().filter_map(|name| known.managed(name)).collect()
             }
-            _ => known.bearers().collect(),
+            _ => known.managed_ingresses().collect(),
         };
         let Plan { mut writes, next, again } =
-            plan(&bearers, entries.as_ref(), &mut ledger, options.interval, Instant::now());
+            plan(&managed_ingresses, entries.as_ref(), &mut ledger, options.interval, Instant::now());
         (before, shown, due) = (Some(known), entries, again);
         if writes.is_empty() {
             ledger.prune(options.interval, Instant::now());
             tokio::select! {
-                changed = facts.changed() => if changed.is_err() { return },
+                changed = input.changed() => if changed.is_err() { return },
                 changed = addresses.changed() => if changed.is_err() { return },
                 () = expiry(next) => {}
             }
             continue;
         }
         writes.truncate(ROUND);
-        if let Some(pause) = write_all(client, options, writes, &mut ledger, &mut trouble).await {
+        if let Some(pause) = write_all(client, options, writes, &mut ledger, &mut retry_log).await {
             sleep(pause).await;
         }
     }
@@ -87,7 +87,7 @@ async fn write_all(
     options: &Options,
     writes: Vec<Write>,
     ledger: &mut Ledger,
-    trouble: &mut Trouble,
+    retry_log: &mut RetryLog,
 ) -> Option<Duration> {
     let limit = request_timeout(options);
     let manager = &manager(&options.controller);
@@ -103,7 +103,7 @@ async fn write_all(
             Ok(()) => {
                 stats.count_status(WriteResult::Written);
                 tracing::debug!(ingress = %write.name, addresses = write.entries.len(), "status written");
-                trouble.succeeded();
+                retry_log.succeeded();
                 succeeded = true;
                 ledger.note(write, Instant::now());
             }
@@ -129,7 +129,7 @@ async fn write_all(
         }
     }
     let failed = failed.or(refusal.filter(|_| !succeeded));
-    failed.map(|failure| trouble.failed(&failure))
+    failed.map(|failure| retry_log.failed(&failure))
 }
 
 async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), Failure> {
@@ -141,19 +141,22 @@ async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) ->
 }
 
 /// Clears the statuses that show this controller, if no replica remains to serve them.
-pub(super) async fn farewell(client: &Client, options: &Options, facts: &watch::Receiver<Arc<Facts>>) {
+pub(super) async fn farewell(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>) {
     if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
         return;
     }
     let nothing: Arc<[Entry]> = Arc::default();
     // Nothing is served from now on, and there is no time for the delay of Ingresses out of effect.
-    let known = Arc::clone(&facts.borrow());
-    let bearers: Vec<Bearer> =
-        known.bearers().map(|bearer| Bearer { standing: Standing::InEffect, ..bearer }).collect();
-    let writes = plan(&bearers, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
+    let known = Arc::clone(&input.borrow());
+    let managed_ingresses: Vec<ManagedIngress> = known
+        .managed_ingresses()
+        .map(|managed| ManagedIngress { managed_state: ManagedState::InEffect, ..managed })
+        .collect();
+    let writes =
+        plan(&managed_ingresses, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
     let number = writes.len();
-    let mut trouble = Trouble::new(PATCH);
-    if write_all(client, options, writes, &mut Ledger::default(), &mut trouble).await.is_none() {
+    let mut retry_log = RetryLog::new(PATCH);
+    if write_all(client, options, writes, &mut Ledger::default(), &mut retry_log).await.is_none() {
         tracing::info!(number, "cleared the statuses, as the last replica stops");
     }
 }

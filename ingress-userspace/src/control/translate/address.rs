@@ -25,7 +25,7 @@ use crate::{
 
 /// Addresses of this cluster's own components.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Machinery {
+pub(super) struct ClusterAddresses {
     nodes: BTreeSet<IpAddr>,
     api_server: BTreeSet<IpAddr>,
     /// The addresses and ports on which API servers listen, as they publish them.
@@ -83,7 +83,7 @@ pub(super) fn check_name(name: &str) -> Result<Host, String> {
 /// # Errors
 /// The kind of the address, if it must not be reached.
 pub(super) fn check_outside(address: IpAddr, context: &mut Context<'_>) -> Result<(), &'static str> {
-    context.machinery().check(address)?;
+    context.cluster_addresses().check(address)?;
     let reached = reached(address);
     if context.is_cluster_ip(reached) {
         return Err("the address of a Service");
@@ -106,7 +106,7 @@ pub(super) fn check_slice_address(address: IpAddr, context: &mut Context<'_>) ->
     if context.is_cluster_ip(reached) {
         return Err("the address of a Service");
     }
-    context.machinery_in(Vicinity::of(reached)).check_slice_address(reached)
+    context.cluster_addresses_in(Vicinity::of(reached)).check_slice_address(reached)
 }
 
 /// Checks the port of an endpoint in a slice.
@@ -120,7 +120,7 @@ pub(super) fn check_slice_port(
 ) -> Result<(), &'static str> {
     let reached = SocketAddr::new(reached(endpoint.ip()), endpoint.port());
     let reserved = &context.options.reserved_ports;
-    context.machinery_in(Vicinity::of(reached.ip())).check_slice_port(reached, transport, reserved)
+    context.cluster_addresses_in(Vicinity::of(reached.ip())).check_slice_port(reached, transport, reserved)
 }
 
 // === impl Vicinity ===
@@ -135,9 +135,9 @@ impl Vicinity {
     }
 }
 
-// === impl Machinery ===
+// === impl ClusterAddresses ===
 
-impl Machinery {
+impl ClusterAddresses {
     pub(super) fn of(context: &mut Context<'_>) -> Self {
         let own = context.own_addresses().clone();
         let node = context.options.node.as_deref();
@@ -326,7 +326,8 @@ mod tests {
 
     #[test]
     fn addresses_that_only_the_node_may_reach_are_refused() {
-        let machinery = Machinery { nodes: [parse("10.1.0.1").expect("an address")].into(), ..Machinery::default() };
+        let cluster_addresses =
+            ClusterAddresses { nodes: [parse("10.1.0.1").expect("an address")].into(), ..ClusterAddresses::default() };
         for (address, expect) in [
             ("93.184.215.14", ""),
             ("10.0.0.1", ""),
@@ -361,7 +362,7 @@ mod tests {
             ("2001:0:db8:1:0:c350:f5fe:fffe", "node"),
             ("2001:0:db8:1:0:c350:5601:5601", "metadata"),
         ] {
-            let got = machinery.check(parse(address).expect("an address"));
+            let got = cluster_addresses.check(parse(address).expect("an address"));
             match got {
                 Ok(()) => assert_eq!(expect, "", "{address}"),
                 Err(kind) => assert!(!expect.is_empty() && kind.contains(expect), "{address}: {kind}"),

@@ -49,12 +49,12 @@ pub(super) struct Refusal<A> {
     pub(super) amount: A,
     /// The same, together with the amounts of older Ingresses.
     pub(super) together: A,
-    pub(super) whose: Whose,
+    pub(super) scope: BudgetScope,
 }
 
 /// The scope of the budget that older Ingresses use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum BudgetScope {
     Namespace,
     All,
 }
@@ -124,9 +124,9 @@ impl<A: Amount> Holders<A> {
         self.refused.contains_key(name)
     }
 
-    /// Determines the refused Ingresses anew, oldest first, and calls `tell` for each. Returns the Ingresses with a
+    /// Determines the refused Ingresses anew, oldest first, and calls `report` for each. Returns the Ingresses with a
     /// changed result.
-    pub(super) fn judge(&mut self, mut tell: impl FnMut(&Refusal<A>, &Budget<A>)) -> BTreeSet<ObjectName> {
+    pub(super) fn judge(&mut self, mut report: impl FnMut(&Refusal<A>, &Budget<A>)) -> BTreeSet<ObjectName> {
         let is_too_much = self.total.exceeds(&self.budget.of_all);
         let concerns_all = std::mem::replace(&mut self.was_too_much, is_too_much) || is_too_much;
         let stale = std::mem::take(&mut self.stale);
@@ -136,7 +136,7 @@ impl<A: Amount> Holders<A> {
         let before: BTreeSet<_> = before.map(|(name, _)| name).collect();
         let changed = before.symmetric_difference(&refused.keys().cloned().collect()).cloned().collect();
         self.refused.extend(refused);
-        self.refused.values().for_each(|refusal| tell(refusal, &self.budget));
+        self.refused.values().for_each(|refusal| report(refusal, &self.budget));
         changed
     }
 
@@ -155,16 +155,16 @@ impl<A: Amount> Holders<A> {
             let (mut in_namespace, mut in_all) = (*of_namespace, of_all);
             in_namespace += amount;
             in_all += amount;
-            let (whose, together) = if in_namespace.exceeds(&self.budget.of_namespace) {
-                (Whose::Namespace, in_namespace)
+            let (scope, together) = if in_namespace.exceeds(&self.budget.of_namespace) {
+                (BudgetScope::Namespace, in_namespace)
             } else if in_all.exceeds(&self.budget.of_all) {
-                (Whose::All, in_all)
+                (BudgetScope::All, in_all)
             } else {
                 (*of_namespace, of_all) = (in_namespace, in_all);
                 continue;
             };
             let object = claims.object.clone();
-            refused.insert(claims.precedence.name.clone(), Refusal { object, amount, together, whose });
+            refused.insert(claims.precedence.name.clone(), Refusal { object, amount, together, scope });
         }
         refused
     }
@@ -210,9 +210,9 @@ impl PartialEq for ByAge {
 
 impl Eq for ByAge {}
 
-// === impl Whose ===
+// === impl BudgetScope ===
 
-impl fmt::Display for Whose {
+impl fmt::Display for BudgetScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Namespace => "its namespace",
@@ -225,10 +225,10 @@ impl fmt::Display for Whose {
 
 impl<A: Amount> Budget<A> {
     /// Returns the bound of this scope.
-    pub(super) fn of(&self, whose: Whose) -> A {
-        match whose {
-            Whose::Namespace => self.of_namespace,
-            Whose::All => self.of_all,
+    pub(super) fn of(&self, scope: BudgetScope) -> A {
+        match scope {
+            BudgetScope::Namespace => self.of_namespace,
+            BudgetScope::All => self.of_all,
         }
     }
 }

@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 
 use super::{
     Options,
-    address::{Machinery, Vicinity},
+    address::{ClusterAddresses, Vicinity},
     destination::{self, Destination, Gathered},
     expressions,
     records::Part,
@@ -55,7 +55,7 @@ pub(super) enum Dependency {
     /// The current hour.
     Hour,
     /// The addresses of nodes, of the API server and of this node's interfaces.
-    Machinery,
+    ClusterAddresses,
     /// The addresses in a vicinity that belong to those or to Services.
     Taken(Vicinity),
     /// The addresses of this node's interfaces.
@@ -76,7 +76,7 @@ pub(super) struct Trace {
 /// Results that are shared by parts, and kept from one translation to the next.
 #[derive(Default)]
 pub(super) struct Memo {
-    pub(super) machinery: Option<Arc<Machinery>>,
+    pub(super) cluster_addresses: Option<Arc<ClusterAddresses>>,
     pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
     /// Certificates by the Secret that holds them.
     pub(super) certificates: HashMap<ObjectName, Arc<Content>>,
@@ -184,16 +184,16 @@ impl<'c> Context<'c> {
         u32::try_from(self.nodes().values().filter(is_ready).count()).unwrap_or(u32::MAX).max(1)
     }
 
-    pub(super) fn machinery(&mut self) -> Arc<Machinery> {
-        self.trace.reads.insert(Dependency::Machinery);
-        self.known_machinery()
+    pub(super) fn cluster_addresses(&mut self) -> Arc<ClusterAddresses> {
+        self.trace.reads.insert(Dependency::ClusterAddresses);
+        self.known_cluster_addresses()
     }
 
-    /// Like [`Context::machinery`], for questions about addresses in `vicinity` only, so that changes elsewhere do not
-    /// matter.
-    pub(super) fn machinery_in(&mut self, vicinity: Vicinity) -> Arc<Machinery> {
+    /// Like [`Context::cluster_addresses`], for questions about addresses in `vicinity` only, so that changes elsewhere
+    /// do not matter.
+    pub(super) fn cluster_addresses_in(&mut self, vicinity: Vicinity) -> Arc<ClusterAddresses> {
         self.trace.reads.insert(Dependency::Taken(vicinity));
-        self.known_machinery()
+        self.known_cluster_addresses()
     }
 
     /// Returns `true` if `address` is the cluster IP of a Service.
@@ -207,15 +207,15 @@ impl<'c> Context<'c> {
         &self.cluster.own_addresses
     }
 
-    fn known_machinery(&mut self) -> Arc<Machinery> {
-        if let Some(known) = &self.memo.machinery {
+    fn known_cluster_addresses(&mut self) -> Arc<ClusterAddresses> {
+        if let Some(known) = &self.memo.cluster_addresses {
             return Arc::clone(known);
         }
-        let (machinery, trace) = self.traced(Machinery::of);
-        let machinery = Arc::new(machinery);
-        self.made.push((Part::Machinery, trace));
-        self.memo.machinery = Some(Arc::clone(&machinery));
-        machinery
+        let (cluster_addresses, trace) = self.traced(ClusterAddresses::of);
+        let cluster_addresses = Arc::new(cluster_addresses);
+        self.made.push((Part::ClusterAddresses, trace));
+        self.memo.cluster_addresses = Some(Arc::clone(&cluster_addresses));
+        cluster_addresses
     }
 
     /// Returns the upstream of `destination`, and its key. Callers must not look at the endpoints, because that read is
@@ -289,7 +289,7 @@ mod tests {
                 assert!(context.addresses(&"a.test".into()).is_none());
                 context.place();
                 context.hour();
-                context.machinery();
+                context.cluster_addresses();
             });
             let expect = [
                 object(Kind::IngressClass, ""),
@@ -302,7 +302,7 @@ mod tests {
                 Dependency::Addresses("a.test".into()),
                 Dependency::Place,
                 Dependency::Hour,
-                Dependency::Machinery,
+                Dependency::ClusterAddresses,
             ];
             assert_eq!(inner.reads, expect.into());
             context.report(&name.refer(Kind::Service, &crate::control::Origin::Api), Reason::TooLarge, String::new());

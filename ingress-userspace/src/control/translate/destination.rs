@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::ServicePort;
 
 use super::{
     Context,
-    annotations::{self, AskedTls, shorten},
-    believed::{self, Believed},
+    annotations::{self, ParsedTls, shorten},
     endpoints::{self, Collected},
-    external::{self, Lead},
+    external_name::{self, Lead},
     protocol,
     service::{Port, bare},
+    trust_anchors::{self, TrustAnchors},
 };
 use crate::{
     control::{change::ObjectName, outcome::Reason, service::Service},
-    model::{Endpoint, Protocol, ProxyVersion, Question, Transport, Upkeep, Upstream, UpstreamKey, UpstreamTls},
+    model::{Endpoint, HealthPolicy, Protocol, ProxyVersion, Question, Transport, Upstream, UpstreamKey, UpstreamTls},
 };
 
 /// Destination of rules, or of this controller's own requests.
@@ -30,16 +30,16 @@ pub(super) enum Destination {
         protocol: Option<Protocol>,
         through: Through,
         /// TLS settings, if they differ from the default.
-        tls: Option<Box<AskedTls>>,
+        tls: Option<Box<ParsedTls>>,
         /// Health policy, if it differs from the default.
-        upkeep: Option<Arc<Upkeep>>,
+        health_policy: Option<Arc<HealthPolicy>>,
         /// Version of the PROXY protocol header sent there, if any.
-        introduction: Option<ProxyVersion>,
+        proxy_header: Option<ProxyVersion>,
         /// The sender of this controller's own requests; `None` for the requests of rules that lead there.
         asker: Option<Asker>,
     },
     /// A host that an annotation gives, by its name or address.
-    Outside { host: Box<str>, port: u16, protocol: Protocol, believed: Believed, asker: Asker },
+    Outside { host: Box<str>, port: u16, protocol: Protocol, trust_anchors: TrustAnchors, asker: Asker },
     /// A port of a service, for protocols other than HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
 }
@@ -97,20 +97,21 @@ pub(super) struct Finding {
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
     let upstream = match destination {
-        Destination::Service { name, port, protocol, through, tls, upkeep, introduction, asker: _ } => {
+        Destination::Service { name, port, protocol, through, tls, health_policy, proxy_header, asker: _ } => {
             behind(name, *port, *through, &mut findings, context).and_then(|own| {
                 let tls = match tls {
                     None => None,
-                    Some(asked) => Some(policy(name, asked, &mut findings, context)?),
+                    Some(parsed) => Some(policy(name, parsed, &mut findings, context)?),
                 };
                 let protocol = protocol.unwrap_or(own.protocol);
-                let upkeep = upkeep.as_ref().map(|upkeep| possible(upkeep, protocol, name, &mut findings));
-                Some(Upstream { protocol, tls, upkeep, introduction: *introduction, ..own })
+                let health_policy =
+                    health_policy.as_ref().map(|health_policy| possible(health_policy, protocol, name, &mut findings));
+                Some(Upstream { protocol, tls, health_policy, proxy_header: *proxy_header, ..own })
             })
         }
-        Destination::Outside { host, port, protocol, believed, asker: _ } => {
-            let endpoints = external::reach(host, *port, &mut findings, context);
-            let tls = if protocol.is_over_tls() { believed::tls(host, believed, context) } else { Ok(None) };
+        Destination::Outside { host, port, protocol, trust_anchors, asker: _ } => {
+            let endpoints = external_name::reach(host, *port, &mut findings, context);
+            let tls = if protocol.is_over_tls() { trust_anchors::tls(host, trust_anchors, context) } else { Ok(None) };
             // If verification is required but not possible, no request is sent at all.
             let tls = tls.map_err(|finding| findings.push(finding)).ok();
             endpoints.zip(tls).map(|(endpoints, tls)| Upstream {
@@ -149,37 +150,37 @@ fn behind(
     }
 }
 
-/// Returns `upkeep` without checks that endpoints of this `protocol` do not support.
+/// Returns `health_policy` without checks that endpoints of this `protocol` do not support.
 fn possible(
-    upkeep: &Arc<Upkeep>,
+    health_policy: &Arc<HealthPolicy>,
     protocol: Protocol,
     service: &ObjectName,
     findings: &mut Vec<Finding>,
-) -> Arc<Upkeep> {
-    let asks_grpc = upkeep.check.as_ref().is_some_and(|check| matches!(check.question, Question::Grpc { .. }));
+) -> Arc<HealthPolicy> {
+    let asks_grpc = health_policy.check.as_ref().is_some_and(|check| matches!(check.question, Question::Grpc { .. }));
     if !asks_grpc || matches!(protocol, Protocol::H2c | Protocol::H2) {
-        return Arc::clone(upkeep);
+        return Arc::clone(health_policy);
     }
     let message = format!(
         "annotation `health-check` is `grpc`, but the pods of service `{service}` are not reached over gRPC; they are not checked, set `backend-protocol` to `GRPC` or `GRPCS`"
     );
     findings.push(Finding { reason: Reason::IneffectiveAnnotation, message });
-    Arc::new(Upkeep { check: None, ..Upkeep::clone(upkeep) })
+    Arc::new(HealthPolicy { check: None, ..HealthPolicy::clone(health_policy) })
 }
 
-/// Returns the TLS policy of `asked` for a service; `None` if it cannot be met.
+/// Returns the TLS policy of `parsed` for a service; `None` if it cannot be met.
 fn policy(
     service: &ObjectName,
-    asked: &AskedTls,
+    parsed: &ParsedTls,
     findings: &mut Vec<Finding>,
     context: &mut Context<'_>,
 ) -> Option<Arc<UpstreamTls>> {
     let own = format!("{}.{}.svc", service.name, service.namespace);
     let stored = context.service(service);
     let own = stored.and_then(|stored| stored.object.external_name.as_deref()).map_or(own, str::to_owned);
-    match annotations::terms(asked, &service.namespace, context) {
-        Ok(terms) => {
-            let policy = terms?.of_service(&own);
+    match annotations::backend_tls(parsed, &service.namespace, context) {
+        Ok(backend_tls) => {
+            let policy = backend_tls?.of_service(&own);
             if policy.is_none() {
                 let message = format!(
                     "`{}` is not a name that a certificate can have; its rules answer 503, set `proxy-ssl-name`",
@@ -304,7 +305,7 @@ fn led_to(
         findings.push(Finding { reason: Reason::PortNotFound, message });
         return None;
     };
-    match external::follow(name, external_name, number, findings, context) {
+    match external_name::follow(name, external_name, number, findings, context) {
         Lead::Endpoints(endpoints) => Some(endpoints),
         Lead::Refused => None,
     }
@@ -321,8 +322,8 @@ impl Destination {
                 protocol,
                 through,
                 tls,
-                upkeep,
-                introduction,
+                health_policy,
+                proxy_header,
                 asker,
             } => {
                 let through = match through {
@@ -336,10 +337,10 @@ impl Destination {
                 if let Some(tls) = tls {
                     port += &format!("+tls({})", tls.label());
                 }
-                if let Some(upkeep) = upkeep {
-                    port += &format!("+upkeep({upkeep})");
+                if let Some(health_policy) = health_policy {
+                    port += &format!("+upkeep({health_policy})");
                 }
-                if let Some(version) = introduction {
+                if let Some(version) = proxy_header {
                     port += &format!("+proxy-protocol({version})");
                 }
                 if let Some(asker) = asker {
@@ -348,11 +349,11 @@ impl Destination {
                 UpstreamKey::new(namespace, name, &port)
             }
             // A namespace is never empty, so no service has this key.
-            Self::Outside { host, port, protocol, believed, asker } => {
-                let verified = match believed {
-                    Believed::Any => String::new(),
-                    Believed::Public => "+verified".to_owned(),
-                    Believed::Private(secret) => format!("+verified({secret})"),
+            Self::Outside { host, port, protocol, trust_anchors, asker } => {
+                let verified = match trust_anchors {
+                    TrustAnchors::Any => String::new(),
+                    TrustAnchors::Public => "+verified".to_owned(),
+                    TrustAnchors::Private(secret) => format!("+verified({secret})"),
                 };
                 UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}+{asker}"))
             }

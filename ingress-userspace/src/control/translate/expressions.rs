@@ -108,8 +108,8 @@ pub(super) fn judge(holders: &mut Holders<usize>, context: &mut Context<'_>) -> 
         let message = format!(
             "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
             refusal.amount.div_ceil(1024),
-            refusal.whose,
-            budget.of(refusal.whose) / 1024
+            refusal.scope,
+            budget.of(refusal.scope) / 1024
         );
         context.report(&refusal.object, Reason::TooLarge, message);
     })
@@ -178,10 +178,10 @@ mod tests {
             // The bound allows for an unoptimised build on a busy machine.
             assert!(begun.elapsed() < Duration::from_secs(5), "{name} took {:?}", begun.elapsed());
             assert_eq!(served(&translation), ["web.victim.test"], "{name}");
-            let told = too_large(&translation);
+            let reported = too_large(&translation);
             assert!(
-                matches!(&*told, [one] if one.starts_with(&format!("{name}: ")) && one.contains("allowed")),
-                "{told:?}"
+                matches!(&*reported, [one] if one.starts_with(&format!("{name}: ")) && one.contains("allowed")),
+                "{reported:?}"
             );
         }
     }
@@ -210,10 +210,10 @@ mod tests {
         let translation = translator.translate(&cluster);
         let afresh = Translator::new(Options::default()).translate(&cluster);
         assert!(translation == afresh, "what is brought up to date equals what is made anew");
-        let told = too_large(&translation);
-        assert_eq!(served(&translation).len() + told.len(), all.len() + 1);
-        for whose in ["its namespace", "all namespaces"] {
-            assert!(told.iter().any(|told| told.contains(whose)), "{whose}: {told:?}");
+        let reported = too_large(&translation);
+        assert_eq!(served(&translation).len() + reported.len(), all.len() + 1);
+        for scope in ["its namespace", "all namespaces"] {
+            assert!(reported.iter().any(|reported| reported.contains(scope)), "{scope}: {reported:?}");
         }
         let fit = MAX_OF_NAMESPACE / translator.expressions.largest();
         let of_first = |name: &&String| name.ends_with(".n0.test");

@@ -15,11 +15,11 @@ use super::{
     annotations::{self, Clients, Policy, Redirect, Service},
     class::Ours,
     expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
+    ingress_role::IngressRole,
     named::named,
     options::CatchAll,
     protocol::{Speech, Wanted},
     service,
-    solver::Standing,
 };
 use crate::{
     control::{
@@ -59,10 +59,10 @@ pub(super) fn claims(
         context.report(object, Reason::TooLarge, message);
         return claims;
     }
-    let mut policy = match claims.precedence.standing {
+    let mut policy = match claims.precedence.role {
         // The response to a challenge is public by nature, and the annotations are meant for other controllers.
-        Standing::Solver => Policy::of_solver(),
-        Standing::Ordinary => annotations::read(ingress, object, context),
+        IngressRole::Solver => Policy::of_solver(),
+        IngressRole::Ordinary => annotations::read(ingress, object, context),
     };
     // `ingress_class_name` is handled in `class`.
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
@@ -340,10 +340,17 @@ impl Builder<'_, '_> {
             Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
             Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
-            Policy { protocol, through, terms, upkeep, introduction, .. } => {
-                let (terms, upkeep, introduction) = (terms.as_ref(), upkeep.as_ref(), *introduction);
-                let speech =
-                    Speech { protocol: *protocol, through: *through, terms, upkeep, introduction, asker: None };
+            Policy { protocol, through, backend_tls, health_policy, proxy_header, .. } => {
+                let (backend_tls, health_policy, proxy_header) =
+                    (backend_tls.as_ref(), health_policy.as_ref(), *proxy_header);
+                let speech = Speech {
+                    protocol: *protocol,
+                    through: *through,
+                    backend_tls,
+                    health_policy,
+                    proxy_header,
+                    asker: None,
+                };
                 service::resolve(&self.name.namespace, backend, speech, self.object, self.context)
             }
         };
@@ -385,8 +392,8 @@ mod tests {
             let translation = translate(&cluster, &Options::default());
             let mut rules = translation.table.hosts.values().flat_map(|routes| &routes.rules);
             assert!(rules.all(|rule| rule.forwarding.metered == is_metered), "{count}");
-            let told = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge).count();
-            assert_eq!(told, usize::from(!is_metered), "{count}");
+            let reported = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge).count();
+            assert_eq!(reported, usize::from(!is_metered), "{count}");
         }
     }
 
@@ -426,14 +433,17 @@ mod tests {
         assert!(translation == translate(&cluster, &options), "what is brought up to date equals what is made anew");
         assert_eq!(translation.table.hosts.len(), 12, "all are served");
         assert_eq!(metered(&translation), ["i1.n1.test", "i1.n2.test", "i1.n3.test", "i1.n4.test", "i2.n1.test"]);
-        let told = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge);
-        let told: Vec<_> = told.map(|outcome| (&*outcome.object.name, outcome.message.as_str())).collect();
-        assert_eq!(told.len(), 7, "{told:?}");
-        for (whose, flag) in [
+        let reported = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge);
+        let reported: Vec<_> = reported.map(|outcome| (&*outcome.object.name, outcome.message.as_str())).collect();
+        assert_eq!(reported.len(), 7, "{reported:?}");
+        for (scope, flag) in [
             ("its namespace", "raise `--max-metered-rules-per-namespace`"),
             ("all namespaces", "raise `--max-metered-rules`"),
         ] {
-            assert!(told.iter().any(|(_, told)| told.contains(whose) && told.ends_with(flag)), "{whose}: {told:?}");
+            assert!(
+                reported.iter().any(|(_, reported)| reported.contains(scope) && reported.ends_with(flag)),
+                "{scope}: {reported:?}"
+            );
         }
         // An Ingress with only a single rule left makes room for the next one in age.
         apply(&mut cluster, "n1", 1, 0);

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Claims, Context, Options,
-    budget::{Budget, Holders, Whose},
+    budget::{Budget, BudgetScope, Holders},
 };
 use crate::{
     control::{change::ObjectName, outcome::Reason},
@@ -39,15 +39,15 @@ impl Meters {
     /// Determines anew which rules are counted only under their hosts, and returns the Ingresses with a changed result.
     pub(super) fn judge(&mut self, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
         let changed = self.holders.judge(|refusal, budget| {
-            let flag = match refusal.whose {
-                Whose::Namespace => "--max-metered-rules-per-namespace",
-                Whose::All => "--max-metered-rules",
+            let flag = match refusal.scope {
+                BudgetScope::Namespace => "--max-metered-rules-per-namespace",
+                BudgetScope::All => "--max-metered-rules",
             };
             let message = format!(
                 "`metrics-per-path` would count {} rules, and together with those of older Ingresses of {} more than the {} allowed; its requests are counted by host alone, set it for fewer Ingresses or raise `{flag}`",
                 refusal.amount,
-                refusal.whose,
-                budget.of(refusal.whose)
+                refusal.scope,
+                budget.of(refusal.scope)
             );
             context.report(&refusal.object, Reason::TooLarge, message);
         });

@@ -35,8 +35,6 @@ use crate::model::{CanaryRule, HostPattern, RouteTable, Rule, Tree};
 mod address;
 mod alias;
 mod annotations;
-mod asked;
-mod believed;
 mod budget;
 mod class;
 mod context;
@@ -44,26 +42,28 @@ mod destination;
 mod effects;
 mod endpoints;
 mod expressions;
-mod external;
+mod external_name;
 mod grant;
 mod ingress;
+mod ingress_role;
 mod merge;
 mod meters;
 mod named;
 mod options;
 mod ownership;
+mod parsed_annotations;
 mod protocol;
 mod records;
 mod secret;
 mod service;
 mod settings;
 mod shares;
-mod solver;
 mod staple;
 mod streams;
 mod tickets;
 mod topology;
 mod translator;
+mod trust_anchors;
 mod values;
 
 pub(in crate::control) use address::{is_always_refused, reached};
@@ -71,11 +71,11 @@ use annotations::{Clients, Redirect};
 pub(in crate::control) use annotations::{references as annotation_references, service_of_url, services_of};
 pub use class::Classes;
 use context::Context;
+use ingress_role::IngressRole;
 pub(in crate::control) use named::{Affected, Namer};
 pub use options::{CatchAll, ExternalNames, Options, ServicePattern};
 pub use ownership::HostSharing;
 pub(in crate::control) use settings::references as settings_references;
-use solver::Standing;
 pub(in crate::control) use streams::references as stream_references;
 pub use translator::Translator;
 
@@ -143,7 +143,7 @@ struct Claims {
 /// those from files, come after those with one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Precedence {
-    standing: Standing,
+    role: IngressRole,
     age: (bool, Option<Time>),
     name: ObjectName,
 }
@@ -215,7 +215,7 @@ impl Claims {
 
 impl Precedence {
     fn of(name: &ObjectName, ingress: &Ingress) -> Self {
-        Self { standing: Standing::of(ingress), age: age(&ingress.metadata), name: name.clone() }
+        Self { role: IngressRole::of(ingress), age: age(&ingress.metadata), name: name.clone() }
     }
 
     /// Orders claims by age, regardless of their role; older is less.

@@ -15,7 +15,7 @@ use crate::control::{
 /// The Ingresses that may name other objects than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control) enum Affected {
-    Nobody,
+    NoIngress,
     OfNamespace(Arc<str>),
     All,
 }
@@ -46,16 +46,16 @@ impl Namer {
         let kind = match change {
             Change::Apply { object, origin: _ } => object.kind(),
             Change::Remove(id) => id.kind,
-            Change::Resolve { .. } | Change::Forget { .. } => return Affected::Nobody,
+            Change::Resolve { .. } | Change::Forget { .. } => return Affected::NoIngress,
         };
         let affected = match (kind, change) {
             (Kind::IngressClass, _) => Affected::All,
-            (Kind::Namespace, _) if !self.options.selects_namespaces => return Affected::Nobody,
+            (Kind::Namespace, _) if !self.options.selects_namespaces => return Affected::NoIngress,
             (Kind::Namespace, Change::Apply { object, origin: _ }) => Affected::OfNamespace(object.id().name.name),
             (Kind::Namespace, Change::Remove(id)) => Affected::OfNamespace(Arc::clone(&id.name.name)),
-            _ => return Affected::Nobody,
+            _ => return Affected::NoIngress,
         };
-        if self.cluster.apply(change.clone()) { affected } else { Affected::Nobody }
+        if self.cluster.apply(change.clone()) { affected } else { Affected::NoIngress }
     }
 
     /// Returns the objects that `ingress` names, if it belongs to this controller and is within the limits for an

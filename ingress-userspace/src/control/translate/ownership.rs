@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
 
-use super::{Claims, Context, secret, solver::Standing};
+use super::{Claims, Context, ingress_role::IngressRole, secret};
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{HostPattern, PathMatch, path},
@@ -50,7 +50,7 @@ pub(super) enum Right {
 /// Order and role in which the claims of one Ingress on a host are merged.
 #[derive(Clone, Copy)]
 pub(super) struct Turn<'m> {
-    pub(super) standing: Standing,
+    pub(super) role: IngressRole,
     pub(super) right: Right,
     pub(super) claims: &'m Claims,
 }
@@ -59,7 +59,7 @@ pub(super) struct Turn<'m> {
 /// order of precedence.
 fn owner<'m>(pattern: &HostPattern, claims: &'m [Arc<Claims>]) -> Option<&'m Claims> {
     let has_rules = |claims: &&Claims| {
-        let is_ordinary = claims.canary.is_none() && claims.precedence.standing == Standing::Ordinary;
+        let is_ordinary = claims.canary.is_none() && claims.precedence.role == IngressRole::Ordinary;
         is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some() || claim.alias.is_some())
     };
     claims.iter().map(Arc::as_ref).find(has_rules)
@@ -100,17 +100,17 @@ impl<'m> Ownership<'m> {
 
     /// Returns the role in which `claims` are merged. A solver keeps its role only for a host of its own namespace, or
     /// without an owner, because answering challenges for a host is enough to get certificates for it.
-    fn standing(&self, claims: &Claims, all: &[Arc<Claims>]) -> Standing {
+    fn role(&self, claims: &Claims, all: &[Arc<Claims>]) -> IngressRole {
         let has_rules = |other: &&Arc<Claims>| {
-            let is_ordinary = other.precedence.standing == Standing::Ordinary && other.canary.is_none();
+            let is_ordinary = other.precedence.role == IngressRole::Ordinary && other.canary.is_none();
             is_ordinary && other.is_neighbour_of(claims) && other.of(self.pattern).is_some_and(|of| of.rules.is_some())
         };
-        match (claims.precedence.standing, self.owner) {
-            (Standing::Solver, Some(owner)) if !owner.is_neighbour_of(claims) => match self.sharing {
-                HostSharing::Open if all.iter().any(|other| has_rules(&other)) => Standing::Solver,
-                _ => Standing::Ordinary,
+        match (claims.precedence.role, self.owner) {
+            (IngressRole::Solver, Some(owner)) if !owner.is_neighbour_of(claims) => match self.sharing {
+                HostSharing::Open if all.iter().any(|other| has_rules(&other)) => IngressRole::Solver,
+                _ => IngressRole::Ordinary,
             },
-            (standing, _) => standing,
+            (role, _) => role,
         }
     }
 
@@ -118,7 +118,7 @@ impl<'m> Ownership<'m> {
     /// of others, which depend on its permission.
     pub(super) fn in_turn(&self, claims: &'m [Arc<Claims>]) -> Vec<Turn<'m>> {
         let turn = |claimant: &'m Arc<Claims>| Turn {
-            standing: self.standing(claimant, claims),
+            role: self.role(claimant, claims),
             right: self.right(claimant),
             claims: claimant,
         };
@@ -176,7 +176,7 @@ impl<'m> Ownership<'m> {
     }
 
     /// Reports to the owner which namespaces had claims refused.
-    pub(super) fn tell(self, context: &mut Context<'_>) {
+    pub(super) fn report_problems(self, context: &mut Context<'_>) {
         let Self { pattern, owner: Some(owner), refused, .. } = self else { return };
         for (namespace, name) in refused {
             let message = format!(
@@ -233,7 +233,7 @@ impl Broader<'_> {
 
 impl Turn<'_> {
     fn precedence(&self) -> impl Ord {
-        (self.standing, self.right, self.claims.precedence.seniority())
+        (self.role, self.right, self.claims.precedence.seniority())
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{
     Context,
-    annotations::{AskedTls, shorten},
+    annotations::{ParsedTls, shorten},
     destination::{Asker, Through},
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
-    model::{Protocol, ProxyVersion, Upkeep},
+    model::{HealthPolicy, Protocol, ProxyVersion},
 };
 
 /// Returns the protocol for `appProtocol` of a port (KEP-1435, KEP-3726). Unknown values are served as HTTP/1.1, with a
@@ -48,11 +48,11 @@ pub(super) struct Speech<'p> {
     pub(super) protocol: Wanted,
     pub(super) through: Through,
     /// TLS settings, for protocols over TLS.
-    pub(super) terms: Option<&'p AskedTls>,
+    pub(super) backend_tls: Option<&'p ParsedTls>,
     /// Health policy, if it differs from the default.
-    pub(super) upkeep: Option<&'p Arc<Upkeep>>,
+    pub(super) health_policy: Option<&'p Arc<HealthPolicy>>,
     /// Version of the PROXY protocol header sent to pods, if any.
-    pub(super) introduction: Option<ProxyVersion>,
+    pub(super) proxy_header: Option<ProxyVersion>,
     /// The sender, if these are not requests of clients.
     pub(super) asker: Option<&'p Asker>,
 }
@@ -60,7 +60,14 @@ pub(super) struct Speech<'p> {
 impl Speech<'_> {
     /// Returns a direct path to pods, without any other wishes of an Ingress.
     pub(super) const fn plain(protocol: Wanted) -> Self {
-        Self { protocol, through: Through::Pods, terms: None, upkeep: None, introduction: None, asker: None }
+        Self {
+            protocol,
+            through: Through::Pods,
+            backend_tls: None,
+            health_policy: None,
+            proxy_header: None,
+            asker: None,
+        }
     }
 }
 

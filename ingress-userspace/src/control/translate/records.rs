@@ -18,7 +18,7 @@ pub(super) enum Part {
     /// Settings that hold for all Ingresses alike.
     Globals,
     /// The addresses of nodes and of the API server.
-    Machinery,
+    ClusterAddresses,
     Upstream(UpstreamKey),
     /// The content of a Secret for TLS with clients.
     Certificate(ObjectName),
@@ -105,7 +105,7 @@ impl Records {
             }
         }
         for outcome in new.outcomes.iter().filter(|outcome| old.outcomes.binary_search(outcome).is_err()) {
-            self.say(outcome);
+            self.report(outcome);
         }
         for outcome in old.outcomes.iter().filter(|outcome| new.outcomes.binary_search(outcome).is_err()) {
             self.unsay(outcome);
@@ -152,7 +152,7 @@ impl Records {
         &self.external_names
     }
 
-    fn say(&mut self, outcome: &Arc<Outcome>) {
+    fn report(&mut self, outcome: &Arc<Outcome>) {
         if self.outcomes.contains_key(outcome) {
             *self.repeated.entry(Arc::clone(outcome)).or_default() += 1;
         } else {

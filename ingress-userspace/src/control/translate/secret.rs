@@ -32,7 +32,7 @@ pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Content {
     let Some(stored) = context.secret(name) else { return Content::Nothing };
     match read(name, &stored.object) {
         Ok(certificate) => {
-            tell_of_staple(name, stored, &certificate, context);
+            report_staple(name, stored, &certificate, context);
             let names = names(&certificate);
             Content::Certificate { certificate: Arc::new(certificate), names }
         }
@@ -92,7 +92,7 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
 }
 
 /// Reports an OCSP response that is unusable, or out of date by the hour.
-fn tell_of_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Certificate, context: &mut Context<'_>) {
+fn report_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Certificate, context: &mut Context<'_>) {
     let Some(response) = field(&stored.object, staple::FIELD) else { return };
     let problem = match (&certificate.staple, staple::read(response, &certificate.chain)) {
         (Some(staple), _) if context.hour() < staple.until => return,

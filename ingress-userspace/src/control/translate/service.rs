@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 
 use super::{
     Context,
-    annotations::{AskedTls, shorten},
+    annotations::{ParsedTls, shorten},
     destination::{Asker, Destination, Finding, Through},
     endpoints, grant,
     protocol::{Speech, Wanted},
@@ -102,13 +102,13 @@ pub(super) fn first(
     }
 }
 
-/// Returns the upstream of one port of service `name`, for requests of `asker` in `protocol`, over TLS under `terms`.
-/// Returns `None` with the reason reported on `object`.
+/// Returns the upstream of one port of service `name`, for requests of `asker` in `protocol`, over TLS under
+/// `backend_tls`. Returns `None` with the reason reported on `object`.
 pub(super) fn named(
     name: &ObjectName,
     port: u16,
     protocol: Protocol,
-    terms: Option<&AskedTls>,
+    backend_tls: Option<&ParsedTls>,
     asker: &Asker,
     object: &ObjectRef,
     context: &mut Context<'_>,
@@ -119,7 +119,7 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let speech = Speech { terms, asker: Some(asker), ..Speech::plain(Wanted::This(protocol)) };
+    let speech = Speech { backend_tls, asker: Some(asker), ..Speech::plain(Wanted::This(protocol)) };
     match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -161,7 +161,7 @@ fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    Speech { protocol: wanted, through, terms, upkeep, introduction, asker }: Speech<'_>,
+    Speech { protocol: wanted, through, backend_tls, health_policy, proxy_header, asker }: Speech<'_>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -188,8 +188,8 @@ fn forward(
         protocol: None,
         through,
         tls: None,
-        upkeep: None,
-        introduction: None,
+        health_policy: None,
+        proxy_header: None,
         asker: None,
     };
     let (key, gathered) = context.upstream(&plain);
@@ -201,14 +201,14 @@ fn forward(
         Wanted::This(protocol) if protocol != upstream.protocol => Some(protocol),
         Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => None,
     };
-    let agreed = terms.filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
-    if terms.is_some() && agreed.is_none() {
+    let agreed = backend_tls.filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
+    if backend_tls.is_some() && agreed.is_none() {
         let message = format!(
             "annotations `proxy-ssl-*` have no effect for service `{name}`, as no TLS is spoken to its pods; set `backend-protocol` to `HTTPS` or `GRPCS`"
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }
-    if other.is_none() && agreed.is_none() && upkeep.is_none() && introduction.is_none() && asker.is_none() {
+    if other.is_none() && agreed.is_none() && health_policy.is_none() && proxy_header.is_none() && asker.is_none() {
         return Action::Forward(key);
     }
     // A different protocol shares no connections with the rest, and a different health policy no health, so it is
@@ -220,8 +220,8 @@ fn forward(
         protocol: other,
         through,
         tls: agreed.cloned().map(Box::new),
-        upkeep: upkeep.cloned(),
-        introduction,
+        health_policy: health_policy.cloned(),
+        proxy_header,
         asker: asker.cloned(),
     });
     if gathered.upstream.is_some() {

@@ -109,7 +109,7 @@ mod tests {
         Change::Apply { object: Object::Ingress(Arc::new(ingress)), origin: Origin::Api }
     }
 
-    fn told(translation: &Translation) -> Vec<String> {
+    fn reported(translation: &Translation) -> Vec<String> {
         let outcomes = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge);
         outcomes.map(|outcome| format!("{}/{}", outcome.object.namespace, outcome.object.name)).collect()
     }
@@ -130,7 +130,7 @@ mod tests {
                     assert!(translation == afresh, "what is brought up to date equals what is made anew");
                 }
             }
-            assert_eq!(told(&translation), ["greedy/i3"], "{what}");
+            assert_eq!(reported(&translation), ["greedy/i3"], "{what}");
             assert_eq!(translation.table.hosts.len(), 2 * hosts + 3, "{what}");
             let message = translation.outcomes.keys().map(|outcome| outcome.message.clone()).collect::<String>();
             assert!(message.contains(&format!("--max-{what}-per-namespace")), "{message}");
@@ -138,7 +138,7 @@ mod tests {
             // An Ingress that becomes smaller makes room.
             cluster.apply(ingress("greedy", 1, 1, 1));
             let translation = translator.translate(&cluster);
-            assert_eq!(told(&translation), [""; 0], "{what}");
+            assert_eq!(reported(&translation), [""; 0], "{what}");
             assert_eq!(translation.table.hosts.len(), 2 * hosts + 1 + 3, "{what}");
         }
     }

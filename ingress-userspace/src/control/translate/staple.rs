@@ -118,13 +118,13 @@ fn singles(response: &[u8]) -> Result<Vec<Single<'_>>, StapleError> {
     let basic = parts(AnyRef::from_der(basic.value())?)?;
     let data = parts(*basic.first().ok_or(StapleError::Malformed)?)?;
     // Version, responder and time of production come first, then the statements.
-    let said = data.iter().find(|part| part.tag() == Tag::Sequence).ok_or(StapleError::Malformed)?;
-    parts(*said)?.into_iter().map(single).collect()
+    let responses = data.iter().find(|part| part.tag() == Tag::Sequence).ok_or(StapleError::Malformed)?;
+    parts(*responses)?.into_iter().map(single).collect()
 }
 
-fn single(said: AnyRef<'_>) -> Result<Single<'_>, StapleError> {
-    let said = parts(said)?;
-    let [id, status, from, rest @ ..] = &said[..] else { return Err(StapleError::Malformed) };
+fn single(responses: AnyRef<'_>) -> Result<Single<'_>, StapleError> {
+    let responses = parts(responses)?;
+    let [id, status, from, rest @ ..] = &responses[..] else { return Err(StapleError::Malformed) };
     let id = parts(*id)?;
     let [algorithm, issuer_name, issuer_key, serial] = &id[..] else { return Err(StapleError::Malformed) };
     let algorithm = *parts(*algorithm)?.first().ok_or(StapleError::Malformed)?;

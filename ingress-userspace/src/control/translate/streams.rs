@@ -35,7 +35,7 @@ struct Row<'r> {
     service: ObjectName,
     port: &'r str,
     accepts_proxy_protocol: bool,
-    introduction: Option<ProxyVersion>,
+    proxy_header: Option<ProxyVersion>,
 }
 
 /// Returns the services of `transport` in the operator's ConfigMap.
@@ -96,11 +96,11 @@ fn service(
     context: &mut Context<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<(StreamPort, StreamService)> {
-    let Row { number, service: name, port, accepts_proxy_protocol, introduction } = row;
+    let Row { number, service: name, port, accepts_proxy_protocol, proxy_header } = row;
     let port = port.parse::<u16>().map_or(Port::Name(port), |number| Port::Number(number.into()));
     let upstream = service::stream(name, port, transport, findings, context)?;
-    let (accepts_proxy_protocol, introduction) = (*accepts_proxy_protocol, *introduction);
-    let service = StreamService { upstream, accepts_proxy_protocol, introduction };
+    let (accepts_proxy_protocol, proxy_header) = (*accepts_proxy_protocol, *proxy_header);
+    let service = StreamService { upstream, accepts_proxy_protocol, proxy_header };
     Some((StreamPort { transport, number: *number }, service))
 }
 
@@ -117,7 +117,7 @@ fn read<'r>(
             "HTTP, HTTPS or the metrics of this process use it, or get it by `--steer rewrite`; choose another port"
                 .to_owned(),
         ),
-        Transport::Udp if row.accepts_proxy_protocol || row.introduction.is_some() => {
+        Transport::Udp if row.accepts_proxy_protocol || row.proxy_header.is_some() => {
             Err("the PROXY protocol works with TCP only; write `NAMESPACE/SERVICE:PORT`".to_owned())
         }
         Transport::Tcp | Transport::Udp => Ok(row),
@@ -155,14 +155,14 @@ fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
         Some(_) => return Err(unreadable()),
     };
     // As in ingress-nginx, the second may be set without the first.
-    let introduction = match sends {
+    let proxy_header = match sends {
         None | Some("") => None,
         Some(word) if word.eq_ignore_ascii_case("PROXY") => Some(ProxyVersion::V1),
         Some(word) if word.eq_ignore_ascii_case("PROXY-V2") => Some(ProxyVersion::V2),
         Some(_) => return Err(unreadable()),
     };
     let service = ObjectName::new(namespace, name);
-    Ok(Row { number, service, port, accepts_proxy_protocol, introduction })
+    Ok(Row { number, service, port, accepts_proxy_protocol, proxy_header })
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
             let row = parse(key, value);
             let found = row.as_ref().ok().map(|row| {
                 assert_eq!(row.service, ObjectName::new("n", "s"), "{key} {value}");
-                (row.number, row.port, row.accepts_proxy_protocol, row.introduction)
+                (row.number, row.port, row.accepts_proxy_protocol, row.proxy_header)
             });
             assert_eq!(found, expect, "{key} {value}: {row:?}");
         }

@@ -42,11 +42,11 @@ use super::{
 use crate::model::Tree;
 
 mod debounce;
-mod keeper;
 mod own;
+mod save_scheduler;
 
 use debounce::Debounce;
-use keeper::Keeper;
+use save_scheduler::SaveScheduler;
 
 /// Maximum number of batches applied before a translation is made. Bounds the delay of a stream without a pause.
 const MAX_BATCHES: usize = 64;
@@ -86,12 +86,12 @@ pub async fn run(
         }
     });
     let mut state = State::new(options);
-    let mut keeper = Keeper::new(file);
+    let mut save_scheduler = SaveScheduler::new(file);
     let result = tokio::select! {
         () = shutdown => Ok(()),
-        result = async { tokio::join!(source, follow(receiver, options, &mut state, &mut keeper, &status, publish)).0 } => result,
+        result = async { tokio::join!(source, follow(receiver, options, &mut state, &mut save_scheduler, &status, publish)).0 } => result,
     };
-    keeper.finish(state.content(options)).await;
+    save_scheduler.finish(state.content(options)).await;
     status.end().await;
     result
 }
@@ -101,7 +101,7 @@ async fn follow(
     mut source: mpsc::Receiver<Batch>,
     options: &Options,
     state: &mut State,
-    keeper: &mut Keeper,
+    save_scheduler: &mut SaveScheduler,
     status: &status::Task,
     mut publish: impl FnMut(Translation),
 ) {
@@ -115,7 +115,7 @@ async fn follow(
                 batch = source.recv() => {
                     let Some(batch) = batch else { return };
                     state.confirm(&batch.unread);
-                    keeper.forget();
+                    save_scheduler.forget();
                     state.apply(batch);
                     drain(&mut source, state);
                 }
@@ -125,8 +125,8 @@ async fn follow(
                 }
                 _ = hours.tick() => state.strike(SystemTime::now()),
                 _ = looks.tick() => state.locate(own::addresses()),
-                () = expiry(keeper.restore_at()) => {
-                    state.restored = keeper.restore().await;
+                () = expiry(save_scheduler.restore_at()) => {
+                    state.restored = save_scheduler.restore().await;
                     if let Some(Restored { cluster, age: _ }) = &mut state.restored
                         && options.translate.selects_namespaces
                     {
@@ -136,19 +136,19 @@ async fn follow(
                     // The file does not record the current hour.
                     state.strike(SystemTime::now());
                 }
-                () = keeper.is_due() => keeper.save(state.content(options)),
+                () = save_scheduler.is_due() => save_scheduler.save(state.content(options)),
                 () = expiry(state.debounce.due()) => {}
             }
             options.contact.set_serves_saved(state.restored.is_some());
             let translation = state.translate(Instant::now());
-            state.tell(status);
+            state.update(status);
             let Some(translation) = translation else { continue };
             if names != translation.external_names {
                 names.clone_from(&translation.external_names);
                 wanted.send_replace(names.keys().cloned().collect());
             }
             if state.is_confirmed {
-                keeper.mark();
+                save_scheduler.mark();
             }
             publish(translation);
             // The time after publishing, not before: changes that arrived meanwhile count as right behind it.
@@ -307,12 +307,12 @@ impl State {
 
     /// Hands the published translation to `status`, if the translation or an Ingress has changed since. Nothing is
     /// written on the ground of a saved configuration.
-    fn tell(&mut self, status: &status::Task) {
+    fn update(&mut self, status: &status::Task) {
         // Pending changes are handed over together with their translation.
         if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.debounce.due().is_none())
             && std::mem::take(&mut self.is_news)
         {
-            status.tell(&self.cluster, &published.translation);
+            status.update(&self.cluster, &published.translation);
         }
     }
 }

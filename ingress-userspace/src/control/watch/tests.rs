@@ -108,8 +108,8 @@ async fn what_was_saved_is_served_while_the_api_server_is_away_at_the_start() {
         let text = next(&mut published).await;
         assert!(text.starts_with("host a.test\n") && text.contains("SavedConfiguration"), "{text}");
         let waited = began.elapsed();
-        assert!(waited >= keeper::RESTORE_AFTER && waited < keeper::RESTORE_AFTER * 2, "{waited:?}");
-        assert!(contact.serves_saved() && contact.age() >= Some(keeper::RESTORE_AFTER));
+        assert!(waited >= save_scheduler::RESTORE_AFTER && waited < save_scheduler::RESTORE_AFTER * 2, "{waited:?}");
+        assert!(contact.serves_saved() && contact.age() >= Some(save_scheduler::RESTORE_AFTER));
     };
     let before = fs::read(root.path().join("saved.json")).expect("a file");
     run(source, &options, publish, compare).await.expect("no error");
@@ -169,16 +169,16 @@ async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
     let root = tempfile::TempDir::new().expect("a directory");
     let path = root.path().join("saved.json");
     let file = saved::File { path: path.clone(), private_keys: saved::PrivateKeys::Leave };
-    let mut keeper = Keeper::new(Some(file.clone()));
+    let mut save_scheduler = SaveScheduler::new(Some(file.clone()));
     let options = Options { saved: Some(file), ..Options::default() };
     let mut state = State { is_confirmed: true, ..State::new(&options) };
-    keeper.finish(state.content(&options)).await;
+    save_scheduler.finish(state.content(&options)).await;
     assert!(!path.exists(), "there was nothing to save");
     state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
     state.translate(Instant::now()).expect("a translation");
-    keeper.mark();
+    save_scheduler.mark();
     assert!(!path.exists());
-    keeper.finish(state.content(&options)).await;
+    save_scheduler.finish(state.content(&options)).await;
     let text = fs::read_to_string(&path).expect("a file");
     assert!(text.contains("a.test"), "{text}");
 }
@@ -302,7 +302,7 @@ fn what_comes_right_behind_the_end_of_a_publication_is_published_after_a_pause()
 async fn what_comes_while_something_is_published_is_published_after_a_pause() {
     let options = Options::default();
     let status = status::Task::begin(&SourceConfig::Manifests("/nonexistent".into()), None).await.expect("no server");
-    let (mut state, mut keeper) = (State::new(&options), Keeper::new(None));
+    let (mut state, mut save_scheduler) = (State::new(&options), SaveScheduler::new(None));
     let (sender, receiver) = source::queue();
     sender.try_send(with_an_endpoint()).expect("there is room");
     let (published, mut publications) = mpsc::unbounded_channel();
@@ -323,7 +323,7 @@ async fn what_comes_while_something_is_published_is_published_after_a_pause() {
         assert!(pause >= debounce::QUIET, "{pause:?}");
     };
     tokio::select! {
-        () = follow(receiver, &options, &mut state, &mut keeper, &status, publish) => panic!("the source goes on"),
+        () = follow(receiver, &options, &mut state, &mut save_scheduler, &status, publish) => panic!("the source goes on"),
         () = compare => {}
     }
 }

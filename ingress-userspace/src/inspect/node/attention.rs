@@ -6,7 +6,7 @@ use ingress_common::{Total, map, steer::HEARTBEAT_STALE_NS};
 use ingress_userspace::datapath::{Hook, LinkState, PinnedLink, Process, Role};
 
 use super::{State, percent};
-use crate::delivery::{ADVICE, Delivery};
+use crate::netfilter_check::{ADVICE, NetfilterCheck};
 
 /// Fill level from which a map is reported.
 const FULL_PERCENT: usize = 90;
@@ -70,7 +70,7 @@ impl State {
             let counted = self.totals.iter().find(|counted| counted.total == total);
             counted.map_or(0, |counted| counted.traffic.packets)
         };
-        if let Some(requests) = Delivery::default().lost(packets) {
+        if let Some(requests) = NetfilterCheck::default().lost(packets) {
             attention.push(format!(
                 "XDP has chosen workers for {requests} connection requests, and none has come to sk_lookup: {ADVICE}"
             ));
@@ -87,7 +87,7 @@ fn loose(link: &PinnedLink) -> Option<String> {
             "interface `{interface}` has gone, and its program with it; `xdp-ingress run` attaches it when the interface \
              is back, and its log says so"
         )),
-        (Hook::Lookup, LinkState::Severed) => {
+        (Hook::Lookup, LinkState::Detached) => {
             Some("the network namespace of sk_lookup has gone; run `xdp-ingress unload`".to_owned())
         }
         (Hook::Lookup, LinkState::Elsewhere) => Some(
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_needs_attention_is_said_with_what_to_do() {
         let fresh = Duration::from_millis(500);
-        let severed = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
+        let detached = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
         let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
         let total = |total, packets| Counted { total, name: "", traffic: Traffic { packets, bytes: 0 } };
         for (state, expected) in [
@@ -123,9 +123,12 @@ mod tests {
                 "no heartbeat for 4.0 s: it hangs",
             ),
             (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process has taken"),
-            (State { links: vec![severed(gone, LinkState::Severed)], ..well() }, "interface `eth1` has gone"),
-            (State { links: vec![severed(Hook::Lookup, LinkState::Elsewhere)], ..well() }, "another network namespace"),
-            (State { links: vec![severed(Hook::Lookup, LinkState::Severed)], ..well() }, "xdp-ingress unload"),
+            (State { links: vec![detached(gone, LinkState::Detached)], ..well() }, "interface `eth1` has gone"),
+            (
+                State { links: vec![detached(Hook::Lookup, LinkState::Elsewhere)], ..well() },
+                "another network namespace",
+            ),
+            (State { links: vec![detached(Hook::Lookup, LinkState::Detached)], ..well() }, "xdp-ingress unload"),
             (State { links: Vec::new(), ..well() }, ""),
             (
                 State { totals: vec![total(Total::Decided, 40)], ..well() },

@@ -243,7 +243,7 @@ const fn state_name(state: LinkState) -> &'static str {
     match state {
         LinkState::Attached => "attached",
         LinkState::Elsewhere => "elsewhere",
-        LinkState::Severed => "severed",
+        LinkState::Detached => "severed",
     }
 }
 

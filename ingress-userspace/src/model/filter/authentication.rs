@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc};
 
 use http::HeaderValue;
 
-use super::{Access, External, Token, Users};
+use super::{Access, ExtAuthz, Token, Users};
 
 /// Required credentials. At least one of the methods is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authentication {
     pub basic: Option<Basic>,
     pub token: Option<Token>,
-    pub external: Option<External>,
+    pub ext_authz: Option<ExtAuthz>,
     pub satisfy: Satisfy,
 }
 
@@ -63,7 +63,7 @@ impl Basic {
 /// Shows the number of users, but no data about them.
 impl fmt::Display for Authentication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { basic, token, external, satisfy } = self;
+        let Self { basic, token, ext_authz, satisfy } = self;
         f.write_str("authentication(")?;
         if let Some(Basic { challenge: _, namespace: _, users }) = basic {
             write!(f, "basic, {} users", users.len())?;
@@ -71,8 +71,8 @@ impl fmt::Display for Authentication {
         if let Some(token) = token {
             write!(f, "{}{token}", if basic.is_some() { "; " } else { "" })?;
         }
-        if let Some(external) = external {
-            write!(f, "{}external, {external}", if basic.is_some() || token.is_some() { "; " } else { "" })?;
+        if let Some(ext_authz) = ext_authz {
+            write!(f, "{}external, {ext_authz}", if basic.is_some() || token.is_some() { "; " } else { "" })?;
         }
         match satisfy {
             Satisfy::All => {}
@@ -106,7 +106,7 @@ mod tests {
             ("", "", false),
         ] {
             let satisfy = Satisfy::Any(Access { allow: networks(allow), deny: networks(deny) });
-            let authentication = Authentication { basic: None, token: None, external: None, satisfy };
+            let authentication = Authentication { basic: None, token: None, ext_authz: None, satisfy };
             assert_eq!(authentication.is_met_by([192, 0, 2, 7].into()), expect, "{allow} not {deny}");
             assert!(!Authentication { satisfy: Satisfy::All, ..authentication }.is_met_by([192, 0, 2, 7].into()));
         }

@@ -38,19 +38,19 @@ pub(super) struct Line(Rc<RefCell<Option<Entry>>>);
 
 /// A request being served. If it is dropped before the response begins, the client has disconnected; it is logged with
 /// status 499, as in nginx.
-pub(super) struct Telling<'c> {
+pub(super) struct LogGuard<'c> {
     conn: &'c Conn,
     trust: &'c Trust,
     pub(super) request: &'c mut Parts,
     /// Boxed so that requests that are not logged do not carry its size.
-    pub(super) teller: Option<Box<Teller>>,
+    pub(super) log_entry: Option<Box<LogEntry>>,
 }
 
 /// The status of requests that the client abandoned, as in nginx; it is only logged and never sent.
 const LEFT: u16 = 499;
 
 /// Collects the data of the log entry while a request is served.
-pub(super) struct Teller {
+pub(super) struct LogEntry {
     log: Arc<AccessLog>,
     line: Line,
     begun: Instant,
@@ -77,11 +77,11 @@ struct UpstreamAnswer {
     took: Duration,
 }
 
-// === impl Telling ===
+// === impl LogGuard ===
 
-impl<'c> Telling<'c> {
+impl<'c> LogGuard<'c> {
     pub(super) fn new(conn: &'c Conn, snapshot: &'c Snapshot, request: &'c mut Parts) -> Self {
-        Self { conn, trust: &snapshot.settings.trust, request, teller: Teller::of(conn, snapshot) }
+        Self { conn, trust: &snapshot.settings.trust, request, log_entry: LogEntry::of(conn, snapshot) }
     }
 
     /// Records that the response begins, with the status that is sent to the client.
@@ -90,15 +90,15 @@ impl<'c> Telling<'c> {
     }
 
     fn fill(&mut self, status: u16) -> Option<Line> {
-        let teller = self.teller.take()?;
-        let line = teller.line();
+        let log_entry = self.log_entry.take()?;
+        let line = log_entry.line();
         let request = std::mem::replace(self.request, http::Request::new(()).into_parts().0);
-        teller.fill(self.conn, self.trust, request, status);
+        log_entry.fill(self.conn, self.trust, request, status);
         Some(line)
     }
 }
 
-impl Drop for Telling<'_> {
+impl Drop for LogGuard<'_> {
     fn drop(&mut self) {
         if let Some(line) = self.fill(LEFT) {
             line.finish(&self.conn.worker.lines);
@@ -106,29 +106,29 @@ impl Drop for Telling<'_> {
     }
 }
 
-// === impl Teller ===
+// === impl LogEntry ===
 
-impl Teller {
-    /// Returns a teller for a request that begins now, if the access log is enabled.
+impl LogEntry {
+    /// Returns a log entry for a request that begins now, if the access log is enabled.
     fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
         let log = snapshot.settings.access_log.clone().filter(|_| conn.worker.shared.sink.get().is_some())?;
         Some(Box::new(Self { log, line: Line::default(), begun: Instant::now(), notes: Notes::default() }))
     }
 
-    /// Records that a rule of `owner` matched. Drops the teller if that rule has logging disabled.
-    pub(super) fn matched(teller: &mut Option<Box<Self>>, owner: &Arc<str>, logged: bool) {
-        match teller {
-            Some(teller) if logged => teller.notes.owner = Some(Arc::clone(owner)),
-            _ => *teller = None,
+    /// Records that a rule of `owner` matched. Drops the log entry if that rule has logging disabled.
+    pub(super) fn matched(log_entry: &mut Option<Box<Self>>, owner: &Arc<str>, logged: bool) {
+        match log_entry {
+            Some(log_entry) if logged => log_entry.notes.owner = Some(Arc::clone(owner)),
+            _ => *log_entry = None,
         }
     }
 
-    /// Drops the teller if requests for this target are excluded from the access log.
-    pub(super) fn skip(teller: &mut Option<Box<Self>>, target: &str) {
-        let Some(known) = teller else { return };
+    /// Drops the log entry if requests for this target are excluded from the access log.
+    pub(super) fn skip(log_entry: &mut Option<Box<Self>>, target: &str) {
+        let Some(known) = log_entry else { return };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
         if known.log.skip.iter().any(|skip| skip.matches(path)) {
-            *teller = None;
+            *log_entry = None;
         }
     }
 
@@ -144,7 +144,7 @@ impl Teller {
         self.notes.answer = Some(UpstreamAnswer { address, status, took: self.begun.elapsed() });
     }
 
-    /// Returns the line that this teller fills in.
+    /// Returns the line that this log entry fills in.
     pub(super) fn line(&self) -> Line {
         self.line.clone()
     }

@@ -239,16 +239,16 @@ mod tests {
     use super::*;
 
     /// Takes a block for each `Ok` from `gate`, fails for each `Err`, and takes all once it is closed. Sends blocks to
-    /// `told`.
+    /// `wrote`.
     struct Gated {
         gate: mpsc::Receiver<io::Result<()>>,
-        told: mpsc::Sender<String>,
+        wrote: mpsc::Sender<String>,
     }
 
     impl Write for Gated {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.gate.recv().unwrap_or(Ok(()))?;
-            self.told.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
+            self.wrote.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
             Ok(bytes.len())
         }
 
@@ -299,15 +299,15 @@ mod tests {
 
     #[test]
     fn what_is_left_is_written_in_order_at_the_end() {
-        let ((open, gate), (told, tells)) = (mpsc::channel(), mpsc::channel());
-        let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
+        let ((open, gate), (wrote, writes)) = (mpsc::channel(), mpsc::channel());
+        let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         let blocks = ["1\n2\n", "3\n", "4\n5\n6\n"];
         for text in blocks {
             sink.0.add(text.to_owned());
         }
         drop(open);
         drop(guard);
-        assert_eq!(tells.into_iter().collect::<Vec<_>>(), blocks);
+        assert_eq!(writes.into_iter().collect::<Vec<_>>(), blocks);
         assert_eq!(sink.dropped(), 0);
         sink.0.add("7\n8\n".to_owned());
         assert_eq!(sink.dropped(), 2, "what comes after the end is nobody's");
@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_is_counted_and_what_cannot_be_written() {
-        let ((open, gate), (told, tells)) = (mpsc::channel(), mpsc::channel());
-        let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
+        let ((open, gate), (wrote, writes)) = (mpsc::channel(), mpsc::channel());
+        let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         let line = format!("{}\n", "x".repeat(QUEUE_MAX));
         // The writer holds the first block, and the second one fills the queue.
         sink.0.add("held\n".to_owned());
@@ -329,14 +329,14 @@ mod tests {
         open.send(Err(ErrorKind::StorageFull.into())).expect("it is asked");
         drop(open);
         drop(guard);
-        assert_eq!(tells.into_iter().map(|text| text.len()).collect::<Vec<_>>(), [line.len()]);
+        assert_eq!(writes.into_iter().map(|text| text.len()).collect::<Vec<_>>(), [line.len()]);
         assert_eq!(sink.dropped(), 3);
     }
 
     #[test]
     fn a_writer_that_waits_for_ever_keeps_nobody_from_ending() {
-        let ((open, gate), (told, _tells)) = (mpsc::channel(), mpsc::channel());
-        let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
+        let ((open, gate), (wrote, _writes)) = (mpsc::channel(), mpsc::channel());
+        let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         sink.0.add("1\n".to_owned());
         drop(guard);
         assert_eq!(sink.0.state().stage, Stage::Ending);

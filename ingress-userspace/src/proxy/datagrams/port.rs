@@ -25,8 +25,8 @@ use super::{
 use crate::{
     model::{StreamPort, Transport},
     proxy::{
+        balance::{Choice, Picked, Tried, UpstreamState, hash},
         memory::Pressure,
-        pick::{Choice, Picked, Tried, UpstreamState, hash},
         upstream::ConnectError,
         worker::Worker,
     },

@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use super::super::clients::Clients;
+use super::super::client_table::ClientTable;
 use crate::model::filter::Rate;
 
 /// 131 072 entries of 24 bytes with the key, 3 MiB in all.
 #[derive(Debug)]
-pub(super) struct Rates(Clients<Due, 256>);
+pub(super) struct Rates(ClientTable<Due, 256>);
 
 /// The arrival time for each rate, in nanoseconds. A client with no time in the future needs no entry.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ const _: () = assert!(size_of::<Due>() == 16);
 
 impl Rates {
     pub(super) fn new() -> Self {
-        Self(Clients::new())
+        Self(ClientTable::new())
     }
 
     /// Counts a request at `now` against all `rates`, which must be the same for each call with one key.
@@ -143,7 +143,7 @@ mod tests {
             }
         }
         assert_eq!(admitted, 11, "it stays, whoever comes");
-        assert_eq!(table.0.capacity(), Clients::<Due, 256>::MAX);
+        assert_eq!(table.0.capacity(), ClientTable::<Due, 256>::MAX);
         assert!(table.forgotten() > 800_000, "{}", table.forgotten());
         // Expired entries are replaced without being counted as forgotten.
         let before = table.forgotten();

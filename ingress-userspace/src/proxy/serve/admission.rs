@@ -11,15 +11,14 @@ use crate::{
 };
 
 use super::super::{
-    authenticate::{Asking, authenticate},
+    authenticate::{RequestContext, authenticate},
+    balance::UpstreamState,
     client::Client,
     error::{self, Answer},
     error_pages,
-    external::Cookies,
+    ext_authz::Cookies,
     in_flight::InFlight,
-    path,
-    pick::UpstreamState,
-    session,
+    path, session,
     snapshot::Snapshot,
 };
 
@@ -39,12 +38,12 @@ pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &Heade
 pub(super) async fn decide<'r>(
     filters: &'r [Filter],
     action: &Target,
-    asking: &Asking<'_>,
+    context: &RequestContext<'_>,
     edits: &mut Edits<'r>,
     cookies: &mut Cookies,
     in_flight: &mut InFlight,
 ) -> Result<UpstreamId, Box<Answer>> {
-    let Asking { snapshot, subject, forwarding, .. } = *asking;
+    let RequestContext { snapshot, subject, forwarding, .. } = *context;
     for filter in filters {
         match filter::apply(filter, subject, edits) {
             Verdict::Continue => {}
@@ -62,7 +61,7 @@ pub(super) async fn decide<'r>(
             }
             // Boxed so that requests of other rules do not carry its size.
             Verdict::Authenticate(authentication) => {
-                Box::pin(authenticate(authentication, asking, edits, cookies)).await?
+                Box::pin(authenticate(authentication, context, edits, cookies)).await?
             }
         }
     }
@@ -85,14 +84,16 @@ pub(super) async fn decide<'r>(
     };
     match wanted {
         Ok(id) if is_ready(id) => Ok(id),
-        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => match (stand_in(filters, snapshot), wanted) {
-            (Some((pages, id)), wanted) => {
-                let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
-                edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
-                Ok(id)
+        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => {
+            match (error_page_backend(filters, snapshot), wanted) {
+                (Some((pages, id)), wanted) => {
+                    let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
+                    edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
+                    Ok(id)
+                }
+                (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
             }
-            (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
-        },
+        }
         Err(why) => Err(error::refused(why).into()),
     }
 }
@@ -101,11 +102,11 @@ pub(super) async fn decide<'r>(
 fn refusal(action: &Target, filters: &[Filter], snapshot: &Snapshot) -> Option<Unavailable> {
     let Target::Refuse(why) = action else { return None };
     let may_be_replaced = matches!(why, Unavailable::NoService | Unavailable::NoPort);
-    (!may_be_replaced || stand_in(filters, snapshot).is_none()).then_some(*why)
+    (!may_be_replaced || error_page_backend(filters, snapshot).is_none()).then_some(*why)
 }
 
 /// Returns the backend of the error pages, if it serves requests to rules without endpoints.
-fn stand_in<'r>(filters: &'r [Filter], snapshot: &Snapshot) -> Option<(&'r ErrorPages, UpstreamId)> {
+fn error_page_backend<'r>(filters: &'r [Filter], snapshot: &Snapshot) -> Option<(&'r ErrorPages, UpstreamId)> {
     let pages = filter::error_pages(filters).filter(|pages| pages.stands_in)?;
     Some((pages, snapshot.upstream_id(&pages.backend)?))
 }

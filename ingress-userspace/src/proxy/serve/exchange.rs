@@ -10,20 +10,20 @@ use crate::{
 
 use super::{
     super::{
-        access_log::Teller,
-        authenticate::Asking,
+        access_log::LogEntry,
+        authenticate::RequestContext,
+        balance::{Choice, UpstreamState, hash},
         body::{Body, RequestBody},
         error,
         forward::{ForwardError, Plan, forward},
         forwarded::Forwarded,
         headers::Head,
         in_flight::InFlight,
-        pick::{Choice, UpstreamState, hash},
         session::Session,
         upstream::ExchangeError,
         websocket::Handshake,
     },
-    Asked,
+    TunnelRequest,
     response::{own, page_or, relay, replace, switch},
 };
 
@@ -39,15 +39,15 @@ pub(super) struct Admitted<'r> {
 
 /// Forwards a request with the changes in `edits`, and turns the outcome into the client's response.
 pub(super) async fn exchange(
-    asking: &Asking<'_>,
+    context: &RequestContext<'_>,
     admitted: &mut Admitted<'_>,
     edits: &Edits<'_>,
     pages: Option<&ErrorPages>,
-    asked: Asked,
+    asked: TunnelRequest,
     mut in_flight: InFlight,
-    teller: &mut Option<Box<Teller>>,
+    log_entry: &mut Option<Box<LogEntry>>,
 ) -> Response<Body> {
-    let Asking { conn, forwarding, subject, .. } = *asking;
+    let RequestContext { conn, forwarding, subject, .. } = *context;
     let Admitted { upstream, session, handshake, body } = admitted;
     let upstream = *upstream;
     let bodiless = *subject.method == Method::HEAD;
@@ -56,7 +56,7 @@ pub(super) async fn exchange(
     if let (Uploads::Buffered, Some(upload), None) = (forwarding.uploads, body.as_mut(), &*handshake)
         && !upload.is_end_stream()
     {
-        let silence = asking.snapshot.settings.stall_timeout;
+        let silence = context.snapshot.settings.stall_timeout;
         // Boxed so that other requests do not carry its size.
         let namespace = upstream.key().namespace();
         if let Err(error) = Box::pin(upload.keep(conn, namespace, forwarding.body_buffer, silence)).await {
@@ -67,19 +67,19 @@ pub(super) async fn exchange(
             return own(in_flight, error::forward(&ForwardError::Exchange(error)), bodiless);
         }
     }
-    let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, edits) };
+    let head = Head { handshake: handshake.as_ref(), ..context.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
-    match forward(conn, &asking.limits(), upstream, plan, &head, body).await {
+    match forward(conn, &context.limits(), upstream, plan, &head, body).await {
         Ok((forwarded, mut served)) => {
-            in_flight.hold(std::mem::take(&mut served.held));
-            if let Some(teller) = teller {
-                teller.answered(served.endpoint.address(), forwarded.status());
+            in_flight.hold(std::mem::take(&mut served.permit));
+            if let Some(log_entry) = log_entry {
+                log_entry.answered(served.endpoint.address(), forwarded.status());
             }
             let cookie = session.as_ref().and_then(|session| session.set(upstream, &served, subject));
             let mut response = match forwarded {
                 Forwarded::Response(response)
-                    if matches!(asked, Asked::Stream(_)) && response.status().is_success() =>
+                    if matches!(asked, TunnelRequest::Stream(_)) && response.status().is_success() =>
                 {
                     response.discard();
                     own(in_flight, error::not_switched(), bodiless)
@@ -90,7 +90,7 @@ pub(super) async fn exchange(
                         // Boxed so that other requests do not carry its size.
                         Some(pages) => {
                             let response = response.into_response();
-                            Box::pin(replace(response, pages, upstream, asking, edits, in_flight)).await
+                            Box::pin(replace(response, pages, upstream, context, edits, in_flight)).await
                         }
                     }
                 }
@@ -109,7 +109,7 @@ pub(super) async fn exchange(
             // A client that sent half a request waits for a response, and gets no error page.
             match pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16())) {
                 None => own(in_flight, answer, bodiless),
-                Some(pages) => Box::pin(page_or(answer, pages, upstream, asking, edits, in_flight)).await,
+                Some(pages) => Box::pin(page_or(answer, pages, upstream, context, edits, in_flight)).await,
             }
         }
     }

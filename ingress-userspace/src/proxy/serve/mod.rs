@@ -14,22 +14,22 @@ use crate::{
 };
 
 use super::{
-    access_log::{Teller, Telling},
-    authenticate::Asking,
+    access_log::{LogEntry, LogGuard},
+    authenticate::RequestContext,
     body::{Body, RequestBody, TooLarge},
     conn::Conn,
     error,
-    external::Cookies,
+    ext_authz::Cookies,
     forward::ForwardError,
     in_flight::InFlight,
     memory::Pressure,
     mirror,
-    offence::Offence,
     request_id::RequestId,
-    rest::{REST_MAX, Unread},
     session::Session,
     snapshot::Snapshot,
     traces::Trace,
+    unread_body::{REST_MAX, Unread},
+    violations::Violation,
     websocket,
 };
 
@@ -63,22 +63,22 @@ pub(super) fn serve(
         // earlier request with a body may still be served while the handshake waits behind it.
         let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
         let client = match opened {
-            Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),
-            _ if asked => Asked::Connection,
-            _ => Asked::Nothing,
+            Some(opened) if websocket::is_extended_connect(&parts) => TunnelRequest::Stream(opened),
+            _ if asked => TunnelRequest::Connection,
+            _ => TunnelRequest::Nothing,
         };
-        let mut telling = Telling::new(&conn, &snapshot, &mut parts);
-        let (parts, teller) = (&*telling.request, &mut telling.teller);
+        let mut log_guard = LogGuard::new(&conn, &snapshot, &mut parts);
+        let (parts, log_entry) = (&*log_guard.request, &mut log_guard.log_entry);
         let mut response = match Matching::of(&conn, &snapshot, parts) {
-            Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
+            Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, log_entry).await,
             Err(Refusal { host, answer }) => {
                 drop(incoming);
-                own(begin(&conn, host, teller.as_deref()), *answer, bodiless)
+                own(begin(&conn, host, log_entry.as_deref()), *answer, bodiless)
             }
         };
         // Only the proxy's own responses have extensions.
-        if let Some(offence) = response.extensions_mut().remove::<Offence>() {
-            conn.offend(offence);
+        if let Some(violation) = response.extensions_mut().remove::<Violation>() {
+            conn.offend(violation);
         }
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if asked && !switched {
@@ -94,7 +94,7 @@ pub(super) fn serve(
             // The rest of the body, if it still comes, is read while the connection lingers.
             drop(conn.take_rests());
         }
-        telling.answered(response.status().as_u16());
+        log_guard.answered(response.status().as_u16());
         Ok(response)
     }
 }
@@ -106,10 +106,10 @@ fn leaves_too_much(conn: &Conn, request: &Parts, response: &Response<Body>) -> b
 }
 
 /// Begins a request, and attaches its line of the access log, if any.
-fn begin(conn: &Rc<Conn>, host: HostId, teller: Option<&Teller>) -> InFlight {
+fn begin(conn: &Rc<Conn>, host: HostId, log_entry: Option<&LogEntry>) -> InFlight {
     let mut in_flight = conn.begin(host);
-    if let Some(teller) = teller {
-        in_flight.tell(teller.line());
+    if let Some(log_entry) = log_entry {
+        in_flight.attach(log_entry.line());
     }
     in_flight
 }
@@ -120,7 +120,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// The tunnel that a request may open.
-enum Asked {
+enum TunnelRequest {
     Nothing,
     /// HTTP/1: the whole connection becomes the tunnel.
     Connection,
@@ -147,12 +147,12 @@ impl Matching<'_> {
         snapshot: &Snapshot,
         parts: &Parts,
         incoming: Unread,
-        asked: Asked,
-        teller: &mut Option<Box<Teller>>,
+        asked: TunnelRequest,
+        log_entry: &mut Option<Box<LogEntry>>,
     ) -> Response<Body> {
         let Self { authority, fields, target, found } = self;
         let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
-        let mut in_flight = begin(conn, host, teller.as_deref());
+        let mut in_flight = begin(conn, host, log_entry.as_deref());
         let bodiless = parts.method == Method::HEAD;
         let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
         if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
@@ -165,11 +165,11 @@ impl Matching<'_> {
             Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
             Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
                 in_flight.measure(meter.as_ref());
-                Teller::matched(teller, owner, forwarding.logged);
+                LogEntry::matched(log_entry, owner, forwarding.logged);
                 (&filters[..], forwarding, target)
             }
         };
-        Teller::skip(teller, target);
+        LogEntry::skip(log_entry, target);
         let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
         // Filters and endpoints see an extended CONNECT as the HTTP/1.1 request that it becomes.
@@ -186,7 +186,7 @@ impl Matching<'_> {
             https_port: conn.worker.options.https_port,
         };
         let request_id = RequestId::of(fields.request_id);
-        let asking = Asking {
+        let context = RequestContext {
             conn,
             snapshot,
             forwarding,
@@ -204,11 +204,13 @@ impl Matching<'_> {
         in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
         let pages = filter::error_pages(filters);
-        let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
+        let decided = decide(filters, action, &context, &mut edits, &mut cookies, &mut in_flight).await;
         let mut admitted = decided.and_then(|id| {
             let handshake = match asked {
-                Asked::Nothing => None,
-                Asked::Connection | Asked::Stream(_) => websocket::handshake(parts).map_err(error::handshake)?,
+                TunnelRequest::Nothing => None,
+                TunnelRequest::Connection | TunnelRequest::Stream(_) => {
+                    websocket::handshake(parts).map_err(error::handshake)?
+                }
             };
             let mut body = RequestBody::new(incoming, forwarding.body_max, &in_flight)
                 .map_err(|TooLarge| error::body_too_large())?;
@@ -220,13 +222,13 @@ impl Matching<'_> {
                 body.cut_trailers();
             }
             if let Some(trace) = trace {
-                trace.tell(&mut edits);
+                trace.attach(&mut edits);
             }
             if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
-                mirror::start(mirror, &asking, &edits, &mut body);
+                mirror::start(mirror, &context, &edits, &mut body);
             }
             let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
-            body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
+            body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(&request_id, upstream.key())));
             // Sessions apply only to the rule's own pods.
             let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
             let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
@@ -234,7 +236,7 @@ impl Matching<'_> {
             Ok(Admitted { upstream, session, handshake, body: Some(body) })
         });
         let mut response = match admitted {
-            Ok(ref mut admitted) => exchange(&asking, admitted, &edits, pages, asked, in_flight, teller).await,
+            Ok(ref mut admitted) => exchange(&context, admitted, &edits, pages, asked, in_flight, log_entry).await,
             Err(answer) => own(in_flight, *answer, bodiless),
         };
         cookies.add(&mut response);

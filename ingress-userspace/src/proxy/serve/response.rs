@@ -17,18 +17,18 @@ use crate::{
 
 use super::{
     super::{
-        authenticate::Asking,
+        authenticate::RequestContext,
+        balance::UpstreamState,
         body::{Body, RequestBody, Source, discard},
         conn::Conn,
         error::{self, Answer},
         error_pages,
-        forward::Held,
+        forward::UpstreamPermit,
         in_flight::InFlight,
-        pick::UpstreamState,
         tunnel::Tunnel,
         upstream,
     },
-    Asked,
+    TunnelRequest,
 };
 
 pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {
@@ -54,16 +54,16 @@ pub(super) async fn replace(
     response: Response<Source>,
     pages: &ErrorPages,
     upstream: &UpstreamState,
-    asking: &Asking<'_>,
+    context: &RequestContext<'_>,
     edits: &Edits<'_>,
     mut in_flight: InFlight,
 ) -> Response<Body> {
     let (response::Parts { status, mut headers, .. }, rest) = response.into_parts();
     discard(rest).await;
     // The pod has finished the request, however long the client takes to read the page.
-    in_flight.hold(Held::default());
+    in_flight.hold(UpstreamPermit::default());
     let answer = error::without_page(status);
-    let mut response = page_or(answer, pages, upstream, asking, edits, in_flight).await;
+    let mut response = page_or(answer, pages, upstream, context, edits, in_flight).await;
     response.headers_mut().remove(header::WWW_AUTHENTICATE);
     if status == StatusCode::UNAUTHORIZED
         && let header::Entry::Occupied(challenges) = headers.entry(header::WWW_AUTHENTICATE)
@@ -81,15 +81,15 @@ pub(super) async fn page_or(
     answer: Answer,
     pages: &ErrorPages,
     upstream: &UpstreamState,
-    asking: &Asking<'_>,
+    context: &RequestContext<'_>,
     edits: &Edits<'_>,
     mut in_flight: InFlight,
 ) -> Response<Body> {
-    let bodiless = *asking.subject.method == Method::HEAD;
+    let bodiless = *context.subject.method == Method::HEAD;
     let body = RequestBody::default();
-    match error_pages::page(pages, answer.status(), upstream.key(), asking, edits, body).await {
-        Some((page, held)) => {
-            in_flight.hold(held);
+    match error_pages::page(pages, answer.status(), upstream.key(), context, edits, body).await {
+        Some((page, permit)) => {
+            in_flight.hold(permit);
             relay(page, bodiless, in_flight)
         }
         None => own(in_flight, answer, bodiless),
@@ -115,7 +115,7 @@ pub(super) fn compress(compression: &Compression, subject: &Subject<'_>, respons
 /// Accepts a WebSocket handshake as the endpoint did, and hands the connection or stream to the tunnel.
 pub(super) fn switch(
     conn: &Rc<Conn>,
-    asked: Asked,
+    asked: TunnelRequest,
     response: Response<upstream::Tunnel>,
     mut in_flight: InFlight,
 ) -> Response<Body> {
@@ -125,13 +125,13 @@ pub(super) fn switch(
     let body = Body::switched(in_flight.cell());
     let tunnel = Tunnel::new(endpoint, in_flight);
     match asked {
-        Asked::Stream(opened) => {
+        TunnelRequest::Stream(opened) => {
             parts.status = StatusCode::OK;
             parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
             // The task is owned by the worker's runtime. It ends with the stream, which ends with the connection.
             tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
         }
-        Asked::Connection | Asked::Nothing => {
+        TunnelRequest::Connection | TunnelRequest::Nothing => {
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
             conn.switch(tunnel);

@@ -20,12 +20,12 @@ use tokio::{
 
 use super::{
     super::{
+        balance::{Choice, Tried, UpstreamState},
         conn::{Conn, Order},
         counters::{Bytes, Direction},
         in_flight::InFlight,
         open,
-        pick::{Choice, Tried, UpstreamState},
-        proxy_protocol::Introduction,
+        proxy_protocol::ProxyHeader,
         refusal::Refusal,
         upstream::{self, ConnectError},
     },
@@ -42,7 +42,7 @@ struct Opening<'s> {
     /// `None` if there is no upstream.
     upstream: Option<&'s UpstreamState>,
     connect_timeout: Duration,
-    introduction: Option<Introduction>,
+    proxy_header: Option<ProxyHeader>,
 }
 
 /// Passes a connection on to pods if it begins TLS for a host with TLS passthrough. Otherwise returns it, with all its
@@ -65,9 +65,9 @@ pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, d
             return None;
         }
         let upstream = passing.upstream.and_then(|id| snapshot.upstream(id));
-        let version = upstream.and_then(UpstreamState::introduction);
-        let introduction = version.map(|version| conn.introduction(version, conn.peer().address()));
-        let opening = Opening { upstream, connect_timeout: policy.connect_timeout, introduction };
+        let version = upstream.and_then(UpstreamState::proxy_header);
+        let proxy_header = version.map(|version| conn.proxy_header(version, conn.peer().address()));
+        let opening = Opening { upstream, connect_timeout: policy.connect_timeout, proxy_header };
         (in_flight, until_closed(conn, connect(conn, opening)).await)
     };
     pass(conn, client, opened.flatten(), in_flight).await;
@@ -90,10 +90,10 @@ pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
     let (in_flight, opened) = {
         let snapshot = conn.worker.snapshot();
         let Some((service, upstream)) = snapshot.stream(port) else { return reset(&client) };
-        let version = service.introduction;
-        let introduction = version.map(|version| conn.introduction(version, conn.peer().address()));
+        let version = service.proxy_header;
+        let proxy_header = version.map(|version| conn.proxy_header(version, conn.peer().address()));
         let connect_timeout = snapshot.forwarding.connect_timeout;
-        let opening = Opening { upstream: Some(upstream), connect_timeout, introduction };
+        let opening = Opening { upstream: Some(upstream), connect_timeout, proxy_header };
         (conn.begin(snapshot.stream_id(port)), until_closed(&conn, connect(&conn, opening)).await)
     };
     pass(&conn, client, opened.flatten(), in_flight).await;
@@ -112,14 +112,14 @@ async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut i
 
 /// Connects to an endpoint of `opening`; tries one after the other.
 async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
-    let Opening { upstream, connect_timeout, introduction } = opening;
+    let Opening { upstream, connect_timeout, proxy_header } = opening;
     let StreamRetry { tries, within, enabled } = conn.settings.streams.retry;
     let mut tried = Tried::up_to(if enabled { tries as usize } else { 1 });
     let (worker, begun) = (&conn.worker, Instant::now());
     let upstream = upstream?;
     while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
         let address = endpoint.address();
-        let error = match timeout(connect_timeout, worker.pool.tcp(address, introduction.as_ref())).await {
+        let error = match timeout(connect_timeout, worker.pool.tcp(address, proxy_header.as_ref())).await {
             Ok(Ok(tcp)) => {
                 endpoint.succeeded();
                 return Some(tcp);

@@ -7,11 +7,11 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use tokio::time::timeout;
 
-use super::{Keys, keyring::KEPT_MAX};
+use super::{Keys, jwks_cache::KEPT_MAX};
 use crate::{
     model::KeyServer,
     proxy::{
-        pick::{Choice, Tried},
+        balance::{Choice, Tried},
         upstream::{self, Connection, Limits, Target, write_request_line},
         worker::Worker,
     },
@@ -45,7 +45,7 @@ async fn reach(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), 
     let mut why = "it has no address".to_owned();
     let mut tried = Tried::up_to(TRIES);
     while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
-        let target = Target { address: endpoint.address(), transport: upstream.transport(), introduction: None };
+        let target = Target { address: endpoint.address(), transport: upstream.transport(), proxy_header: None };
         match worker.pool.connect(target, CONNECT).await {
             Err(error) => why = chain(&error),
             Ok(connection) => match ask(connection, server).await {
@@ -96,14 +96,14 @@ fn fresh(keys: &Keys, headers: &HeaderMap) -> Duration {
     }
     let fields = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|field| field.to_str().ok());
     let mut directives = fields.flat_map(|field| field.split(',')).map(str::trim);
-    let said = directives.find_map(|directive| {
+    let max_age = directives.find_map(|directive| {
         let (name, value) = directive.split_once('=')?;
         name.eq_ignore_ascii_case("max-age").then(|| seconds(value.trim_matches('"')))?
     });
     // The time that the response has spent in caches on the way (RFC 9111, section 5.1).
     let age = headers.get(header::AGE).map(HeaderValue::to_str).and_then(Result::ok);
     let age = age.and_then(|ages| seconds(ages.split(',').next()?.trim()));
-    said.unwrap_or(FRESH).saturating_sub(age.unwrap_or_default()).clamp(FRESH_MIN, FRESH_MAX)
+    max_age.unwrap_or(FRESH).saturating_sub(age.unwrap_or_default()).clamp(FRESH_MIN, FRESH_MAX)
 }
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! Verifies JSON Web Tokens (RFC 7519) and checks their claims. `keyring` caches the keys that are not in a Secret.
+//! Verifies JSON Web Tokens (RFC 7519) and checks their claims. `jwks_cache` caches the keys that are not in a Secret.
 //!
 //! Verifying the signature is the expensive part. Its result, the claims and the key that has signed, is cached under a
 //! MAC of the token. Everything else is checked for each request, so that a token is rejected once it expires or its
@@ -29,18 +29,18 @@ use crate::{
     route::template,
 };
 
-use super::{remembered::Remembered, snapshot::Snapshot, worker::Worker};
+use super::{hmac_cache::HmacCache, snapshot::Snapshot, worker::Worker};
 
 mod fetch;
-mod keyring;
+mod jwks_cache;
 mod times;
 
-pub(super) use keyring::Keyrings;
+pub(super) use jwks_cache::JwksCaches;
 
 /// Longest token that is parsed, in bytes.
 const TOKEN_MAX: usize = 8 * 1024;
 /// Number of tokens with a cached verification.
-const REMEMBERED_MAX: usize = 8 * 1024;
+const CACHED_MAX: usize = 8 * 1024;
 /// Number of parsed key sets in the cache, and of keys used from one set.
 const SETS_MAX: usize = 256;
 const KEYS_MAX: usize = 64;
@@ -53,10 +53,10 @@ const LEEWAY: Duration = Duration::from_secs(30);
 
 /// Caches of verified tokens and parsed key sets, for the whole process.
 pub(super) struct Tokens {
-    verified: Remembered<Arc<Verified>>,
+    verified: HmacCache<Arc<Verified>>,
     /// Number of signatures verified.
     count: AtomicU64,
-    sets: Remembered<Arc<Keys>>,
+    sets: HmacCache<Arc<Keys>>,
 }
 
 /// A token with a valid signature.
@@ -96,7 +96,7 @@ impl Tokens {
     /// If the system provides no randomness.
     pub(super) fn new() -> Result<Self, Unspecified> {
         let count = AtomicU64::new(0);
-        Ok(Self { verified: Remembered::new(REMEMBERED_MAX)?, count, sets: Remembered::new(SETS_MAX)? })
+        Ok(Self { verified: HmacCache::new(CACHED_MAX)?, count, sets: HmacCache::new(SETS_MAX)? })
     }
 
     /// Returns the number of signatures verified.
@@ -118,7 +118,7 @@ impl Tokens {
         let verified = match &wanted.keys {
             KeySource::Secret(set) => self.verify(token, &self.keys(set))?,
             KeySource::Server(server) => {
-                let ring = snapshot.keyrings.of(server).ok_or(Refused::NoKeys)?;
+                let ring = snapshot.jwks_caches.of(server).ok_or(Refused::NoKeys)?;
                 let fetched = match ring.kept() {
                     Some(fetched) => fetched,
                     // A malformed token does not start a fetch of keys, nor wait for one.

@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Ended, Finished, Record, SpanFate, Spans, Value};
+use super::{Ended, Finished, Record, SpanOutcome, Spans, Value};
 use crate::{
     model::Traces,
     proxy::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line},
@@ -109,14 +109,14 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
             Some(sent) => sent,
             None => timeout(FAREWELL, &mut sending).await,
         };
-        let fate = if sent == Ok(true) { SpanFate::Exported } else { SpanFate::Failed };
-        spans.count(fate, count);
-        if fate == SpanFate::Failed {
+        let outcome = if sent == Ok(true) { SpanOutcome::Exported } else { SpanOutcome::Failed };
+        spans.count(outcome, count);
+        if outcome == SpanOutcome::Failed {
             tracing::warn!(collector = %traces.collector, spans = count, "the collector did not take spans");
             // The collector would not accept the remaining spans either.
             if stopping {
                 queue.close();
-                spans.count(SpanFate::Failed, queue.len());
+                spans.count(SpanOutcome::Failed, queue.len());
                 return;
             }
         }
@@ -157,7 +157,7 @@ struct Unsent {
 }
 
 async fn export(clients: &Clients, traces: &Traces, address: SocketAddr, message: Bytes) -> Result<bool, Unsent> {
-    let target = Target { address, transport: Transport::Plain, introduction: None };
+    let target = Target { address, transport: Transport::Plain, proxy_header: None };
     let lease = clients.lease(target, CONNECT).await.map_err(|_unreached| Unsent { again: false })?;
     let write = |out: &mut Vec<u8>| {
         write_request_line(out, &Method::POST, PATH);

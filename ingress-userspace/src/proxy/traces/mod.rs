@@ -42,12 +42,12 @@ pub(super) struct Spans {
     /// The receiving end, until the exporter takes it.
     taken_by: Mutex<Option<mpsc::UnboundedReceiver<Finished>>>,
     waiting: AtomicUsize,
-    counts: [AtomicU64; SpanFate::ALL.len()],
+    counts: [AtomicU64; SpanOutcome::ALL.len()],
 }
 
 /// The outcome of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpanFate {
+pub enum SpanOutcome {
     /// The collector has accepted it.
     Exported,
     /// The queue was full.
@@ -106,9 +106,9 @@ struct Ended {
     is_error: bool,
 }
 
-// === impl SpanFate ===
+// === impl SpanOutcome ===
 
-impl SpanFate {
+impl SpanOutcome {
     pub const ALL: [Self; 3] = [Self::Exported, Self::Dropped, Self::Failed];
 
     #[must_use]
@@ -130,13 +130,13 @@ impl Spans {
         Arc::new(Self { queue, taken_by: Mutex::new(Some(taken_by)), waiting, counts })
     }
 
-    /// Returns the counts of spans by outcome, in the order of [`SpanFate::ALL`].
-    pub(super) fn counts(&self) -> [u64; SpanFate::ALL.len()] {
+    /// Returns the counts of spans by outcome, in the order of [`SpanOutcome::ALL`].
+    pub(super) fn counts(&self) -> [u64; SpanOutcome::ALL.len()] {
         self.counts.each_ref().map(|count| count.load(Relaxed))
     }
 
-    fn count(&self, fate: SpanFate, spans: usize) {
-        self.counts[fate as usize].fetch_add(spans as u64, Relaxed);
+    fn count(&self, outcome: SpanOutcome, spans: usize) {
+        self.counts[outcome as usize].fetch_add(spans as u64, Relaxed);
     }
 
     /// Returns the receiving end of the queue to the first caller.
@@ -148,7 +148,7 @@ impl Spans {
         let max = finished.traces.queue_max;
         let has_room = self.waiting.fetch_update(Relaxed, Relaxed, |count| (count < max).then_some(count + 1)).is_ok();
         if !has_room || self.queue.send(finished).is_err() {
-            self.count(SpanFate::Dropped, 1);
+            self.count(SpanOutcome::Dropped, 1);
         }
     }
 }
@@ -190,7 +190,7 @@ impl Trace {
     }
 
     /// Replaces the client's trace fields in the request to the pod.
-    pub(super) fn tell(&self, edits: &mut Edits<'_>) {
+    pub(super) fn attach(&self, edits: &mut Edits<'_>) {
         edits.found.push((TRACEPARENT, self.context.header()));
         if !self.goes_on {
             edits.found.push((TRACESTATE, None));

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::proxy::{
     pipe::{Pipe, Pipes},
-    proxy_protocol::Introduction,
+    proxy_protocol::ProxyHeader,
 };
 
 /// An open connection, ready for one exchange. Dropping it closes the connection. Boxed, because it is moved often: out
@@ -31,7 +31,7 @@ struct State {
     stream: Stream,
     lane: Lane,
     /// Whether the connection began with a PROXY protocol header.
-    is_introduced: bool,
+    has_proxy_header: bool,
     reused: bool,
     timer: Timer,
     pool: Pool,
@@ -47,7 +47,7 @@ pub struct Target<'t> {
     /// would be safe, but each client would take places in the pool from endpoints with connections for all clients,
     /// and most of these connections would never be used again. For HTTP/2, with no such bound on connections, there
     /// would be one connection for each client.
-    pub introduction: Option<&'t Introduction>,
+    pub proxy_header: Option<&'t ProxyHeader>,
 }
 
 /// The transport below HTTP.
@@ -82,9 +82,9 @@ impl Target<'_> {
 impl Connection {
     /// Creates a connection from `stream`, which leads to `target`.
     pub(super) fn new(stream: Stream, target: Target<'_>, pool: Pool) -> Self {
-        let is_introduced = target.introduction.is_some();
+        let has_proxy_header = target.proxy_header.is_some();
         let (lane, timer) = (target.lane(), Timer::default());
-        Self(Box::new(State { stream, lane, is_introduced, reused: false, timer, pool }))
+        Self(Box::new(State { stream, lane, has_proxy_header, reused: false, timer, pool }))
     }
 
     pub(super) fn lane(&self) -> Lane {
@@ -98,8 +98,8 @@ impl Connection {
     }
 
     /// Returns whether the connection began with a PROXY protocol header, and so serves only one request.
-    pub(in crate::proxy) fn is_introduced(&self) -> bool {
-        self.0.is_introduced
+    pub(in crate::proxy) fn has_proxy_header(&self) -> bool {
+        self.0.has_proxy_header
     }
 
     /// Returns the stream, so that the connection is never pooled.
@@ -109,8 +109,8 @@ impl Connection {
 
     /// Returns the connection to the pool if it may serve another request.
     pub(super) fn release(mut self) {
-        let State { stream: _, lane: _, is_introduced, reused, timer, pool } = &mut *self.0;
-        if *is_introduced {
+        let State { stream: _, lane: _, has_proxy_header, reused, timer, pool } = &mut *self.0;
+        if *has_proxy_header {
             return;
         }
         *reused = true;
@@ -182,7 +182,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { stream: _, lane, is_introduced: _, reused, timer: _, pool: _ } = &*self.0;
+        let State { stream: _, lane, has_proxy_header: _, reused, timer: _, pool: _ } = &*self.0;
         f.debug_struct("Connection").field("lane", lane).field("reused", reused).finish_non_exhaustive()
     }
 }

@@ -47,7 +47,7 @@ pub struct Accept(pub [u8; 28]);
 
 /// The fields of a head that concern its connection and its body.
 #[derive(Default)]
-struct Facts {
+struct FramingFields {
     content_length: Option<u64>,
     transfer_encoding: bool,
     close: bool,
@@ -132,9 +132,9 @@ impl Reader {
     }
 
     fn finish(&self, status: StatusCode, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
-        let mut facts = Facts::default();
-        let mut headers = section.fields(|name, value| facts.learn(name, value))?;
-        let Facts { content_length, transfer_encoding, close, nominates } = facts;
+        let mut seen = FramingFields::default();
+        let mut headers = section.fields(|name, value| seen.learn(name, value))?;
+        let FramingFields { content_length, transfer_encoding, close, nominates } = seen;
         if transfer_encoding && content_length.is_some() {
             return Err(Malformed::BothLengths);
         }
@@ -165,9 +165,9 @@ impl Reader {
     }
 }
 
-// === impl Facts ===
+// === impl FramingFields ===
 
-impl Facts {
+impl FramingFields {
     /// Records a field. Returns whether it is forwarded.
     fn learn(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, Malformed> {
         if *name == header::CONTENT_LENGTH {

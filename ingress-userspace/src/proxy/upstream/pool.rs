@@ -14,7 +14,7 @@ use std::{
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 
 use super::{ConnectError, Connection, Target, Transport, connection::Lane, stream::Stream, tls::Connector};
-use crate::proxy::proxy_protocol::Introduction;
+use crate::proxy::proxy_protocol::ProxyHeader;
 
 /// Idle connections of one worker thread; clones share them.
 #[derive(Clone)]
@@ -85,7 +85,7 @@ impl Pool {
     /// no idle connections.
     #[must_use]
     pub fn idle(&self, target: Target<'_>) -> Option<Connection> {
-        if target.introduction.is_some() {
+        if target.proxy_header.is_some() {
             return None;
         }
         let lane = target.lane();
@@ -108,29 +108,29 @@ impl Pool {
     }
 
     pub(super) async fn open(&self, target: Target<'_>) -> Result<Stream, ConnectError> {
-        let Target { address, transport, introduction } = target;
+        let Target { address, transport, proxy_header } = target;
         match transport {
-            Transport::Plain => self.tcp(address, introduction).await.map(Stream::Plain),
+            Transport::Plain => self.tcp(address, proxy_header).await.map(Stream::Plain),
             // Boxed, because the state of a handshake is large and plain connections need none.
-            Transport::Tls(connector) => Box::pin(self.tls(address, connector, introduction)).await,
+            Transport::Tls(connector) => Box::pin(self.tls(address, connector, proxy_header)).await,
         }
     }
 
-    /// Opens a TCP connection, with `TCP_NODELAY`, that is never pooled and begins with `introduction`.
+    /// Opens a TCP connection, with `TCP_NODELAY`, that is never pooled and begins with `proxy_header`.
     ///
     /// # Errors
     /// If the connection is refused, or fails otherwise. The caller sets a time limit.
     pub async fn tcp(
         &self,
         address: SocketAddr,
-        introduction: Option<&Introduction>,
+        proxy_header: Option<&ProxyHeader>,
     ) -> Result<TcpStream, ConnectError> {
         let connected = TcpStream::connect(address).await;
         let mut tcp = connected
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| self.unconnected(address, error))?;
-        if let Some(introduction) = introduction {
-            let bytes = introduction.bytes();
+        if let Some(proxy_header) = proxy_header {
+            let bytes = proxy_header.bytes();
             tcp.write_all(&bytes).await.map_err(|source| ConnectError::Io { address, source })?;
         }
         Ok(tcp)
@@ -140,9 +140,9 @@ impl Pool {
         &self,
         address: SocketAddr,
         connector: &Connector,
-        introduction: Option<&Introduction>,
+        proxy_header: Option<&ProxyHeader>,
     ) -> Result<Stream, ConnectError> {
-        let tcp = self.tcp(address, introduction).await?;
+        let tcp = self.tcp(address, proxy_header).await?;
         match connector.connect(tcp, address).await {
             Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
             Err(error) => Err(ConnectError::Tls { address, source: error.into() }),

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::buffer::ReadBuffer;
-use crate::proxy::gather;
+use crate::proxy::vectored_write;
 
 /// A plain or a TLS stream. For plain connections, the branch between the two is well predicted.
 pub(super) enum Stream {
@@ -88,7 +88,7 @@ impl AsyncWrite for Stream {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(tcp) => gather::poll_write(tcp, cx, parts),
+            Self::Plain(tcp) => vectored_write::poll_write(tcp, cx, parts),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, parts),
         }
     }

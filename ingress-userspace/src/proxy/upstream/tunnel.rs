@@ -75,7 +75,7 @@ enum End {
     Open,
     /// The reading side has ended; the writing side is shut down once it has the remaining bytes.
     Read,
-    Told,
+    Closed,
 }
 
 /// The operation that a flow waits for.
@@ -177,9 +177,9 @@ impl Flow {
                 },
                 End::Read => match Pin::new(&mut *to).poll_shutdown(cx)? {
                     Poll::Pending => return Ok(Waits::Write),
-                    Poll::Ready(()) => self.end = End::Told,
+                    Poll::Ready(()) => self.end = End::Closed,
                 },
-                End::Told => return Ok(Waits::Nothing),
+                End::Closed => return Ok(Waits::Nothing),
             }
         }
     }

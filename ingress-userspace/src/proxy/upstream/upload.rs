@@ -37,7 +37,7 @@ pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {
 pub enum Part {
     Frame(Frame<Bytes>),
     /// Bytes of the body in a pipe.
-    Piped(Pipe),
+    ResponseSplice(Pipe),
 }
 
 pub(super) struct Upload<B> {
@@ -188,7 +188,7 @@ impl<B: Outgoing> Upload<B> {
             self.taken = true;
             let frame = match part {
                 Part::Frame(frame) => frame,
-                Part::Piped(pipe) => {
+                Part::ResponseSplice(pipe) => {
                     self.announced(pipe.held())?;
                     self.pipe = Some(pipe);
                     return Ok(());

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{
     Ingress, Site,
-    external::service,
+    ext_authz::service,
     tokens::{INVALID, Issuer, KEYS, MISSING, SECRET, bearer, check_refused, claims, jwks, key_set},
 };
 use crate::{

@@ -20,19 +20,19 @@ mod client;
 mod client_certificates;
 mod compression;
 mod error_pages;
-mod external;
+mod ext_authz;
 mod handshakes;
 mod headers;
+mod health_policy;
 mod hosts;
-mod introductions;
 mod key_servers;
 mod limits;
 mod log;
 mod metrics;
 mod mirror;
-mod offences;
 mod passthrough;
 mod pods_tls;
+mod proxy_headers;
 mod redirects;
 mod rewrites;
 mod services;
@@ -43,7 +43,7 @@ mod targets;
 mod tickets;
 mod tokens;
 mod traces;
-mod upkeep;
+mod violations;
 
 /// Builder of an Ingress, by default for `a.test`, with the objects it refers to.
 #[derive(Clone)]

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use ingress_userspace::control::translate::{Options, ServicePattern};
 
-use super::{Ingress, external};
+use super::{Ingress, ext_authz};
 use crate::support::Origin;
 
 const VICTIM: &str = "http://web.victim.svc.cluster.local/admin";
 
 /// Service `web` of another namespace, at `address`.
 fn victim(address: SocketAddr) -> String {
-    external::service(address).replace("sso", "web").replace("namespace: auth", "namespace: victim")
+    ext_authz::service(address).replace("sso", "web").replace("namespace: auth", "namespace: victim")
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_service_of_another_namespace_is_asked_where_a_grant_there_allows_it() {
 #[test]
 fn the_api_server_is_never_asked() {
     let (pod, api_server) = (Origin::answering("pod"), Origin::answering("secrets"));
-    let service = external::service(api_server.address).replace("sso", "kubernetes").replace("auth", "default");
+    let service = ext_authz::service(api_server.address).replace("sso", "kubernetes").replace("auth", "default");
     for allowed in ["evil", "default"] {
         let allowed = vec![ServicePattern::parse(allowed).expect("a namespace")];
         let options = Options { cross_namespace: allowed, ..Options::for_manifests() };
@@ -121,13 +121,13 @@ fn a_rule_that_refuses_all_asks_nobody() {
     let missing = Ingress::with(&[url]).leading_to("nowhere", 80);
     let unprotected = Ingress::with(&[url, ("auth-tls-secret", "default/nothing")]);
     for ingress in [missing, unprotected] {
-        let site = ingress.beside(&external::service(asked.address)).serve(&pod);
+        let site = ingress.beside(&ext_authz::service(asked.address)).serve(&pod);
         assert_eq!(site.get("/").status, 503, "{}", site.outcomes);
     }
     assert_eq!((asked.heads(), pod.heads()), (vec![], vec![]));
     // A default backend that replaces missing pods serves clients, so authorization is required.
     let replaced = Ingress::with(&[url, ("default-backend", "web")]).leading_to("nowhere", 80);
-    let site = replaced.beside(&external::service(asked.address)).serve(&pod);
+    let site = replaced.beside(&ext_authz::service(asked.address)).serve(&pod);
     assert_eq!(site.get("/").status, 200, "{}", site.outcomes);
     assert_eq!((asked.heads().len(), pod.heads().len()), (1, 1));
 }

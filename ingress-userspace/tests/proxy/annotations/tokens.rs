@@ -8,7 +8,7 @@ use ingress_userspace::control::translate::Options;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, jwk::Jwk};
 use serde_json::{Value, json};
 
-use super::{Ingress, Site, configured, external::service};
+use super::{Ingress, Site, configured, ext_authz::service};
 use crate::{
     pki::secret,
     support::{Origin, Response},

@@ -76,7 +76,7 @@ impl Proxy {
         // The map's initial state: no worker has published its load.
         let absent = || WorkerCell { open: WORKER_ABSENT.into(), ..WorkerCell::default() };
         let told: &'static [WorkerCell] = Box::leak((0..workers).map(|_| absent()).collect());
-        shared.tell_load_to(told);
+        shared.publish_load_to(told);
         let mut listeners = proxy::bind(ListenOptions { mode, workers, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");

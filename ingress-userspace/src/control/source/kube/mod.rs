@@ -59,12 +59,12 @@ use crate::panics::vital;
 
 mod client;
 mod connections;
-mod held;
+mod held_changes;
 mod tracker;
 mod watching;
 
 pub use client::connect;
-use held::{Held, MAX_HOLD};
+use held_changes::{HeldChanges, MAX_HOLD};
 use tracker::{Event, Need, Tracker, WatchId};
 use watching::Selection;
 
@@ -122,7 +122,7 @@ pub(crate) async fn follow_client(
     let mut tracker = Tracker::new(options, named(options));
     watches.start(&mut tracker, options.default_backend.as_ref());
     watches.begin_references(&mut tracker);
-    let (mut batch, mut held) = (Batch::default(), Held::default());
+    let (mut batch, mut held) = (Batch::default(), HeldChanges::default());
     let mut is_first = true;
     let mut held_until = None;
     loop {

@@ -277,7 +277,7 @@ impl Tracker {
     /// Returns the Ingresses with references that may differ after `change` of their class or namespace.
     fn affected_by(&mut self, change: &Change) -> Vec<(ObjectId, Arc<Ingress>)> {
         let namespace = match self.namer.learn(change) {
-            Affected::Nobody => return Vec::new(),
+            Affected::NoIngress => return Vec::new(),
             Affected::All => None,
             Affected::OfNamespace(namespace) => Some(namespace),
         };

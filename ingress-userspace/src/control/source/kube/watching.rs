@@ -198,7 +198,7 @@ struct Progress {
     /// Whether an empty list is waiting for a second one.
     is_in_doubt: bool,
     /// Whether the failure of this watch has been logged.
-    is_told: bool,
+    is_reported: bool,
     /// Whether the server has ever answered this watch successfully.
     has_worked: bool,
 }
@@ -270,7 +270,7 @@ impl Progress {
             has_failed: false,
             is_unanswered: false,
             is_in_doubt: false,
-            is_told: false,
+            is_reported: false,
             has_worked: false,
         }
     }
@@ -319,7 +319,7 @@ impl Progress {
         // Two empty lists count only without an error between them.
         self.is_in_doubt = false;
         let Self { kind, selection: Selection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
-        if std::mem::replace(&mut self.is_told, true) {
+        if std::mem::replace(&mut self.is_reported, true) {
             tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
         } else {
             tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}");
@@ -329,7 +329,7 @@ impl Progress {
     fn recovered(&mut self) {
         self.has_worked = true;
         self.pauses.reset();
-        if std::mem::take(&mut self.is_told) {
+        if std::mem::take(&mut self.is_reported) {
             tracing::info!(kind = %self.kind, fields = ?self.selection.fields, "watch works again");
         }
     }

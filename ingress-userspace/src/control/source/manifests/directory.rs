@@ -36,7 +36,7 @@ pub(super) struct Directory {
     /// Remarks about directories that could not be read.
     out_of_reach: Vec<Outcome>,
     /// The objects sent so far, each with the file it is taken from.
-    told: BTreeMap<ObjectId, (Object, Origin)>,
+    reported: BTreeMap<ObjectId, (Object, Origin)>,
     remarks: Vec<Outcome>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Update {
 pub(super) enum Losses {
     /// Keep its objects for now: an editor may be about to put another file in its place, or to write it again.
     Doubt,
-    Believe,
+    Accept,
 }
 
 /// A larger file is a mistake, and would be in memory twice.
@@ -93,7 +93,7 @@ impl Directory {
             repeated: BTreeSet::new(),
             remarked: BTreeSet::new(),
             out_of_reach: Vec::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             remarks: Vec::new(),
         })
     }
@@ -109,7 +109,7 @@ impl Directory {
     ) -> Option<Batch> {
         let mut named = self.take_in(look(&self.root, &self.seen));
         named.extend(changed.iter().cloned());
-        self.update(&named, Losses::Believe, is_being_written).batch
+        self.update(&named, Losses::Accept, is_being_written).batch
     }
 
     /// Returns `true` if the last look found another directory under the name.
@@ -164,7 +164,7 @@ impl Directory {
                     }
                     // When a directory takes the place of another, inotify does not name the files that went with the
                     // former one.
-                    if losses == Losses::Believe && out_of_reach.is_empty() {
+                    if losses == Losses::Accept && out_of_reach.is_empty() {
                         missing.iter().for_each(|path| self.set(path, None, &mut touched));
                     }
                     // inotify does not report files that came into a new directory before it was watched.
@@ -183,7 +183,7 @@ impl Directory {
             }
         }
         let is_in_doubt = losses == Losses::Doubt && !update.in_doubt.is_empty();
-        update.batch = self.tell(touched, is_in_doubt);
+        update.batch = self.report(touched, is_in_doubt);
         update
     }
 
@@ -271,12 +271,12 @@ impl Directory {
     }
 
     /// Compares these objects and the remarks with the state sent before. Remarks wait while a loss is in doubt.
-    fn tell(&mut self, touched: BTreeSet<ObjectId>, is_in_doubt: bool) -> Option<Batch> {
+    fn report(&mut self, touched: BTreeSet<ObjectId>, is_in_doubt: bool) -> Option<Batch> {
         let (mut changes, mut applied) = (Vec::new(), Vec::new());
         for id in touched {
             let Some((object, origin, is_repeated)) = held(&self.files, &self.holders, &id) else {
                 self.repeated.remove(&id);
-                if self.told.remove(&id).is_some() {
+                if self.reported.remove(&id).is_some() {
                     changes.push(Change::Remove(id));
                 }
                 continue;
@@ -286,9 +286,9 @@ impl Directory {
             } else {
                 self.repeated.remove(&id);
             }
-            if self.told.get(&id).is_none_or(|(before, from)| before != object || from != origin) {
+            if self.reported.get(&id).is_none_or(|(before, from)| before != object || from != origin) {
                 applied.push(Change::Apply { object: object.clone(), origin: origin.clone() });
-                self.told.insert(id, (object.clone(), origin.clone()));
+                self.reported.insert(id, (object.clone(), origin.clone()));
             }
         }
         changes.append(&mut applied);

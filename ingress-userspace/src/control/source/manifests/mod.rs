@@ -105,7 +105,7 @@ async fn follow_with(
                 }
             }
         }
-        for losses in [Losses::Doubt, Losses::Believe] {
+        for losses in [Losses::Doubt, Losses::Accept] {
             let Named { paths, is_blind } = signals.take();
             named.extend(paths);
             // The wake-up was for a file that is being written. It is read when it is closed or its time is over.
@@ -126,7 +126,7 @@ async fn follow_with(
             {
                 return Ok(());
             }
-            if in_doubt.is_empty() || losses == Losses::Believe {
+            if in_doubt.is_empty() || losses == Losses::Accept {
                 break;
             }
             settle(&signals).await;

@@ -247,7 +247,7 @@ fn a_look_names_nothing_that_was_read_after_it() {
     fs::remove_file(file("c.yaml")).expect("removed");
     let (path, seen) = directory.view();
     let found = look(&path, &seen);
-    directory.update(&HashSet::from([file("a.yaml"), file("c.yaml")]), Losses::Believe, |_| false);
+    directory.update(&HashSet::from([file("a.yaml"), file("c.yaml")]), Losses::Accept, |_| false);
     assert_eq!(directory.take_in(found), HashSet::from([file("b.yaml")]));
 }
 
@@ -306,7 +306,7 @@ fn what_is_named_is_read_and_nothing_else() {
         assert_eq!(changes, expect, "{names:?} {losses:?}");
         assert_eq!((update.in_doubt, update.is_blind), (expected, is_blind), "{names:?} {losses:?}");
     };
-    let (doubt, believe) = (Losses::Doubt, Losses::Believe);
+    let (doubt, accept) = (Losses::Doubt, Losses::Accept);
     write("a.yaml", &["a", "a2"]);
     write("b.yaml", &["b", "b2"]);
     step(&["a.yaml"], doubt, &["+a2"], &[], false);
@@ -321,13 +321,13 @@ fn what_is_named_is_read_and_nothing_else() {
 
     write("a.yaml", &["a2"]);
     step(&["a.yaml"], doubt, &[], &["a.yaml"], false);
-    step(&["a.yaml"], believe, &["-a"], &[], false);
+    step(&["a.yaml"], accept, &["-a"], &[], false);
     // A file that was moved over another is complete.
     fs::rename(root.join("notes.txt"), root.join("b.yaml")).expect("renamed");
     step(&["notes.txt", "b.yaml"], doubt, &["-b", "+x"], &[], false);
     fs::remove_file(root.join("a.yaml")).expect("removed");
     step(&["a.yaml"], doubt, &[], &["a.yaml"], false);
-    step(&["a.yaml"], believe, &["-a2"], &[], false);
+    step(&["a.yaml"], accept, &["-a2"], &[], false);
 
     fs::create_dir_all(root.join("deep/er")).expect("created");
     write("deep/er/c.yaml", &["c"]);
@@ -336,7 +336,7 @@ fn what_is_named_is_read_and_nothing_else() {
     symlink(outer.path().join("deep"), root.join("deep")).expect("linked");
     step(&["deep/er/c.yaml"], doubt, &[], &[], false);
     fs::remove_file(root.join("deep")).expect("removed");
-    step(&["deep"], believe, &["-c"], &[], false);
+    step(&["deep"], accept, &["-c"], &[], false);
     fs::create_dir(root.join("sub")).expect("created");
     write("sub/d.yaml", &["d"]);
     write("sub/e.yaml", &["e"]);
@@ -346,10 +346,10 @@ fn what_is_named_is_read_and_nothing_else() {
     fs::rename(root.join("sub"), outer.path().join("old")).expect("renamed");
     fs::rename(outer.path().join("new"), root.join("sub")).expect("renamed");
     step(&["sub"], doubt, &[], &["sub"], false);
-    step(&["sub"], believe, &["-e"], &["sub"], false);
+    step(&["sub"], accept, &["-e"], &["sub"], false);
     // Objects stay while the directory itself is gone.
     fs::rename(&root, outer.path().join("elsewhere")).expect("renamed");
-    step(&["b.yaml"], believe, &[], &[], false);
+    step(&["b.yaml"], accept, &[], &[], false);
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_file_that_was_moved_does_not_hold_its_objects_twice() {
     assert!(batch.is_none(), "{batch:?}");
     assert_eq!(in_doubt, HashSet::from([path("a.yaml")]));
     let Batch { changes, remarks, unread: _ } =
-        directory.update(&in_doubt, Losses::Believe, |_| false).batch.expect("another origin");
+        directory.update(&in_doubt, Losses::Accept, |_| false).batch.expect("another origin");
     let [Change::Apply { object: _, origin: Origin::File(origin) }] = changes.as_slice() else {
         panic!("not one object: {changes:?}")
     };

@@ -11,8 +11,8 @@
 //! after [`MAX_TTL`]. While DNS fails, the last answer is kept for [`MAX_STALE`]; "does not exist" is an answer.
 //!
 //! Users with the right to make Services can choose names with servers that never answer, or answer late. To keep such
-//! names from delaying others, lookups use three separate pools of places (see [`Standing`]), and slow names wait for
-//! each other only.
+//! names from delaying others, lookups use three separate pools of places (see [`LookupHistory`]), and slow names wait
+//! for each other only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +54,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// History of a name, which selects its pool of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum LookupHistory {
     /// The last lookup was answered in time.
     Prompt,
     /// The name was never looked up.
@@ -131,22 +131,22 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
 struct Schedule {
     names: BTreeMap<Arc<str>, Known>,
     /// Lookups in progress, also of names that are no longer wanted: the pool and the start time of each.
-    under_way: BTreeMap<Arc<str>, (Standing, Instant)>,
+    under_way: BTreeMap<Arc<str>, (LookupHistory, Instant)>,
 }
 
 #[derive(Debug)]
 struct Known {
     /// The addresses sent last, and when they were last confirmed.
-    told: Option<(Vec<IpAddr>, Instant)>,
+    reported: Option<(Vec<IpAddr>, Instant)>,
     /// Time of the next lookup, unless one is in progress.
     due: Instant,
-    standing: Standing,
+    history: LookupHistory,
     failures: u32,
 }
 
-// === impl Standing ===
+// === impl LookupHistory ===
 
-impl Standing {
+impl LookupHistory {
     const ALL: [Self; 3] = [Self::Prompt, Self::New, Self::Slow];
 
     /// Returns the number of concurrent lookups; a thousand names must not be a thousand packets at once.
@@ -164,7 +164,7 @@ impl Schedule {
     /// Adds new names and drops those that are no longer wanted.
     fn want(&mut self, names: &BTreeSet<Arc<str>>, now: Instant) -> Vec<Change> {
         for name in names {
-            let new = || Known { told: None, due: now, standing: Standing::New, failures: 0 };
+            let new = || Known { reported: None, due: now, history: LookupHistory::New, failures: 0 };
             self.names.entry(Arc::clone(name)).or_insert_with(new);
         }
         let gone = self.names.extract_if(.., |name, _| !names.contains(name));
@@ -174,12 +174,12 @@ impl Schedule {
     /// Returns the names to look up now, as far as there are places. Names that have waited longest come first.
     fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
         let mut taken = Vec::new();
-        for standing in Standing::ALL {
-            let mut due: Vec<_> = self.waiting(standing).filter(|(due, _)| *due <= now).collect();
+        for history in LookupHistory::ALL {
+            let mut due: Vec<_> = self.waiting(history).filter(|(due, _)| *due <= now).collect();
             due.sort();
-            due.truncate(self.free(standing));
+            due.truncate(self.free(history));
             let due: Vec<_> = due.into_iter().map(|(_, name)| Arc::clone(name)).collect();
-            self.under_way.extend(due.iter().map(|name| (Arc::clone(name), (standing, now))));
+            self.under_way.extend(due.iter().map(|name| (Arc::clone(name), (history, now))));
             taken.extend(due);
         }
         taken
@@ -187,18 +187,18 @@ impl Schedule {
 
     /// Returns when the next name is due for which there is a place.
     fn next_due(&self) -> Option<Instant> {
-        let open = Standing::ALL.into_iter().filter(|standing| self.free(*standing) > 0);
-        open.flat_map(|standing| self.waiting(standing)).map(|(due, _)| due).min()
+        let open = LookupHistory::ALL.into_iter().filter(|history| self.free(*history) > 0);
+        open.flat_map(|history| self.waiting(history)).map(|(due, _)| due).min()
     }
 
-    fn waiting(&self, standing: Standing) -> impl Iterator<Item = (Instant, &Arc<str>)> {
-        let known = self.names.iter().filter(move |(_, known)| known.standing == standing);
+    fn waiting(&self, history: LookupHistory) -> impl Iterator<Item = (Instant, &Arc<str>)> {
+        let known = self.names.iter().filter(move |(_, known)| known.history == history);
         known.filter(|(name, _)| !self.under_way.contains_key(*name)).map(|(name, known)| (known.due, name))
     }
 
-    fn free(&self, standing: Standing) -> usize {
-        let taken = self.under_way.values().filter(|(place, _)| *place == standing).count();
-        standing.places().saturating_sub(taken)
+    fn free(&self, history: LookupHistory) -> usize {
+        let taken = self.under_way.values().filter(|(place, _)| *place == history).count();
+        history.places().saturating_sub(taken)
     }
 
     /// Processes an answer, and returns the change it makes, if any. An answer for a dropped name changes nothing.
@@ -206,7 +206,7 @@ impl Schedule {
         let asked = self.under_way.remove(name);
         let known = self.names.get_mut(name)?;
         let is_slow = asked.is_some_and(|(_, since)| now.saturating_duration_since(since) > SLOW);
-        known.standing = if is_slow || result.is_err() { Standing::Slow } else { Standing::Prompt };
+        known.history = if is_slow || result.is_err() { LookupHistory::Slow } else { LookupHistory::Prompt };
         let addresses = match result {
             Ok(Answer { addresses, ttl }) => {
                 if std::mem::take(&mut known.failures) > 0 {
@@ -226,12 +226,12 @@ impl Schedule {
                     tracing::debug!(%name, error, "cannot resolve");
                 }
                 let is_stale = |(_, at): &(Vec<IpAddr>, Instant)| now.saturating_duration_since(*at) > MAX_STALE;
-                known.told.as_ref().filter(|told| is_stale(told))?;
+                known.reported.as_ref().filter(|reported| is_stale(reported))?;
                 Vec::new()
             }
         };
-        let is_new = known.told.as_ref().is_none_or(|(told, _)| *told != addresses);
-        known.told = Some((addresses.clone(), now));
+        let is_new = known.reported.as_ref().is_none_or(|(reported, _)| *reported != addresses);
+        known.reported = Some((addresses.clone(), now));
         is_new.then(|| Change::Resolve { name: Arc::clone(name), addresses })
     }
 }

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::{
     Context,
-    external::{self, AskedExternal},
+    ext_authz::{self, ParsedExtAuthz},
     own_object, shorten,
-    token::{self, AskedToken},
+    token::{self, ParsedToken},
     url::Author,
 };
 use crate::{
@@ -21,12 +21,12 @@ use crate::{
 
 /// Authentication of clients, as annotations and settings ask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedAuthentication {
-    pub(super) basic: AskedBasic,
-    pub(super) token: AskedToken,
-    pub(super) external: AskedExternal,
+pub(in crate::control::translate) struct ParsedAuthentication {
+    pub(super) basic: ParsedBasicAuth,
+    pub(super) token: ParsedToken,
+    pub(super) ext_authz: ParsedExtAuthz,
     /// From the settings for all Ingresses; applies to an Ingress without an `auth-url` of its own …
-    pub(in crate::control::translate) global: AskedExternal,
+    pub(in crate::control::translate) global: ParsedExtAuthz,
     /// … or set if a part of it could not be read.
     pub(in crate::control::translate) global_is_unreadable: bool,
     /// Whether `global` applies to this Ingress.
@@ -37,7 +37,7 @@ pub(in crate::control::translate) struct AskedAuthentication {
 
 /// The values of `auth-type` and the keys that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedBasic {
+pub(in crate::control::translate) struct ParsedBasicAuth {
     pub(super) is_wanted: bool,
     pub(super) secret: Option<String>,
     pub(super) layout: Layout,
@@ -57,13 +57,13 @@ pub(super) enum Layout {
 /// Key of the Secret with the htpasswd file.
 const FILE: &str = "auth";
 
-impl Default for AskedAuthentication {
+impl Default for ParsedAuthentication {
     fn default() -> Self {
         Self {
-            basic: AskedBasic::default(),
-            token: AskedToken::default(),
-            external: AskedExternal::default(),
-            global: AskedExternal::default(),
+            basic: ParsedBasicAuth::default(),
+            token: ParsedToken::default(),
+            ext_authz: ParsedExtAuthz::default(),
+            global: ParsedExtAuthz::default(),
             global_is_unreadable: false,
             takes_global: true,
             satisfy_any: false,
@@ -71,7 +71,7 @@ impl Default for AskedAuthentication {
     }
 }
 
-impl Default for AskedBasic {
+impl Default for ParsedBasicAuth {
     fn default() -> Self {
         Self { is_wanted: false, secret: None, layout: Layout::default(), realm: "Authentication Required".into() }
     }
@@ -79,13 +79,14 @@ impl Default for AskedBasic {
 
 /// Returns the filters for clients' addresses and for authentication, or the reason why they cannot be made.
 pub(super) fn make(
-    asked: AskedAuthentication,
+    parsed: ParsedAuthentication,
     access: Access,
     ingress: &ObjectName,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Result<(Option<Filter>, Option<Filter>), (Reason, String)> {
-    let AskedAuthentication { basic, token, external, global, global_is_unreadable, takes_global, satisfy_any } = asked;
+    let ParsedAuthentication { basic, token, ext_authz, global, global_is_unreadable, takes_global, satisfy_any } =
+        parsed;
     let is_basic = basic.is_wanted || basic.secret.is_some();
     let basic = is_basic.then(|| self::basic(&basic, ingress, context)).transpose()?;
     if basic.is_some() && token.is_wanted() && token.reads_authorization() && !satisfy_any {
@@ -93,27 +94,27 @@ pub(super) fn make(
         return Err((Reason::InvalidAnnotation, message.into()));
     }
     let token = token.is_wanted().then(|| token::make(&token, ingress, object, context)).transpose()?;
-    let (external, author) = match external.is_wanted() || !takes_global {
-        true => (external, Author::Ingress),
+    let (ext_authz, author) = match ext_authz.is_wanted() || !takes_global {
+        true => (ext_authz, Author::Ingress),
         false if global_is_unreadable => {
             let message = "a setting `global-auth-…` cannot be read; its rules answer 503 until it is corrected, or set `enable-global-auth: \"false\"`";
             return Err((Reason::InvalidSetting, message.into()));
         }
         false => (global, Author::Operator),
     };
-    let external = external::make(external, author, ingress, object, context)?;
-    let asks = basic.is_some() || token.is_some() || external.is_some();
+    let ext_authz = ext_authz::make(ext_authz, author, ingress, object, context)?;
+    let asks = basic.is_some() || token.is_some() || ext_authz.is_some();
     let (access, satisfy) = match satisfy_any && asks {
         true => (None, Satisfy::Any(access)),
         false => (Some(access).filter(|access| !access.is_open()), Satisfy::All),
     };
     let authentication =
-        asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, token, external, satisfy })));
+        asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, token, ext_authz, satisfy })));
     Ok((access.map(|access| Filter::Access(Arc::new(access))), authentication))
 }
 
-fn basic(asked: &AskedBasic, ingress: &ObjectName, context: &mut Context<'_>) -> Result<Basic, (Reason, String)> {
-    let AskedBasic { is_wanted: _, secret, layout, realm } = asked;
+fn basic(parsed: &ParsedBasicAuth, ingress: &ObjectName, context: &mut Context<'_>) -> Result<Basic, (Reason, String)> {
+    let ParsedBasicAuth { is_wanted: _, secret, layout, realm } = parsed;
     let Some(value) = secret else {
         let message = "annotation `auth-type` requires a password, but there is no `auth-secret`; its rules answer 503, name a Secret";
         return Err((Reason::InvalidAnnotation, message.into()));

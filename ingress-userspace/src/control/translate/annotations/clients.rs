@@ -11,7 +11,7 @@ use crate::{
 
 /// Values as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedClients {
+pub(in crate::control::translate) struct ParsedClientCertificates {
     pub(super) secret: Option<String>,
     pub(super) verify: Wish,
     pub(super) depth: usize,
@@ -35,22 +35,22 @@ pub(in crate::control::translate) enum Clients {
     Any,
     With(Arc<ClientCertificates>),
     /// The demand cannot be met, so all clients are refused.
-    Nobody,
+    Refused,
 }
 
-impl Default for AskedClients {
+impl Default for ParsedClientCertificates {
     fn default() -> Self {
         Self { secret: None, verify: Wish::Unsaid, depth: 1, passed: false }
     }
 }
 
-/// Returns the demands of `asked`, or the reason why they cannot be met.
+/// Returns the demands of `parsed`, or the reason why they cannot be met.
 pub(super) fn clients(
-    asked: AskedClients,
+    parsed: ParsedClientCertificates,
     ingress: &ObjectName,
     context: &mut Context<'_>,
 ) -> Result<Clients, (Reason, String)> {
-    let AskedClients { secret, verify, depth, passed } = asked;
+    let ParsedClientCertificates { secret, verify, depth, passed } = parsed;
     let demand = match (verify, &secret) {
         (Wish::Off, _) | (Wish::Unsaid, None) => return Ok(Clients::Any),
         (Wish::Unsaid, Some(_)) => Demand::Required,

@@ -7,10 +7,10 @@ use crate::model::{Coding, Compression, Filter, MediaTypes, Offer, Pattern};
 
 /// Settings of each coding, and the choice of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedCompression {
-    pub(in crate::control::translate) gzip: AskedCoding,
-    pub(in crate::control::translate) brotli: AskedCoding,
-    pub(in crate::control::translate) zstd: AskedCoding,
+pub(in crate::control::translate) struct ParsedCompression {
+    pub(in crate::control::translate) gzip: ParsedCoding,
+    pub(in crate::control::translate) brotli: ParsedCoding,
+    pub(in crate::control::translate) zstd: ParsedCoding,
     /// Clients that get no gzip.
     without_gzip: Option<Pattern>,
     /// Overrides the `enabled` flags.
@@ -18,7 +18,7 @@ pub(in crate::control::translate) struct AskedCompression {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedCoding {
+pub(in crate::control::translate) struct ParsedCoding {
     /// Default false.
     pub(in crate::control::translate) enabled: bool,
     level: u8,
@@ -26,17 +26,17 @@ pub(in crate::control::translate) struct AskedCoding {
     types: Arc<MediaTypes>,
 }
 
-impl Default for AskedCompression {
+impl Default for ParsedCompression {
     fn default() -> Self {
         let types = Arc::<MediaTypes>::default();
-        let coding = |level, min_length| AskedCoding { enabled: false, level, min_length, types: Arc::clone(&types) };
+        let coding = |level, min_length| ParsedCoding { enabled: false, level, min_length, types: Arc::clone(&types) };
         Self { gzip: coding(1, 256), brotli: coding(4, 20), zstd: coding(3, 256), without_gzip: None, chosen: None }
     }
 }
 
-// === impl AskedCompression ===
+// === impl ParsedCompression ===
 
-impl AskedCompression {
+impl ParsedCompression {
     /// Reads the codings that an Ingress chooses.
     pub(super) fn choose(&mut self, value: &str) -> Read {
         let coding = |word: &str| Coding::ALL.into_iter().find(|coding| coding.name() == word);
@@ -56,14 +56,14 @@ impl AskedCompression {
     /// Returns the compression filter of rules, or `None` if no coding is offered.
     pub(super) fn filter(self) -> Option<Filter> {
         let Self { gzip, brotli, zstd, without_gzip, chosen } = self;
-        let asked = |coding| match coding {
+        let parsed = |coding| match coding {
             Coding::Gzip => &gzip,
             Coding::Brotli => &brotli,
             Coding::Zstd => &zstd,
         };
-        let enabled = || Coding::ALL.into_iter().filter(|coding| asked(*coding).enabled).collect();
+        let enabled = || Coding::ALL.into_iter().filter(|coding| parsed(*coding).enabled).collect();
         let offer = |coding| {
-            let AskedCoding { enabled: _, level, min_length, types } = asked(coding);
+            let ParsedCoding { enabled: _, level, min_length, types } = parsed(coding);
             Offer { coding, level: *level, min_length: *min_length, types: Arc::clone(types) }
         };
         let offers: Vec<_> = chosen.unwrap_or_else(enabled).into_iter().map(offer).collect();
@@ -71,10 +71,10 @@ impl AskedCompression {
     }
 }
 
-// === impl AskedCoding ===
+// === impl ParsedCoding ===
 
 /// Each method reads the value of one setting.
-impl AskedCoding {
+impl ParsedCoding {
     pub(in crate::control::translate) fn level(&mut self, range: RangeInclusive<u8>, value: &str) -> Read {
         let (first, last) = (*range.start(), *range.end());
         number(value, range, &mut self.level).ok_or_else(|| format!("a number from {first} to {last}").into())

@@ -20,7 +20,7 @@ use crate::{
 
 /// The values of `custom-http-errors` and the keys that belong to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedErrorPages {
+pub(in crate::control::translate) struct ParsedErrorPages {
     /// Sorted.
     statuses: Arc<[u16]>,
     /// Passes responses of pods on unchanged for every status. Default false.
@@ -29,9 +29,9 @@ pub(in crate::control::translate) struct AskedErrorPages {
     pub(super) backend: Option<String>,
 }
 
-// === impl AskedErrorPages ===
+// === impl ParsedErrorPages ===
 
-impl AskedErrorPages {
+impl ParsedErrorPages {
     /// Reads statuses, separated by commas.
     pub(in crate::control::translate) fn statuses(&mut self, value: &str) -> Read {
         const EXPECTED: Expected =
@@ -54,7 +54,7 @@ impl AskedErrorPages {
     /// Returns the filter for rules of the Ingress `name`, if there is a Service that can answer for their pods.
     pub(super) fn filter(self, name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<Filter> {
         let is_wanted = self.is_wanted();
-        let is_own = self.statuses != context.globals.asked.error_pages.statuses;
+        let is_own = self.statuses != context.globals.parsed.error_pages.statuses;
         let Self { statuses, disabled: _, backend } = self;
         let is_named = backend.is_some();
         let asker = Asker { purpose: Purpose::Page, namespace: Arc::clone(&name.namespace) };

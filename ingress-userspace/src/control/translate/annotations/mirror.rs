@@ -22,7 +22,7 @@ use crate::{
 
 /// The values of `mirror-target` and the keys that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedMirror {
+pub(in crate::control::translate) struct ParsedMirror {
     target: Option<Target>,
     /// Default true.
     body: bool,
@@ -41,16 +41,16 @@ enum Target {
     },
 }
 
-impl Default for AskedMirror {
+impl Default for ParsedMirror {
     fn default() -> Self {
         Self { target: None, body: true, host: None }
     }
 }
 
-// === impl AskedMirror ===
+// === impl ParsedMirror ===
 
 /// Each method reads the value of one annotation.
-impl AskedMirror {
+impl ParsedMirror {
     pub(super) fn target(&mut self, value: &str) -> Read {
         let target = Target::parse(value).map_err(|why| {
             format!("a URL as `https://mirror.test$request_uri`, or a Service as `shadow:80` ({why})")

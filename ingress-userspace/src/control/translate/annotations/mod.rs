@@ -1,7 +1,7 @@
 //! Reads the annotations that change how an Ingress is served, and converts them into the policy of its rules.
 //!
 //! ```text
-//! annotations ──keys──> Asked ──policy──> Policy ──> filters and forwarding of each rule
+//! annotations ──keys──> ParsedAnnotations ──policy──> Policy ──> filters and forwarding of each rule
 //! ConfigMaps ──settings──┘  (the defaults)
 //! ```
 //!
@@ -13,7 +13,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     Context,
-    asked::{Asked, Limits},
+    parsed_annotations::{Limits, ParsedAnnotations},
 };
 use crate::control::{
     change::{ObjectId, ObjectName},
@@ -24,26 +24,26 @@ mod authentication;
 mod clients;
 mod compression;
 mod error_pages;
-mod external;
+mod ext_authz;
+mod health_policy;
 mod keys;
 mod mirror;
 mod others;
 mod policy;
 mod token;
-mod upkeep;
 mod upstream_tls;
 mod url;
 
-pub(super) use authentication::AskedAuthentication;
-pub(super) use clients::{AskedClients, Clients};
-pub(super) use compression::AskedCompression;
-pub(super) use error_pages::AskedErrorPages;
+pub(super) use authentication::ParsedAuthentication;
+pub(super) use clients::{Clients, ParsedClientCertificates};
+pub(super) use compression::ParsedCompression;
+pub(super) use error_pages::ParsedErrorPages;
+pub(super) use health_policy::ParsedHealthPolicy;
 use keys::{Key, Otherwise};
-pub(super) use mirror::AskedMirror;
+pub(super) use mirror::ParsedMirror;
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
-pub(super) use upkeep::AskedUpkeep;
-pub(super) use upstream_tls::{AskedTls, terms};
+pub(super) use upstream_tls::{ParsedTls, backend_tls};
 pub(in crate::control) use url::service_of as service_of_url;
 
 /// This controller's own prefix, which takes precedence over the one for compatibility.
@@ -58,12 +58,12 @@ struct Annotation<'i> {
 
 /// Reads every annotation of `ingress` with a known prefix.
 pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Policy {
-    let mut asked = context.globals.asked.clone();
+    let mut parsed = context.globals.parsed.clone();
     let mut service = Service::Full;
     for (key, Annotation { name, value }) in by_key(ingress, &context.options.annotations_prefix) {
         if let Some(key) = keys::find(key) {
             let Key { name: _, default, meaning, names: _, otherwise, read } = key;
-            let Err(expected) = read(value, &mut asked) else { continue };
+            let Err(expected) = read(value, &mut parsed) else { continue };
             let consequence = match otherwise {
                 Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
                 Otherwise::Default => format!("it is as if not set, for which the default is `{default}`"),
@@ -96,7 +96,7 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
         };
         context.report(object, reason, message);
     }
-    policy::make(asked, service, &ObjectName::of(&ingress.metadata), object, context)
+    policy::make(parsed, service, &ObjectName::of(&ingress.metadata), object, context)
 }
 
 /// Returns the objects, other than Services and certificates, that the annotations of `ingress` name. Objects outside
@@ -119,8 +119,8 @@ pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl I
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let own = value("default-backend").and_then(|value| own_object(value, &namespace));
     let mirror = value("mirror-target").and_then(|value| mirror::service_of(value, &namespace));
-    let asked = ["auth-url", "jwt-jwks-url"].map(|key| value(key).and_then(service_of_url));
-    asked.into_iter().chain([own, mirror]).flatten()
+    let parsed = ["auth-url", "jwt-jwks-url"].map(|key| value(key).and_then(service_of_url));
+    parsed.into_iter().chain([own, mirror]).flatten()
 }
 
 /// Returns the object of `namespace` that `value` names, as `name` or `namespace/name`. Returns `None` if it is in

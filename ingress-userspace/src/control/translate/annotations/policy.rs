@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{destination::Through, protocol::Wanted},
-    Asked, AskedTls, Clients, Context, Limits, authentication, clients, own_object, terms,
+    Clients, Context, Limits, ParsedAnnotations, ParsedTls, authentication, backend_tls, clients, own_object,
 };
 use crate::{
     control::{
@@ -15,8 +15,8 @@ use crate::{
         outcome::{ObjectRef, Reason},
     },
     model::{
-        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, Host, PathError,
-        PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template, Upkeep,
+        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, HealthPolicy,
+        Host, PathError, PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template,
         filter::{Limit, Rate},
     },
 };
@@ -35,11 +35,11 @@ pub(in crate::control::translate) struct Policy {
     /// Whether TLS connections are passed through to pods.
     pub(in crate::control::translate) passes: bool,
     /// TLS with pods.
-    pub(in crate::control::translate) terms: Option<AskedTls>,
+    pub(in crate::control::translate) backend_tls: Option<ParsedTls>,
     /// Health policy of the pods, if it differs from the default.
-    pub(in crate::control::translate) upkeep: Option<Arc<Upkeep>>,
+    pub(in crate::control::translate) health_policy: Option<Arc<HealthPolicy>>,
     /// Version of the PROXY protocol header sent to pods, if any.
-    pub(in crate::control::translate) introduction: Option<ProxyVersion>,
+    pub(in crate::control::translate) proxy_header: Option<ProxyVersion>,
     /// Redirect of every rule, instead of a service.
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Redirect of requests for `/`.
@@ -84,21 +84,21 @@ pub(in crate::control::translate) enum Service {
 
 /// Makes the policy of the Ingress `name`.
 pub(super) fn make(
-    asked: Asked,
+    parsed: ParsedAnnotations,
     mut service: Service,
     name: &ObjectName,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Policy {
-    let Asked {
+    let ParsedAnnotations {
         ssl_redirect,
         force_ssl_redirect,
         passthrough,
         protocol,
         through_service,
         upstream_tls,
-        upkeep,
-        introduction,
+        health_policy,
+        proxy_header,
         traced,
         trace,
         clients,
@@ -134,13 +134,13 @@ pub(super) fn make(
         error_pages,
         mirror,
         custom_headers,
-    } = asked;
+    } = parsed;
     if protocol == Wanted::Unsupported {
         let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS`, `GRPC` or `GRPCS`";
         context.report(object, Reason::UnsupportedAnnotation, message.to_owned());
     }
-    let terms = match terms(&upstream_tls, &name.namespace, context) {
-        Ok(terms) => terms.is_some().then_some(upstream_tls),
+    let backend_tls = match backend_tls(&upstream_tls, &name.namespace, context) {
+        Ok(backend_tls) => backend_tls.is_some().then_some(upstream_tls),
         Err((reason, message)) => {
             service = service.max(Service::Refuse);
             context.report(object, reason, message);
@@ -150,7 +150,7 @@ pub(super) fn make(
     let clients = clients::clients(clients, name, context).unwrap_or_else(|(reason, message)| {
         service = service.max(Service::Refuse);
         context.report(object, reason, message);
-        Clients::Nobody
+        Clients::Refused
     });
     if let Some(value) = custom_headers {
         match fields(&value, name, context) {
@@ -209,9 +209,9 @@ pub(super) fn make(
         canary: is_canary.then_some(canary),
         clients,
         passes: passthrough,
-        terms,
-        upkeep: upkeep.made(),
-        introduction,
+        backend_tls,
+        health_policy: health_policy.made(),
+        proxy_header,
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),
         redirects_www,

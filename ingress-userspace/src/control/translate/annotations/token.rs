@@ -24,7 +24,7 @@ use crate::{
 
 /// The values of `jwt-…`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedToken {
+pub(in crate::control::translate) struct ParsedToken {
     pub(super) secret: Option<String>,
     url: Option<Url>,
     /// The Secret with trust anchors for the host of `url`.
@@ -36,10 +36,10 @@ pub(in crate::control::translate) struct AskedToken {
     passed: Vec<(HeaderName, ClaimPath)>,
 }
 
-// === impl AskedToken ===
+// === impl ParsedToken ===
 
 /// Each method reads the value of one key.
-impl AskedToken {
+impl ParsedToken {
     pub(super) fn url(&mut self, value: &str) -> Read {
         let url = Url::parse(value).and_then(|url| url.verified().map_err(str::to_owned)).map_err(|why| {
             format!("a URL as `https://login.test/jwks`, or `http://NAME.NAMESPACE.svc.cluster.local/PATH` ({why})")
@@ -125,14 +125,14 @@ fn path(claim: &str) -> Option<ClaimPath> {
     is_path.then(|| ClaimPath(claim.into()))
 }
 
-/// Returns the token demands of `asked`, or the reason why they cannot be met.
+/// Returns the token demands of `parsed`, or the reason why they cannot be met.
 pub(super) fn make(
-    asked: &AskedToken,
+    parsed: &ParsedToken,
     ingress: &ObjectName,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Result<Token, (Reason, String)> {
-    let AskedToken { secret, url, authorities, issuers, audiences, place, demands, passed } = asked;
+    let ParsedToken { secret, url, authorities, issuers, audiences, place, demands, passed } = parsed;
     if authorities.is_some() && !url.as_ref().is_some_and(Url::is_secure) {
         let message = "annotation `jwt-jwks-ca-secret` names certificate authorities for the host of a `jwt-jwks-url` with `https://`, but there is no such URL; its rules answer 503, remove it";
         return Err((Reason::InvalidAnnotation, message.into()));

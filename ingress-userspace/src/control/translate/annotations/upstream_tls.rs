@@ -13,7 +13,7 @@ use crate::{
 
 /// Values as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::control::translate) struct AskedTls {
+pub(in crate::control::translate) struct ParsedTls {
     pub(super) verify: bool,
     pub(super) secret: Option<String>,
     /// Default: the name of the service.
@@ -23,20 +23,20 @@ pub(in crate::control::translate) struct AskedTls {
 
 /// The same, with the content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct Terms {
+pub(in crate::control::translate) struct BackendTls {
     authorities: Option<Arc<Authorities>>,
     certificate: Option<Arc<Certificate>>,
     name: Option<ServerName<'static>>,
     sends_name: bool,
 }
 
-/// Returns the TLS terms of `asked`, or `None` if they equal the default, or the reason why they cannot be met.
-pub(in crate::control::translate) fn terms(
-    asked: &AskedTls,
+/// Returns the TLS terms of `parsed`, or `None` if they equal the default, or the reason why they cannot be met.
+pub(in crate::control::translate) fn backend_tls(
+    parsed: &ParsedTls,
     namespace: &str,
     context: &mut Context<'_>,
-) -> Result<Option<Terms>, (Reason, String)> {
-    let AskedTls { verify, secret, name, sends_name } = asked;
+) -> Result<Option<BackendTls>, (Reason, String)> {
+    let ParsedTls { verify, secret, name, sends_name } = parsed;
     let (authorities, certificate) = match secret {
         Some(value) => material(value, *verify, namespace, context)?,
         None if *verify => {
@@ -47,7 +47,7 @@ pub(in crate::control::translate) fn terms(
     };
     let authorities = authorities.filter(|_| *verify);
     let holds_anyway = authorities.is_none() && certificate.is_none() && !*sends_name;
-    Ok((!holds_anyway).then_some(Terms { authorities, certificate, name: name.clone(), sends_name: *sends_name }))
+    Ok((!holds_anyway).then_some(BackendTls { authorities, certificate, name: name.clone(), sends_name: *sends_name }))
 }
 
 type Material = (Option<Arc<Authorities>>, Option<Arc<Certificate>>);
@@ -91,9 +91,9 @@ fn material(
     Ok((authorities, certificate))
 }
 
-// === impl AskedTls ===
+// === impl ParsedTls ===
 
-impl AskedTls {
+impl ParsedTls {
     /// Returns terms that only send `host` as server name; `None` if it is no valid server name.
     pub(super) fn naming(host: &str) -> Option<Self> {
         let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok()?;
@@ -114,9 +114,9 @@ impl AskedTls {
     }
 }
 
-// === impl Terms ===
+// === impl BackendTls ===
 
-impl Terms {
+impl BackendTls {
     /// Returns the TLS configuration for the pods of a service `name`; `None` if a certificate cannot have that name.
     pub(in crate::control::translate) fn of_service(&self, name: &str) -> Option<UpstreamTls> {
         let Self { authorities, certificate, name: own, sends_name } = self;

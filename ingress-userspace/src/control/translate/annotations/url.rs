@@ -6,11 +6,11 @@ use http::{HeaderValue, uri::Authority};
 
 use super::{
     super::{
-        believed::{self, Believed},
         destination::{Asker, Destination, Finding},
         grant, service,
+        trust_anchors::{self, TrustAnchors},
     },
-    AskedTls, Context,
+    Context, ParsedTls,
 };
 use crate::{
     control::{
@@ -28,7 +28,7 @@ pub(super) struct Url {
     authority: Option<Authority>,
     /// Path and query.
     target: Template,
-    believed: Believed,
+    trust_anchors: TrustAnchors,
 }
 
 /// Author of a URL.
@@ -77,7 +77,7 @@ impl Url {
         }
         let slash = if target.starts_with('/') { "" } else { "/" };
         let target = Template::parse(&format!("{slash}{target}")).map_err(|error| error.to_string())?;
-        Ok(Self { is_secure, authority, target: without_groups(target)?, believed: Believed::Any })
+        Ok(Self { is_secure, authority, target: without_groups(target)?, trust_anchors: TrustAnchors::Any })
     }
 
     /// Returns the URL if no other server can answer in its place: it must be fixed, and use TLS with a verified
@@ -91,17 +91,17 @@ impl Url {
             (false, None) => return Err("`http://` is for Services alone"),
             // The issuer of certificates within a cluster is not known.
             (true, Some(_)) => return Err("a Service is reached over `http://`"),
-            (true, None) if believed::name(authority.host()).is_none() => {
+            (true, None) if trust_anchors::name(authority.host()).is_none() => {
                 return Err("its host is not a name that a certificate can have");
             }
             (true, None) | (false, Some(_)) => {}
         }
-        Ok(Self { believed: Believed::Public, ..self })
+        Ok(Self { trust_anchors: TrustAnchors::Public, ..self })
     }
 
     /// Returns the URL with the authorities in Secret `name` as the only trust anchors for its host.
     pub(super) fn verified_by(self, name: ObjectName) -> Self {
-        Self { believed: Believed::Private(name), ..self }
+        Self { trust_anchors: TrustAnchors::Private(name), ..self }
     }
 
     pub(super) fn is_secure(&self) -> bool {
@@ -160,8 +160,8 @@ impl Url {
                     context.report(object, Reason::RefNotPermitted, format!("`{annotation}` leads to {why}"));
                     return None;
                 }
-                let terms = self.is_secure.then(|| AskedTls::naming(authority.host())).flatten();
-                service::named(&name, self.port(), protocol, terms.as_ref(), asker, object, context)
+                let backend_tls = self.is_secure.then(|| ParsedTls::naming(authority.host())).flatten();
+                service::named(&name, self.port(), protocol, backend_tls.as_ref(), asker, object, context)
             }
             None => outside(annotation, self, authority, protocol, asker, object, context),
         }?;
@@ -195,8 +195,8 @@ fn outside(
     context: &mut Context<'_>,
 ) -> Option<UpstreamKey> {
     let host = authority.host().into();
-    let (port, believed, asker) = (url.port(), url.believed.clone(), asker.clone());
-    let destination = Destination::Outside { host, port, protocol, believed, asker };
+    let (port, trust_anchors, asker) = (url.port(), url.trust_anchors.clone(), asker.clone());
+    let destination = Destination::Outside { host, port, protocol, trust_anchors, asker };
     let (key, gathered) = context.upstream(&destination);
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, format!("the host of `{annotation}`: {message}"));

@@ -15,9 +15,9 @@ use crate::{
         translate::{
             AliasKind, Claims, Clients, Context, RulesClaim,
             annotations::Redirect,
+            ingress_role::IngressRole,
             ownership::{Ownership, Right, Turn},
             settings::Globals,
-            solver::Standing,
         },
     },
     model::{
@@ -62,25 +62,25 @@ impl MergedHost {
         ownership: &mut Ownership<'_>,
         context: &mut Context<'_>,
     ) -> bool {
-        let Turn { standing, right, claims } = turn;
+        let Turn { role, right, claims } = turn;
         let Claims { object, redirect, clients, passes, .. } = claims;
         let is_owner = right == Right::Everything;
         let passes = *passes && alias != Some(AliasKind::Www);
         let merged = |rule: &Rule| MergedRule {
             rule: rule.clone(),
             owner: object.clone(),
-            standing,
+            role,
             redirect: *redirect,
             demands: if is_owner { Clients::Any } else { clients.clone() },
             // A redirect needs a readable request, so its connections cannot be passed through.
             passes: passes && !matches!(rule.action, Action::Redirect(_)),
         };
-        if standing == Standing::Ordinary && (is_owner || self.leader.is_some()) {
+        if role == IngressRole::Ordinary && (is_owner || self.leader.is_some()) {
             // Claims come in order of precedence.
             let leader = &*self.leader.get_or_insert_with(|| object.clone());
             if passes && leader.namespace != object.namespace {
                 let what = format!("the target of TLS connections for host `{pattern}` (`ssl-passthrough`)");
-                report_conflict(context, object, (leader, Standing::Ordinary), &what);
+                report_conflict(context, object, (leader, IngressRole::Ordinary), &what);
             }
         }
         let mut adds = false;
@@ -93,7 +93,7 @@ impl MergedHost {
             Some((_, known)) if known == clients => {}
             Some((winner, _)) => {
                 let what = format!("the client certificate policy of host `{pattern}` (`auth-tls-*`)");
-                report_conflict(context, object, (winner, Standing::Ordinary), &what);
+                report_conflict(context, object, (winner, IngressRole::Ordinary), &what);
             }
         }
         for rule in &claim.rules {
@@ -112,7 +112,7 @@ impl MergedHost {
                     continue;
                 }
                 let what = format!("path `{}` of host `{pattern}`", rule.path);
-                report_conflict(context, object, (&winner.owner, winner.standing), &what);
+                report_conflict(context, object, (&winner.owner, winner.role), &what);
             } else {
                 adds = true;
                 self.rules.insert(path.clone(), merged(&Rule { path, ..rule.clone() }));
@@ -128,7 +128,7 @@ impl MergedHost {
             }
             Some(winner) => {
                 let what = format!("the default backend of host `{pattern}`");
-                report_conflict(context, object, (&winner.owner, winner.standing), &what);
+                report_conflict(context, object, (&winner.owner, winner.role), &what);
             }
         }
         adds
@@ -153,7 +153,7 @@ impl MergedHost {
                 // A canary may take neither requests meant for another namespace, nor the response to a challenge.
                 Some(main) if !main.may_be_split_by(object) => {
                     let what = format!("path `{}` of host `{pattern}`", rule.path);
-                    report_conflict(context, object, (&main.owner, main.standing), &what);
+                    report_conflict(context, object, (&main.owner, main.role), &what);
                 }
                 Some(main) if main.is_split_as_often_as_may_be() => {
                     let what = format!("path `{}` of host `{pattern}`", rule.path);
@@ -172,7 +172,7 @@ impl MergedHost {
         match (fallback, &mut self.fallback) {
             (Some(_), Some(main)) if !main.may_be_split_by(object) => {
                 let what = format!("the default backend of host `{pattern}`");
-                report_conflict(context, object, (&main.owner, main.standing), &what);
+                report_conflict(context, object, (&main.owner, main.role), &what);
             }
             (Some(_), Some(main)) if main.is_split_as_often_as_may_be() => {
                 report_too_many_canaries(context, object, &format!("the default backend of host `{pattern}`"));
@@ -247,8 +247,8 @@ impl MergedHost {
             action: Action::Refuse(Unavailable::NoRule),
             forwarding: Arc::clone(&globals.forwarding),
         };
-        let (standing, redirect, demands) = (Standing::Solver, Redirect::Never, Clients::Any);
-        self.rules.insert(path, MergedRule { rule, owner, standing, redirect, demands, passes: false });
+        let (role, redirect, demands) = (IngressRole::Solver, Redirect::Never, Clients::Any);
+        self.rules.insert(path, MergedRule { rule, owner, role, redirect, demands, passes: false });
     }
 
     pub(super) fn rule_count(&self) -> usize {
@@ -266,7 +266,7 @@ impl MergedHost {
         self.leader.is_none()
             && self.fallback.is_none()
             && rules.peek().is_some()
-            && rules.all(|rule| rule.standing == Standing::Solver)
+            && rules.all(|rule| rule.role == IngressRole::Solver)
     }
 
     /// Returns the routes of this host, with the rules of `lender` added to its own.
@@ -285,7 +285,7 @@ impl MergedHost {
             fallback: fallback.map(|rule| Box::new(rule.settle(has_tls, clients, globals))),
             clients: match clients {
                 Clients::With(clients) => Some(Arc::clone(clients)),
-                Clients::Any | Clients::Nobody => None,
+                Clients::Any | Clients::Refused => None,
             },
             passthrough: passing.map(|rule| Arc::new(rule.passthrough(clients))),
         }

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     AliasClaim, AliasKind, Claims, Clients, Context, HostClaim,
+    ingress_role::IngressRole,
     ownership::{Broader, Ownership, Right, Turn},
     secret,
-    solver::Standing,
 };
 use crate::{
     control::{
@@ -98,7 +98,7 @@ pub(super) fn merge(
             Some((_, Some(origin))) if **origin == *secret_name.to_string() => {}
             Some((winner, _)) => {
                 let what = format!("the certificate of host `{pattern}`");
-                report_conflict(context, &claims.object, (winner, Standing::Ordinary), &what);
+                report_conflict(context, &claims.object, (winner, IngressRole::Ordinary), &what);
             }
         }
     }
@@ -123,7 +123,7 @@ pub(super) fn merge(
         None if is_routed => ownership.unshadowed(broader, context),
         None => None,
     };
-    ownership.tell(context);
+    ownership.report_problems(context);
     Merged { host: is_routed.then_some(host), certificate, in_effect }
 }
 
@@ -135,7 +135,7 @@ fn refuse(
     ownership: &mut Ownership<'_>,
     context: &mut Context<'_>,
 ) {
-    let Turn { claims, right, standing: _ } = turn;
+    let Turn { claims, right, role: _ } = turn;
     let HostClaim { rules, has_tls, certificate, alias } = claim;
     if right == Right::Nothing && (rules.is_some() || alias.is_some()) {
         ownership.refuse(claims, "a path", context);
@@ -158,7 +158,7 @@ fn refuse(
 
 /// Returns `true` if a rule of `claims` names the host, for more than a challenge.
 fn names(claims: &Claims, pattern: &HostPattern) -> bool {
-    let is_ordinary = claims.canary.is_none() && claims.precedence.standing == Standing::Ordinary;
+    let is_ordinary = claims.canary.is_none() && claims.precedence.role == IngressRole::Ordinary;
     is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
 }
 
@@ -188,14 +188,16 @@ fn is_free(
 fn report_conflict(
     context: &mut Context<'_>,
     loser: &ObjectRef,
-    (winner, standing): (&ObjectRef, Standing),
+    (winner, role): (&ObjectRef, IngressRole),
     what: &str,
 ) {
     let ObjectRef { kind, namespace, name, origin: _ } = winner;
-    let message = match standing {
+    let message = match role {
         _ if loser == winner => format!("{what} is claimed twice by this Ingress; the first stands, remove the other"),
-        Standing::Solver => format!("{what} belongs to {kind} `{namespace}/{name}` until its challenge is answered"),
-        Standing::Ordinary => format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two"),
+        IngressRole::Solver => format!("{what} belongs to {kind} `{namespace}/{name}` until its challenge is answered"),
+        IngressRole::Ordinary => {
+            format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two")
+        }
     };
     context.report(loser, Reason::HostPathConflict, message);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     control::{
         outcome::ObjectRef,
-        translate::{Clients, annotations::Redirect, settings::Globals, solver::Standing},
+        translate::{Clients, annotations::Redirect, ingress_role::IngressRole, settings::Globals},
     },
     model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable},
 };
@@ -18,7 +18,7 @@ pub(super) const CANARIES_MAX: usize = 16;
 pub(super) struct MergedRule {
     pub(super) rule: Rule,
     pub(super) owner: ObjectRef,
-    pub(super) standing: Standing,
+    pub(super) role: IngressRole,
     pub(super) redirect: Redirect,
     /// Demands on clients that its Ingress makes and the host does not meet, so that the rule is not served without
     /// them.
@@ -32,7 +32,7 @@ pub(super) struct MergedRule {
 impl MergedRule {
     /// Returns `true` if the canary `object` is of the same namespace.
     pub(super) fn may_be_split_by(&self, object: &ObjectRef) -> bool {
-        self.owner.namespace == object.namespace && self.standing == Standing::Ordinary
+        self.owner.namespace == object.namespace && self.role == IngressRole::Ordinary
     }
 
     /// Returns `true` if the rule has the maximum number of canaries.
@@ -63,7 +63,7 @@ impl MergedRule {
         let upstream = match (clients, action) {
             (Clients::Any, Action::Forward(key)) => Some(key.clone()),
             (Clients::Any, Action::Split(split)) => Some(split.main.clone()),
-            (Clients::With(_) | Clients::Nobody, _) | (_, Action::Refuse(_) | Action::Redirect(_)) => None,
+            (Clients::With(_) | Clients::Refused, _) | (_, Action::Refuse(_) | Action::Redirect(_)) => None,
         };
         let access = filters.iter().find_map(|filter| match filter {
             Filter::Access(access) => Some(Arc::clone(access)),
@@ -77,14 +77,14 @@ impl MergedRule {
     /// Demands on clients hold for all rules of the host, independent of the Ingress that made them. Solvers are
     /// exempt, because their clients come over plain HTTP and have no certificate.
     pub(super) fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
-        let Self { rule, owner: _, standing, redirect, demands, passes: _ } = self;
+        let Self { rule, owner: _, role, redirect, demands, passes: _ } = self;
         let mut rule = rule.clone();
         match clients {
-            _ if *standing == Standing::Solver => {}
+            _ if *role == IngressRole::Solver => {}
             _ if *demands != Clients::Any && demands != clients => rule.action = Action::Refuse(Unavailable::Policy),
             Clients::Any => {}
             Clients::With(clients) => rule.filters.insert(0, Filter::ClientCertificate(Arc::clone(clients))),
-            Clients::Nobody => rule.action = Action::Refuse(Unavailable::Policy),
+            Clients::Refused => rule.action = Action::Refuse(Unavailable::Policy),
         }
         let redirects = match redirect {
             Redirect::Never => false,

@@ -3,31 +3,31 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::super::values::Read;
-use crate::model::{Escalation, FurtherOffences};
+use crate::model::{Escalation, FurtherViolations};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AskedEscalation {
+pub(super) struct ParsedEscalation {
     /// `None` disables escalation.
     pub(super) after: Option<NonZeroU32>,
     pub(super) within: Duration,
     pub(super) lasts: Duration,
     pub(super) dry_run: bool,
-    pub(super) also: FurtherOffences,
+    pub(super) also: FurtherViolations,
 }
 
-impl Default for AskedEscalation {
+impl Default for ParsedEscalation {
     fn default() -> Self {
         Self {
             after: None,
             within: Duration::from_secs(60),
             lasts: Duration::from_secs(600),
             dry_run: false,
-            also: FurtherOffences::default(),
+            also: FurtherViolations::default(),
         }
     }
 }
 
-impl AskedEscalation {
+impl ParsedEscalation {
     pub(super) fn made(&self) -> Option<Escalation> {
         let Self { after, within, lasts, dry_run, also } = *self;
         after.map(|after| Escalation { after, within, lasts, dry_run, also })
@@ -35,8 +35,8 @@ impl AskedEscalation {
 }
 
 /// Reads reasons, separated by commas or spaces; none if the value has no word.
-pub(super) fn further_offences(value: &str, also: &mut FurtherOffences) -> Read {
-    let mut wanted = FurtherOffences::default();
+pub(super) fn further_violations(value: &str, also: &mut FurtherViolations) -> Read {
+    let mut wanted = FurtherViolations::default();
     for word in value.split([',', ' ']).filter(|word| !word.is_empty()) {
         *match word {
             "blocked" => &mut wanted.blocked,
@@ -57,11 +57,11 @@ mod tests {
     #[test]
     fn further_offences_are_named_one_by_one() {
         let read = |value| {
-            let mut also = FurtherOffences { limit: true, ..FurtherOffences::default() };
-            further_offences(value, &mut also).map(|()| also)
+            let mut also = FurtherViolations { limit: true, ..FurtherViolations::default() };
+            further_violations(value, &mut also).map(|()| also)
         };
-        assert_eq!(read(""), Ok(FurtherOffences::default()));
-        let expect = FurtherOffences { credentials: true, denied: true, ..FurtherOffences::default() };
+        assert_eq!(read(""), Ok(FurtherViolations::default()));
+        let expect = FurtherViolations { credentials: true, denied: true, ..FurtherViolations::default() };
         assert_eq!(read("credentials, denied"), Ok(expect));
         for value in ["all", "credentials;denied", "Limit", "malformed"] {
             assert!(read(value).is_err(), "{value}");

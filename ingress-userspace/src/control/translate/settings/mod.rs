@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     networking::v1::{IngressClass, IngressClassParametersReference},
 };
 
-use super::{Classes, Context, HostSharing, age, annotations::shorten, asked::Asked};
+use super::{Classes, Context, HostSharing, age, annotations::shorten, parsed_annotations::ParsedAnnotations};
 use crate::{
     control::{
         change::{Kind, ObjectName},
@@ -31,10 +31,10 @@ mod others;
 mod sharing;
 mod traces;
 
-use escalation::AskedEscalation;
+use escalation::ParsedEscalation;
 use others::Other;
 pub(super) use sharing::Sharing;
-use traces::AskedTraces;
+use traces::ParsedTraces;
 
 /// Settings that hold for all Ingresses alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub(super) struct Globals {
     /// Settings that are passed to the proxy unchanged.
     pub(super) settings: Settings,
     /// Defaults of annotations.
-    pub(super) asked: Asked,
-    /// The forwarding of `asked`, shared by all Ingresses without changes to it.
+    pub(super) parsed: ParsedAnnotations,
+    /// The forwarding of `parsed`, shared by all Ingresses without changes to it.
     pub(super) forwarding: Arc<Forwarding>,
     /// Default 308, which keeps the method, unlike 301 and 302.
     pub(super) redirect_status: u16,
@@ -60,11 +60,11 @@ pub(super) struct Globals {
     /// Becomes a part of `settings`, too.
     blocked: Blocked,
     /// Becomes a part of `settings`, too.
-    escalation: AskedEscalation,
+    escalation: ParsedEscalation,
     /// Converted into the access log of `settings` when all settings are read.
     log: Log,
     /// Converted into the traces of `settings`, if a collector is named.
-    traces: AskedTraces,
+    traces: ParsedTraces,
     hidden_headers: Vec<HeaderName>,
     /// ConfigMaps with fields of responses, and of requests.
     add_headers: Option<ObjectName>,
@@ -104,25 +104,25 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
         reports.for_each(|(reason, message)| context.report(&object, reason, message));
     }
     if let Some(object) = context.options.default_backend.is_none().then_some(config_map).flatten()
-        && globals.asked.error_pages.is_wanted()
+        && globals.parsed.error_pages.is_wanted()
     {
         let message = "`custom-http-errors` is set, but no Service makes the error pages; give `--default-backend-service`, else it is for Ingresses with `default-backend` alone";
         context.report(&object, Reason::InvalidSetting, message.to_owned());
     }
     globals.settings.access_log = globals.log.made();
     globals.settings.traces = globals.traces.clone().made();
-    globals.asked.forwarding.trace = globals.asked.traced.then(|| Arc::new(globals.asked.trace.clone()));
-    globals.forwarding = Arc::new(globals.asked.forwarding.clone());
+    globals.parsed.forwarding.trace = globals.parsed.traced.then(|| Arc::new(globals.parsed.trace.clone()));
+    globals.forwarding = Arc::new(globals.parsed.forwarding.clone());
     globals.settings.blocked = (!globals.blocked.is_empty()).then(|| Arc::new(globals.blocked.clone()));
     globals.settings.escalation = globals.escalation.made();
     for name in globals.hidden_headers.clone() {
-        globals.asked.response_headers.push(HeaderEdit::Remove(name));
+        globals.parsed.response_headers.push(HeaderEdit::Remove(name));
     }
     if let Some(name) = globals.add_headers.clone() {
-        globals.asked.response_headers.extend(fields("add-headers", &name, context));
+        globals.parsed.response_headers.extend(fields("add-headers", &name, context));
     }
     if let Some(name) = globals.set_headers.clone() {
-        globals.asked.request_headers.extend(fields("proxy-set-headers", &name, context));
+        globals.parsed.request_headers.extend(fields("proxy-set-headers", &name, context));
     }
     globals
 }
@@ -156,21 +156,29 @@ fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdit
 
 /// Returns contradictions between the settings of trusted proxies.
 fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)> {
-    let Trust { hops, forwarded, address, field: _, keeps_chain: _, proxy_protocol, proxy_protocol_timeout: _ } = trust;
-    let (is_nobody, believes) = (hops.is_empty(), *forwarded || *address);
+    let Trust {
+        trusted_proxies,
+        forwarded,
+        address,
+        field: _,
+        keeps_chain: _,
+        proxy_protocol,
+        proxy_protocol_timeout: _,
+    } = trust;
+    let (is_without_proxies, trusts_peers) = (trusted_proxies.is_empty(), *forwarded || *address);
     [
         (
-            believes && is_nobody,
+            trusts_peers && is_without_proxies,
             Reason::InvalidSetting,
             "`use-forwarded-headers` or `enable-real-ip` is on, but `proxy-real-ip-cidr` is empty: no peer is trusted; list the networks of the proxies in front of this one",
         ),
         (
-            believes && !proxy_protocol && hops.holds_every_v4(),
+            trusts_peers && !proxy_protocol && trusted_proxies.holds_every_v4(),
             Reason::UnsafeSetting,
             "`proxy-real-ip-cidr` holds every address: a client's own `X-Forwarded-For` names it to limits and lists; list the networks of the proxies in front of this one",
         ),
         (
-            *proxy_protocol && (is_nobody || hops.holds_every_v4()),
+            *proxy_protocol && (is_without_proxies || trusted_proxies.holds_every_v4()),
             Reason::UnsafeSetting,
             "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` is empty or holds every address: any client that reaches the ports may claim any address; list the networks of the load balancers",
         ),
@@ -283,7 +291,7 @@ fn overlay(
         let value = value.trim();
         if let Some(setting) = keys::find(key) {
             if let Err(expected) = (setting.apply)(value, globals) {
-                globals.asked.authentication.global_is_unreadable |= key.starts_with("global-auth-");
+                globals.parsed.authentication.global_is_unreadable |= key.starts_with("global-auth-");
                 let message = unreadable(key, setting.meaning, value, &expected);
                 context.report(&object, Reason::InvalidSetting, message);
             }
@@ -315,7 +323,7 @@ impl Globals {
     pub(super) fn of(classes: &Classes) -> Self {
         let mut globals = Self {
             settings: Settings::default(),
-            asked: Asked::default(),
+            parsed: ParsedAnnotations::default(),
             forwarding: Arc::default(),
             redirect_status: 308,
             redirect_except: [].into(),
@@ -324,9 +332,9 @@ impl Globals {
             allowed_headers: Vec::new(),
             sharing: Sharing::default(),
             sharing_of_classes: BTreeMap::new(),
-            traces: AskedTraces::default(),
+            traces: ParsedTraces::default(),
             blocked: Blocked::default(),
-            escalation: AskedEscalation::default(),
+            escalation: ParsedEscalation::default(),
             log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
             hidden_headers: Vec::new(),
             add_headers: None,
@@ -335,7 +343,7 @@ impl Globals {
         if classes.controller == NGINX {
             keys::apply_nginx_defaults(&mut globals);
         }
-        globals.forwarding = Arc::new(globals.asked.forwarding.clone());
+        globals.forwarding = Arc::new(globals.parsed.forwarding.clone());
         globals
     }
 

@@ -6,7 +6,7 @@ use super::super::values::{Read, number};
 use crate::model::{Sampler, Traces};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AskedTraces {
+pub(super) struct ParsedTraces {
     /// Empty disables tracing.
     pub(super) collector: String,
     pub(super) port: u16,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Ratio,
 }
 
-impl Default for AskedTraces {
+impl Default for ParsedTraces {
     fn default() -> Self {
         Self {
             collector: String::new(),
@@ -43,7 +43,7 @@ impl Default for AskedTraces {
     }
 }
 
-impl AskedTraces {
+impl ParsedTraces {
     pub(super) fn made(self) -> Option<Arc<Traces>> {
         let Self { collector, port, service, sampler, ratio, follows_parent, queue_max, delay, batch_max } = self;
         let sampler = match sampler {

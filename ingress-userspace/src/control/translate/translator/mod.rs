@@ -17,7 +17,7 @@ use std::{
 
 use super::{
     Claims, HostClaim, Options, Translation,
-    address::Machinery,
+    address::ClusterAddresses,
     budget::Holders,
     class,
     context::{Context, Dependency, Memo},
@@ -176,16 +176,16 @@ impl Translator {
                 }
                 trace
             }
-            Part::Machinery => {
-                let (machinery, trace) = context.traced(Machinery::of);
-                let known = context.memo.machinery.take().unwrap_or_default();
-                if *known != machinery {
-                    let changed = machinery.changes_since(&known).into_iter().map(Dependency::Taken);
-                    for dependency in changed.chain([Dependency::Machinery]) {
+            Part::ClusterAddresses => {
+                let (cluster_addresses, trace) = context.traced(ClusterAddresses::of);
+                let known = context.memo.cluster_addresses.take().unwrap_or_default();
+                if *known != cluster_addresses {
+                    let changed = cluster_addresses.changes_since(&known).into_iter().map(Dependency::Taken);
+                    for dependency in changed.chain([Dependency::ClusterAddresses]) {
                         work.stale.extend(self.records.dependents_of(&dependency).cloned());
                     }
                 }
-                context.memo.machinery = Some(Arc::new(machinery));
+                context.memo.cluster_addresses = Some(Arc::new(cluster_addresses));
                 trace
             }
             Part::Upstream(key) => {
@@ -420,7 +420,7 @@ impl Translator {
                 | Dependency::SlicesOf(_)
                 | Dependency::GrantsOf(_)
                 // A lookup in a vicinity depends on it, too.
-                | Dependency::Machinery
+                | Dependency::ClusterAddresses
                 | Dependency::Taken(_)
                 | Dependency::OwnAddresses
                 | Dependency::Addresses(_)

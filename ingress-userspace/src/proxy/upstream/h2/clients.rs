@@ -103,7 +103,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
     /// # Errors
     /// If that takes longer than `after`, or if connecting fails.
     pub async fn lease(&self, target: Target<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
-        if target.introduction.is_some() {
+        if target.proxy_header.is_some() {
             let connecting = Box::pin(self.handshake(target));
             let connected = timeout(after, connecting).await;
             let client = connected.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;

@@ -143,7 +143,7 @@ async fn outcome(pool: &Pool, origin: &Origin, method: Method) -> Result<(u16, S
 }
 
 fn plain(address: std::net::SocketAddr) -> Target<'static> {
-    Target { address, transport: Transport::Plain, introduction: None }
+    Target { address, transport: Transport::Plain, proxy_header: None }
 }
 
 fn pool() -> Pool {

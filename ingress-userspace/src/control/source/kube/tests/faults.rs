@@ -28,13 +28,13 @@ async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
     let options = options();
     let follow = follow_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         // All pauses together are shorter, and the clock is a simulated one.
         while let Ok(batch) = timeout(Duration::from_secs(3600), batches.recv()).await {
-            told.extend(batch.expect("the source goes on").changes.into_iter().map(describe));
+            received.extend(batch.expect("the source goes on").changes.into_iter().map(describe));
         }
-        assert_eq!(told[..2], ["+Ingress n/a", "+Ingress n/b"]);
-        assert_eq!(told[2..], *expect);
+        assert_eq!(received[..2], ["+Ingress n/a", "+Ingress n/b"]);
+        assert_eq!(received[2..], *expect);
     };
     tokio::select! {
         () = follow => panic!("the source ended"),
@@ -188,7 +188,7 @@ fn events_that_come_twice_or_out_of_order_change_nothing() {
         (Event::Deleted(a(), version(14)), 1),
         (Event::Applied(b(), Version::of(Some("opaque"))), 1),
     ] {
-        let told = tracker.on(id, event.clone()).len();
-        assert_eq!(told, expect, "{event:?}");
+        let received = tracker.on(id, event.clone()).len();
+        assert_eq!(received, expect, "{event:?}");
     }
 }

@@ -171,20 +171,20 @@ async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
     let options = options();
     let follow = follow_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
-        let mut told: Option<Vec<String>> = None;
-        while told.as_ref().is_none_or(|told| told.len() < expect.len()) {
+        let mut received: Option<Vec<String>> = None;
+        while received.as_ref().is_none_or(|received| received.len() < expect.len()) {
             let batch = timeout(Duration::from_secs(20), batches.recv()).await.expect("a batch in time");
             let changes = batch.expect("the source goes on").changes.into_iter().map(describe);
-            match &mut told {
-                Some(told) => told.extend(changes),
+            match &mut received {
+                Some(received) => received.extend(changes),
                 None => {
                     let changes: Vec<_> = changes.collect();
                     assert!(changes.len() >= first, "the first batch holds only {changes:?}");
-                    told = Some(changes);
+                    received = Some(changes);
                 }
             }
         }
-        assert_eq!(told.unwrap_or_default(), expect);
+        assert_eq!(received.unwrap_or_default(), expect);
     };
     tokio::select! {
         () = follow => panic!("the source ended"),
@@ -396,8 +396,8 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
     let (sender, mut batches) = crate::control::source::queue();
     let compare = async {
         let batch = timeout(MAX_HOLD / 2, batches.recv()).await.expect("in time").expect("a batch");
-        let mut told: Vec<_> = batch.changes.into_iter().map(describe).collect();
-        told.sort();
+        let mut received: Vec<_> = batch.changes.into_iter().map(describe).collect();
+        received.sort();
         let expect = [
             "+ConfigMap n/settings",
             "+ConfigMap n/tcp",
@@ -407,7 +407,7 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
             "+Service n/kubernetes",
             "+Service n/web",
         ];
-        assert_eq!(told, expect);
+        assert_eq!(received, expect);
     };
     tokio::select! {
         () = follow_client(server.client(), Scope { namespace: Some("n"), selector: None }, &options, sender) => panic!("the source ended"),

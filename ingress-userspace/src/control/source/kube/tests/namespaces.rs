@@ -54,11 +54,11 @@ async fn what_ingresses_of_namespaces_that_are_not_selected_name_is_not_watched(
     let options = translate::Options { selects_namespaces: true, ..options() };
     let scope = Scope { namespace: None, selector: Some("team=shop") };
     let began = Instant::now();
-    let mut told = tokio::select! {
+    let mut received = tokio::select! {
         () = follow_client(server.client(), scope, &options, sender) => panic!("the source ended"),
         batch = batches.recv() => batch.expect("a batch").changes.into_iter().map(describe).collect::<Vec<_>>(),
     };
-    told.sort();
-    assert_eq!(told, ["+Ingress m/a", "+Ingress n/a", "+Namespace n", "+Secret n/s"]);
+    received.sort();
+    assert_eq!(received, ["+Ingress m/a", "+Ingress n/a", "+Namespace n", "+Secret n/s"]);
     assert!(began.elapsed() < MAX_HOLD, "something else is waited for");
 }

@@ -136,9 +136,9 @@ async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnO
     let (sender, mut batches) = crate::control::source::queue();
     let options = options();
     let compare = async {
-        let mut told = 0;
-        while told < count {
-            told += batches.recv().await.expect("a batch").changes.len();
+        let mut received = 0;
+        while received < count {
+            received += batches.recv().await.expect("a batch").changes.len();
         }
         act();
         let news = batches.recv().await.expect("a batch").changes.into_iter().map(describe);
@@ -171,22 +171,22 @@ async fn many_watches_share_few_connections() {
         let (sender, mut batches) = crate::control::source::queue();
         let options = translate::Options { max_references: 500, ..options() };
         // On a busy machine the first batch does not wait for all of them.
-        let told = async {
-            let mut told = 0;
-            while told < 501 {
-                told += batches.recv().await.expect("a batch").changes.len();
+        let received = async {
+            let mut received = 0;
+            while received < 501 {
+                received += batches.recv().await.expect("a batch").changes.len();
             }
-            told
+            received
         };
         tokio::select! {
             () = follow_client(remote.client(PATIENCE), Scope::default(), &options, sender) => panic!("the source ended"),
-            told = told => told,
+            received = received => received,
         }
     };
-    let told = timeout(Duration::from_secs(60), first).await.expect("in time");
+    let received = timeout(Duration::from_secs(60), first).await.expect("in time");
     let connections = remote.connections.load(Relaxed);
     // One connection to determine the protocol, and 505 watches, 64 to a connection.
-    assert_eq!((told, connections), (501, 1 + 8), "after {:?}", began.elapsed());
+    assert_eq!((received, connections), (501, 1 + 8), "after {:?}", began.elapsed());
 }
 
 #[tokio::test]

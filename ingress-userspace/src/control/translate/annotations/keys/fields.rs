@@ -18,86 +18,86 @@ pub(super) const KEYS: &[Key] = &[
         "codings in which clients get responses, of `gzip`, `br` and `zstd`, separated by commas, the best first, or \
          `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Specific to \
          xdp-ingress",
-        |value, asked| asked.compression.choose(value),
+        |value, parsed| parsed.compression.choose(value),
     ),
-    key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, asked| {
-        boolean(value, &mut asked.cors.credentials)
+    key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, parsed| {
+        boolean(value, &mut parsed.cors.credentials)
     })
     .default("true"),
-    key("cors-allow-headers", "fields that browsers may send", |value, asked| names(value, &mut asked.cors.headers))
+    key("cors-allow-headers", "fields that browsers may send", |value, parsed| names(value, &mut parsed.cors.headers))
         .default(
             "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,\
          Authorization",
         ),
-    key("cors-allow-methods", "methods that browsers may use", |value, asked| names(value, &mut asked.cors.methods))
+    key("cors-allow-methods", "methods that browsers may use", |value, parsed| names(value, &mut parsed.cors.methods))
         .default("GET, PUT, POST, DELETE, PATCH, OPTIONS"),
     key(
         "cors-allow-origin",
         "origins that may ask, separated by commas; `https://*.a.test` stands for one label more, `*` for all",
-        |value, asked| {
-            asked.cors.origins =
+        |value, parsed| {
+            parsed.cors.origins =
                 Origins::parse(value).map_err(|error| format!("origins, separated by commas ({error})"))?;
             Ok(())
         },
     )
     .default("*")
     .or_refuse(),
-    key("cors-expose-headers", "fields that browsers may show to scripts", |value, asked| {
+    key("cors-expose-headers", "fields that browsers may show to scripts", |value, parsed| {
         let mut fields = HeaderValue::from_static("");
         names(value, &mut fields)?;
-        asked.cors.expose = Some(fields).filter(|fields| !fields.is_empty());
+        parsed.cors.expose = Some(fields).filter(|fields| !fields.is_empty());
         Ok(())
     }),
-    key("cors-max-age", "how long browsers may keep the answer to a preflight, in seconds", |value, asked| {
-        number(value, 0..=31_536_000, &mut asked.cors.max_age).ok_or("a number of seconds up to 31536000")?;
+    key("cors-max-age", "how long browsers may keep the answer to a preflight, in seconds", |value, parsed| {
+        number(value, 0..=31_536_000, &mut parsed.cors.max_age).ok_or("a number of seconds up to 31536000")?;
         Ok(())
     })
     .default("1728000"),
     key(
         "custom-headers",
         "a ConfigMap whose data are fields that every response gets; `global-allowed-response-headers` may limit them",
-        |value, asked| {
-            asked.custom_headers = Some(value.to_owned());
+        |value, parsed| {
+            parsed.custom_headers = Some(value.to_owned());
             Ok(())
         },
     )
     .naming(Kind::ConfigMap)
     .or_refuse(),
-    key("enable-access-log", "whether requests are in the access log, if there is one", |value, asked| {
-        boolean(value, &mut asked.forwarding.logged)
+    key("enable-access-log", "whether requests are in the access log, if there is one", |value, parsed| {
+        boolean(value, &mut parsed.forwarding.logged)
     })
     .default("true"),
     key(
         "enable-cors",
         "whether other sites' pages may use the rules. Only real preflights are answered, other `OPTIONS` reach the \
          pods",
-        |value, asked| boolean(value, &mut asked.enable_cors),
+        |value, parsed| boolean(value, &mut parsed.enable_cors),
     )
     .default("false"),
     key(
         "request-headers",
         "changes of the fields that pods get, one a line: `Name: value`, `+Name: value` for one more, `-Name` for \
          none. Specific to xdp-ingress",
-        |value, asked| edits(value, &mut asked.request_headers),
+        |value, parsed| edits(value, &mut parsed.request_headers),
     )
     .or_refuse(),
-    key("response-headers", "the same for the fields that clients get. Specific to xdp-ingress", |value, asked| {
-        edits(value, &mut asked.response_headers)
+    key("response-headers", "the same for the fields that clients get. Specific to xdp-ingress", |value, parsed| {
+        edits(value, &mut parsed.response_headers)
     })
     .or_refuse(),
-    key("upstream-vhost", "`Host` that pods get instead of the client's", |value, asked| {
+    key("upstream-vhost", "`Host` that pods get instead of the client's", |value, parsed| {
         let authority: Authority = value.parse().map_err(|_invalid| "a host, as `a.test` or `a.test:8080`")?;
         if authority.as_str().contains('@') {
             return Err("a host, without a user".into());
         }
-        asked.upstream_host = HeaderValue::from_str(authority.as_str()).ok();
+        parsed.upstream_host = HeaderValue::from_str(authority.as_str()).ok();
         Ok(())
     })
     .or_refuse(),
-    key("x-forwarded-prefix", "`X-Forwarded-Prefix` that pods get", |value, asked| {
+    key("x-forwarded-prefix", "`X-Forwarded-Prefix` that pods get", |value, parsed| {
         let text = HeaderValue::from_str(value).map_err(|_invalid| "a path")?;
         let name = HeaderName::from_static("x-forwarded-prefix");
-        asked.request_headers.push(HeaderEdit::Set(name, HeaderText::Fixed(text)));
+        parsed.request_headers.push(HeaderEdit::Set(name, HeaderText::Fixed(text)));
         Ok(())
     }),
 ];

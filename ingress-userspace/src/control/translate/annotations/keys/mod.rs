@@ -2,15 +2,15 @@
 //!
 //! The keys are those of ingress-nginx, with the same meaning unless a row states otherwise.
 
-use super::{super::values::Read, Asked};
+use super::{super::values::Read, ParsedAnnotations};
 use crate::control::change::Kind;
 
 mod access;
 mod fields;
+mod health_policy;
 mod pods;
 mod routes;
 mod traces;
-mod upkeep;
 
 /// A row: one key.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Key {
     /// Treatment of rules if the value cannot be read.
     pub(super) otherwise: Otherwise,
     /// Stores the value, or returns a description of valid values.
-    pub(super) read: fn(&str, &mut Asked) -> Read,
+    pub(super) read: fn(&str, &mut ParsedAnnotations) -> Read,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) enum Otherwise {
 }
 
 /// Makes a row for a key without a default that names no object.
-const fn key(name: &'static str, meaning: &'static str, read: fn(&str, &mut Asked) -> Read) -> Key {
+const fn key(name: &'static str, meaning: &'static str, read: fn(&str, &mut ParsedAnnotations) -> Read) -> Key {
     Key { name, default: "", meaning, names: None, otherwise: Otherwise::Default, read }
 }
 
@@ -58,7 +58,7 @@ impl Key {
 
 /// Returns every row, topic by topic.
 fn all() -> impl Iterator<Item = &'static Key> {
-    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, upkeep::KEYS].into_iter().flatten()
+    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, health_policy::KEYS].into_iter().flatten()
 }
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn the_tables_are_sorted_and_their_defaults_are_those_that_apply() {
-        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, upkeep::KEYS] {
+        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, health_policy::KEYS] {
             assert!(table.is_sorted_by_key(|key| key.name));
         }
         for Key { name, default, read, .. } in all().filter(|key| !key.default.is_empty()) {
-            let mut asked = Asked::default();
-            assert_eq!(read(default, &mut asked), Ok(()), "{name}");
-            assert_eq!(asked, Asked::default(), "{name}");
+            let mut parsed = ParsedAnnotations::default();
+            assert_eq!(read(default, &mut parsed), Ok(()), "{name}");
+            assert_eq!(parsed, ParsedAnnotations::default(), "{name}");
         }
     }
 
@@ -248,12 +248,12 @@ mod tests {
         assert_eq!(&tried | &any, all().map(|key| key.name).collect(), "every key is tried");
         for (key, good, bad) in cases {
             let Key { read, .. } = find(key).expect(key);
-            let mut asked = Asked::default();
-            assert_eq!(read(good, &mut asked), Ok(()), "{key}: {good}");
-            assert_ne!(asked, Asked::default(), "{key}: {good} changes nothing");
-            let mut asked = Asked::default();
-            assert!(read(bad, &mut asked).is_err(), "{key}: {bad}");
-            assert_eq!(asked, Asked::default(), "{key}: {bad} changes something");
+            let mut parsed = ParsedAnnotations::default();
+            assert_eq!(read(good, &mut parsed), Ok(()), "{key}: {good}");
+            assert_ne!(parsed, ParsedAnnotations::default(), "{key}: {good} changes nothing");
+            let mut parsed = ParsedAnnotations::default();
+            assert!(read(bad, &mut parsed).is_err(), "{key}: {bad}");
+            assert_eq!(parsed, ParsedAnnotations::default(), "{key}: {bad} changes something");
         }
     }
 }

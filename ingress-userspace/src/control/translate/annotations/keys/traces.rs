@@ -7,29 +7,29 @@ use super::{
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[
-    key("enable-opentelemetry", "whether requests are traced, if `otlp-collector-host` is set", |value, asked| {
-        boolean(value, &mut asked.traced)
+    key("enable-opentelemetry", "whether requests are traced, if `otlp-collector-host` is set", |value, parsed| {
+        boolean(value, &mut parsed.traced)
     })
     .default("false"),
     key(
         "metrics-per-path",
         "whether requests of each rule are counted for themselves, by host and path of the rule. Specific to \
          xdp-ingress",
-        |value, asked| boolean(value, &mut asked.forwarding.metered),
+        |value, parsed| boolean(value, &mut parsed.forwarding.metered),
     )
     .default("false"),
     key(
         "opentelemetry-operation-name",
         "name of spans, a text with variables; without it, the method",
-        |value, asked| {
-            asked.trace.name = text(value)?;
+        |value, parsed| {
+            parsed.trace.name = text(value)?;
             Ok(())
         },
     ),
     key(
         "opentelemetry-trust-incoming-span",
         "whether the trace that a client says its request is part of (`traceparent`) goes on",
-        |value, asked| boolean(value, &mut asked.trace.trusts),
+        |value, parsed| boolean(value, &mut parsed.trace.trusts),
     )
     .default("true"),
 ];

@@ -64,43 +64,43 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "denylist-source-range",
         "networks that get 403 where an Ingress does not say, separated by commas",
-        |value, globals| networks(value, &mut globals.asked.access.deny),
+        |value, globals| networks(value, &mut globals.parsed.access.deny),
     ),
     setting(
         "global-auth-always-set-cookie",
         "as annotation `auth-always-set-cookie`, for `global-auth-url`",
-        |value, globals| globals.asked.authentication.global.always_set_cookie(value),
+        |value, globals| globals.parsed.authentication.global.always_set_cookie(value),
     )
     .default("false"),
     setting("global-auth-cache-duration", "as annotation `auth-cache-duration`", |value, globals| {
-        globals.asked.authentication.global.cache_duration(value)
+        globals.parsed.authentication.global.cache_duration(value)
     })
     .default("200 202 401 5m"),
     setting("global-auth-cache-key", "as annotation `auth-cache-key`", |value, globals| {
-        globals.asked.authentication.global.cache_key(value)
+        globals.parsed.authentication.global.cache_key(value)
     }),
     setting("global-auth-method", "as annotation `auth-method`", |value, globals| {
-        globals.asked.authentication.global.method(value)
+        globals.parsed.authentication.global.method(value)
     })
     .default("GET"),
     setting("global-auth-request-redirect", "as annotation `auth-request-redirect`", |value, globals| {
-        globals.asked.authentication.global.request_redirect(value)
+        globals.parsed.authentication.global.request_redirect(value)
     }),
     setting("global-auth-response-headers", "as annotation `auth-response-headers`", |value, globals| {
-        globals.asked.authentication.global.response_headers(value)
+        globals.parsed.authentication.global.response_headers(value)
     }),
     setting("global-auth-signin", "as annotation `auth-signin`", |value, globals| {
-        globals.asked.authentication.global.sign_in(value)
+        globals.parsed.authentication.global.sign_in(value)
     }),
     setting("global-auth-signin-redirect-param", "as annotation `auth-signin-redirect-param`", |value, globals| {
-        globals.asked.authentication.global.redirect_param(value)
+        globals.parsed.authentication.global.redirect_param(value)
     })
     .default("rd"),
     setting(
         "global-auth-url",
         "as annotation `auth-url`, for rules of Ingresses that have none; where one of `global-auth-…` cannot be read, \
          these answer 503",
-        |value, globals| globals.asked.authentication.global.url(value),
+        |value, globals| globals.parsed.authentication.global.url(value),
     ),
     setting(
         "host-sharing",
@@ -126,20 +126,20 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "limit-conn-status-code",
         "status of the answer to a request above the limit of requests in flight, from 400 to 599",
-        |value, globals| error_status(value, &mut globals.asked.limits.in_flight_status),
+        |value, globals| error_status(value, &mut globals.parsed.limits.in_flight_status),
     )
     .default("503"),
     setting(
         "limit-req-status-code",
         "status of the answer to a request above the limit of requests per second or minute, from 400 to 599",
-        |value, globals| error_status(value, &mut globals.asked.limits.rate_status),
+        |value, globals| error_status(value, &mut globals.parsed.limits.rate_status),
     )
     .default("503"),
     setting(
         "limit-scope",
         "as the annotation, where an Ingress does not say. Specific to xdp-ingress",
         |value, globals| {
-            limit_scope(value, &mut globals.asked.limits.of_cluster)
+            limit_scope(value, &mut globals.parsed.limits.of_cluster)
         },
     )
     .default("node"),
@@ -155,7 +155,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "whitelist-source-range",
         "networks whose requests are allowed where an Ingress does not say, separated by commas; all others get 403",
-        |value, globals| networks(value, &mut globals.asked.access.allow),
+        |value, globals| networks(value, &mut globals.parsed.access.allow),
     ),
 ];
 

@@ -3,7 +3,7 @@
 use super::{
     super::{
         super::values::{boolean, count, seconds},
-        escalation::further_offences,
+        escalation::further_violations,
     },
     Setting, setting,
 };
@@ -22,7 +22,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "further refusals that count: some of `blocked`, `credentials`, `denied` and `limit`. A web page can make its \
          visitors' browsers ask for each of them, and the last three are what Ingresses say: name those whose owners \
          may have a client dropped for all hosts",
-        |value, globals| further_offences(value, &mut globals.escalation.also),
+        |value, globals| further_violations(value, &mut globals.escalation.also),
     )
     .default(""),
     setting(

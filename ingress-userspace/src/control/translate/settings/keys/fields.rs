@@ -18,12 +18,12 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "custom-http-errors",
         "statuses of pods' responses that are replaced, where an Ingress does not say: as the annotation",
-        |value, globals| globals.asked.error_pages.statuses(value),
+        |value, globals| globals.parsed.error_pages.statuses(value),
     ),
     setting(
         "disable-proxy-intercept-errors",
         "whether no response of a pod is replaced, where an Ingress does not say",
-        |value, globals| boolean(value, &mut globals.asked.error_pages.disabled),
+        |value, globals| boolean(value, &mut globals.parsed.error_pages.disabled),
     )
     .default("false"),
     setting(

@@ -11,7 +11,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "load-balance",
         "how pods share requests where an Ingress does not say: `round_robin`, `ewma` or `least_request`",
         |value, globals| {
-            globals.asked.forwarding.balance = balance(value)?;
+            globals.parsed.forwarding.balance = balance(value)?;
             Ok(())
         },
     )
@@ -19,56 +19,56 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "proxy-body-size",
         "longest body of a request, else 413, where an Ingress does not say; `0` for any",
-        |value, globals| limit(value, &mut globals.asked.forwarding.body_max),
+        |value, globals| limit(value, &mut globals.parsed.forwarding.body_max),
     )
     .default("0")
     .nginx("1m"),
     setting("proxy-connect-timeout", "time to open a connection to an endpoint, in seconds", |value, globals| {
-        seconds(value, &mut globals.asked.forwarding.connect_timeout)
+        seconds(value, &mut globals.parsed.forwarding.connect_timeout)
     })
     .default("5"),
     setting(
         "proxy-next-upstream",
         "when a request goes to another pod, where an Ingress does not say: as the annotation",
-        |value, globals| retry_when(value, &mut globals.asked.forwarding.retry),
+        |value, globals| retry_when(value, &mut globals.parsed.forwarding.retry),
     )
     .default("error")
     .nginx("error timeout"),
     setting(
         "proxy-next-upstream-timeout",
         "no other pod after this time, in seconds, where an Ingress does not say; `0` for any",
-        |value, globals| retry_within(value, &mut globals.asked.forwarding.retry),
+        |value, globals| retry_within(value, &mut globals.parsed.forwarding.retry),
     )
     .default("0"),
     setting(
         "proxy-next-upstream-tries",
         "pods tried in all, where an Ingress does not say, up to 10; `0` for 10",
-        |value, globals| retry_tries(value, &mut globals.asked.forwarding.retry),
+        |value, globals| retry_tries(value, &mut globals.parsed.forwarding.retry),
     )
     .default("3"),
     setting(
         "proxy-read-timeout",
         "longest silence of an endpoint before and within a response, and of both sides of a WebSocket, in seconds",
-        |value, globals| seconds(value, &mut globals.asked.forwarding.read_timeout),
+        |value, globals| seconds(value, &mut globals.parsed.forwarding.read_timeout),
     )
     .default("60"),
     setting(
         "proxy-send-timeout",
         "longest time that an endpoint takes no byte of a request, in seconds",
-        |value, globals| seconds(value, &mut globals.asked.forwarding.send_timeout),
+        |value, globals| seconds(value, &mut globals.parsed.forwarding.send_timeout),
     )
     .default("60"),
     setting(
         "retry-non-idempotent",
         "whether requests that may have had an effect are sent to another pod, too, where an Ingress does not say",
-        |value, globals| boolean(value, &mut globals.asked.forwarding.retry.non_idempotent),
+        |value, globals| boolean(value, &mut globals.parsed.forwarding.retry.non_idempotent),
     )
     .default("false"),
     setting(
         "service-upstream",
         "whether requests go to the address of the Service, so that the cluster chooses the pod, where an Ingress does \
          not say",
-        |value, globals| boolean(value, &mut globals.asked.through_service),
+        |value, globals| boolean(value, &mut globals.parsed.through_service),
     )
     .default("false"),
     setting(

@@ -8,7 +8,7 @@ use super::{
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
     setting("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, globals| {
-        boolean(value, &mut globals.asked.force_ssl_redirect)
+        boolean(value, &mut globals.parsed.force_ssl_redirect)
     })
     .default("false"),
     setting(
@@ -47,7 +47,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         },
     ),
     setting("ssl-redirect", "whether hosts with TLS are redirected to it", |value, globals| {
-        boolean(value, &mut globals.asked.ssl_redirect)
+        boolean(value, &mut globals.parsed.ssl_redirect)
     })
     .default("true"),
 ];

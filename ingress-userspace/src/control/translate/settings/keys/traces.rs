@@ -3,7 +3,7 @@
 use super::{
     super::{
         super::values::{boolean, number, text},
-        traces::AskedTraces,
+        traces::ParsedTraces,
     },
     Setting, setting,
 };
@@ -13,31 +13,31 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "enable-opentelemetry",
         "whether requests are traced where an Ingress does not say, if `otlp-collector-host` is set",
-        |value, globals| boolean(value, &mut globals.asked.traced),
+        |value, globals| boolean(value, &mut globals.parsed.traced),
     )
     .default("false"),
     setting(
         "opentelemetry-operation-name",
         "name of spans where an Ingress does not say, a text with variables; without it, the method",
         |value, globals| {
-            globals.asked.trace.name = text(value)?;
+            globals.parsed.trace.name = text(value)?;
             Ok(())
         },
     ),
     setting(
         "opentelemetry-trust-incoming-span",
         "whether the trace that a client says its request is part of goes on, where an Ingress does not say",
-        |value, globals| boolean(value, &mut globals.asked.trace.trusts),
+        |value, globals| boolean(value, &mut globals.parsed.trace.trusts),
     )
     .default("true"),
     setting("otel-max-export-batch-size", "spans sent together", |value, globals| {
-        AskedTraces::count(value, &mut globals.traces.batch_max)
+        ParsedTraces::count(value, &mut globals.traces.batch_max)
     })
     .default("512"),
     setting(
         "otel-max-queuesize",
         "spans that wait for the collector; more are dropped and counted",
-        |value, globals| AskedTraces::count(value, &mut globals.traces.queue_max),
+        |value, globals| ParsedTraces::count(value, &mut globals.traces.queue_max),
     )
     .default("2048"),
     setting(

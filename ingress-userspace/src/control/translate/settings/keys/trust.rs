@@ -39,7 +39,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "proxy-real-ip-cidr",
         "networks of the proxies in front of this one, separated by commas: only their information on clients is \
          trusted",
-        |value, globals| networks(value, &mut globals.settings.trust.hops),
+        |value, globals| networks(value, &mut globals.settings.trust.trusted_proxies),
     )
     .nginx("0.0.0.0/0"),
     setting(
