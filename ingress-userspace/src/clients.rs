@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_said_and_whom_they_have_limited() {
+    fn the_table_shows_limits_and_limited_clients() {
         let limits = ClientLimits { syns: rate(50, 100), packets: None, is_dry_run: false };
         let clients = [limited("2001:db8:1:2::/64", 1200, 3), limited("192.0.2.7/32", 4, 0)];
         let expect = "\
@@ -115,7 +115,7 @@ CLIENT                     SYNS       PACKETS       AGO
     }
 
     #[test]
-    fn words_say_whether_anything_is_dropped() {
+    fn limits_are_described_in_words() {
         for (limits, expect) in [
             (ClientLimits::default(), "clients are not limited"),
             (
@@ -132,7 +132,7 @@ CLIENT                     SYNS       PACKETS       AGO
     }
 
     #[test]
-    fn scripts_get_numbers_or_nothing() {
+    fn json_holds_numbers_or_null() {
         let limits = ClientLimits { syns: rate(50, 100), packets: None, is_dry_run: true };
         let expect = json!({
             "limits": { "syns": { "per_second": 50, "burst": 100 }, "packets": null, "dry_run": true },

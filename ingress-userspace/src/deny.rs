@@ -286,7 +286,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_prefix_has_a_line_and_what_is_shared_one_of_its_own() {
+    fn each_prefix_and_the_shared_rule_have_a_line() {
         let expect = "\
 PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LEFT  REASON
 10.0.0.0/8           2            12             1000  settings+operator         -  ticket 4711
@@ -303,7 +303,7 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
     }
 
     #[test]
-    fn scripts_get_numbers_or_nothing() {
+    fn json_holds_numbers_or_null() {
         let json = json(&rows(&list()[..2], &HITS[1..], &config(), &denials()[..2]));
         let settings = json!({ "origin": "settings", "seconds_left": null, "reason": "" });
         let operator = json!({ "origin": "operator", "seconds_left": 60, "reason": "ticket 4711" });
@@ -342,7 +342,7 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
     }
 
     #[test]
-    fn who_adds_or_removes_is_told_what_came_of_it() {
+    fn changes_of_the_deny_list_report_their_result() {
         let asked = denial("192.0.2.0/24", Origin::Operator, Some(3_600), "");
         let said = |entered| added(&asked, entered).map_err(|error| error.to_string());
         assert_eq!(said(Entered::Enforced), Ok("denied 192.0.2.0/24 for 1h00m".to_owned()));

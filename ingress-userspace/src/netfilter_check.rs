@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_without_lookups_are_told_of_once() {
+    fn decisions_without_lookups_are_reported_once() {
         let mut netfilter_check = NetfilterCheck::default();
         let mut lost = |decided, delivered, default| {
             netfilter_check.lost(|total| match total {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_with_any_outcome_shows_that_requests_come_through() {
+    fn any_lookup_proves_that_packets_pass_netfilter() {
         for outcome in
             [Total::LookupDecided, Total::LookupLate, Total::Undecided, Total::SlotEmpty, Total::AssignFailed]
         {

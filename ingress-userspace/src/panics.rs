@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_are_too_many_within_a_time() {
+    fn panics_are_limited_within_a_window() {
         let (mut recent, start) = (Recent::NONE, Instant::now());
         for second in 0..10 {
             assert!(!recent.add(start + Duration::from_secs(second)), "{second}");
@@ -164,7 +164,7 @@ mod tests {
         assert!(recent.add(start + Duration::from_secs(60)), "the second is not");
     }
 
-    fn tasks_panic(tasks: u64) {
+    fn run_panicking_tasks(tasks: u64) {
         install_for_test();
         runtime().block_on(async {
             for number in 1..=tasks {
@@ -175,24 +175,24 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no test `panics::tests::that_is_not_there`")]
-    fn a_test_that_is_not_there_has_no_process() {
-        in_own_process("panics::tests::that_is_not_there", "any");
+    #[should_panic(expected = "no test `panics::tests::a_missing_test`")]
+    fn a_missing_test_has_no_process() {
+        in_own_process("panics::tests::a_missing_test", "any");
     }
 
     #[test]
     fn panics_of_tasks_are_survived_until_they_repeat() {
         const TEST: &str = "panics::tests::panics_of_tasks_are_survived_until_they_repeat";
         if let Some(tasks) = role() {
-            return tasks_panic(tasks.parse().expect("a number of tasks"));
+            return run_panicking_tasks(tasks.parse().expect("a number of tasks"));
         }
         assert!(in_own_process(TEST, "10").success());
         assert_eq!(in_own_process(TEST, "11").signal(), Some(SIGABRT));
     }
 
     #[test]
-    fn a_panic_that_others_would_miss_ends_the_process() {
-        const TEST: &str = "panics::tests::a_panic_that_others_would_miss_ends_the_process";
+    fn panics_of_threads_and_vital_tasks_end_the_process() {
+        const TEST: &str = "panics::tests::panics_of_threads_and_vital_tasks_end_the_process";
         match role().as_deref() {
             Some("thread") => {
                 install_for_test();

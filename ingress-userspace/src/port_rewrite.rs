@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_becomes_another_that_means_nothing_else() {
+    fn a_rewritten_port_has_no_other_use() {
         let is_served = |port| port == 5432;
         for (offset, port, expected) in
             [(10_000, 80, Ok(10_080)), (10_000, 443, Ok(10_443)), (65_092, 443, Ok(65_535)), (1, 80, Ok(81))]
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_range_is_two_numbers() {
+    fn the_local_port_range_is_two_numbers() {
         assert_eq!(range("32768\t60999\n"), Some(32_768..=60_999));
         assert_eq!(range("1024 65535"), Some(1024..=65_535));
         for text in ["", "1024", "1024\tx", "-1 5"] {

@@ -105,7 +105,7 @@ b    1234567  y
     }
 
     #[test]
-    fn who_reads_no_further_is_no_error_and_a_full_disk_is() {
+    fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
         let (mut reader, mut writer) = io::pipe().expect("a pipe");
         write(&mut writer, "read\n").expect("written");
         let mut read = [0; 5];

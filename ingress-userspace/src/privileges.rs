@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_a_core_of_a_process_with_keys() {
+    fn processes_with_keys_write_no_core_dumps() {
         // Applies to all later tests of this process, which need no access to its memory beyond their own.
         hide_memory().expect("the kernel allows to have less");
         assert!(!prctl::get_dumpable().expect("readable"));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_inherit_that_there_is_nothing() {
+    fn threads_inherit_an_empty_capability_set() {
         let own = permitted();
         let seen = without(|| true, || thread::spawn(permitted).join().expect("no panic")).expect("starts");
         assert_eq!(seen, CapabilitySet::empty());
@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn where_maps_need_it_bpf_stays() {
+    fn cap_bpf_stays_if_maps_need_it() {
         let own = permitted() & CapabilitySet::BPF;
         assert_eq!(without(|| false, permitted).expect("starts"), own);
     }
 
     #[test]
-    fn a_thread_keeps_what_it_needs_and_had() {
+    fn a_thread_keeps_only_the_capabilities_it_needs() {
         for (keep, needs) in [(keep_for_main as fn(), MAIN), (keep_for_control, CONTROL)] {
             let kept = thread::spawn(move || {
                 let before = permitted();

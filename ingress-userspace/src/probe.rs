@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_in_one_line() {
+    fn a_probe_reports_the_first_line_of_the_response() {
         probed("HTTP/1.1 200 OK\r\n\r\nready\n").expect("200 is yes");
         let error = probed("HTTP/1.1 503 Service Unavailable\r\n\r\ndraining\nmore\n").expect_err("503 is no");
         assert_eq!(error.to_string(), "not ready: draining");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_or_hangs_is_told_apart() {
+    fn missing_and_hung_processes_are_distinguished() {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("probe.sock");
         assert!(matches!(run(args(&path)), Err(ProbeError::NoAnswer { .. })));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_makes_no_library_speak_that_is_not_named() {
+    fn a_log_level_enables_no_unnamed_library() {
         let events = || {
             tracing::warn!(target: "h2::proto::ping_pong", "recv PING ack that we never sent");
             tracing::error!(target: "hyper::proto", "a peer can cause this");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_begins_a_line_or_commands_a_terminal() {
+    fn logged_values_are_escaped() {
         let forged =
             "x\n2026-11-23T00:00:00Z ERROR xdp_ingress::admin: FORGED\r\u{1b}[2J\u{9b}1m\u{85}\u{2028}\u{7f}\0\té";
         let events = || {

@@ -87,7 +87,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn without_descriptors_it_sheds_does_not_spin_and_recovers() {
+fn a_process_without_descriptors_sheds_load_and_recovers() {
     let manifests = tempfile::tempdir().expect("a directory");
     let product = Product::start(manifests.path());
     wait_until("it serves", || product.serves());
@@ -98,7 +98,7 @@ fn without_descriptors_it_sheds_does_not_spin_and_recovers() {
 }
 
 #[test]
-fn a_process_that_serves_may_write_no_core() {
+fn a_serving_process_writes_no_core_dumps() {
     let manifests = tempfile::tempdir().expect("a directory");
     let product = Product::start(manifests.path());
     wait_until("it serves", || product.serves());

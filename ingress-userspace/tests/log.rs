@@ -70,7 +70,7 @@ impl Product {
 }
 
 /// Sends `bytes` and reads until the peer closes or falls silent.
-fn say(to: SocketAddr, bytes: &[u8]) {
+fn send(to: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(to).expect("connected");
     stream.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
     let mut reader = stream.try_clone().expect("cloned");
@@ -113,7 +113,7 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn no_frame_and_no_request_writes_a_line() {
+fn frames_and_requests_write_no_log_lines() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = tempfile::NamedTempFile::new().expect("a file");
     let product = Product::start(directory.path(), log.reopen().expect("opened"), &[]);
@@ -121,7 +121,7 @@ fn no_frame_and_no_request_writes_a_line() {
     for (what, bytes) in floods() {
         let before = lines().lines().count();
         for to in [product.http, product.https, product.http] {
-            say(to, &bytes);
+            send(to, &bytes);
         }
         assert!(product.serves(), "{what}");
         let after = lines();

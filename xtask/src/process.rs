@@ -156,20 +156,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_repeats_what_the_program_said() {
+    fn a_failure_quotes_the_output_of_the_program() {
         let error = run_shown("cat", Command::new("cat").arg("/no/such/file"), Duration::from_secs(10)).unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("`cat /no/such/file` failed") && text.contains("No such file"), "{text}");
     }
 
     #[test]
-    fn a_program_that_takes_too_long_is_killed() {
+    fn a_slow_program_is_killed() {
         let error = run_shown("tail", Command::new("tail").args(["-f", "/dev/null"]), Duration::ZERO).unwrap_err();
         assert!(format!("{error:#}").contains("did not end within 0 s"));
     }
 
     #[test]
-    fn nothing_and_0_demand_nothing() {
+    fn empty_and_0_demand_nothing() {
         for (value, expect) in
             [(None, false), (Some(""), false), (Some("0"), false), (Some("1"), true), (Some("yes"), true)]
         {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_fails_the_whole_but_does_not_stop_it() {
+    fn a_failed_step_fails_the_run_without_stopping_it() {
         let mut summary = Summary::default();
         summary.step("first", || bail!("broken"));
         summary.step("second", || Ok(Outcome::Skipped("no kernel".to_owned())));

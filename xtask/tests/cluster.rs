@@ -41,7 +41,7 @@ impl Drop for Guard {
 }
 
 #[test]
-fn a_cluster_survives_disturbances_and_leaves_nothing() -> Result<()> {
+fn a_cluster_survives_disturbances_and_leaves_no_traces() -> Result<()> {
     if !kubernetes::required_or_skip("the cluster's own test")? {
         return Ok(());
     }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_tells_why_not() {
+    fn a_failed_probe_names_the_reason() {
         let bad = Answers { source: Arc::new(Fixed(Err("worker-1 hangs".into()))), metrics: Metrics::All };
         let good = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::All };
         for path in ["/healthz", "/readyz"] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_told_by_rule() {
+    fn denied_packets_are_listed_by_rule() {
         let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::All };
         let (status, body) = ask(&answers, Method::GET, "/denied");
         assert_eq!(status, 200);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_are_told_with_how_programs_are_attached() {
+    fn interfaces_are_listed_with_their_attach_modes() {
         let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::Off };
         let (status, body) = ask(&answers, Method::GET, "/interfaces");
         let answered: Value = serde_json::from_str(&body).expect("JSON");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_tell_as_much_as_they_are_asked_to() {
+    fn metrics_are_as_detailed_as_configured() {
         let metrics = |metrics| ask(&Answers { source: Arc::new(Fixed(Ok(()))), metrics }, Method::GET, "/metrics");
         assert_eq!(metrics(Metrics::Off).0, 404);
         let (status, all) = metrics(Metrics::All);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_private_and_goes_with_its_process() {
+    fn the_socket_is_private_and_removed_at_exit() {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("probe.sock");
         let socket = bound(&path).expect("binds");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_is_replaced() {
+    fn a_stale_socket_is_replaced() {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("probe.sock");
         for left in [path.clone(), home.path().join("probe.sock.new")] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_socket_and_another_file_stay() {
+    fn a_live_socket_and_a_regular_file_are_kept() {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("probe.sock");
         let living = StdListener::bind(&path).expect("binds");

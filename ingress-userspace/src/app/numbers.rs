@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_and_run_out() {
+    fn host_numbers_are_stable_and_limited() {
         let (mut numbers, _) = numbers(3);
         let mut number = |name: &str| numbers.number(name);
         assert_eq!(number("a.test"), Some(HostId(1)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_given_back_when_its_host_has_been_gone_and_idle_for_long() {
+    fn numbers_of_removed_hosts_are_freed_after_long_idleness() {
         let (mut numbers, cells) = numbers(3);
         let began = Instant::now();
         for (name, number) in [("a.test", Some(HostId(1))), ("b.test", Some(HostId(2))), ("c.test", None)] {
@@ -222,7 +222,7 @@ mod tests {
         assert!(numbers.gone.is_empty());
     }
     #[test]
-    fn one_call_gives_back_so_many_numbers_and_the_oldest_first() {
+    fn each_call_frees_a_limited_batch_of_numbers_oldest_first() {
         let (mut numbers, cells) = numbers(MOST + 3);
         let began = Instant::now();
         let name = |number: usize| format!("h{number}.test");

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_has_so_many_lines_and_no_other_has_fewer_for_that() {
+    fn log_lines_are_limited_for_each_object() {
         let (mut lines, began) = (Lines::default(), Instant::now());
         let written = |lines: &mut Lines, object, count, now| (0..count).filter(|_| lines.allow(object, now)).count();
         assert_eq!(written(&mut lines, "bad", 10_000, began), LINES);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_host_that_has_gone_is_given_to_one_that_had_none() {
+    fn a_freed_number_goes_to_a_host_without_one() {
         let cells: &'static [HostL7Cell] = Box::leak(Box::new([(); 2].map(|()| HostL7Cell::default())));
         let shared = Arc::new(Shared::new(cells, None).expect("a state"));
         let progress = Arc::new(Progress::default());

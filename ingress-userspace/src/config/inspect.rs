@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_drawn_by_requests_unless_told_otherwise() {
+    fn top_sorts_by_requests_by_default() {
         let args = top(&[]).expect("valid");
         assert_eq!((args.once, args.output, args.sort, args.interval), (false, Output::Text, Column::Requests, None));
         let args = top(&["--sort", "4xx", "--filter", "shop", "--limit", "5", "--interval", "0.5"]).expect("valid");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deny_list_is_asked_for_an_address() {
+    fn deny_list_and_deny_test_are_parsed() {
         let deny = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "deny"], line].concat()) {
             Ok(Cli { command: Command::Deny(command) }) => Some(command),
             _ => None,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_clients_are_shown_unless_more_are_asked_for() {
+    fn twenty_clients_are_shown_by_default() {
         let clients = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "clients"], line].concat()) {
             Ok(Cli { command: Command::Clients(args) }) => Some((args.limit, args.show.output)),
             _ => None,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_for_a_network_a_time_and_a_reason() {
+    fn a_denial_has_a_network_a_lifetime_and_a_reason() {
         let add = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "deny", "add"], line].concat()) {
             Ok(Cli { command: Command::Deny(DenyCommand::Add(args)) }) => Some(args),
             _ => None,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_options_of_top_are_refused() {
         for wrong in [
             &["--output", "json"][..],
             &["--interval", "0"],

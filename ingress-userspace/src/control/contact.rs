@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_age_is_that_of_the_watch_that_has_been_silent_longest() {
+    async fn the_age_is_that_of_the_longest_silent_watch() {
         let contact = Contact::default();
         assert_eq!(contact.age(), None, "nothing is followed");
         contact.begin(None);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_of_another_namespace_is_no_sign_of_life() {
+    async fn watches_of_other_namespaces_do_not_count() {
         let contact = Contact::default();
         contact.begin(Some("n"));
         let note = |plurals: &[&str], namespace: &str| {

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn ingresses_of_a_namespace_that_is_being_deleted_do_not_count() {
+    fn ingresses_of_a_terminating_namespace_do_not_count() {
         let mut cluster = Cluster::default();
         apply(&mut cluster, ingress("a", "1", 1));
         assert!(!apply(&mut cluster, namespace(None)), "a Namespace that stays changes nothing");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_namespace_of_a_name_is_another() {
+    fn a_recreated_namespace_is_a_new_one() {
         let mut cluster = Cluster::default();
         apply(&mut cluster, ingress("a", "1", 1));
         apply(&mut cluster, namespace(Some(5)));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_an_older_state_of_the_server_brings_back_has_its_ingresses() {
+    fn a_namespace_restored_with_the_server_has_its_ingresses() {
         let mut cluster = Cluster::default();
         apply(&mut cluster, ingress("a", "1", 1));
         let before = cluster.clone();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_counts_where_namespaces_are_selected_from_then_on() {
+    fn saved_ingresses_count_once_namespaces_are_selected() {
         let mut cluster = Cluster::default();
         apply(&mut cluster, ingress("a", "1", 1));
         cluster.select_namespaces();

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_allows_what_it_names_and_nothing_else() {
+    fn a_grant_allows_only_what_it_names() {
         let ingress = json!({"group": "networking.k8s.io", "kind": "Ingress", "namespace": "a"});
         let service = json!({"group": "", "kind": "Service"});
         let named = json!({"group": "", "kind": "Service", "name": "s"});
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_what_was_kept() {
+    fn the_saved_object_equals_the_kept_one() {
         let from = json!([{"group": "networking.k8s.io", "kind": "Ingress", "namespace": "a"}]);
         let to = json!([{"group": "", "kind": "Service"}, {"group": "", "kind": "Service", "name": "s"}]);
         let grant = grant(&from, &to);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_what_was_kept() {
+    fn the_saved_object_equals_the_kept_one() {
         let port = json!({"name": "http", "port": 80, "targetPort": "web", "appProtocol": "kubernetes.io/h2c"});
         let mut exposed = port.clone();
         exposed["nodePort"] = json!(30_080);

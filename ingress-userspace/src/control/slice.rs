@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_is_what_was_kept() {
+    fn the_saved_object_equals_the_kept_one() {
         let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "a-1", "namespace": "n", "uid": "u", "labels": {SERVICE_NAME: "a", "app": "a"}},
             "ports": [{"name": "http", "port": 8080, "protocol": "TCP", "appProtocol": "https"}],

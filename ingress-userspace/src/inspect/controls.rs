@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_change_what_is_shown() {
+    fn keys_change_the_view() {
         let (unchanged, _) = after("");
         let selection = unchanged.selection.clone();
         for (keys, expected) in [
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_gets_out() {
+    fn q_and_ctrl_c_quit() {
         for keys in ["q", "\x03", "/sh\x03", "/shop\rq"] {
             assert_eq!(after(keys).1, Next::Quit, "{keys:?}");
         }

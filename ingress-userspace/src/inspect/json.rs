@@ -47,7 +47,7 @@ mod tests {
     const ALL: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
 
     #[test]
-    fn counters_are_exact_and_rates_beside_them() {
+    fn json_has_exact_counters_and_rates() {
         let start = Instant::now();
         let mut large = host("large.test", 7, 2);
         large.counts.l7.bytes_out = u64::MAX;

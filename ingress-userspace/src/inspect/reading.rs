@@ -164,7 +164,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rates_are_what_grew() {
+    fn rates_are_differences_of_counters() {
         let start = Instant::now();
         let before = reading(start, vec![host("a.test", 1, 5), host("b.test", 2, 1)]);
         let now = reading(
@@ -186,7 +186,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_back_has_counted_nothing() {
+    fn a_reset_counter_has_no_rate() {
         let start = Instant::now();
         let before = reading(start, vec![host("a.test", 1, 5)]);
         let smaller = reading(start, vec![host("a.test", 1, 2)]);

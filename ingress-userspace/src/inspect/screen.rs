@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_title_says_what_is_wrong() {
+    fn the_title_shows_the_problem() {
         let amounts = reading(Instant::now(), Vec::new()).whole();
         let title = |problem, paused| {
             let controls = Controls { paused, ..controls(None) };

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_has_one_name_and_comes_after_another() {
+    fn columns_have_one_name_and_follow_in_a_cycle() {
         let mut column = Column::Host;
         for expected in Column::ALL {
             assert_eq!(column, expected);

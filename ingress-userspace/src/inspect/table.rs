@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_what_was_counted() {
+    fn the_table_shows_totals_without_a_previous_reading() {
         let now = reading(Instant::now(), vec![host("(unattributed)", 0, 1), host("shop.example.com", 1, 40)]);
         expect![[r"
             2 of 2 hosts by requests; counted since the maps were created

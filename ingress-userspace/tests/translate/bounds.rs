@@ -3,7 +3,7 @@
 use crate::case::translated;
 
 #[test]
-fn what_is_too_large_is_refused_alone() {
+fn an_oversized_ingress_is_refused_alone() {
     let ingress = |name: &str, annotation: usize, paths: usize| {
         let paths: String = (0..paths)
             .map(|n| {
@@ -28,7 +28,7 @@ fn what_is_too_large_is_refused_alone() {
 }
 
 #[test]
-fn rules_lent_to_solvers_are_bounded_and_each_namespace_has_a_share() {
+fn inherited_routes_are_limited_for_each_namespace() {
     let path = |n: usize| {
         format!("{{path: /p{n}, pathType: Prefix, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}, ")
     };
@@ -66,7 +66,7 @@ fn rules_lent_to_solvers_are_bounded_and_each_namespace_has_a_share() {
 }
 
 #[test]
-fn a_rule_has_so_many_canaries_and_further_ones_take_nothing() {
+fn excess_canaries_of_a_rule_receive_no_traffic() {
     const MAX: usize = 16;
     let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n\
                    ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n\

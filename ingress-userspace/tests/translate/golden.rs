@@ -19,7 +19,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn cases_translate_as_written_down() {
+fn cases_translate_as_expected() {
     let mut count = 0;
     for case in entries(&directory()).into_iter().filter(|case| case.join("in.yaml").is_file()) {
         let text = fs::read_to_string(case.join("in.yaml")).expect("a readable case");
@@ -32,7 +32,7 @@ fn cases_translate_as_written_down() {
 }
 
 #[test]
-fn examples_translate_as_written_down() {
+fn examples_translate_as_expected() {
     let expected = directory().join("examples");
     for example in entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples")) {
         if example.extension().is_none_or(|extension| extension != "yaml") {

@@ -25,7 +25,7 @@ proptest! {
 
     /// An incremental translation through all previous states equals a fresh one of the last state.
     #[test]
-    fn a_translation_does_not_depend_on_those_before(
+    fn a_translation_does_not_depend_on_previous_ones(
         batches in prop::collection::vec(prop::collection::vec(any_event(), 1..4), 1..40),
     ) {
         let mut cluster = Cluster::default();
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_table_names_is_in_it((objects, _) in any_objects()) {
+    fn references_of_the_table_resolve((objects, _) in any_objects()) {
         let mut cluster = Cluster::default();
         apply(&mut cluster, &objects);
         let table = translate(&cluster, &options()).table;
@@ -98,7 +98,7 @@ proptest! {
 
 /// Hosts name a certificate and do not hold it.
 #[test]
-fn a_rotated_certificate_is_all_that_differs() {
+fn a_rotation_changes_only_the_certificate() {
     let parse = |text: &str| parse(&Path::new("in.yaml").into(), text).objects;
     let mut cluster = Cluster::default();
     let case = fs::read_to_string(directory().join("tls/in.yaml")).expect("a readable case");
@@ -122,7 +122,7 @@ fn a_rotated_certificate_is_all_that_differs() {
 
 /// A change of the node's addresses, of Services or of nodes affects endpoints at once.
 #[test]
-fn endpoints_are_judged_by_what_the_cluster_is_now() {
+fn endpoints_are_checked_against_the_current_cluster() {
     let parse = |text: &str| parse(&Path::new("in.yaml").into(), text).objects;
     let case = fs::read_to_string(directory().join("endpoints-of-machinery/in.yaml")).expect("a readable case");
     let mut cluster = Cluster::default();
@@ -162,7 +162,7 @@ fn endpoints_are_judged_by_what_the_cluster_is_now() {
 
 /// An Ingress is translated and reported anew when a grant of its target's namespace comes, changes or goes.
 #[test]
-fn a_grant_counts_as_long_as_it_stands() {
+fn a_grant_counts_while_it_exists() {
     let parse = |text: &str| parse(&Path::new("in.yaml").into(), text).objects;
     let mut cluster = Cluster::default();
     let case = fs::read_to_string(directory().join("reference-grants/in.yaml")).expect("a readable case");

@@ -203,7 +203,7 @@ fn check_open(feud: &Feud, [alone, both]: [&View; 2], compared: &mut Compared) -
 }
 
 #[test]
-fn a_host_does_the_same_with_and_without_a_younger_namespace() {
+fn a_younger_namespace_does_not_change_a_host() {
     let cases = env::var("PROPTEST_CASES").map_or(192, |text| text.parse().expect("a number"));
     let config =
         ProptestConfig { cases, max_shrink_iters: 4096, failure_persistence: None, ..ProptestConfig::default() };

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_replaced_until_the_end_and_each_leads_to_another_place() {
+    fn each_replaced_file_has_another_destination() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("manifests")).expect("a folder");
         let (end, ended) = mpsc::channel();

@@ -35,7 +35,7 @@ mod tests {
     use crate::lab::client::block_on;
 
     #[test]
-    fn an_answer_is_read_to_its_end_and_no_further() {
+    fn a_response_is_read_exactly_to_its_end() {
         for (parts, expect) in [
             (&["HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"][..], Some(200)),
             (&["HTTP/1.1 200 OK\r\nContent-Le", "ngth: 3\r\n\r", "\nab", "c"][..], Some(200)),

@@ -108,7 +108,7 @@ mod tests {
     use crate::bench::usage::CpuTime;
 
     #[test]
-    fn figures_are_of_one_request_and_nan_where_there_are_none() {
+    fn figures_are_per_request_or_nan() {
         let cpu = CpuTime { all: 0.1, kernel: 0.08 };
         let mut row = Row { requests: 4000, errors: 0, seconds: 2.0, cpu, times: None };
         assert!((Figure::Rate.in_row(&row) - 2000.0).abs() < 1e-9);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_not_there_meets_no_goal() {
+    fn a_missing_figure_meets_no_goal() {
         for limit in [Limit::AtMost(1.0), Limit::Below(1.0), Limit::AtLeast(1.0)] {
             assert!(!limit.holds(f64::NAN), "{limit}");
         }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_resumes_does_so_but_for_the_first_time() {
+    fn resumption_is_expected_after_the_first_handshake() {
         for (resume, kind, is_first, expect) in [
             (Resume::Never, HandshakeKind::Full, true, true),
             (Resume::Never, HandshakeKind::Full, false, true),

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_each_peer_says() {
+    fn versions_are_found_in_the_output_of_each_peer() {
         for (text, expect) in [
             ("nginx version: nginx/1.22.1\n", Some("1.22.1")),
             ("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/\n", Some("2.6.12")),

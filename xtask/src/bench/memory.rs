@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_one_peer_fails_the_row() {
+    fn a_failing_peer_fails_the_row() {
         let weigh = |way: Way| if way == Way::Haproxy { anyhow::bail!("no haproxy") } else { Ok(7) };
         let row = Row::of("route", None, &[Way::Nginx], weigh).expect("weighed");
         assert_eq!(row.each, [(Way::Nginx, 7)]);

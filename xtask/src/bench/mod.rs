@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_subcommand_it_is_the_proxy() {
+    fn bench_measures_the_proxy_by_default() {
         Args::augment_args(Command::new("bench")).debug_assert();
         let scope = |words: &str| parsed::<Args>(words).map(|args| args.scope).ok();
         assert!(matches!(scope("--quick"), Some(None)));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_whole() {
+    fn only_complete_runs_are_recorded() {
         let bench = Args::augment_args(Command::new("bench"));
         let profile = profile::Args::augment_args(Command::new("profile"));
         for (command, words, parts) in [

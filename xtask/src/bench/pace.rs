@@ -220,7 +220,7 @@ mod tests {
 
     /// The second response of each connection, which is the first on schedule, arrives when all others are due.
     #[test]
-    fn what_waits_for_a_stall_is_late_by_it() {
+    fn requests_behind_a_stall_are_late_by_it() {
         const STALL: Duration = Duration::from_millis(100);
         let (sample, times) = block_on(async {
             let listener = TcpListener::bind(("127.0.0.1", 0)).await?;

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_a_turn_in_each_round_and_the_first_is_another_one() {
+    fn every_peer_runs_in_each_round_and_the_first_rotates() {
         let expect = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 0)];
         assert!(turns(2, 3).eq(expect));
     }

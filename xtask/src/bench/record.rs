@@ -52,7 +52,7 @@ mod tests {
     use crate::bench::{kernel, memory, profile, proxy, routes};
 
     #[test]
-    fn documents_have_their_marks_and_what_is_around_them_stays() {
+    fn documents_have_markers_and_keep_their_other_text() {
         for part in [kernel::PART, memory::PART, profile::PART, proxy::PART, routes::PART] {
             let file = fs::read_to_string(workspace::root().join(part.path)).expect(part.path);
             let once = part.replaced(&file, "new\n").expect(part.command);

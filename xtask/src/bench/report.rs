@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_spreads() {
+    fn medians_and_spreads_are_computed() {
         assert!((median([3.0, 1.0, 2.0].into_iter()) - 2.0).abs() < 1e-9);
         assert!((median([4.0, 1.0].into_iter()) - 2.5).abs() < 1e-9);
         assert!((spread([1.0, 2.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_the_time_within_which_so_many_are_answered() {
+    fn percentiles_are_times_of_answered_requests() {
         let times = |count| Times::of((1..=count).rev().map(Duration::from_millis).collect());
         let expect = |p50, p99, p999| {
             let [p50, p99, p999] = [p50, p99, p999].map(Duration::from_millis);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_on_ratios_within_a_round_and_on_ours_alone() {
+    fn verdicts_use_ratios_within_a_round_for_the_product_only() {
         for (own, errors, expect) in [(0.85, 0, "met"), (0.9, 0, "MISSED"), (0.5, 1, "none, errors")] {
             let table = results(own, errors).to_string();
             let lines: Vec<_> = table.lines().collect();

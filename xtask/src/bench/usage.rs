@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_of_children_that_ended_counts() {
+    fn time_of_ended_children_counts() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70 80 20 0 1 0 300";
         assert_eq!(Ticks::of(stat), Some(Ticks { kernel: 6, of_children: 150, kernel_of_children: 80 }));
         assert_eq!(Ticks::of("7 (a) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70"), None);
     }
 
     #[test]
-    fn time_is_told_more_finely_than_in_ticks() {
+    fn cpu_time_is_finer_than_ticks() {
         let used = |pid| CpuTime::of([pid]).expect("the time of a process");
         let ticks = used(std::process::id()).all / seconds(1).expect("a tick");
         assert!(ticks > 0.0 && ticks.fract() > 0.0, "{ticks}");

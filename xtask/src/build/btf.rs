@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn files_that_are_no_objects_are_refused() {
         assert!(name_chars(b"#!/bin/sh").is_err());
         assert!(name_chars(b"\x7fELF\x02\x01").is_err());
     }

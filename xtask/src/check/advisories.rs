@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_that_is_neither_patched_nor_unaffected_is_hit() {
+    fn versions_neither_patched_nor_unaffected_are_reported() {
         let snapshot: Snapshot = toml::from_str(
             r#"
             taken = "2026-11-23"
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn dates_convert_to_days_since_1970() {
         for (date, expect) in
             [("1970-01-01", 0), ("2000-02-29", 11_016), ("2000-03-01", 11_017), ("2026-11-23", 20_780)]
         {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_is_understood_and_names_packages_of_the_lock_files() {
+    fn the_snapshot_parses_and_names_locked_packages() {
         let (snapshot, lock) = (Snapshot::read().unwrap(), LockFile::read().unwrap());
         assert!(day(&snapshot.taken).is_ok());
         for Advisory { id, package, .. } in &snapshot.advisory {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_objects_to_what_breaks_it() {
+    fn each_rule_reports_its_violations() {
         let check = |package: &str, source: &str, expect: Option<&str>| {
             let packages = BTreeSet::from([parse_package(package).unwrap()]);
             let found = objections(&config(), &packages, &lock(source));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_projects_own_rules_are_understood() {
+    fn the_rules_of_the_project_parse() {
         let text = fs::read_to_string(workspace::root().join("deny.toml")).unwrap();
         let config: Config = toml::from_str(&text).unwrap();
         assert!(config.bans.deny.iter().any(|ban| ban.name == "ring"));

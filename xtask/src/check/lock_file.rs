@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_the_fuzz_targets_use_is_read_too() {
+    fn packages_of_the_fuzz_targets_are_included() {
         let [workspace, fuzz] = MANIFESTS.map(|manifest| LockFile::beside(manifest).unwrap().package);
         let all = LockFile::read().unwrap().package;
         assert!(workspace.iter().chain(&fuzz).all(|locked| all.contains(locked)));

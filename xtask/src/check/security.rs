@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_deployed_is_a_webhook_of_admission() {
+    fn the_deployment_has_no_admission_webhook() {
         fn look(directory: &Path) {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_count_only_as_words_of_code() {
+    fn names_count_only_as_identifiers_in_code() {
         let check = |text: &str, expect: &[usize]| {
             let lines: Vec<_> = breaches_in(text, &["tokio", "kube"]).map(|(line, _)| line).collect();
             assert_eq!(lines, expect, "{text}");

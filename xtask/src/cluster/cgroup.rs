@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_not_there_counts_as_removed() {
+    fn a_missing_cgroup_counts_as_removed() {
         assert!(remove_tree(Path::new("/sys/fs/cgroup/no/such/group")).is_ok());
     }
 }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn kubectls_arguments_are_not_ours() {
+    fn arguments_of_kubectl_are_passed_through() {
         for words in [
             &["kubectl", "get", "nodes", "-o", "wide", "--help"][..],
             &["kubectl", "--", "get", "nodes", "-o", "wide", "--help"][..],

@@ -330,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_left_out() {
+    fn a_truncated_line_is_ignored() {
         let text = "boot 1\nnamespace a\nprocess n1 kubelet 12\nunknown thing\nprocess";
         assert_eq!(parse(text), [Item::Boot("1".into()), Item::Namespace("a".into())]);
     }
 
     #[test]
-    fn this_process_is_no_member_of_what_it_removes() {
+    fn the_removal_never_includes_this_process() {
         let own = identity(Path::new("/proc/self/ns/net")).unwrap();
         assert!(!members(&[own]).contains(&std::process::id().cast_signed()));
         assert!(members(&[(0, 0)]).is_empty());

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_with_the_first_yes_the_deadline_or_an_error() {
+    fn waiting_ends_on_success_deadline_or_error() {
         let mut asked = 0;
         let third = || {
             asked += 1;

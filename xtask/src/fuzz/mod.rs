@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn an_input_alone_has_the_bounds_of_a_run() {
+    fn a_single_input_has_the_limits_of_a_run() {
         let command = limited("a", Path::new("/programs"));
         let args: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
         assert_eq!(args, ["-rss_limit_mb=1024", "-timeout=20"]);
     }
 
     #[test]
-    fn a_target_that_is_not_there_is_named_with_those_that_are() {
+    fn the_error_for_a_missing_target_lists_the_known_ones() {
         let known = ["a".to_owned(), "b".to_owned()];
         assert_eq!(choose(&[], &known).unwrap(), known);
         assert_eq!(choose(&["b".to_owned()], &known).unwrap(), ["b"]);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage_that_the_corpus_had_is_no_growth() {
+    fn coverage_of_the_initial_corpus_is_no_growth() {
         let report = report(&[
             ("#30\tpulse  cov: 39 ft: 50 corp: 1/1b exec/s: 0 rss: 40Mb", 1),
             ("#64\tINITED cov: 40 ft: 50 corp: 1/1b exec/s: 0 rss: 40Mb", 2),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_breaks_names_its_input() {
+    fn a_crashed_target_names_its_input() {
         let report = report(&[
             ("thread 'main' panicked at src/lib.rs:1:1:", 1),
             ("artifact_prefix='/t/x-'; Test unit written to /t/x-crash-1", 1),

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_placed_is_refused() {
+    fn invalid_and_conflicting_paths_are_refused() {
         let check = |files: &[File], reason: &str| {
             let error = image(files).layout().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn without_musl_it_is_the_hosts_own_c_library() {
+    fn the_target_falls_back_to_gnu_without_musl() {
         assert_eq!(target(&compiler(Path::new("/no/such/sysroot"))), format!("{ARCH}-unknown-linux-gnu"));
     }
 
     #[test]
-    fn an_ordinary_program_wants_an_interpreter() {
+    fn an_ordinary_program_needs_an_interpreter() {
         // This test itself is linked like every program of the development profile.
         let own = fs::read(env::current_exe().expect("a path")).expect("readable");
         assert!(wants_interpreter(&own).expect("an ELF file"));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_use_is_packed_whole_and_what_is_shipped_must_be_static() {
+    fn dev_images_include_libraries_and_releases_must_be_static() {
         let own = env::current_exe().expect("a path");
         let files = pack(&own, "/usr/bin/own", Profile::Dev).expect("packed");
         assert!(files.iter().any(|file| file.path.contains("/libc.so")), "{:?}", files.iter().map(|file| &file.path));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_program_headers_wants_none() {
+    fn a_program_without_program_headers_needs_no_interpreter() {
         let mut elf = b"\x7fELF\x02\x01".to_vec();
         elf.resize(64, 0);
         assert!(!wants_interpreter(&elf).expect("an ELF file"));

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_linked_is_named_and_what_only_tests_use_is_not() {
+    fn the_sbom_lists_linked_packages_but_no_test_dependencies() {
         let document: Value = serde_json::from_slice(&write().unwrap()).unwrap();
         let names: Vec<_> = document["components"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
         for name in ["hyper", "rustls", "aya-ebpf", "ingress-ebpf"] {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn components_have_what_cargo_says_of_them() {
+    fn components_have_the_metadata_of_cargo() {
         let components =
             ["it v1.2.3|MIT/Apache-2.0", "own v0.1.0 (/here/own)|MIT"].map(|line| component(line).unwrap());
         let document = document(&components.into());

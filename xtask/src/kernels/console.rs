@@ -56,7 +56,7 @@ mod tests {
         "xdp-ingress: cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it): ";
 
     #[test]
-    fn a_machine_says_how_far_it_has_come() {
+    fn the_console_shows_the_progress_of_a_machine() {
         let old = format!("{REFUSED}kernel `5.10.0-46-amd64` is too old\r\nguest: serves by listeners\r\n");
         let verifier = format!(
             "{REFUSED}the kernel refuses `ingress_xdp`: Invalid argument. Verifier output: 0: R1=ctx()\r\n\
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_repeats_the_end() {
+    fn an_error_quotes_the_last_lines() {
         let all = (0..30).map(|line| line.to_string()).collect::<Vec<_>>().join("\r\n");
         let end = tail(&all);
         assert!(end.starts_with("10\n") && end.ends_with("\n29"), "{end}");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_read_back_behind_its_directories() {
+    fn archived_files_follow_their_directories() {
         let file = |path: &str, mode: u32, content: &str| File {
             path: path.to_owned(),
             mode,

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_nic_has_a_network_and_the_first_the_admin_address() {
+    fn each_nic_has_a_network_and_the_first_has_the_admin_address() {
         let here = address();
         assert!(here.is_loopback());
         assert_eq!(

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kernel_must_show_what_it_has_and_no_less() {
+    fn each_kernel_must_support_its_expected_programs() {
         let old = Support::Refused("kernel `5.10` is too old".to_owned());
         let stack = ["generic", "generic"];
         let verifier = Support::Refused("the kernel refuses the program `ingress_xdp`".to_owned());

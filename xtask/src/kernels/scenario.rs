@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_hold_or_are_waited_for() {
+    fn incomplete_sums_do_not_add_up() {
         assert!(adds_up(&counts(16), 16));
         assert!(!adds_up(&counts(15), 16));
         for name in ["accepted", "transmitted"] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_not_steered_or_counted_is_found() {
+    fn connections_not_steered_or_counted_are_found() {
         assert_eq!(steered(&counts(16), 16).expect("all is well"), 16);
         assert!(steered(&counts(15), 16).is_err());
         let change = |changes: &[(&'static str, u64)]| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn each_nic_says_how_programs_are_attached_and_counts() {
+    fn each_nic_reports_its_attach_mode_and_counts_packets() {
         let interface = |name: &str, receives: &str, packets: u64| {
             json!({
                 "interface": name, "receives": receives, "transmits": "tcx", "rx_packets": packets,
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_gets_the_pods_address_and_the_modules_in_order() {
+    fn the_machine_receives_the_pod_address_and_modules_in_order() {
         let dir = env::temp_dir().join(format!("xdp-ingress-scenario-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("directory");
         let put = |name: &str| {

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_runs_and_what_instead() {
+    fn a_row_shows_programs_and_their_fallback() {
         let rows = [
             (
                 "4.19".to_owned(),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_best_needs_no_fallback() {
+    fn the_best_modes_need_no_fallback() {
         assert_eq!(fallback(&Support::Programs([hooks("native", "tcx"), hooks("native", "tcx")])), "none");
     }
 }

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_understood_or_not() {
+    fn requests_of_watches_are_parsed() {
         let selection = |resource, namespace: Option<&str>, name: Option<&str>| Selection {
             resource,
             namespace: namespace.map(str::to_owned),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_begins_with_a_list_or_where_another_ended() {
+    fn a_watch_begins_with_a_list_or_resumes() {
         let server = ApiServer::start().expect("started");
         let service = |name: &str| json!({"kind": "Service", "metadata": {"namespace": "n", "name": name}});
         server.apply([service("a"), service("b")]).expect("applied");

@@ -150,7 +150,7 @@ mod tests {
     use crate::lab::{echo::Echo, free_port};
 
     #[test]
-    fn each_turn_is_one_cpu() {
+    fn each_turn_uses_one_cpu() {
         let cpus = |set: &CpuSet| (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu) == Ok(true)).count();
         let [one, every] = Senders::ALL.map(|senders| senders.turns().expect("a CPU"));
         assert_eq!(one.len(), 1);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn each_question_of_each_connection_has_its_time() {
+    fn each_request_of_each_connection_is_timed() {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().expect("a port")));
         let here = Namespace::current();
         let pod = Echo::start(&here, "pod", &[address]).expect("a pod");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_holds_a_quarter_more_than_its_share_and_three() {
+    fn a_worker_may_hold_125_percent_of_its_share_plus_three() {
         for (total, workers, expect) in [(120, 2, 78), (20, 2, 15), (100, 4, 34)] {
             assert_eq!(most_held(total, workers), expect);
         }

@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_comes_from_the_address_that_is_named() {
+    fn a_connection_has_the_requested_source_address() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let addr = listener.local_addr().expect("an address");
         let named = Ipv4Addr::new(127, 0, 0, 2);

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_distinct_and_spare_the_pods() {
+    fn denied_networks_are_distinct_and_exclude_pods() {
         let all: std::collections::BTreeSet<String> = networks().collect();
         assert_eq!(all.len(), COUNT as usize);
         assert!(all.contains("10.39.15.0/24") && !all.iter().any(|net| net.starts_with("10.244.")));

@@ -191,7 +191,7 @@ mod tests {
     use crate::lab::{Namespace, echo::Echo, free_port};
 
     #[test]
-    fn an_answer_is_whole_with_its_last_byte() {
+    fn a_response_is_complete_with_its_last_byte() {
         let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\npod";
         for length in 0..whole.len() {
             assert!(!is_whole(&whole[..length]).expect("no error"), "{length}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_wait_after_an_answer_or_a_handshake() {
+    fn connections_idle_after_a_response_or_a_handshake() {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().expect("a port")));
         let pod = Echo::start(&Namespace::current(), "pod", &[address]).expect("a pod");
         let server = Server { http: address, https: address, host: "a.test".into(), trust: Trust::none() };

@@ -297,7 +297,7 @@ mod tests {
     use crate::lab::echo::{self, Security};
 
     #[test]
-    fn requests_and_messages_are_counted_and_a_cut_is_a_failure() {
+    fn requests_and_messages_are_counted_and_resets_are_failures() {
         let listener = echo::bind((Ipv4Addr::LOCALHOST, 0).into(), Security::Plain).expect("a port");
         let addr = listener.0.local_addr().expect("an address");
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

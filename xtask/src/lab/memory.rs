@@ -40,13 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_more_is_shared_and_what_is_less_is_an_error() {
+    fn growth_is_divided_and_shrinkage_is_an_error() {
         assert_eq!(each(1000, 3000, 2).expect("more"), 1000);
         assert!(each(3000, 1000, 2).is_err());
     }
 
     #[test]
-    fn a_process_takes_its_share_of_what_is_no_file() {
+    fn memory_is_the_proportional_share_without_files() {
         for (pss, of_files) in [(8000, 1000), (7250, 250)] {
             let text = format!(
                 "00400000-7ff00000 ---p 00000000 00:00 0    [rollup]\nRss:   9000 kB\nPss:    {pss} kB\n\

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_checksums_to_nothing() {
+    fn a_packet_with_its_checksum_sums_to_zero() {
         // The example of RFC 1071, 3.
         assert_eq!(checksum(&[&[0x00, 0x01, 0xf2, 0x03], &[0xf4, 0xf5, 0xf6, 0xf7]]), [0x22, 0x0d]);
         let from = SocketAddrV4::new(Ipv4Addr::new(10, 0, 77, 3), 1024);

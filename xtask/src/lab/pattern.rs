@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_doubled_or_changed_byte_is_noticed() {
+    fn lost_repeated_and_changed_bytes_are_detected() {
         let body = bytes(200_000);
         let mut changed = body.clone();
         changed[150_000] ^= 1;

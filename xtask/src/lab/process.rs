@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_a_later_one_with_its_pid() {
+    fn a_reused_pid_is_another_process() {
         let own = std::process::id().cast_signed();
         let stat = stat(own).expect("this process has a stat file");
         assert!(alive(own, stat.start_time));

@@ -46,7 +46,7 @@ fn the_client_reaches_every_pod_across_the_small_link() {
 }
 
 #[test]
-fn what_a_crashed_run_left_is_removed_by_the_next() {
+fn the_next_run_removes_leftovers_of_a_crash() {
     if !capability::required_or_skip("lab").expect("the machine has what is required") {
         return;
     }

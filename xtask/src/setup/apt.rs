@@ -229,7 +229,7 @@ mod tests {
         Suites: bookworm-security\nComponents: main\n";
 
     #[test]
-    fn the_mirror_is_the_one_of_the_running_release() {
+    fn the_mirror_is_that_of_the_running_release() {
         let check = |sources: &[(Format, &str)], codename: Option<&str>, expect: Option<&str>| {
             let sources: Vec<_> = sources.iter().map(|(format, text)| (*format, (*text).to_owned())).collect();
             assert_eq!(debian_mirror(&sources, codename).as_deref(), expect, "{sources:?}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_packages_that_must_be_there() {
+    fn only_mandatory_dependencies_are_listed() {
         let output = "linux-image-7\n  PreDepends: linux-base\n |Depends: dracut\n  Depends: <linux-initramfs-tool>\n\
             \x20   dracut\n  Depends: linux-modules-7\n";
         assert_eq!(parse_depends(output), ["linux-modules-7"]);

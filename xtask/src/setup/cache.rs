@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_installation_leaves_nothing() {
+    fn a_failed_installation_leaves_no_files() {
         with_cache("failed", |cache| {
             let result = cache.install("tool", |dir| {
                 fs::write(dir.join("half"), "x")?;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_replaces_the_one_before() {
+    fn an_installation_replaces_the_previous_one() {
         with_cache("replaced", |cache| {
             for content in ["old", "new"] {
                 cache.install("tool", |dir| Ok(fs::write(dir.join(content), content)?)).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_setup_left_is_removed() {
+    fn leftovers_of_an_interrupted_setup_are_removed() {
         with_cache("leftover", |cache| {
             fs::create_dir(cache.dir.join("tmp-tool")).unwrap();
             cache.remove_leftovers().unwrap();

@@ -121,13 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pinned_release_is_the_one_of_the_toolchain_file() {
+    fn the_pinned_release_matches_the_toolchain_file() {
         let text = std::fs::read_to_string(workspace::root().join("rust-toolchain.toml")).unwrap();
         assert!(text.contains(&format!("channel = \"{RELEASE}\"")), "{text}");
     }
 
     #[test]
-    fn versions_are_read_from_rustcs_own_words() {
+    fn versions_are_read_from_the_output_of_rustc() {
         let text = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nhost: x86_64-unknown-linux-gnu\n\
             release: 1.95.0\nLLVM version: 22.1.2";
         let compiler = parse_version(text, PathBuf::from("/s")).unwrap();

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_compilers_source_is_chosen() {
+    fn only_the_source_of_the_same_compiler_is_chosen() {
         let check = |versions: &[&str], expect: Option<&str>| {
             let versions: Vec<_> = versions.iter().map(|version| (*version).to_owned()).collect();
             assert_eq!(choose(&versions).ok().as_deref(), expect, "{versions:?}");

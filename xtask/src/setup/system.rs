@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_package_asked_for_has_a_program_that_shows_it() {
+    fn every_requested_package_has_a_known_program() {
         for package in LAB.iter().chain(&CHECK).chain(&KERNELS).chain(&BENCH) {
             assert!(PROGRAMS.iter().any(|(name, _)| name == package), "{package}");
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_installed() {
+    fn installed_programs_are_not_installed_again() {
         assert!(ensure(&["sh"], "x").is_ok());
     }
 }

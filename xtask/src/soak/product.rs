@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_of_one_host_are_added() {
+    fn samples_of_a_host_are_summed() {
         let text = "# TYPE a counter\na_total{host=\"x.test\",class=\"2xx\"} 5\na_total{host=\"x.test\",class=\"aborted\"} 7\n\
                     a_total{host=\"y.x.test\",class=\"2xx\"} 100\nb_total{host=\"x.test\"} 1000\n";
         assert_eq!(sum(text, "a_total", "x.test").expect("numbers"), 12);

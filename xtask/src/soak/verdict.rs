@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_law_holds_or_says_what_is_broken() {
+    fn a_broken_law_is_named() {
         assert_eq!(Verdict(&[good(), good()]).broken(), Vec::<String>::new());
         let failed = Phase { failed: 1, ..phase(1000, 3) };
         for (round, expect) in [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_compared_by_medians_and_those_of_noise_are_not() {
+    fn times_are_compared_by_medians_above_the_noise() {
         let slow = Round { attacked: phase(1000, 60), ..good() };
         assert_eq!(Verdict(&[good(), slow.clone(), good()]).broken(), Vec::<String>::new());
         assert_eq!(Verdict(&[slow.clone(), good(), slow]).broken().len(), 1);

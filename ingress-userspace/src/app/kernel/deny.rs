@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_follows_from_networks_alone() {
+    fn the_deny_list_depends_only_on_networks() {
         let denied = |networks: &str, agents: &str| {
             let networks = Networks::parse(networks).expect("networks");
             let agents = Texts::parse(agents).expect("texts");

@@ -194,7 +194,7 @@ mod tests {
     const NODE: &str = "1 lo, 2 eth0<4, 3 eth1<4, 4 bond0=bundle, 5 bond0.7=vlan:4, 6 br0, 7 veth1<6, 8 eth2";
 
     #[test]
-    fn packets_are_seen_where_they_arrive() {
+    fn programs_attach_where_packets_arrive() {
         let named = |names: &[&str]| Chosen::Named(names.iter().map(|&name| name.to_owned()).collect());
         let routed = |indices: &[u32]| Chosen::Routed(indices.iter().copied().collect());
         check(&routed(&[8]), NODE, &["eth2"], &[]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_waited_for_if_it_is_named() {
+    fn named_interfaces_may_be_missing() {
         let named = Chosen::Named(vec!["eth0".to_owned(), "eth9".to_owned()]);
         check(&named, "2 eth0", &["eth0", "eth9"], &[]);
         check(&named, "3 lan0", &["eth0", "eth9"], &[]);

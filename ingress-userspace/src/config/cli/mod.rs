@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_waits_for_a_second_or_as_long_as_it_is_told() {
+    fn probes_time_out_after_one_second_by_default() {
         let probe = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "probe"], line].concat()) {
             Ok(Cli { command: Command::Probe(ProbeArgs { probe, timeout, .. }) }) => Some((probe, timeout.as_millis())),
             _ => None,

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_grow_by_something() {
+    fn the_rewrite_offset_is_between_1_and_65535() {
         let args = parse(&["--steer", "rewrite", "--rewrite-offset", "20000"]).expect("valid");
         assert_eq!((args.steer, args.rewrite_offset.get()), (Steer::Rewrite, 20_000));
         for wrong in ["0", "65536", "-1"] {

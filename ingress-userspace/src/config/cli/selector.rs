@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_of_kubectl_are_read() {
+    fn kubectl_selectors_are_parsed() {
         for selector in [
             "team=shop",
             "team==shop",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_would_refuse_is_told() {
+    fn selectors_that_the_server_would_reject_are_refused() {
         let long = "x".repeat(64);
         for (selector, wrong) in [
             ("", "``"),

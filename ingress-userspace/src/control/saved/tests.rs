@@ -91,7 +91,7 @@ fn file(root: &tempfile::TempDir, private_keys: PrivateKeys) -> File {
 }
 
 #[test]
-fn what_was_served_is_served_again() {
+fn a_saved_configuration_is_restored() {
     let root = tempfile::TempDir::new().expect("a directory");
     let file = file(&root, PrivateKeys::Keep);
     assert!(file.read(at(0)).expect("no error").is_none(), "there is no file yet");
@@ -123,7 +123,7 @@ fn what_was_served_is_served_again() {
 }
 
 #[test]
-fn private_keys_are_written_only_when_they_are_asked_for() {
+fn private_keys_are_saved_only_if_enabled() {
     for (keys, is_there) in [(PrivateKeys::Leave, false), (PrivateKeys::Keep, true)] {
         let root = tempfile::TempDir::new().expect("a directory");
         let file = file(&root, keys);
@@ -144,7 +144,7 @@ fn private_keys_are_written_only_when_they_are_asked_for() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_refused_with_the_reason() {
+fn an_unusable_file_is_refused_with_the_reason() {
     let root = tempfile::TempDir::new().expect("a directory");
     let file = file(&root, PrivateKeys::Leave);
     for (text, expect) in [
@@ -166,7 +166,7 @@ fn a_file_that_cannot_be_used_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_link_is_neither_read_nor_written_through() {
+fn symbolic_links_are_not_followed() {
     let root = tempfile::TempDir::new().expect("a directory");
     let target = root.path().join("target");
     fs::write(&target, "{}").expect("written");
@@ -186,7 +186,7 @@ fn a_link_is_neither_read_nor_written_through() {
 }
 
 #[test]
-fn nobody_else_can_hold_the_lock() {
+fn other_users_cannot_hold_the_lock() {
     let root = tempfile::TempDir::new().expect("a directory");
     let file = file(&root, PrivateKeys::Leave);
     // Every user with read permission for the directory can lock it.

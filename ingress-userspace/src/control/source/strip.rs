@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_an_object_is_small() {
+    fn stripped_objects_are_small() {
         let pods = (0..100).map(|pod| {
             json!({"addresses": [format!("10.0.0.{pod}")], "nodeName": "node-1", "zone": "z1",
                 "conditions": {"ready": true, "serving": true, "terminating": false},
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_no_room_to_spare() {
+    fn lists_have_no_spare_capacity() {
         let text = r#"{"spec": {"rules": [{"http": {"paths": [{"pathType": "Exact", "backend": {}}]}}]}}"#;
         let object = ingress(serde_json::from_str(text).expect("an Ingress"));
         let Object::Ingress(ingress) = object else { panic!("unexpected {object:?}") };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_is_kept() {
+    fn fields_in_use_are_kept() {
         let balancer = json!({"ingress": [{"ip": "192.0.2.1"}]});
         let whole =
             json!({"metadata": metadata(), "spec": {"ingressClassName": "xdp"}, "status": {"loadBalancer": balancer}});
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_certificates_and_hashes_are_kept() {
+    fn secrets_keep_only_certificates_and_hashes() {
         // The hash is `{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
         let hash = "e1NIQX01ZW42RzZNZXpScm9UM1hLcWtkUE9tWS9CZlE9";
         let data = json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": "aHVudGVyMg==",

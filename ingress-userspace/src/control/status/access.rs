@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn responses_of_the_server_are_classified() {
         for (code, expect) in [
             (401, WriteResult::Forbidden),
             (403, WriteResult::Forbidden),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_a_limit_and_begin_anew_after_a_success() {
+    fn retry_pauses_grow_to_a_limit_and_reset_after_a_success() {
         let mut retry_log = RetryLog::new(ACCESS);
         let pauses: Vec<u64> = (0..8).map(|_| retry_log.failed(&failure(500)).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_count_while_they_and_a_pod_on_them_are_ready() {
+    fn nodes_count_while_they_and_a_local_pod_are_ready() {
         let deleted = Some("2026-01-01T00:00:00Z");
         let internal = [("InternalIP", "10.0.0.1"), ("Hostname", "one")];
         let both = [("InternalIP", "10.0.0.2"), ("ExternalIP", "192.0.2.2"), ("ExternalIP", "2001:db8::2")];
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_gives_what_leads_to_it() {
+    fn a_service_yields_its_published_addresses() {
         for (spec, balancer, expect) in [
             (
                 json!({"type": "LoadBalancer", "clusterIPs": ["10.96.0.1"]}),

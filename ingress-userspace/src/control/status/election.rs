@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_ends_with_its_last_request_before_another_can_begin() {
+    fn a_term_ends_before_another_can_begin() {
         for seconds in [3, 6, 15, 30, 60, 3600] {
             let LeaseTimings { ttl, office, retry, request } = LeaseTimings::of(Duration::from_secs(seconds));
             assert!(office + request < ttl, "{seconds}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_takes_the_lease_and_the_second_waits_for_its_end() {
+    fn the_first_candidate_leads_and_the_second_waits_for_expiry() {
         let (mut a, mut b) = (election("a"), election("b"));
         let start = Instant::now();
         let lease = elect(&mut a, None, start);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clocks_of_others_do_not_matter() {
+    fn clock_skew_does_not_matter() {
         let start = Instant::now();
         for skew in [-86_400, 86_400] {
             let (mut a, mut b) = (election("a"), election("b"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_keeps_the_office_and_starts_the_wait_of_others_anew() {
+    fn a_renewal_extends_the_term_and_restarts_the_wait_of_others() {
         let (mut a, mut b) = (election("a"), election("b"));
         let start = Instant::now();
         let lease = elect(&mut a, None, start);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_given_back_is_free_at_once() {
+    fn a_released_lease_is_free_at_once() {
         let (mut a, mut b) = (election("a"), election("b"));
         let start = Instant::now();
         elect(&mut a, None, start);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_under_the_same_name_goes_on() {
+    fn a_restart_under_the_same_name_keeps_the_lease() {
         let start = Instant::now();
         let lease = elect(&mut election("a"), None, start);
         let resumed = elect(&mut election("a"), Some(lease), start);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_told_when_it_appears_and_again_while_it_stands() {
+    fn a_problem_is_reported_when_it_appears_and_repeated_later() {
         let start = Instant::now();
         let mut deduper = EventDeduper::new(start);
         let missing = problem("a", Reason::ServiceNotFound, "gone");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_that_are_missing_for_a_moment_are_not_told() {
+    fn briefly_missing_endpoints_are_not_reported() {
         let start = Instant::now();
         let mut deduper = EventDeduper::new(start);
         let missing = problem("a", Reason::NoReadyEndpoints, "none");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_does_not_keep_others_from_being_told() {
+    fn an_object_with_many_problems_does_not_delay_others() {
         let start = Instant::now();
         let mut deduper = EventDeduper::new(start);
         let mut persistent: BTreeSet<Problem> =
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn many_objects_are_told_at_a_rate() {
+    fn reports_are_limited_by_rate() {
         let start = Instant::now();
         let mut deduper = EventDeduper::new(start);
         let persistent = (0..200).map(|number| problem(&format!("i{number:03}"), Reason::InvalidPath, "x")).collect();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_does_not_take_the_room_of_others() {
+    fn problems_are_limited_for_each_object() {
         let start = Instant::now();
         let mut deduper = EventDeduper::new(start);
         let mut persistent: BTreeSet<Problem> =
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_told_is_put_behind_the_others() {
+    fn a_failed_report_is_queued_behind_the_others() {
         let start = Instant::now();
         let mut deduper = EventDeduper::new(start);
         let [a, b] = ["a", "b"].map(|name| problem(name, Reason::InvalidPath, "x"));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_says_what_who_and_where() {
+    fn an_event_has_the_fields_of_the_api() {
         let missing = problem("web", Reason::ServiceNotFound, "service `n/api` does not exist; create it");
         let event = event(&missing, "xdp-ingress.io/controller", "xdp-ingress-x7k2p", Timestamp::UNIX_EPOCH);
         expect_test::expect![[r#"
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_names_stay_valid() {
+    fn long_texts_are_truncated_and_names_stay_valid() {
         let name = format!("{}-{}", "a".repeat(235), "b".repeat(17));
         let long = problem(&name, Reason::InvalidPath, &"é".repeat(600));
         let event = event(&long, "c", &"i".repeat(300), Timestamp::UNIX_EPOCH);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn the_hash_matches_published_vectors() {
         assert_eq!(
             (fnv(b""), fnv(b"a"), fnv(b"foobar")),
             (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8)

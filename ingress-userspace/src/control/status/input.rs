@@ -255,7 +255,7 @@ mod tests {
 
     /// Events about slices are not written, so the Service carries the report.
     #[test]
-    fn refused_endpoints_are_told_on_their_service() {
+    fn refused_endpoints_are_reported_on_their_service() {
         let objects = "apiVersion: v1\nkind: Service\nmetadata: {name: web, uid: s}\nspec: {ports: [{port: 80}]}\n---\n\
             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{port: 80}]\n\
             metadata: {name: web-1, uid: e, labels: {kubernetes.io/service-name: web}}\n\
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_gathered_again_when_they_may_be_others() {
+    fn problems_are_recomputed_only_after_relevant_changes() {
         let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, uid: UID}\n\
             spec: {ingressClassName: xdp, defaultBackend: {service: {name: web, port: {number: 80}}}}\n";
         let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, uid: s}\nspec: {ports: [{port: 80}]}\n";

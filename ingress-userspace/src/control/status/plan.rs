@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_written_only_if_it_says_something_else() {
+    fn a_status_is_written_only_if_it_differs() {
         let reversed = json!([{"port": 443, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}]);
         let v4 = json!({"ip": "192.0.2.1", "ports": ports()});
         let v6 = json!({"ip": "2001:db8::1", "ports": ports()});
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_changes_nothing() {
+    fn unknown_addresses_change_nothing() {
         let managed_ingresses = [
             managed(ManagedState::InEffect, &json!([{"ip": "192.0.2.1"}])),
             managed(ManagedState::InEffect, &json!([])),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_cleared_after_a_while() {
+    fn the_status_of_a_released_ingress_is_cleared_after_a_delay() {
         let managed_ingresses = [managed(ManagedState::Left, &json!([{"ip": "192.0.2.1"}]))];
         let mut ledger = Ledger::default();
         let start = Instant::now();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_not_written_again_within_the_interval() {
+    fn a_status_is_not_rewritten_within_the_interval() {
         let other = json!([{"ip": "198.51.100.1"}]);
         let managed_ingresses = [managed(ManagedState::InEffect, &other)];
         let (wanted, news) = (addresses(&["192.0.2.1"]), addresses(&["192.0.2.2"]));

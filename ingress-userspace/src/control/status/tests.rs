@@ -256,7 +256,7 @@ fn shown(entry: &Entry) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_alone_writes_what_differs() {
+async fn only_the_leader_writes_and_only_differences() {
     let server = Server::new();
     let known = input(
         &[
@@ -280,7 +280,7 @@ async fn the_leader_alone_writes_what_differs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_takes_over_when_the_leader_dies_and_not_before_its_term_is_over() {
+async fn another_replica_takes_over_after_the_term_of_a_dead_leader() {
     let server = Server::new();
     let (a, _) = replica(&server, "a", served("x", &[]));
     server.until("patch status", 1).await;
@@ -324,7 +324,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_can_begin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_another_has_stops_at_once() {
+async fn a_leader_that_lost_its_lease_stops_at_once() {
     let server = Server::new();
     let (_a, handle) = replica(&server, "a", served("x", &[]));
     let renewed = server.until("update leases", 1).await[0].at;
@@ -344,7 +344,7 @@ async fn a_leader_whose_lease_another_has_stops_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forbidden_is_tried_again_with_pauses() {
+async fn failed_requests_are_retried_with_pauses() {
     for (code, request) in [(403, "patch status"), (500, "patch status"), (0, "patch status"), (403, "create events")] {
         let server = Server::new();
         server.refuse(request, code);
@@ -364,7 +364,7 @@ async fn what_is_forbidden_is_tried_again_with_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_that_is_refused_does_not_hold_others_up() {
+async fn a_refused_object_does_not_delay_others() {
     for code in [404, 409, 422] {
         let server = Server::new();
         server.refuse("patch status n/a", code);
@@ -379,7 +379,7 @@ async fn one_object_that_is_refused_does_not_hold_others_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_that_forbids_is_told_from_a_policy_of_some_objects() {
+async fn a_forbidding_role_is_distinguished_from_an_object_policy() {
     let known = |refused: usize| {
         let names = (0..refused).map(|number| format!("a{number:02}")).chain(["b".to_owned()]);
         let managed_ingresses: Vec<_> = names.map(|name| (ingress(&name, &[]), ManagedState::InEffect)).collect();
@@ -403,7 +403,7 @@ async fn a_role_that_forbids_is_told_from_a_policy_of_some_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_replica_clears_and_one_of_several_does_not() {
+async fn only_the_last_replica_clears_addresses_on_shutdown() {
     let deleted = |mut pod: Value| {
         pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         pod
@@ -433,7 +433,7 @@ async fn the_last_replica_clears_and_one_of_several_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_takes_bounded_time() {
+async fn shutdown_takes_bounded_time() {
     let server = Server::new();
     let (task, _) = replica(&server, "a", served("x", &["192.0.2.1"]));
     server.until("update leases", 1).await;
@@ -444,7 +444,7 @@ async fn leaving_takes_bounded_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_server_has_is_counted_on() {
+async fn events_on_the_server_continue_their_series() {
     let server = Server::new();
     let known = input(&[], &["no such service"]);
     let (a, _) = replica(&server, "a", Arc::clone(&known));
@@ -464,7 +464,7 @@ async fn an_event_that_the_server_has_is_counted_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_goes_is_not_shown_any_more() {
+async fn a_removed_node_is_no_longer_shown() {
     let server = Server::new();
     server.state(|state| {
         state.pods.push(pod("b", "two"));
@@ -477,7 +477,7 @@ async fn a_node_that_goes_is_not_shown_any_more() {
 }
 
 #[test]
-fn what_another_controller_wrote_is_its_own() {
+fn each_controller_has_its_own_field_manager() {
     assert_eq!(manager("xdp-ingress.io/controller"), "xdp-ingress");
     assert_eq!(manager("acme.io/internal"), "xdp-ingress:acme.io/internal");
     let long = |end: &str| manager(&format!("{}.io/{end}", "a".repeat(240)));

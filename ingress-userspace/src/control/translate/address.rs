@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_reach_the_ipv4_address_within_an_ipv6_one() {
+    fn embedded_ipv4_addresses_are_extracted() {
         for (address, expect) in [
             ("10.1.0.1", "10.1.0.1"),
             ("::ffff:10.1.0.1", "10.1.0.1"),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn only_fully_qualified_names_are_asked_for() {
+    fn only_fully_qualified_names_are_resolved() {
         for (name, expect) in [
             ("API.Example.com.", Ok("api.example.com")),
             ("a_b.example", Ok("a_b.example")),

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_looked_up_is_known_whether_it_was_there_or_not() {
+    fn lookups_are_recorded_as_dependencies_hit_or_miss() {
         let (cluster, options) = (Cluster::default(), Options::default());
         let globals = Globals::of(&options.classes);
         let mut context = Context::new(&cluster, &options, globals, Memo::default());

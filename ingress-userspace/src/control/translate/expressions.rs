@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_expressions_are_refused_by_name_and_before_they_cost_much() {
+    fn ten_thousand_expressions_are_refused_cheaply() {
         for (name, change) in [
             ("light", ingress("evil", "light", light(10_000))),
             ("heavy", ingress("evil", "heavy", heavy(10_000))),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expressions_of_a_namespace_and_of_all_have_a_bound_that_the_youngest_meet() {
+    fn expression_limits_refuse_the_youngest_ingresses() {
         let (mut cluster, mut translator) = (Cluster::default(), Translator::new(Options::default()));
         // Close to 2 MiB each, so that 4 are within 8 MiB, and those of 4 namespaces within 32 MiB.
         let count = 20;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_reads_no_expression_again_that_is_in_use() {
+    fn an_edit_does_not_recompile_expressions_in_use() {
         let (mut cluster, mut translator) = (Cluster::default(), Translator::new(Options::default()));
         let patterns = |translation: &Translation| -> Vec<Arc<PathPattern>> {
             let rules = translation.table.hosts.values().flat_map(|routes| &routes.rules);

@@ -376,7 +376,7 @@ mod tests {
     };
 
     #[test]
-    fn rules_that_are_counted_for_themselves_have_a_bound() {
+    fn metered_rules_of_an_ingress_are_limited() {
         for (count, is_metered) in [(MAX_METERED, true), (MAX_METERED + 1, false)] {
             let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
             let path = |number| json!({"path": format!("/{number}"), "pathType": "Exact", "backend": backend});
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_that_are_counted_for_themselves_have_a_bound_over_all_that_the_youngest_meet() {
+    fn metered_rule_limits_refuse_the_youngest_ingresses() {
         let options = Options { max_metered_rules: 51, max_metered_rules_per_namespace: 20, ..Options::default() };
         let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
         let apply = |cluster: &mut Cluster, namespace: &str, age: usize, rules: usize| {

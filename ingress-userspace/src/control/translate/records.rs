@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dependents_are_known_however_many_there_are() {
+    fn dependents_are_found_at_every_count() {
         for count in [1, 2, FEW, FEW + 1, 3 * FEW] {
             let mut records = Records::default();
             let part = |number: usize| Part::Ingress(ObjectName::new("n", &number.to_string()));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_and_paths_of_a_namespace_have_a_bound_that_its_youngest_meet() {
+    fn host_and_path_limits_refuse_the_youngest_ingresses() {
         let options = Options { max_hosts_per_namespace: 10, max_paths_per_namespace: 20, ..Options::default() };
         for (what, hosts, paths) in [("hosts", 4, 1), ("paths", 1, 8)] {
             let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_beyond_the_bound_owns_no_host_below_its_wildcard() {
+    fn an_ingress_over_the_limit_owns_no_host_below_its_wildcard() {
         let options = Options { max_hosts_per_namespace: 5, ..Options::default() };
         let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
         cluster.apply(bare_tls());

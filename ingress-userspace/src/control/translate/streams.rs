@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_a_port_and_a_service_with_or_without_the_proxy_protocol() {
+    fn stream_rows_name_a_port_a_service_and_proxy_protocol() {
         let (v1, v2) = (Some(ProxyVersion::V1), Some(ProxyVersion::V2));
         for (key, value, expect) in [
             ("5432", "n/s:5432", Some((5432, "5432", false, None))),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_the_services_of_rows_that_are_served() {
+    fn references_are_the_services_of_valid_rows() {
         let rows = [("1", "n/a:1"), ("2", " n/b : sql :PROXY"), ("3", "n/c"), ("dns", "n/d:53"), ("4", "n/e/f:1")];
         let data = rows.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let config_map = ConfigMap { data: Some(data), ..ConfigMap::default() };

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_change_is_published_at_once_and_what_follows_together() {
+    fn the_first_change_is_published_at_once_and_later_ones_in_batches() {
         let stream: Vec<u64> = (0..500).collect();
         for (changes, expect) in [
             (&[0][..], &[0][..]),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_doubt_waits_for_a_pause_but_not_for_ever() {
+    fn doubtful_changes_wait_for_a_bounded_pause() {
         let stream: Vec<u64> = (0..500).collect();
         for (changes, expect) in
             [(&[0][..], &[10][..]), (&[0, 3, 9, 15], &[25]), (&[0, 50], &[10, 60]), (&stream, &[200, 401, 509])]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_difference_is_no_publication() {
+    fn dismissed_changes_publish_nothing() {
         let now = Instant::now();
         let mut debounce = Debounce::default();
         debounce.change(now);

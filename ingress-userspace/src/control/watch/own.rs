@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_interfaces_are_read_without_those_that_never_matter() {
+    fn interface_addresses_exclude_loopback_and_link_local() {
         let found = addresses().expect("interfaces");
         assert!(!found.contains(&IpAddr::from([127, 0, 0, 1])), "{found:?}");
         let all = ["127.0.0.1", "::1", "169.254.1.1", "fe80::1", "10.1.0.1", "2001:db8::1"];

@@ -26,7 +26,7 @@ fn write(root: &Path, name: &str, host: &str) {
 }
 
 #[tokio::test]
-async fn translations_are_published_from_the_first_on_until_the_shutdown() {
+async fn translations_are_published_until_shutdown() {
     let root = tempfile::TempDir::new().expect("a directory");
     let (sender, mut published) = mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -97,7 +97,7 @@ fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_saved_is_served_while_the_api_server_is_away_at_the_start() {
+async fn the_saved_configuration_is_served_until_the_api_server_responds() {
     let root = tempfile::TempDir::new().expect("a directory");
     let (source, options) = without_a_server(root.path(), "a.test");
     let contact = options.contact.clone();
@@ -118,7 +118,7 @@ async fn what_was_saved_is_served_while_the_api_server_is_away_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_served_from_a_damaged_file() {
+async fn a_damaged_file_is_not_served() {
     let root = tempfile::TempDir::new().expect("a directory");
     let (source, options) = without_a_server(root.path(), "a.test");
     let path = root.path().join("saved.json");
@@ -129,7 +129,7 @@ async fn nothing_is_served_from_a_damaged_file() {
 }
 
 #[test]
-fn what_the_api_server_tells_replaces_what_was_saved() {
+fn the_api_server_replaces_the_saved_configuration() {
     let saved = saved::File { path: "/nonexistent/saved.json".into(), private_keys: saved::PrivateKeys::Leave };
     let options = Options { saved: Some(saved), ..Options::default() };
     let mut restored = Cluster::default();
@@ -165,7 +165,7 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
 }
 
 #[tokio::test]
-async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
+async fn the_configuration_is_saved_after_a_delay_and_at_shutdown() {
     let root = tempfile::TempDir::new().expect("a directory");
     let path = root.path().join("saved.json");
     let file = saved::File { path: path.clone(), private_keys: saved::PrivateKeys::Leave };
@@ -184,7 +184,7 @@ async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
 }
 
 #[test]
-fn what_waits_is_not_saved() {
+fn pending_changes_are_not_saved() {
     let root = tempfile::TempDir::new().expect("a directory");
     let file = saved::File { path: root.path().join("saved.json"), private_keys: saved::PrivateKeys::Leave };
     let options = Options { saved: Some(file.clone()), ..Options::default() };
@@ -209,7 +209,7 @@ fn slice(name: &str, endpoints: &str) -> Change {
 }
 
 #[test]
-fn what_belongs_together_is_published_together_and_the_rest_at_once() {
+fn related_changes_are_published_together_and_others_at_once() {
     let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
     let mut now = Instant::now();
     let mut changes = ours("a.test").into_iter();
@@ -252,7 +252,7 @@ fn what_belongs_together_is_published_together_and_the_rest_at_once() {
 }
 
 #[test]
-fn what_follows_right_behind_is_published_after_a_pause() {
+fn a_closely_following_change_is_published_after_a_pause() {
     let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
     let began = Instant::now();
     let at = |micros| began + Duration::from_micros(micros);
@@ -285,7 +285,7 @@ fn with_an_endpoint() -> Batch {
 }
 
 #[test]
-fn what_comes_right_behind_the_end_of_a_publication_is_published_after_a_pause() {
+fn a_change_right_after_a_publication_waits_for_a_pause() {
     let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
     let began = Instant::now();
     let at = |micros| began + Duration::from_micros(micros);
@@ -299,7 +299,7 @@ fn what_comes_right_behind_the_end_of_a_publication_is_published_after_a_pause()
 }
 
 #[tokio::test]
-async fn what_comes_while_something_is_published_is_published_after_a_pause() {
+async fn a_change_during_a_publication_waits_for_a_pause() {
     let options = Options::default();
     let status = status::Task::begin(&SourceConfig::Manifests("/nonexistent".into()), None).await.expect("no server");
     let (mut state, mut save_scheduler) = (State::new(&options), SaveScheduler::new(None));

@@ -109,7 +109,7 @@ mod tests {
     };
 
     #[test]
-    fn what_needs_attention_is_said_with_what_to_do() {
+    fn attention_lines_name_the_problem_and_the_remedy() {
         let fresh = Duration::from_millis(500);
         let detached = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
         let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_documented_is_what_is_said() {
+    fn attention_lines_match_the_documentation() {
         const DOCS: &str = include_str!("../../../../docs/lifecycle.md");
         let full = |map, capacity: u32| Fill { map, entries: usize::try_from(capacity).expect("some"), capacity };
         let fills = vec![

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_said_where_there_are_any() {
+    fn limits_are_shown_if_configured() {
         let rate = |count| PacketRate { per_second: count, burst: count };
         let packets = std::num::NonZeroU32::new(500).map(rate);
         let limits = ClientLimits { packets, ..ClientLimits::default() };
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn rewritten_ports_are_said_and_interfaces_without_them() {
+    fn rewritten_ports_and_one_way_interfaces_are_shown() {
         let port = |rewritten| Port { number: 80, proto: "tcp", slots: 0..2, rewritten };
         let rewriting = State { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
         let text = rewriting.text();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_well() {
+    fn a_healthy_node_is_shown_in_full() {
         expect![[r"
             pins       /sys/fs/bpf/xdp-ingress/v1
             owner      process 4, heartbeat 0.6 s ago, lives
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_or_has_no_link_is_said() {
+    fn disabled_hooks_and_clsact_filters_are_shown() {
         let filtered = State { links: Vec::new(), filters: vec![3], ..well() };
         assert!(
             filtered.text().contains("\nsk_lookup  off\nclsact     interface 3, what it receives\nport"),

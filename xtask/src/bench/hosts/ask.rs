@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_tells_its_pod() {
+    fn a_response_names_its_pod() {
         for (answer, expect) in [
             ("HTTP/1.1 200 OK\r\nServer: nginx\r\nX-Pod: a\r\n\r\n{}", Found::Pod(Pod::A)),
             ("HTTP/1.1 200 OK\r\nx-pod: b\r\n\r\n", Found::Pod(Pod::B)),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nginx_has_a_certificate_where_it_listens_by_tls_and_nowhere_else() {
+    fn nginx_has_certificates_only_on_tls_servers() {
         let ports = Ports { http: 80, https: 443 };
         let plan = Plan { hosts: 11, tls: Tls::OneInTen };
         let text = Conf { folder: "/conf".into(), ports, pod_port: 8080, plan }.nginx_text(&BTreeSet::new());

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_haproxy_says_is_an_error() {
+    fn output_of_haproxy_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).expect("a socket");

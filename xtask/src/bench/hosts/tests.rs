@@ -20,7 +20,7 @@ fn certificates_go_to_hosts_as_planned() {
 }
 
 #[test]
-fn an_api_server_takes_every_object_and_loses_what_was_added() {
+fn an_api_server_accepts_and_removes_every_object() {
     let plan = Plan { hosts: 1, tls: Tls::Each };
     let api = ApiServer::start().expect("started");
     let group = || objects::group(plan, 0, Pod::A.address(), 80);
@@ -30,7 +30,7 @@ fn an_api_server_takes_every_object_and_loses_what_was_added() {
 }
 
 #[test]
-fn a_manifest_holds_its_objects_as_they_are() {
+fn a_manifest_holds_its_objects_unchanged() {
     let group = objects::group(Plan { hosts: 1, tls: Tls::Each }, 7, Pod::B.address(), 8080);
     let text = objects::manifest(&group);
     let read: Vec<Value> = text.split_terminator("\n---\n").map(|one| serde_json::from_str(one).expect(one)).collect();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_the_worker_that_has_most() {
+    fn the_share_is_that_of_the_busiest_worker() {
         for (held, expect) in [(&[60, 60][..], 0.5), (&[30, 90], 0.75), (&[0, 120], 1.0), (&[40, 40, 40], 1.0 / 3.0)] {
             assert!((share(held) - expect).abs() < 1e-9, "{held:?}");
         }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_round_is_judged_and_only_ours_counts() {
+    fn the_worst_round_is_judged_and_only_steering_can_fail() {
         for (way, shares, verdict, is_missed) in [
             (Way::Steered, [0.5, 0.65, 0.5], "met", false),
             (Way::Steered, [0.5, 0.66, 0.5], "MISSED", true),

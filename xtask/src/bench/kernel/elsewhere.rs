@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_behind_their_words() {
+    fn numbers_are_found_after_their_label() {
         let said = "kill -9: refused after 3 ms; restart: served after 98 ms\n";
         assert_eq!(number_after(said, "restart: served after "), Some(98.0));
         assert_eq!(number_after("\nMedian ratio 0.55; most memory held 9 kB", "Median ratio "), Some(0.55));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_met_by_all_of_its_clauses_or_not_at_all() {
+    fn a_figure_is_met_only_by_all_of_its_clauses() {
         let spread = |best| Spread { best, median: 2.0 * best };
         for (bind, nft, expect) in [
             (spread(1.1), spread(0.99), Verdict::Met),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_is_the_least_and_the_middle() {
+    fn a_spread_is_the_minimum_and_the_median() {
         let spread = Spread::of(&[3.0, 1.0, 2.0]);
         assert_eq!(spread, Spread { best: 1.0, median: 2.0 });
         assert_eq!(spread.over(Spread { best: 2.0, median: 2.0 }), Spread { best: 0.5, median: 1.0 });

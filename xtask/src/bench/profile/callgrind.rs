@@ -116,7 +116,7 @@ mod tests {
         fn=(500)\n10 1166\n\nfn=(562)\n* 21\n\ntotals: 1207\n";
 
     #[test]
-    fn each_function_has_what_it_took_itself() {
+    fn each_function_has_its_own_cost() {
         let mut expect = Counts::default();
         for (name, count) in [("0x102f0", 33), ("fma", 8), ("poll<A, B>", 1166)] {
             expect.add(name, count);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_does_not_add_up_is_refused() {
+    fn an_inconsistent_dump_is_refused() {
         for (text, expect) in [
             (DUMP.replace("totals: 1207", "totals: 1208"), "has the format changed"),
             (DUMP.replace("totals: 1207\n", ""), "no total"),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_once_and_what_is_done_anyway_are_not_the_requests() {
+    fn setup_and_idle_work_are_not_charged_to_requests() {
         // Two reads a request, a hundred calls to open connections, one tick a second.
         let idle = window(2, &[("tick", 2)]);
         let once = window(10, &[("tick", 10), ("read", 2000), ("accept", 100)]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_one_name_add_up() {
+    fn counts_of_the_same_name_are_summed() {
         let mut counts = Counts::default();
         for (name, count) in [("a", 1), ("b", 2), ("a", 3)] {
             counts.add(name, count);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_case_is_a_command_line_of_its_own_but_those_about_handshakes() {
+    fn each_case_without_handshakes_has_a_command_line() {
         let trust = Trust::none();
         let check = |case: Case, pin: bool, expect: Option<&str>| {
             let ports = Ports { http: 80, https: 443 };

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_summed_by_who_they_are_of() {
+    fn functions_are_summed_by_module() {
         for (function, expect) in [
             ("ingress_userspace::proxy::upstream::head::Reader::read", "ingress_userspace::proxy::upstream"),
             ("ingress_userspace::route::Table::find", "ingress_userspace::route"),

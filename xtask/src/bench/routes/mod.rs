@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_of_what_there_is_and_leave_the_first_host_alone() {
+    fn changes_target_existing_hosts_except_the_first() {
         for round in 0..300 {
             for (kind, number) in changes(Way::XdpIngress, 100, round) {
                 match kind {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_hosts_are_those_that_can_be_measured() {
+    fn host_counts_are_limited() {
         assert_eq!(hosts("100"), Ok(100));
         for bad in ["99", "1000001", "many", "-1"] {
             assert!(hosts(bad).is_err(), "{bad}");

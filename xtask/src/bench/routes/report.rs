@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_depend_on_how_many_hosts_there_are() {
+    fn goals_depend_on_the_number_of_hosts() {
         for (hosts, millis, expect) in [
             (1000, 1.0, "≤ 1 ms: met"),
             (10_000, 1.1, "≤ 1 ms: missed"),

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_served_when_nobody_finds_the_old_any_more() {
+    fn a_change_is_served_after_a_streak_of_new_responses() {
         let began = Instant::now();
         let mut looks = 0;
         let served = until_served(began, || {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_from_nowhere_are_found() {
+    fn copies_of_missing_files_are_found() {
         let check = |text: &str, fine: bool| {
             assert_eq!(dockerfile_copies_what_exists(text, workspace::root()).is_ok(), fine, "{text}");
         };

@@ -83,7 +83,7 @@ mod tests {
         "# a comment\n---\nkind: A\nmetadata:\n  name: a\n  labels:\n    helm.sh/chart: x\nspec: [1, {b: c}]\n";
 
     #[test]
-    fn labels_of_helm_and_order_do_not_count() {
+    fn labels_of_helm_and_order_are_ignored() {
         let two = "kind: B\nmetadata: {name: b, namespace: ns}\n---\nspec: [1, {b: c}]\nkind: A\nmetadata: {labels: {}, name: a}\n";
         let (one, two) = (parse(ONE).expect("objects"), parse(two).expect("objects"));
         assert_eq!(two.keys().collect::<Vec<_>>(), ["A /a", "B ns/b"]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_of_objects_is_refused() {
+    fn invalid_sets_of_objects_are_refused() {
         for bad in ["a: b", "kind: A\n---\nkind: A", "kind: [", "kind: A\nkind: B"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

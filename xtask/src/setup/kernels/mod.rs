@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_in_one_package_and_one_in_several_are_found() {
+    fn kernels_in_one_or_several_packages_are_found() {
         let check = |all: &[(&str, &[&str])], expect: &[&str]| {
             let dependencies = |package: &str| {
                 let of = all.iter().find(|(name, _)| *name == package).map_or(&[][..], |(_, names)| *names);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_that_was_fetched_for_these_modules_is_found() {
+    fn the_newest_kernel_with_these_modules_is_found() {
         let dir = env::temp_dir().join(format!("xdp-ingress-kernels-{}", std::process::id()));
         let put = |place: &str, wanted: &str| {
             fs::create_dir_all(dir.join(place)).unwrap();

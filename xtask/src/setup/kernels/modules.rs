@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_module_is_behind_what_it_depends_on_and_there_once() {
+    fn each_module_follows_its_dependencies_and_occurs_once() {
         let read = |name: &str| {
             Ok(match name {
                 "net" => Some(modinfo("ring,failover")),
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_those_of_the_line_of_that_name() {
+    fn dependencies_are_read_from_modinfo() {
         assert_eq!(dependencies(&modinfo("a-b,c")).unwrap(), ["a_b", "c"]);
         assert!(dependencies(&modinfo("")).unwrap().is_empty());
         assert!(dependencies(b"\x7fELF\0license=GPL\0").is_err());
     }
 
     #[test]
-    fn files_of_modules_are_told_from_others() {
+    fn module_files_are_recognised() {
         for (path, expect) in [
             ("kernel/drivers/virtio/virtio-rng.ko", Some("virtio_rng")),
             ("kernel/net/e1000.ko.xz", Some("e1000")),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_in_itself_needs_no_file_and_what_it_has_not_is_named() {
+    fn builtin_modules_need_no_file_and_missing_ones_are_named() {
         let tree = Tree { files: BTreeMap::new(), builtin: BTreeSet::from(["virtio_pci".to_owned()]) };
         assert_eq!(tree.module("virtio_pci").unwrap(), None);
         assert!(tree.module("e1000").unwrap_err().to_string().contains("e1000"));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_their_version() {
+    fn programs_are_linked_with_their_version() {
         let module = Module { version: "v1.36.4".to_owned(), fingerprint: "ab".to_owned() };
         let flags = module.linker_flags();
         assert!(flags.contains("gitVersion=v1.36.4") && flags.contains("gitMinor=36"), "{flags}");

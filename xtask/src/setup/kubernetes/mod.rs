@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_brings_is_found_by_name() {
+    fn assets_of_the_user_are_found_by_name() {
         assert_eq!(Assets(Some("/bin".into())).find("sh"), Some("/bin/sh".into()));
         assert_eq!(Assets(Some("/bin".into())).find("no-such-program"), None);
         assert_eq!(Assets::default().find("sh"), None);

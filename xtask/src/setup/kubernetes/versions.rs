@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_kubernetes_is_the_required_one() {
+    fn the_kubernetes_version_is_that_of_go_mod() {
         let check = |text: &str, expect: Option<&str>| assert_eq!(kubernetes(text).ok(), expect, "{text}");
         check("module m\nrequire k8s.io/kubernetes v1.36.2\n", Some("v1.36.2"));
         check("require (\n\tk8s.io/kubernetes v1.36.4 // indirect\n)\n", Some("v1.36.4"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_versions_have_a_minor() {
+    fn only_complete_versions_have_a_minor() {
         let check = |text: &str, expect: Option<(&str, &str)>| assert_eq!(minor(text), expect, "{text}");
         check("v1.36.4", Some(("1", "36")));
         check("Kubernetes v1.30.0-beta.1", Some(("1", "30")));

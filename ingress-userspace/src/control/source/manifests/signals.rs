@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_named_when_it_is_whole() {
+    fn a_file_is_reported_once_it_is_complete() {
         let signals = Signals::default();
         let path = Path::new("/manifests/a.yaml");
         let written = EventKind::Modify(ModifyKind::Data(DataChange::Any));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_write_of_a_file_wakes_who_is_to_read_it() {
+    async fn the_first_write_of_a_file_wakes_the_reader() {
         let (signals, path) = (Signals::default(), Path::new("/manifests/a.yaml"));
         let written = || Ok(Event::new(EventKind::Modify(ModifyKind::Data(DataChange::Any))).add_path(path.into()));
         for wakes in [true, false] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_makes_blind_once() {
+    fn a_lost_event_forces_one_full_scan() {
         let signals = Signals::default();
         for lost in [Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan)), Err(notify::Error::generic("lost"))] {
             signals.on_event(lost);

@@ -110,13 +110,13 @@ async fn a_directory_that_does_not_exist_is_an_error_at_the_start() {
 }
 
 #[tokio::test]
-async fn an_empty_directory_is_told_as_such() {
+async fn an_empty_directory_yields_an_empty_batch() {
     let follower = Follower::start(&[]).await;
     assert!(follower.objects.is_empty() && follower.remarks.is_empty());
 }
 
 #[tokio::test]
-async fn files_come_change_and_go() {
+async fn files_are_added_changed_and_removed() {
     let mut follower = Follower::start(&[("a.yaml", &service("a")), ("ignored.txt", &service("x"))]).await;
     follower.until(&["a"], &[]).await;
     follower.write("b.yml", &(service("b") + &service("c")));
@@ -196,7 +196,7 @@ async fn the_first_file_in_order_of_paths_has_an_object() {
 }
 
 #[tokio::test]
-async fn a_half_written_file_takes_nothing_away() {
+async fn a_half_written_file_removes_nothing() {
     let mut follower = Follower::start(&[("a.yaml", &(service("a") + &service("b0")))]).await;
     for round in 0..20 {
         let (old, new, other) = (format!("b{round}"), format!("b{}", round + 1), format!("c{round}"));
@@ -213,7 +213,7 @@ async fn a_half_written_file_takes_nothing_away() {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_read_is_left_as_it_was() {
+fn a_file_that_changes_during_a_read_keeps_its_objects() {
     let root = TempDir::new().expect("a directory");
     let path = root.path().join("a.yaml");
     fs::write(&path, service("a")).expect("a file");
@@ -233,7 +233,7 @@ fn a_file_that_changes_while_it_is_read_is_left_as_it_was() {
 }
 
 #[test]
-fn a_look_names_nothing_that_was_read_after_it() {
+fn a_scan_skips_files_that_were_read_after_it() {
     let root = TempDir::new().expect("a directory");
     let file = |name: &str| root.path().join(name);
     for name in ["a.yaml", "b.yaml", "c.yaml"] {
@@ -252,7 +252,7 @@ fn a_look_names_nothing_that_was_read_after_it() {
 }
 
 #[test]
-fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
+fn a_removed_directory_keeps_its_objects_until_it_is_replaced() {
     let outer = TempDir::new().expect("a directory");
     let root = outer.path().join("manifests");
     fs::create_dir(&root).expect("created");
@@ -271,14 +271,14 @@ fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
 }
 
 #[test]
-fn looks_are_seldom_where_they_take_long_but_not_without_end() {
+fn slow_scans_are_spaced_out_up_to_a_limit() {
     for (took, pause) in [(0, 2000), (20, 2000), (200, 20_000), (30_000, 60_000)] {
         assert_eq!(super::pause(Duration::from_millis(took)), Duration::from_millis(pause), "{took} ms");
     }
 }
 
 #[test]
-fn what_is_named_is_read_and_nothing_else() {
+fn only_the_named_files_are_read() {
     let outer = TempDir::new().expect("a directory");
     let root = outer.path().join("manifests");
     let write = |name: &str, services: &[&str]| {
@@ -353,7 +353,7 @@ fn what_is_named_is_read_and_nothing_else() {
 }
 
 #[test]
-fn a_file_that_was_moved_does_not_hold_its_objects_twice() {
+fn a_moved_file_does_not_duplicate_its_objects() {
     let root = TempDir::new().expect("a directory");
     let path = |name: &str| root.path().join(name);
     fs::write(path("a.yaml"), service("s")).expect("a file");
@@ -375,7 +375,7 @@ fn a_file_that_was_moved_does_not_hold_its_objects_twice() {
 }
 
 #[tokio::test]
-async fn a_directory_that_took_the_place_of_another_is_followed_even_if_it_cannot_be_watched() {
+async fn a_replaced_directory_is_followed_without_a_watch() {
     const REFUSED: usize = 2;
     let outer = TempDir::new().expect("a directory");
     let root = outer.path().join("manifests");

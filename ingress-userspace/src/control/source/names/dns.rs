@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_does_not_exist_has_no_address_and_a_failure_is_no_answer() {
+    async fn a_missing_name_has_no_address_and_a_failure_is_an_error() {
         let (dns, server) = serve(script).await;
         let answer = dns.lookup("nowhere.test").await.expect("an answer");
         assert_eq!(answer.addresses, Vec::<IpAddr>::new());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_names_of_the_operator_are_searched_for() {
+    async fn search_domains_apply_only_to_names_of_the_operator() {
         let (dns, server) = serve(script).await;
         assert_eq!(dns.lookup("host").await.expect("an answer").addresses, Vec::<IpAddr>::new());
         assert_eq!(dns.search("host").await.expect("an answer").addresses, vec![ip("192.0.2.4")]);

@@ -57,7 +57,7 @@ async fn check(script: Script, expect: &[(u64, &str)], act: impl AsyncFn(usize, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_is_asked_for_again_before_its_time_is_over_and_told_only_when_it_changes() {
+async fn names_are_refreshed_before_expiry_and_reported_on_change() {
     let script: Script = RefCell::new(
         [
             ("a.test", Ok((&[1][..], 100))),
@@ -93,7 +93,7 @@ async fn the_last_answer_stays_while_dns_fails() {
 }
 
 #[test]
-fn an_answer_does_not_stay_for_ever() {
+fn stale_answers_expire() {
     let mut schedule = Schedule::default();
     let (name, start): (Arc<str>, _) = ("a.test".into(), Instant::now());
     schedule.want(&names(&["a.test"]), start);
@@ -107,7 +107,7 @@ fn an_answer_does_not_stay_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_not_wanted_any_more_is_forgotten() {
+async fn unused_names_are_forgotten() {
     let script: Script = RefCell::new([("a.test", Ok((&[1][..], 100))), ("b.test", Ok((&[2], 100)))].into());
     let expect = [(0, "a.test=[1]"), (0, "-a.test"), (0, "b.test=[2]")];
     check(script, &expect, async |number, want| match number {
@@ -119,7 +119,7 @@ async fn a_name_that_is_not_wanted_any_more_is_forgotten() {
 }
 
 #[test]
-fn names_are_asked_for_a_few_at_a_time_the_longest_waiting_first() {
+fn lookups_are_limited_and_the_longest_waiting_go_first() {
     let mut schedule = Schedule::default();
     let start = Instant::now();
     schedule.want(&names(&["z.test"]), start);
@@ -150,7 +150,7 @@ async fn tarpit(name: Arc<str>) -> Result<Answer, LookupError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_are_never_answered_or_late_delay_no_other() {
+async fn unanswered_and_late_names_delay_no_others() {
     let bad = |kind: &str| -> Vec<Arc<str>> { (0..100).map(|number| format!("{kind}-{number}").into()).collect() };
     let mut all: BTreeSet<Arc<str>> = bad("tarpit").into_iter().chain(bad("late")).collect();
     let (want, wanted) = watch::channel(all.clone());

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sign_in_says_where_to_come_back_to_once() {
+    fn a_sign_in_url_has_one_return_parameter() {
         const BACK: &str = "$pass_access_scheme://$http_host$escaped_request_uri";
         for (location, param, expect) in [
             ("https://b.test/start", "rd", format!("https://b.test/start?rd={BACK}")),

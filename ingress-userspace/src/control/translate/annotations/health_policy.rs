@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_wait_means_nothing_where_nothing_is_capped() {
+    fn a_queue_limit_needs_a_connection_limit() {
         let parsed = |connections, pending| {
             let circuit_breaker =
                 CircuitBreaker { connections: NonZeroU32::new(connections), pending, ..CircuitBreaker::default() };

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_named_and_never_reached_by_a_path() {
+    fn secret_references_contain_no_paths() {
         let own = |name: &str| Some(ObjectName::new("mine", name));
         for (value, expect) in [
             ("users", own("users")),

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_a_service_a_host_or_that_of_the_request() {
+    fn urls_name_a_service_a_host_or_the_request_host() {
         for (text, service, port, target) in [
             ("http://auth.sso.svc.cluster.local/verify", Some("sso/auth"), 80, "/verify"),
             ("http://auth.sso.svc:4180/oauth2/auth?x=$arg_x", Some("sso/auth"), 4180, "/oauth2/auth?x=$arg_x"),

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn further_offences_are_named_one_by_one() {
+    fn further_violations_are_parsed_by_name() {
         let read = |value| {
             let mut also = FurtherViolations { limit: true, ..FurtherViolations::default() };
             further_violations(value, &mut also).map(|()| also)

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn both_figures_are_kept_or_the_verdict_is_missed() {
+    fn a_verdict_needs_both_figures() {
         for (goodput, p99, expect) in [
             (0.95, 1.5, Verdict::Met),
             (1.1, 0.9, Verdict::Met),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_of_ours_stops_is_in_brackets() {
+    fn floods_without_a_promise_are_in_brackets() {
         for (way, senders, is_promised) in [
             (Way::Limiting, Senders::Denied, true),
             (Way::Limiting, Senders::Few, true),

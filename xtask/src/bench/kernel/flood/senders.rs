@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn senders_have_their_turns_and_nobody_elses_address() {
+    fn senders_rotate_through_their_own_addresses() {
         let shut_out: BTreeSet<Ipv4Addr> =
             (0..denied::COUNT).map(|number| *Senders::Denied.sender(number).ip()).collect();
         assert_eq!(shut_out.len(), denied::COUNT as usize);

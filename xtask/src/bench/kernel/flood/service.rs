@@ -94,7 +94,7 @@ mod tests {
     use crate::bench::kernel::node::SYNS_PER_SECOND;
 
     #[test]
-    fn clients_that_mean_well_stay_within_limits() {
+    fn benign_clients_stay_within_limits() {
         assert!(PAUSE * SYNS_PER_SECOND > Duration::from_secs(1));
         let addresses: Vec<_> = addresses().collect();
         assert_eq!((addresses[0], addresses[31]), (CLIENT_V4, Ipv4Addr::new(192, 0, 2, 33)));

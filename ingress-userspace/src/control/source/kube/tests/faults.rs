@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn objects_go_only_when_a_complete_list_is_without_them() {
+async fn objects_are_removed_only_by_a_complete_list() {
     let server = server();
     let (a, b) = (object("Ingress", "a", ""), object("Ingress", "b", ""));
     server
@@ -43,7 +43,7 @@ async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_list_after_an_error_counts_when_a_second_one_says_the_same() {
+async fn an_empty_list_after_an_error_needs_a_second_one() {
     let gone = |server: &Server| {
         server.answer("watch ingresses", 200, event("ERROR", &status(410)));
         server.answer("list ingresses", 200, list("Ingress", &[]));
@@ -67,7 +67,7 @@ async fn an_empty_list_after_an_error_counts_when_a_second_one_says_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_for_long_takes_nothing_away_and_its_news_are_told() {
+async fn a_long_outage_removes_nothing_and_later_changes_arrive() {
     let away = |server: &Server| {
         for _ in 0..30 {
             server.answer("watch ingresses", 503, status(503));
@@ -84,7 +84,7 @@ async fn a_server_that_is_away_for_long_takes_nothing_away_and_its_news_are_told
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_put_back_is_listed_again() {
+async fn a_server_restored_from_a_backup_is_listed_again() {
     let put_back = |server: &Server| {
         let ahead = status(504).replace("scripted", "Too large resource version: 9, current: 5");
         server.answer("watch ingresses", 504, ahead);
@@ -96,7 +96,7 @@ async fn a_server_that_was_put_back_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_breaks_off_or_holds_an_error_is_begun_again() {
+async fn a_broken_list_is_restarted() {
     let end = bookmark("Ingress", "networking.k8s.io/v1");
     let one = || event("ADDED", &object("Ingress", "a", ""));
     for broken in
@@ -111,7 +111,7 @@ async fn a_list_that_breaks_off_or_holds_an_error_is_begun_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_are_no_changes_but_signs_of_life() {
+async fn bookmarks_count_as_contact_but_not_as_changes() {
     let server = server();
     server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
     let contact = Contact::default();
@@ -164,7 +164,7 @@ fn plain_bookmark(plural: &str) -> String {
 }
 
 #[test]
-fn events_that_come_twice_or_out_of_order_change_nothing() {
+fn duplicate_and_stale_events_change_nothing() {
     let mut tracker = Tracker::new(&options(), BTreeSet::new());
     let id = tracker.open(Need::Required);
     let a = || parse(&object("Ingress", "a", ""));

@@ -13,7 +13,7 @@ fn server_without_grants() -> Arc<Server> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_are_told_as_they_come_and_go() {
+async fn grants_are_reported_when_added_and_removed() {
     let server = server_without_grants();
     let grant = object("ReferenceGrant", "g", "");
     server.answer("stream referencegrants", 200, event("ADDED", &grant) + &bookmark("ReferenceGrant", GRANTS));
@@ -27,7 +27,7 @@ async fn grants_are_told_as_they_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_knows_the_older_version_is_asked_for_that() {
+async fn grants_are_watched_in_the_older_api_version_if_needed() {
     let server = server_without_grants();
     let listed = event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
     server.answer("stream referencegrants", 404, status(404)).answer("stream beta:referencegrants", 200, listed);
@@ -35,7 +35,7 @@ async fn a_server_that_knows_the_older_version_is_asked_for_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_asked_for_again() {
+async fn a_missing_kind_delays_nothing_and_is_retried() {
     let server = server_without_grants();
     let listed = event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
     let began = Instant::now();
@@ -55,7 +55,7 @@ async fn a_kind_that_is_not_installed_holds_nothing_up_and_is_asked_for_again() 
 
 /// A new API server is just starting beside others, in a cluster that got the Gateway API later than this process.
 #[tokio::test(start_paused = true)]
-async fn grants_stay_when_their_kind_is_unknown_for_a_moment() {
+async fn grants_survive_a_brief_absence_of_their_kind() {
     let server = server_without_grants();
     let listed = || event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
     let is_unknown = || {
@@ -76,7 +76,7 @@ async fn grants_stay_when_their_kind_is_unknown_for_a_moment() {
 
 /// The Gateway API is removed from a cluster while a watch is down, so no event reports the removal of the grants.
 #[tokio::test(start_paused = true)]
-async fn grants_go_with_their_kind() {
+async fn grants_are_removed_with_their_kind() {
     let server = server_without_grants();
     let listed = event("ADDED", &object("ReferenceGrant", "g", "")) + &bookmark("ReferenceGrant", GRANTS);
     server.answer("stream referencegrants", 200, listed);

@@ -204,7 +204,7 @@ async fn secrets_are_watched_while_an_ingress_names_them() {
 }
 
 #[tokio::test]
-async fn a_secret_that_may_not_be_read_holds_nothing_up() {
+async fn a_forbidden_secret_delays_nothing() {
     let server = server();
     let ingress = object("Ingress", "a", r#","spec":{"tls":[{"secretName":"s"}]}"#);
     server
@@ -234,7 +234,7 @@ async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl Async
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_come_is_told_at_once() {
+async fn received_events_are_passed_on_at_once() {
     let server = server();
     server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
     let began = Mutex::new(None);
@@ -265,7 +265,7 @@ fn server_with_secret() -> Arc<Server> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_is_told_with_the_ingress_that_begins_to_name_it() {
+async fn a_secret_arrives_with_the_ingress_that_names_it() {
     let found = (200, event("ADDED", &object("Secret", "t", "")) + &bookmark("Secret", "v1"));
     let absent = (200, bookmark("Secret", "v1"));
     let forbidden = (403, status(403));
@@ -288,7 +288,7 @@ async fn a_secret_is_told_with_the_ingress_that_begins_to_name_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_not_answered_holds_changes_up_for_a_while_and_once() {
+async fn an_unanswered_secret_delays_changes_once_and_briefly() {
     let server = server_with_secret();
     let started = Mutex::new(None);
     let act = async |number| match number {
@@ -316,7 +316,7 @@ async fn a_secret_that_is_not_answered_holds_changes_up_for_a_while_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_not_answered_does_not_keep_the_rest_from_being_served_at_the_start() {
+async fn an_unanswered_secret_does_not_block_the_first_batch() {
     let server = server();
     let ingress = event("ADDED", &naming("silent")) + &bookmark("Ingress", "networking.k8s.io/v1");
     server.answer("stream ingresses", 200, ingress);
@@ -342,7 +342,7 @@ async fn a_secret_that_is_not_answered_does_not_keep_the_rest_from_being_served_
 }
 
 #[tokio::test(start_paused = true)]
-async fn parameters_of_a_class_of_ours_are_watched_and_nodes_need_not_be() {
+async fn parameters_of_own_classes_are_watched_and_nodes_are_optional() {
     let server = Server::default();
     let class = |controller: &str, name: &str| {
         let spec = format!(
@@ -369,7 +369,7 @@ async fn parameters_of_a_class_of_ours_are_watched_and_nodes_need_not_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_operator_names_is_watched_whatever_the_namespace() {
+async fn objects_named_by_the_operator_are_watched_in_any_namespace() {
     let server = server();
     let found = |kind: &str, name: &str| event("ADDED", &object(kind, name, "")) + &bookmark(kind, "v1");
     server
@@ -416,7 +416,7 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_settings_of_a_class_name_goes_with_them() {
+async fn objects_named_by_class_settings_are_removed_with_them() {
     let server = Arc::new(Server::default());
     let class = |parameters: &str| {
         let spec = format!(r#","spec":{{"controller":"xdp-ingress.io/controller"{parameters}}}"#);
@@ -458,7 +458,7 @@ fn class(name: &str, controller: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_object_names_that_is_not_answered_holds_up_no_other() {
+async fn an_unanswered_reference_delays_no_other_object() {
     let server = server_with_secret();
     let began = Mutex::new(None);
     let act = async |number| {

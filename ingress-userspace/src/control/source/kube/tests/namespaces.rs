@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_deletion_of_a_namespace_is_told_as_soon_as_it_is_asked_for() {
+async fn a_namespace_deletion_is_reported_when_it_is_requested() {
     let server = server();
     server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
     let namespace = |version: u64, deleted: &str| {
@@ -22,7 +22,7 @@ async fn the_deletion_of_a_namespace_is_told_as_soon_as_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_that_may_not_be_watched_hold_nothing_up() {
+async fn forbidden_namespaces_delay_nothing() {
     let server = Arc::new(Server::default());
     server
         .answer("stream ingressclasses", 200, bookmark("IngressClass", "networking.k8s.io/v1"))
@@ -39,7 +39,7 @@ async fn namespaces_that_may_not_be_watched_hold_nothing_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ingresses_of_namespaces_that_are_not_selected_name_is_not_watched() {
+async fn references_from_unselected_namespaces_are_not_watched() {
     let server = server();
     let of = |namespace: &str, secret: &str| {
         let ingress = object("Ingress", "a", &format!(r#","spec":{{"tls":[{{"secretName":"{secret}"}}]}}"#));

@@ -151,7 +151,7 @@ async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnO
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_left_for_one_that_answers() {
+async fn a_silent_server_is_left_for_one_that_responds() {
     let patience = Patience { silence: Duration::from_millis(100), answer: Duration::from_millis(300) };
     for is_http2_afterwards in [true, false] {
         let remote = Remote::start(3).await;
@@ -190,7 +190,7 @@ async fn many_watches_share_few_connections() {
 }
 
 #[tokio::test]
-async fn the_kernel_looks_after_connections_whatever_they_carry() {
+async fn connections_have_keepalive_and_a_user_timeout() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
     let server: http::Uri = format!("http://{}", listener.local_addr().expect("an address")).parse().expect("a URI");
     let connector =
@@ -209,7 +209,7 @@ async fn the_kernel_looks_after_connections_whatever_they_carry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_accepts_and_says_nothing_is_not_waited_for() {
+async fn a_server_that_accepts_and_stays_silent_times_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
     let remote = format!("https://{}", listener.local_addr().expect("an address")).parse().expect("a URI");
     let client = stack(Config::new(remote), Dns::system(Names::Operator), PATIENCE).expect("a client").build();

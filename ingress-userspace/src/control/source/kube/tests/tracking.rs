@@ -7,7 +7,7 @@ fn tracker(fixed: BTreeSet<ObjectId>) -> Tracker {
 }
 
 #[test]
-fn a_secret_goes_with_the_last_ingress_that_names_it() {
+fn a_secret_is_removed_with_the_last_ingress_that_names_it() {
     let version = Version::default();
     let without = object("Ingress", "a", "");
     let mut tracker = tracker([].into());
@@ -76,7 +76,7 @@ fn a_config_map_names_nothing_once_its_watch_is_closed() {
 }
 
 #[test]
-fn nothing_is_told_while_a_required_list_is_refused() {
+fn the_tracker_is_unsettled_while_a_required_list_is_refused() {
     let mut tracker = tracker([].into());
     let (services, secret) = (tracker.open(Need::Required), tracker.open(Need::Optional));
     tracker.on(secret, Event::Refused);
@@ -95,7 +95,7 @@ fn nothing_is_told_while_a_required_list_is_refused() {
 }
 
 #[test]
-fn nothing_is_watched_for_ingresses_of_other_classes_or_beyond_their_bounds() {
+fn foreign_classes_and_excess_references_are_not_watched() {
     let version = Version::default();
     let ours = translate::Classes::default().controller;
     let mut tracker = Tracker::new(&translate::Options::default(), BTreeSet::new());

@@ -24,7 +24,7 @@ fn documents_are_read_one_by_one() {
 }
 
 #[test]
-fn a_broken_document_does_not_take_the_others_with_it() {
+fn a_broken_document_does_not_affect_the_others() {
     let broken = format!("{SERVICE}---\nkind: [\n---\n{SERVICE}");
     check("a.yaml", &broken, &["Service default/a"; 2], &["warning InvalidObject File (a.yaml): document 2, line "]);
     let mistyped = "apiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec:\n  ports:\n  - port: x\n";
@@ -150,7 +150,7 @@ fn a_secret_that_cannot_be_read_is_never_quoted() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_line() {
+fn errors_name_their_line() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  tls.key: [x]\n";
     let expect = format!("Secret default/s (a.yaml): document 2, line 10: {MALFORMED_SECRET}; ");
     check("a.yaml", &format!("{SERVICE}---\n{secret}"), &["Service default/a"], &[&expect]);

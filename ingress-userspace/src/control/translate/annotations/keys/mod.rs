@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_are_sorted_and_their_defaults_are_those_that_apply() {
+    fn tables_are_sorted_and_defaults_change_nothing() {
         for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, health_policy::KEYS] {
             assert!(table.is_sorted_by_key(|key| key.name));
         }

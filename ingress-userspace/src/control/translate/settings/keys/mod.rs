@@ -104,7 +104,7 @@ mod tests {
     use crate::{control::Classes, model::MediaTypes};
 
     #[test]
-    fn the_tables_are_sorted_and_their_defaults_are_those_of_the_model() {
+    fn tables_are_sorted_and_defaults_match_the_model() {
         let defaults = Globals::of(&Classes::default());
         for Setting { name, default, nginx, apply, .. } in all() {
             let mut globals = defaults.clone();
@@ -188,7 +188,7 @@ mod tests {
     const TEXTS: [&str; 3] = ["block-referers", "block-user-agents", "gzip-disable"];
 
     #[test]
-    fn values_without_a_meaning_change_nothing() {
+    fn invalid_values_change_nothing() {
         for Setting { name, apply, .. } in all() {
             let values = if TEXTS.contains(name) {
                 ["~(", "~*a(", "~[", "~*)"]
