@@ -27,16 +27,18 @@ proptest! {
     #[test]
     fn a_translation_does_not_depend_on_previous_ones(
         batches in prop::collection::vec(prop::collection::vec(any_event(), 1..4), 1..40),
+        has_default_certificate: bool,
     ) {
-        let mut cluster = Cluster::default();
-        let mut translator = Translator::new(options());
+        let mut options = options();
+        options.default_certificate = options.default_certificate.filter(|_| has_default_certificate);
+        let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
         let (mut known, mut before) = (Vec::new(), Translation::default());
         for batch in &batches {
             for change in batch.iter().filter_map(|event| change(event, &mut known)) {
                 cluster.apply(change);
             }
             let translation = translator.translate(&cluster);
-            let alone = translate(&cluster, &options());
+            let alone = translate(&cluster, &options);
             prop_assert_eq!(&translation, &alone, "{}\n{}", translation.table, alone.table);
             // Hosts and upstreams that stay the same are the same objects.
             for (pattern, routes) in &translation.table.hosts {
@@ -118,6 +120,41 @@ fn a_rotation_changes_only_the_certificate() {
     assert_eq!(differing, ["default/cert"]);
     let table = RouteTable { certificates: before.table.certificates.clone(), ..after.table.clone() };
     assert_eq!(Translation { table, ..after.clone() }, before);
+}
+
+/// A wildcard does not use the certificate that a younger Ingress of another namespace has for all hosts. Whether that
+/// Ingress has one depends on the owner of all hosts, so a claim without a certificate matters, too.
+#[test]
+fn an_owner_of_all_hosts_without_certificate_affects_wildcards() {
+    let options = Options { default_certificate: None, ..options() };
+    let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
+    let ingress = |name: &str, second: u8, host: &str, tls: &str| {
+        let text = format!(
+            "apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {{namespace: {name}, name: {name}, creationTimestamp: \"2026-01-01T00:00:0{second}Z\", annotations: {{kubernetes.io/ingress.class: xdp}}}}
+spec: {{rules: [{{{host} http: {{paths: [{{path: /, pathType: Prefix, backend: {{service: {{name: x, port: {{number: 80}}}}}}}}]}}}}]{tls}}}"
+        );
+        let mut objects = parse(&Path::new("in.yaml").into(), &text).objects;
+        objects.pop().expect("an Ingress")
+    };
+    let wildcard = ingress("wildcard", 1, "host: \"*.test\",", "");
+    let owner = ingress("owner", 2, "", "");
+    let certified = ingress("certified", 3, "", ", tls: [{secretName: cert}]");
+    let apply = |object: &Object| Change::Apply { object: object.clone(), origin: Origin::Api };
+    let steps = [
+        (apply(&wildcard), false),
+        (apply(&certified), true),
+        (apply(&owner), false),
+        (Change::Remove(owner.id()), true),
+        (Change::Remove(certified.id()), false),
+    ];
+    for (change, is_kept_from_it) in steps {
+        cluster.apply(change);
+        let translation = translator.translate(&cluster);
+        assert_eq!(translation, translate(&cluster, &options));
+        assert_eq!(translation.table.server_names.values().any(|origin| origin.is_none()), is_kept_from_it);
+    }
 }
 
 /// A change of the node's addresses, of Services or of nodes affects endpoints at once.

@@ -201,11 +201,13 @@ impl Claims {
     }
 
     /// Returns the hosts with claims that also affect more specific hosts: their owner, and their certificate.
-    fn reaching_below(&self) -> impl Iterator<Item = &HostPattern> {
-        let reaches = |(pattern, claim): &&(HostPattern, HostClaim)| match pattern {
+    /// `is_any_certified` if an Ingress claims a certificate for all hosts. Then every claim on all hosts may change
+    /// which Ingress owns them, and with it the right to that certificate.
+    fn reaching_below(&self, is_any_certified: bool) -> impl Iterator<Item = &HostPattern> {
+        let reaches = move |(pattern, claim): &&(HostPattern, HostClaim)| match pattern {
             HostPattern::Exact(_) => false,
             HostPattern::Wildcard(_) => true,
-            HostPattern::Any => claim.certificate.is_some(),
+            HostPattern::Any => is_any_certified || claim.certificate.is_some(),
         };
         self.hosts.iter().filter(reaches).map(|(pattern, _)| pattern)
     }

@@ -301,7 +301,14 @@ impl Translator {
     fn look_at_claims_of(&self, names: &BTreeSet<ObjectName>, work: &mut Work) {
         self.look_at_hosts_of(names, work);
         let claims = names.iter().filter_map(|name| self.claims.get(name));
-        work.less_specific.extend(claims.flat_map(|claims| claims.reaching_below().cloned()));
+        let is_any_certified = self.is_any_certified();
+        work.less_specific.extend(claims.flat_map(|claims| claims.reaching_below(is_any_certified).cloned()));
+    }
+
+    /// Returns `true` if an Ingress claims a certificate for all hosts.
+    fn is_any_certified(&self) -> bool {
+        let is_certified = |claims: &Arc<Claims>| claims.of(&HostPattern::Any).is_some_and(|c| c.certificate.is_some());
+        self.claimants.get(&HostPattern::Any).is_some_and(|claimants| claimants.iter().any(is_certified))
     }
 
     /// Marks the hosts that these Ingresses claim as stale.
@@ -329,7 +336,8 @@ impl Translator {
         if self.meters.set(before.as_ref(), claims.as_ref()) {
             work.stale.insert(Part::Meters);
         }
-        let reaching = before.iter().chain(&claims).flat_map(|claims| claims.reaching_below());
+        let is_any_certified = self.is_any_certified();
+        let reaching = before.iter().chain(&claims).flat_map(|claims| claims.reaching_below(is_any_certified));
         work.less_specific.extend(reaching.cloned());
         for (pattern, _) in before.iter().flat_map(|claims| &claims.hosts) {
             if let Some(claimants) = self.claimants.get_mut(pattern) {
