@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A name is looked up again when nine tenths of its TTL are over, at the earliest after [`MIN_TTL`] and at the latest
-//! after [`MAX_TTL`]. While DNS fails, the last answer is kept for [`MAX_STALE`]; "does not exist" is an answer.
+//! after [`MAX_TTL`]. While DNS fails, the last answer is kept for [`MAX_STALE`]; "does not exist" is an answer. A name
+//! without an answer counts as one without addresses from its second failure on, so that its users learn of it.
 //!
 //! Users with the right to make Services can choose names with servers that never answer, or answer late. To keep such
 //! names from delaying others, lookups use three separate pools of places (see [`LookupHistory`]), and slow names wait
@@ -220,13 +221,22 @@ impl Schedule {
                 known.due = now + pause;
                 known.failures = known.failures.saturating_add(1);
                 let error = &error as &dyn std::error::Error;
-                if known.failures == 1 {
-                    tracing::warn!(%name, error, "cannot resolve; its last addresses stay for {MAX_STALE:?}");
-                } else {
-                    tracing::debug!(%name, error, "cannot resolve");
+                match (known.failures, &known.reported) {
+                    (1, Some(_)) => {
+                        tracing::warn!(%name, error, "cannot resolve; its last addresses stay for {MAX_STALE:?}")
+                    }
+                    (1, None) => {
+                        tracing::warn!(%name, error, "cannot resolve; the name has no addresses until DNS answers")
+                    }
+                    (_, _) => tracing::debug!(%name, error, "cannot resolve"),
                 }
-                let is_stale = |(_, at): &(Vec<IpAddr>, Instant)| now.saturating_duration_since(*at) > MAX_STALE;
-                known.reported.as_ref().filter(|reported| is_stale(reported))?;
+                let is_given_up = match &known.reported {
+                    Some((_, at)) => now.saturating_duration_since(*at) > MAX_STALE,
+                    None => known.failures > 1,
+                };
+                if !is_given_up {
+                    return None;
+                }
                 Vec::new()
             }
         };

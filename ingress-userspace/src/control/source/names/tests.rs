@@ -92,6 +92,19 @@ async fn the_last_answer_stays_while_dns_fails() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_name_that_never_resolves_is_reported_once() {
+    let mut script: VecDeque<_> = [("a.test", Err(())); 4].into();
+    script.push_back(("a.test", Ok((&[1][..], 100))));
+    let expect = [(5, "a.test=[]"), (5 + 10 + 20 + 40, "a.test=[1]")];
+    check(RefCell::new(script), &expect, async |number, want| {
+        if number == 0 {
+            want.send_replace(names(&["a.test"]));
+        }
+    })
+    .await;
+}
+
 #[test]
 fn stale_answers_expire() {
     let mut schedule = Schedule::default();
