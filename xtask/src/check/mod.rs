@@ -6,6 +6,7 @@ mod deny;
 mod licence;
 mod lock_file;
 mod packaging;
+mod prose;
 mod security;
 mod walls;
 
@@ -22,9 +23,10 @@ pub const AFTER_HELP: &str = "\
 Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each feature of
 ingress-userspace compiles alone, and the pure modules name no IO crate), kernel programs (they build for BPF), docs
 (rustdoc, warnings are errors), dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider),
-spelling (typos), advisories (the lock files against the snapshot in advisories.toml, offline), security (each row of
-docs/security.md names a test that exists), packaging (the manifests and the chart of deploy/ render and say the same,
-the schema refuses mistakes; needs Go, see setup --help).
+spelling (typos), prose (lengths of sentences and clauses without a noun, by page), advisories (the lock files against
+the snapshot in advisories.toml, offline), security (each row of docs/security.md names a test that exists), packaging
+(the manifests and the chart of deploy/ render and say the same, the schema refuses mistakes; needs Go, see setup
+--help).
 
 Examples:
   cargo xtask check
@@ -42,6 +44,7 @@ pub struct Args {
 enum Check {
     Format,
     Spelling,
+    Prose,
     Dependencies,
     Advisories,
     Security,
@@ -71,6 +74,7 @@ impl Check {
         match self {
             Self::Format => "format",
             Self::Spelling => "spelling",
+            Self::Prose => "prose",
             Self::Dependencies => "dependencies",
             Self::Advisories => "advisories",
             Self::Security => "security",
@@ -92,6 +96,7 @@ impl Check {
                     .context("`cargo fmt --all` repairs it")?;
             }
             Self::Spelling => spelling()?,
+            Self::Prose => prose::run()?,
             Self::Dependencies => deny::run()?,
             Self::Advisories => advisories::run()?,
             Self::Security => security::run()?,
