@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ingress_lab::until_within;
 use xtask::cluster::{Cluster, NodePlan, Plan, Services, plan};
-use xtask::lab::until_within;
 use xtask::setup::kubernetes::{self, PAUSE};
 
 /// The settings of the whole machine that a kubelet writes. Listed here and not taken from `xtask::cluster`, whose list is

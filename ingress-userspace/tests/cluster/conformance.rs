@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use http::Method;
-use xtask::lab::{
+use ingress_lab::{
     client::{Ask, Protocol, Trust},
     credentials::Authority,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use xtask::lab::credentials::Authority;
+use ingress_lab::credentials::Authority;
 
 use crate::{
     objects::{ingress, pods, rule, service, site},

@@ -7,12 +7,10 @@ use std::{
 };
 
 use anyhow::Context as _;
+use ingress_lab::client::{Ask, Protocol, Trust};
 use serde_json::Value;
-use xtask::{
-    cluster::NodePlan,
-    lab::client::{Ask, Protocol, Trust},
-    process,
-};
+use xtask::cluster::NodePlan;
+use xtask_tools::process;
 
 use crate::{
     objects::{pods, site},

@@ -1,6 +1,6 @@
 //! A namespace that is being deleted, and its successor.
 
-use xtask::lab::{
+use ingress_lab::{
     client::{Ask, Protocol},
     credentials::Authority,
 };

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use xtask::{process, setup, workspace};
+use xtask::setup;
+use xtask_tools::{process, workspace};
 
 use crate::{
     objects::{pods, site},

@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
+use ingress_lab::Lab;
 use serde_json::{Value, json};
-use xtask::lab::Lab;
 
 use crate::{
     objects::{ingress, rule},

@@ -10,10 +10,10 @@ use std::{
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::ready, stream};
+use ingress_lab::{Lab, client::block_on};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::Api;
 use serde_json::json;
-use xtask::lab::{Lab, client::block_on};
 
 use crate::stage::{Stage, number, quantile, stage, until};
 
@@ -94,11 +94,11 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
                 let mut delays = Vec::new();
                 for change in 0..CHANGES {
                     let host = format!("c{change}.scale.test");
-                    let ask = xtask::lab::client::Ask::get(&host, "/");
-                    let none = xtask::lab::client::Trust::none();
+                    let ask = ingress_lab::client::Ask::get(&host, "/");
+                    let none = ingress_lab::client::Trust::none();
                     let at = ([127, 0, 0, 1], 21080).into();
                     let mut connection =
-                        xtask::lab::client::Connection::open(at, xtask::lab::client::Protocol::Http1, &host, &none)
+                        ingress_lab::client::Connection::open(at, ingress_lab::client::Protocol::Http1, &host, &none)
                             .await?;
                     put(api, change, host.clone()).await?;
                     let written = Instant::now();

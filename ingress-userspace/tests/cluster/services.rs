@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xtask::lab::{
+use ingress_lab::{
     client::{Ask, Protocol, Trust},
     load::{Connections, Load},
 };

@@ -8,6 +8,12 @@ use std::{
 };
 
 use anyhow::Context as _;
+use ingress_lab::{
+    Namespace,
+    capability::skipped,
+    client::{Answer, Ask, Connection, Protocol, Trust, block_on},
+    load::{Clients, Connections, Load, Target},
+};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::{
     Api, Client, Config,
@@ -15,16 +21,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use xtask::{
-    cluster::{Cluster, NodePlan},
-    lab::{
-        Namespace,
-        capability::skipped,
-        client::{Answer, Ask, Connection, Protocol, Trust, block_on},
-        load::{Clients, Connections, Load, Target},
-    },
-    process::is_required,
-};
+use xtask::cluster::{Cluster, NodePlan};
+use xtask_tools::process::is_required;
 
 use crate::objects::pods;
 
@@ -58,7 +56,8 @@ pub(crate) fn stage() -> Option<&'static Stage> {
 impl Stage {
     fn find() -> Option<Self> {
         // The cluster's namespaces can only be entered as root.
-        let cluster = if xtask::process::is_root() { Cluster::running().expect("the cluster's state") } else { None };
+        let cluster =
+            if xtask_tools::process::is_root() { Cluster::running().expect("the cluster's state") } else { None };
         let Some(cluster) = cluster else {
             assert!(
                 !is_required("REQUIRE_KUBE"),

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use ingress_lab::client::{Ask, Connection, Protocol, Trust, block_on};
 use serde_json::{Value, json};
-use xtask::lab::client::{Ask, Connection, Protocol, Trust, block_on};
 
 use crate::stage::{Scope, Stage, http, number, quantile, stage, until};
 

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use ingress_common::{Reason, map::DENIALS_MAX, steer::PORT_DENIES};
+use ingress_lab::until;
 use ingress_userspace::datapath::{
     Applied, Datapath, Denial, DenyConfig, DenyEditor, Entered, Origin, Pinned, Rejection, Removed,
 };
 use ipnet::{IpNet, Ipv4Net};
-use xtask::lab::until;
 
 use crate::{
     deny::{deny, is_denied, nets, open_ports, serving},

@@ -8,11 +8,9 @@
 use std::{process::Command, time::Duration};
 
 use ingress_common::Total;
+use ingress_lab::{Namespace, denied, nft, packet};
 use ingress_userspace::datapath::{RunOptions, TestProgram};
-use xtask::{
-    lab::{Namespace, denied, nft, packet},
-    process::capture,
-};
+use xtask_tools::process::capture;
 
 use crate::{
     figures::print_rounds,

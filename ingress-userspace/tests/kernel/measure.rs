@@ -8,11 +8,11 @@ use ingress_common::{
     map::{DENY_CHANGED, DENY_CHANGED_ALL, HOSTS_DEFAULT},
     steer::SLOTS_PER_PORT,
 };
+use ingress_lab::denied;
 use ingress_userspace::datapath::{
     ClientLimits, Datapath, DenyConfig, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
 };
 use ipnet::{IpNet, Ipv6Net};
-use xtask::lab::denied;
 
 use crate::{
     figures::{print, print_rounds},

@@ -15,11 +15,11 @@ use ingress_common::{
     map::{NIC_GONE, NIC_OTHER},
     steer::{NIC_ABOVE, NIC_NATIVE, PORT_COUNT_ONLY},
 };
+use ingress_lab::until;
 use ingress_userspace::datapath::{
     Datapath, DenyConfig, Error, Hook, Interfaces, LinkState, NicReport, Options, Pinned, SteeredPort, XdpMode, unload,
 };
 use nix::sched::{CloneFlags, setns, unshare};
-use xtask::lab::until;
 
 use crate::{
     frames::serving_with,

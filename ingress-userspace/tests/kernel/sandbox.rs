@@ -9,12 +9,13 @@ use std::{
 };
 
 use aya::maps::MapData;
+use ingress_lab::capability::skipped;
 use ingress_userspace::datapath::{Interfaces, Missing, Options, XdpMode, probe};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
-use xtask::{lab::capability::skipped, process::is_required};
+use xtask_tools::process::is_required;
 
 /// A load that the verifier gives up on takes up to 80 s.
 const DEADLINE: Duration = Duration::from_secs(600);

@@ -7,11 +7,11 @@ use ingress_common::{
     HostId, HostNet, NicNet, Total, Traffic,
     map::{NIC_GONE, NIC_OTHER},
 };
+use ingress_lab::until;
 use ingress_userspace::datapath::{
     Attachment, Datapath, Options, Pinned, TcHook, TransmitOptions, TransmitState, XdpMode, unload,
 };
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
-use xtask::lab::until;
 
 use crate::{
     frames::{CLIENT4, CLIENT6, Counters, NODE4, NODE6, counters, serving_with},

@@ -2,7 +2,7 @@
 //! difference to `SO_REUSEPORT`.
 
 use ingress_common::Total;
-use xtask::lab::{
+use ingress_lab::{
     Namespace,
     balance::{Kept, Senders, most_held},
     controller::{Controller, DataPath},

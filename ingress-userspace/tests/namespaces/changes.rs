@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use xtask::lab::{
+use ingress_lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
     load::{Connections, Load},
     topology::Family,

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use ingress_common::Total;
-use xtask::lab::{
+use ingress_lab::{
     Namespace,
     client::Ask,
     controller::{Controller, DataPath, XdpMode},

@@ -9,13 +9,13 @@ use std::{
 };
 
 use ingress_common::{Total, map::DENY_MAX};
-use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
-use xtask::lab::{
+use ingress_lab::{
     Process,
     topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
     until, until_within,
 };
+use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::{
     inspect::attention,

@@ -10,12 +10,12 @@ use ingress_common::{
     flow::v4_mapped,
     map::{DENIALS, DENIALS_MAX},
 };
-use serde_json::Value;
-use socket2::Type;
-use xtask::lab::{
+use ingress_lab::{
     topology::{CLIENT_V4, Family},
     until,
 };
+use serde_json::Value;
+use socket2::Type;
 
 use crate::{
     deny::{BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, run, serving, settings, socket, wait_for_drop},

@@ -4,7 +4,7 @@
 use std::{ffi::OsString, fs, process::Command, time::Duration};
 
 use ingress_common::map;
-use xtask::lab::{
+use ingress_lab::{
     client::Ask,
     controller::{DataPath, XdpMode},
     load::{Connections, Load},

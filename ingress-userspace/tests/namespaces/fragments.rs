@@ -8,11 +8,11 @@ use std::{
 };
 
 use ingress_common::Total;
-use socket2::{Domain, Protocol, Socket, Type};
-use xtask::lab::{
+use ingress_lab::{
     topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
     until,
 };
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{
     deny::{BLOCKED_V4, BLOCKED_V6, denied, serving, wait_for_drop},

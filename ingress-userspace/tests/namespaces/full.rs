@@ -12,7 +12,7 @@ use ingress_common::{
     flow::PROTO_TCP,
     map::{FLOWS, FLOWS_MAX, HANDOFFS, HANDOFFS_MAX, LAYOUT},
 };
-use xtask::lab::{client::Ask, maps::UNATTRIBUTED_NAME, topology::Family, until};
+use ingress_lab::{client::Ask, maps::UNATTRIBUTED_NAME, topology::Family, until};
 
 use crate::{
     faults::{none_failed, steady},

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use xtask::lab::{
+use ingress_lab::{
     Process,
     client::{Ask, Connection, Protocol, Trust, block_on},
     topology::Family,

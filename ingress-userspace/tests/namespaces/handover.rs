@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
-use xtask::lab::{
+use ingress_lab::{
     client::{Ask, Protocol, Trust},
     credentials::Authority,
     load::{Connections, Load, Target},
     topology::{Family, node_addr},
     until, until_within,
 };
+use nix::sys::signal::Signal;
 
 use crate::{
     generation::{Download, Generation},

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fs, process::Command, time::Duration};
 
+use ingress_lab::{client::Ask, topology::Family, until, until_within};
 use nix::{
     sys::{
         ptrace,
@@ -9,7 +10,6 @@ use nix::{
     },
     unistd::Pid,
 };
-use xtask::lab::{client::Ask, topology::Family, until, until_within};
 
 use crate::{
     generation::{Generation, under},

@@ -1,6 +1,6 @@
 //! Faulty manifests: each is reported alone, with its file, object and reason, and everything else keeps serving.
 
-use xtask::lab::{
+use ingress_lab::{
     client::Ask,
     load::{Connections, Load},
     topology::Family,

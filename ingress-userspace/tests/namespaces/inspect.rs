@@ -12,14 +12,14 @@ use std::{
 };
 
 use aya::util::KernelVersion;
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-use xtask::lab::{
+use ingress_lab::{
     client::Ask,
     maps::{Counts, Host, UNATTRIBUTED_NAME},
     topology::Family,
     until, until_within,
 };
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::{
     generation::under,

@@ -8,14 +8,14 @@ use std::{
 };
 
 use ingress_common::{Total, map};
-use nix::sys::signal::Signal;
-use xtask::lab::{
+use ingress_lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
     controller::Controller,
     load::{Connections, Load},
     topology::{CLIENT_V4, Family},
     until, until_within,
 };
+use nix::sys::signal::Signal;
 
 use crate::{
     deny::connect,

@@ -10,12 +10,12 @@ use std::{
 };
 
 use ingress_common::Total;
-use serde_json::{Value, json};
-use socket2::{Socket, Type};
-use xtask::lab::{
+use ingress_lab::{
     topology::{CLIENT_V4, Family, node_addr},
     until,
 };
+use serde_json::{Value, json};
+use socket2::{Socket, Type};
 
 use crate::{
     deny::{CLIENTS, TRUST, command, connect, get, serving, settings, socket},

@@ -1,7 +1,7 @@
 //! The product as a process, on real links with real XDP: laws about steering, counting, restarts, changes, interfaces
 //! and faults.
 //!
-//! Each test builds its own network (`xtask::lab`) and removes it. They need root and a kernel from 5.9 on, those of
+//! Each test builds its own network (`ingress_lab`) and removes it. They need root and a kernel from 5.9 on, those of
 //! `rewrite` 5.18. Without root or sk_lookup they are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run
 //! them one after the other (`--test-threads=1`) when the printed figures matter.
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]

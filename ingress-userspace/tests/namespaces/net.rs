@@ -7,14 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ingress_userspace as _;
-use xtask::lab::{
+use ingress_lab::{
     Lab, Namespace, capability,
     client::{Answer, Ask, Connection, Protocol, Trust, block_on},
     controller::{Controller, Options},
     maps::{Counts, Maps},
     topology::{Family, NODE_NIC, Topology, node_addr},
 };
+use ingress_userspace as _;
 
 /// Fields are dropped in this order: the lab last.
 pub(crate) struct Net {

@@ -3,8 +3,7 @@
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use ingress_common::Total;
-use ingress_userspace::datapath::{self, Datapath, Interfaces, XdpMode};
-use xtask::lab::{
+use ingress_lab::{
     Process,
     capability::skipped,
     client::Ask,
@@ -12,6 +11,7 @@ use xtask::lab::{
     topology::{Family, NODE_NIC, NODE_V4},
     until,
 };
+use ingress_userspace::datapath::{self, Datapath, Interfaces, XdpMode};
 
 use crate::{
     faults::{failed_start, is_refused, none_failed, steady},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ingress_common::map::LAYOUT;
-use xtask::lab::{Process, client::Ask, topology::Family, until};
+use ingress_lab::{Process, client::Ask, topology::Family, until};
 
 use crate::{
     generation::{Generation, under},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ingress_common::{Nic, Total, map, steer::NIC_NATIVE};
-use xtask::lab::{
+use ingress_lab::{
     Process,
     client::{Answer, Ask},
     load::{Connections, Load},

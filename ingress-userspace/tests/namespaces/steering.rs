@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use ingress_common::Total;
-use xtask::lab::{client::Ask, echo::Echo, topology::Family};
+use ingress_lab::{client::Ask, echo::Echo, topology::Family};
 
 use crate::net::{Net, http};
 
@@ -48,7 +48,7 @@ fn every_accepted_packet_is_counted_for_exactly_one_host() {
     let Some((net, _proxy)) = Net::serving("counters") else { return };
     net.write("api.yaml", &net.site("api", &[2]));
     let ask = |family, ask: &Ask| net.ask(&net.topology.client, http(family), ask).0;
-    xtask::lab::until("the second host", || (ask(Family::V4, &Ask::get("api.test", "/")).status == 200).then_some(()))
+    ingress_lab::until("the second host", || (ask(Family::V4, &Ask::get("api.test", "/")).status == 200).then_some(()))
         .expect("a new manifest takes effect");
     let before = net.settled();
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ingress_common::Total;
-use xtask::lab::{
+use ingress_lab::{
     Namespace, Process,
     client::Ask,
     controller::DataPath,

@@ -3,15 +3,15 @@
 use std::fs;
 
 use ingress_common::{Total, Traffic, map};
-use ingress_userspace::datapath::{Datapath, Interfaces, Options, XdpMode};
-use nix::sys::signal::Signal;
-use xtask::lab::{
+use ingress_lab::{
     client::Ask,
     load::{Connections, Load},
     maps::Counts,
     topology::{Family, NODE_NIC, ROUTER_NIC},
     until,
 };
+use ingress_userspace::datapath::{Datapath, Interfaces, Options, XdpMode};
+use nix::sys::signal::Signal;
 
 use crate::{
     generation::Generation,

@@ -20,7 +20,7 @@ use super::{
     exchange::exchange,
     peers::{Peer, Running},
 };
-use crate::lab::client::block_on;
+use ingress_lab::client::block_on;
 
 /// Sentence below the table about the changes of each peer.
 pub(super) const LEGEND: &str = "Where routes change, xdp-ingress gets 100 changed Ingresses a second; nginx reloads \
@@ -163,7 +163,7 @@ mod tests {
         let subject = Subject::Ingress(folder.path().to_owned());
         let changing = thread::spawn(move || subject.change_each(Duration::from_millis(1), &ended));
         let file = folder.path().join(FILE);
-        crate::lab::until("a change", || file.exists().then_some(())).expect("changed");
+        ingress_lab::until("a change", || file.exists().then_some(())).expect("changed");
         drop(end);
         let changes = changing.join().expect("no panic").expect("changes");
         let text = fs::read_to_string(&file).expect("the file");

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 
-use crate::lab::{client::Trust, credentials::Authority};
+use ingress_lab::{client::Trust, credentials::Authority};
 
 /// The server name of the ECDSA certificate, which clients without SNI get, too.
 pub(super) const ECDSA: &str = "ecdsa.bench.test";

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::lab::head;
+use ingress_lab::head;
 
 /// Sends `request`, reads the response into `answer`, which is cleared first, and returns the status.
 ///
@@ -32,7 +32,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::client::block_on;
+    use ingress_lab::client::block_on;
 
     #[test]
     fn a_response_is_read_exactly_to_its_end() {

@@ -23,7 +23,7 @@ use super::{
     exchange::exchange,
     load::{Amount, Sample},
 };
-use crate::lab::client::Trust;
+use ingress_lab::client::Trust;
 
 /// Number of clients, each with one connection at a time.
 const CLIENTS: usize = 64;

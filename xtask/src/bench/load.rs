@@ -21,7 +21,7 @@ use super::{
     handshakes::{self, Resume},
     peers::Ports,
 };
-use crate::lab::client::{Trust, block_on};
+use ingress_lab::client::{Trust, block_on};
 
 /// Result of one measurement.
 #[derive(Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 use anyhow::Context as _;
 
 use super::{peers::Peer, report::median};
-use crate::process;
+use xtask_tools::process;
 
 /// Load averages, sampled during a measurement.
 #[derive(Debug, Default)]

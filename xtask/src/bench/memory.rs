@@ -8,10 +8,8 @@ use super::{
     record::Part,
     subject::Subject,
 };
-use crate::{
-    lab::{descriptors, idle, idle::Kind, memory},
-    setup,
-};
+use crate::setup;
+use ingress_lab::{descriptors, idle, idle::Kind, memory};
 
 const AFTER_HELP: &str = "\
 Memory is the proportional share of all processes of a peer, without pages of files (Pss_Anon and Pss_Shmem): the share

@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use anyhow::{Context as _, ensure};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::process;
+use xtask_tools::process;
 
 /// Moves this process into a new network namespace, if it has the rights. Programs started from then on are there, too;
 /// threads that already run stay in the old namespace.

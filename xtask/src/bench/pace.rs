@@ -204,7 +204,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::lab::client::block_on;
+    use ingress_lab::client::block_on;
 
     #[test]
     fn the_high_rate_is_what_the_slowest_can_hold() {

@@ -28,7 +28,8 @@ use super::{
     report::{Results, Row},
     subject::Subject,
 };
-use crate::{lab::client::block_on, setup};
+use crate::setup;
+use ingress_lab::client::block_on;
 
 pub(super) const AFTER_HELP: &str = "\
 The proxy runs with all default features. With one worker, load and backend are pinned to CPU 0, the proxy to CPU 1;

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Context as _;
 
-use crate::{progress, workspace};
+use xtask_tools::{progress, workspace};
 
 const END: &str = "<!-- end -->";
 

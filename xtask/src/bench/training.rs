@@ -11,7 +11,8 @@ use super::{
     load, network,
     peers::{self, Peer, Running, Setting, Stage},
 };
-use crate::{progress, setup};
+use crate::setup;
+use xtask_tools::progress;
 
 /// Duration of each case.
 const LENGTH: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::lab::memory;
+use ingress_lab::memory;
 
 /// Returns the ids of a process and all its descendants.
 pub(super) fn tree(pid: u32) -> Vec<u32> {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::btf;
 use super::stamp::Stamp;
 use crate::setup::{BpfToolchain, LINKER_VERSION};
-use crate::{process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 /// BPF runs in the byte order of the machine, and all supported machines are little-endian.
 const TARGET: &str = "bpfel-unknown-none";

@@ -8,8 +8,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::stamp::Stamp;
+use crate::bench;
 use crate::setup::Compiler;
-use crate::{bench, process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 /// Builds twice with `compile`, which takes a target directory and further compiler flags, and returns the directory of
 /// its programs. Between the two builds the product, called `program` in that directory, is trained, unless it is the

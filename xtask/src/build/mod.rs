@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 pub use self::guided::guided;
 use crate::setup::{self, Compiler, Purpose};
-use crate::{process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 /// The product.
 const PROGRAM: &str = "xdp-ingress";

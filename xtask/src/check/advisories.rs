@@ -9,7 +9,7 @@ use semver::VersionReq;
 use serde::Deserialize;
 
 use super::lock_file::{LockFile, Locked};
-use crate::{progress, workspace};
+use xtask_tools::{progress, workspace};
 
 const SNAPSHOT: &str = "advisories.toml";
 /// Age in days above which the snapshot causes a warning.

@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use super::licence;
 use super::lock_file::{LockFile, Locked, MANIFESTS};
-use crate::{build, process, progress, workspace};
+use crate::build;
+use xtask_tools::{process, progress, workspace};
 
 /// The registry of cargo itself, as written in lock files.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";

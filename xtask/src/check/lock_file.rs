@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use semver::Version;
 use serde::Deserialize;
 
-use crate::workspace;
+use xtask_tools::workspace;
 
 /// The manifest beside each lock file.
 pub(super) const MANIFESTS: [&str; 2] = ["Cargo.toml", "ingress-userspace/fuzz/Cargo.toml"];

@@ -14,9 +14,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::build;
 use crate::setup::{self, Purpose};
-use crate::summary::{Outcome, Summary};
-use crate::{build, process, progress, workspace};
+use xtask_tools::summary::{Outcome, Summary};
+use xtask_tools::{process, progress, workspace};
 
 /// Text below the options in `check --help`.
 pub const AFTER_HELP: &str = "\

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::walls::rust_files;
-use crate::workspace;
+use xtask_tools::workspace;
 
 /// Pages beside those in `docs`.
 const PAGES: [&str; 6] =

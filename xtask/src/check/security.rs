@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 
 use super::walls::rust_files;
-use crate::workspace;
+use xtask_tools::workspace;
 
 const PAGE: &str = "docs/security.md";
 /// Directories with tests.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{build, process, workspace};
+use crate::build;
+use xtask_tools::{process, workspace};
 
 /// A directory or file and the names that must not occur in it.
 struct Wall {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use super::plan::Plan;
 use super::state::{Item, State};
-use crate::lab::until_within;
+use ingress_lab::until_within;
 
 /// The only directory below the root of each hierarchy.
 pub(super) const TOP: &str = "xdp-ingress-cluster";

@@ -10,7 +10,7 @@ use clap::{Subcommand, value_parser};
 use super::plan::{CLIENT, CONTROL, MOST_NODES};
 use super::state::{Item, State};
 use super::{Cluster, NodePlan, Plan, Services, latest};
-use crate::{process, progress};
+use xtask_tools::{process, progress};
 
 /// Text below the options in `cluster --help`.
 pub const AFTER_HELP: &str = "\

@@ -143,7 +143,7 @@ impl ControlPlane<'_> {
     fn api_server_is_ready(&self) -> bool {
         let mut ask = Command::new(&self.binaries.kubectl);
         ask.arg("--kubeconfig").arg(self.places.kubeconfig()).args(["--request-timeout=5s", "get", "--raw", "/readyz"]);
-        self.machine.run(|| crate::process::capture(&mut ask)).is_ok_and(|answer| answer == "ok")
+        self.machine.run(|| xtask_tools::process::capture(&mut ask)).is_ok_and(|answer| answer == "ok")
     }
 
     /// Adds the flags that the controller manager and the scheduler share.

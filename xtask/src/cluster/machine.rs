@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::state::{Item, Process, State};
-use crate::lab::{self, Namespace, until, until_within};
+use ingress_lab::{Namespace, until, until_within};
 
 /// Search path of programs in a cluster.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -88,7 +88,7 @@ impl Machine {
             command.spawn().with_context(|| format!("cannot start `{shown}`"))
         })?;
         let pid = child.id().cast_signed();
-        let start_time = lab::start_time(pid).unwrap_or_default();
+        let start_time = ingress_lab::start_time(pid).unwrap_or_default();
         let process = Process { machine: self.name.clone(), name: name.to_owned(), pid, start_time };
         state.record(&Item::Process(process.clone()))?;
         // This process must reap the child as long as it lives; afterwards init does.

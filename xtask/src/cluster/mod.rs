@@ -41,9 +41,9 @@ use self::node::Node;
 use self::pki::Pki;
 pub use self::plan::{NodePlan, Places, Plan, Services};
 use self::state::{Item, Process, State};
-use crate::lab::Namespace;
 use crate::setup::kubernetes::{self, Binaries};
-use crate::{process, progress};
+use ingress_lab::Namespace;
+use xtask_tools::{process, progress};
 
 /// Longer than any time-out that is passed to kubectl itself.
 const KUBECTL_LIMIT: Duration = Duration::from_secs(300);

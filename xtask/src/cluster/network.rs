@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 
 use super::plan::{API_V4, BRIDGE, CLIENT, CLIENT_V4, CLIENT_V6, CONTROL, CONTROL_V4, CONTROL_V6, NIC, NodePlan, Plan};
 use super::state::{Item, State};
-use crate::lab::Namespace;
+use ingress_lab::Namespace;
 
 /// Creates all namespaces and connects them.
 ///

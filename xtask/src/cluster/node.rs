@@ -14,9 +14,9 @@ use super::pki::Pki;
 use super::plan::{API_PORT, CONTROL_V4, NodePlan, Places};
 use super::state::{Item, Process, State};
 use super::{config, wait};
-use crate::lab::Namespace;
-use crate::process;
 use crate::setup::kubernetes::Binaries;
+use ingress_lab::Namespace;
+use xtask_tools::process;
 
 pub(super) const CONTAINERD: &str = "containerd";
 pub(super) const KUBELET: &str = "kubelet";

@@ -19,8 +19,8 @@ use nix::unistd::Pid;
 
 use super::cgroup;
 use super::plan::Plan;
-use crate::lab::{Namespace, until_within};
-use crate::{lab, progress};
+use ingress_lab::{Namespace, until_within};
+use xtask_tools::progress;
 
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -251,7 +251,7 @@ impl FromStr for Item {
 
 impl Process {
     pub(super) fn is_alive(&self) -> bool {
-        lab::is_alive(self.pid, self.start_time)
+        ingress_lab::is_alive(self.pid, self.start_time)
     }
 }
 
@@ -276,7 +276,8 @@ fn gone(result: std::io::Result<()>) -> Result<()> {
 /// Kills every process in these network namespaces. When the first process of a node's pid namespace ends, the kernel
 /// kills all containers of the node, which are in network namespaces of their own.
 fn end_members(namespaces: &[&str]) -> Result<()> {
-    let identities: Vec<_> = namespaces.iter().filter_map(|name| identity(&lab::namespace_path(name))).collect();
+    let identities: Vec<_> =
+        namespaces.iter().filter_map(|name| identity(&ingress_lab::namespace_path(name))).collect();
     if identities.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::progress::Progress;
+use xtask_tools::progress::Progress;
 
 /// Much longer than a check, which starts a program each time.
 const INTERVAL: Duration = Duration::from_millis(150);

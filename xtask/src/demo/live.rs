@@ -12,7 +12,7 @@ use super::{
     page::Page,
     stage::{Scene, Stage},
 };
-use crate::lab::{
+use ingress_lab::{
     topology::{NODE_V4, NODE_V6},
     until_within,
 };

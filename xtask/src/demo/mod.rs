@@ -28,15 +28,13 @@ use std::{
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{
-    build, lab,
-    lab::{Closer, Lab},
-    setup, workspace,
-};
+use crate::{build, setup};
+use ingress_lab::{Closer, Lab};
 use page::Page;
 use stage::{Scene, Stage};
 use steps::STEPS;
 use tally::Tally;
+use xtask_tools::workspace;
 
 /// Name of the demo's lab: namespaces are called `xdp-demo-client` and so on.
 const LAB: &str = "xdp-demo";
@@ -76,7 +74,8 @@ pub struct Args {
 /// Fails if a count differs from the client's, or the machine lacks a requirement.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let page = Page::new();
-    let missing = if args.no_kernel { vec!["`--no-kernel` was given".into()] } else { lab::capability::missing() };
+    let missing =
+        if args.no_kernel { vec!["`--no-kernel` was given".into()] } else { ingress_lab::capability::missing() };
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
         None => {
@@ -143,7 +142,7 @@ fn check(page: Page, stage: &Stage) -> anyhow::Result<()> {
         problems += outcome.problems.len();
     }
 
-    let agree = |counts: &lab::maps::Counts| {
+    let agree = |counts: &ingress_lab::maps::Counts| {
         let all = tally.all_hosts(counts);
         all.iter().all(|name| {
             let client = tally.hosts.get(name).copied().unwrap_or_default();

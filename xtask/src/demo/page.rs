@@ -12,7 +12,7 @@ use super::{
     steps::Step,
     tally::{self, Check, Tally},
 };
-use crate::lab::maps::Counts;
+use ingress_lab::maps::Counts;
 
 /// Standard output with or without colour.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::{
     steps::{Asked, Connections, Expect, Step, To},
     tally::Tally,
 };
-use crate::lab::{
+use ingress_lab::{
     client::{Answer, Ask, Connection, Protocol, Trust, block_on},
     topology::Family,
 };

@@ -13,7 +13,7 @@ use super::{
     manifests::Mirror,
     steps::{CERTIFICATE_HOSTS, Origin, To},
 };
-use crate::lab::{
+use ingress_lab::{
     Lab, Namespace,
     client::{Protocol, Trust},
     controller::{Controller, DataPath, Options},

@@ -2,7 +2,7 @@
 //!
 //! The hosts, paths and pods are those of `deploy/examples`.
 
-use crate::lab::{
+use ingress_lab::{
     client::Protocol::{self, Http1, Https1, Https2},
     topology::Family::{self, V4, V6},
 };
@@ -78,7 +78,7 @@ pub(super) enum Expect {
 }
 
 /// Host name in the counts for requests that match no route.
-pub(super) const NOBODY: &str = crate::lab::maps::UNATTRIBUTED_NAME;
+pub(super) const NOBODY: &str = ingress_lab::maps::UNATTRIBUTED_NAME;
 
 const SHOP: &str = "shop.example.com";
 const ACCOUNT: &str = "account.example.com";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ingress_common::{HostL7, StatusClass, Total};
 
 use super::steps::{NOBODY, Origin, To};
-use crate::lab::maps::Counts;
+use ingress_lab::maps::Counts;
 
 /// Counts of the client.
 #[derive(Debug, Default)]

@@ -16,7 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use self::report::Report;
-use crate::{build, process, progress, setup, workspace};
+use crate::{build, setup};
+use xtask_tools::{process, progress, workspace};
 
 pub const AFTER_HELP: &str = "\
 Each target runs for the same time and gets one line: executions, edges covered at the start and at the end, and when

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use self::oci::{File, Image};
 use crate::build::{self, Profile};
-use crate::{progress, workspace};
+use xtask_tools::{progress, workspace};
 
 /// Text below the options in `image --help`.
 pub const AFTER_HELP: &str = "\
@@ -83,7 +83,7 @@ pub struct Made {
 pub struct Images {
     /// The product.
     pub xdp_ingress: Made,
-    /// The test pod, [`crate::lab::echo`].
+    /// The test pod, [`ingress_lab::echo`].
     pub echo_server: Made,
 }
 

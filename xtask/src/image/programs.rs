@@ -17,10 +17,10 @@ use anyhow::{Context, Result, bail, ensure};
 use super::oci::File;
 use crate::build::{self, Profile};
 use crate::setup::Compiler;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// Each program and its package.
-const PROGRAMS: [(&str, &str); 2] = [("ingress-userspace", XDP_INGRESS), ("xtask", ECHO_SERVER)];
+const PROGRAMS: [(&str, &str); 2] = [("ingress-userspace", XDP_INGRESS), ("ingress-lab", ECHO_SERVER)];
 /// The product.
 pub(super) const XDP_INGRESS: &str = "xdp-ingress";
 /// The test pod.

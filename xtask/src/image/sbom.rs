@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::{build, process};
+use crate::build;
+use xtask_tools::process;
 
 /// A crate: name, version, licence, and `true` if it belongs to this workspace.
 type Component = (String, String, String, bool);

@@ -22,8 +22,8 @@ use clap::ValueEnum;
 use self::scenario::Findings;
 use crate::build::Profile;
 use crate::image::{self, oci::File};
-use crate::progress::Progress;
 use crate::setup;
+use xtask_tools::progress::Progress;
 
 /// Text below the options in `kernels --help`.
 pub const AFTER_HELP: &str = "\

@@ -16,12 +16,12 @@ use super::initramfs;
 use super::machine::{HOST, Machine};
 use super::{Attached, Hooks, NICS, Support};
 use crate::image::oci::File;
-use crate::lab::Namespace;
-use crate::lab::client::{Answer, Ask, Connection, Protocol, Trust, block_on};
-use crate::lab::controller::{get, read_counts};
-use crate::lab::echo;
-use crate::lab::maps::{Counts, Host};
 use crate::setup::kernels::Kernel;
+use ingress_lab::Namespace;
+use ingress_lab::client::{Answer, Ask, Connection, Protocol, Trust, block_on};
+use ingress_lab::controller::{get, read_counts};
+use ingress_lab::echo;
+use ingress_lab::maps::{Counts, Host};
 
 /// Longest time to boot and load the programs. It takes ten seconds on two idle cores; other machines may be slow and
 /// busy.

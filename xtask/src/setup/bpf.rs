@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::cache::{self, Cache};
 use super::compiler::{self, Compiler, RELEASE};
 use super::{linker, rust_src};
-use crate::progress;
+use xtask_tools::progress;
 
 /// Names a compiler with the source of its standard library beside it, to be used instead of all others.
 const RUSTC_VARIABLE: &str = "XDP_INGRESS_BPF_RUSTC";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-use crate::{progress, workspace};
+use xtask_tools::{progress, workspace};
 
 /// Directories with this prefix are under construction, or left over from an interrupted setup.
 const STAGING: &str = "tmp-";

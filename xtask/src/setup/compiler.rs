@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// The compiler that everything is built with. `rust-toolchain.toml` names the same version, and a test compares them.
 pub(super) const RELEASE: &str = "1.95.0";

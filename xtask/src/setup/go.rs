@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// Returns the `go` of this machine.
 ///

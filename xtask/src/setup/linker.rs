@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::cache::Cache;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// The last version that uses the compiler's own LLVM at run time; later ones require a system LLVM.
 pub const VERSION: &str = "0.10.4";

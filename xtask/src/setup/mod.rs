@@ -25,7 +25,7 @@ pub use self::bpf::ensure as bpf_toolchain;
 pub use self::compiler::Compiler;
 pub use self::linker::VERSION as LINKER_VERSION;
 pub use self::packagers::Packagers;
-use crate::{process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\

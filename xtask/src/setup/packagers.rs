@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cache::{Cache, sha256_file};
 use super::go;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// Module that pins the versions, relative to the work tree.
 const MODULE: &str = "xtask/kubernetes/helm";

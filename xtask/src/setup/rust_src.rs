@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::apt::PrivateApt;
 use super::cache::{Cache, sha256_file};
 use super::compiler::{Compiler, RELEASE};
-use crate::{process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 const PACKAGE: &str = "rust-src";
 const SUITE: &str = "trixie-backports";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{process, progress};
+use xtask_tools::{process, progress};
 
 const LIMIT: Duration = Duration::from_secs(900);
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::cache::Cache;
 use super::system;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 const VERSION: &str = "1.52.0";
 /// The wheels for x86-64 and arm64 with glibc.

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 
-use crate::lab::until_within;
+use ingress_lab::until_within;
 
 /// The parent group and the file with the limit, by version.
 const HIERARCHIES: [(&str, &str); 2] =

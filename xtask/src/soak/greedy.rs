@@ -9,7 +9,7 @@ use anyhow::Context;
 use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 use tokio::net::TcpSocket;
 
-use crate::lab::{client::block_on, idle::Server};
+use ingress_lab::{client::block_on, idle::Server};
 
 /// Protocol of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{pod::TRICKLE, product::Product};
-use crate::lab::idle::{self, Kind};
+use ingress_lab::idle::{self, Kind};
 
 /// Permitted growth of the memory within a stream, which covers temporary reserves of the allocator.
 const GROWTH: u64 = 2 << 20;

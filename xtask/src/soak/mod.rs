@@ -15,7 +15,9 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use self::{pod::Pod, product::Product, slow_read::Law};
-use crate::{build, lab::descriptors, process, workspace};
+use crate::build;
+use ingress_lab::descriptors;
+use xtask_tools::{process, workspace};
 
 pub const AFTER_HELP: &str = "\
 Exit codes: 0 every law held; 1 one did not, or something failed; 2 the command line was not understood.

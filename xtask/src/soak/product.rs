@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use super::cgroup::Cgroup;
-use crate::lab::{
+use ingress_lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
     credentials::Authority,
     free_port, idle, memory,

@@ -12,15 +12,13 @@ use super::{
     product::Product,
     verdict::{Phase, Round, Verdict},
 };
-use crate::{
-    bench::Times,
-    lab::{
-        Namespace,
-        client::{Ask, Protocol},
-        echo::Echo,
-        free_port,
-        load::{Clients, Connections, Load, Report, Target},
-    },
+use crate::bench::Times;
+use ingress_lab::{
+    Namespace,
+    client::{Ask, Protocol},
+    echo::Echo,
+    free_port,
+    load::{Clients, Connections, Load, Report, Target},
 };
 
 /// Parameters of the law: number of measurements, and length of each of the two phases of a round.

@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use crate::build::Profile;
 use crate::cluster::{Cluster, Plan, Services, plan};
 use crate::setup::{self, Purpose, kubernetes};
-use crate::summary::Outcome;
-use crate::{build, image, process, progress, workspace};
+use crate::{build, image};
+use xtask_tools::summary::Outcome;
+use xtask_tools::{process, progress, workspace};
 
 /// Number of nodes: the fewest that show differences between nodes.
 const NODES: u8 = 2;

@@ -6,10 +6,11 @@ mod cluster;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::lab::capability;
 use crate::setup::{self, Purpose};
-use crate::summary::{Outcome, Summary};
-use crate::{build, kernels, process, progress};
+use crate::{build, kernels};
+use ingress_lab::capability;
+use xtask_tools::summary::{Outcome, Summary};
+use xtask_tools::{process, progress};
 
 /// Text below the options in `test --help`.
 pub const AFTER_HELP: &str = "\

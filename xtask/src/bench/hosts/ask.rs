@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rustls::{ClientConfig, ClientConnection, client::Resumption, pki_types::ServerName};
 
 use super::Pod;
-use crate::lab::{client::Trust, echo::POD_HEADER, head::FIELDS_MAX};
+use ingress_lab::{client::Trust, echo::POD_HEADER, head::FIELDS_MAX};
 
 /// Longest wait for a part of a response.
 const SILENCE: Duration = Duration::from_secs(20);

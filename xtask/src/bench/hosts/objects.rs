@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::Plan;
-use crate::lab::credentials::Signed;
+use ingress_lab::credentials::Signed;
 
 const NAMESPACE: &str = "bench";
 

@@ -24,10 +24,8 @@ use super::{
     name, objects,
     stage::{Stage, group_file, secret_file},
 };
-use crate::{
-    bench::{peers::Ports, usage},
-    lab::{Process, api_server::ApiServer, idle},
-};
+use crate::bench::{peers::Ports, usage};
+use ingress_lab::{Process, api_server::ApiServer, idle};
 
 /// A serving peer.
 pub(in crate::bench) struct Serving<'s> {

@@ -22,18 +22,16 @@ use super::{
     objects,
     serving::{Serving, Told},
 };
-use crate::{
-    bench::{
-        load,
-        peers::{self, Ports},
-    },
-    lab::{
-        Namespace, Process,
-        api_server::ApiServer,
-        credentials::{Authority, Signed},
-        echo::Echo,
-        free_port,
-    },
+use crate::bench::{
+    load,
+    peers::{self, Ports},
+};
+use ingress_lab::{
+    Namespace, Process,
+    api_server::ApiServer,
+    credentials::{Authority, Signed},
+    echo::Echo,
+    free_port,
 };
 
 /// Resources that all peers of a run share.

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::*;
-use crate::lab::api_server::ApiServer;
+use ingress_lab::api_server::ApiServer;
 
 #[test]
 fn certificates_go_to_hosts_as_planned() {

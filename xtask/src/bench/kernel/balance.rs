@@ -9,15 +9,13 @@ use super::{
     figure::Verdict,
     node::{Node, POD_HOST, SERVED, Way},
 };
-use crate::{
-    bench::{
-        goal::Limit,
-        report::{Times, median, most},
-    },
-    lab::{
-        balance::{Kept, Senders, most_held},
-        until,
-    },
+use crate::bench::{
+    goal::Limit,
+    report::{Times, median, most},
+};
+use ingress_lab::{
+    balance::{Kept, Senders, most_held},
+    until,
 };
 
 /// XDP sees every packet in both.

@@ -12,10 +12,8 @@ use nix::sys::{
     time::TimeValLike as _,
 };
 
-use crate::{
-    bench::usage::{self, CpuTime},
-    process,
-};
+use crate::bench::usage::{self, CpuTime};
+use xtask_tools::process;
 
 /// The parent of all kernel threads.
 const KTHREADD: u32 = 2;

@@ -5,7 +5,8 @@ use std::process::Stdio;
 use anyhow::Context as _;
 
 use super::figure::{Row, Verdict};
-use crate::{build, process, progress};
+use crate::build;
+use xtask_tools::{process, progress};
 
 /// A figure and the test or bench that guards it.
 struct Holder {

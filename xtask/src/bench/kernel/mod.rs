@@ -29,7 +29,8 @@ use self::{
     node::{Node, Way},
 };
 use super::{goal::Limit, machine, record::Part, subject::Subject};
-use crate::{lab::capability, setup};
+use crate::setup;
+use ingress_lab::capability;
 
 const AFTER_HELP: &str = "\
 CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed by the kernel, on live frames

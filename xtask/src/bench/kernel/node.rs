@@ -12,23 +12,21 @@ use std::{
 use ingress_common::map::CLIENTS_MAX;
 
 use super::cpu::Cpu;
-use crate::{
-    bench::{
-        Case,
-        load::{self, Target},
-        peers::Ports,
-    },
-    lab::{
-        Lab, Process,
-        client::{Ask, Connection, Protocol, Trust, block_on},
-        controller::{DataPath, Options},
-        denied,
-        maps::Maps,
-        nft,
-        topology::{NODE_NIC, NODE_V4, Topology},
-    },
-    process,
+use crate::bench::{
+    Case,
+    load::{self, Target},
+    peers::Ports,
 };
+use ingress_lab::{
+    Lab, Process,
+    client::{Ask, Connection, Protocol, Trust, block_on},
+    controller::{DataPath, Options},
+    denied,
+    maps::Maps,
+    nft,
+    topology::{NODE_NIC, NODE_V4, Topology},
+};
+use xtask_tools::process;
 
 /// Longest wait for a node to serve: loading the programs is the slow part.
 const READY: Duration = Duration::from_secs(30);

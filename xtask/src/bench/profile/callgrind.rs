@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, ensure};
 
 use super::counts::{Counter, Counts};
-use crate::process;
+use xtask_tools::process;
 
 /// Returns the words before the command line of a peer. Threads take turns fairly, because busy workers would starve
 /// the others otherwise.

@@ -5,13 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::{
-    bench::{
-        case::Case,
-        load::{Amount, Sample, Target, by_handshakes},
-    },
-    process,
+use crate::bench::{
+    case::Case,
+    load::{Amount, Sample, Target, by_handshakes},
 };
+use xtask_tools::process;
 
 /// Target and case of a load; connections and streams are those of `cargo xtask bench proxy`.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +86,8 @@ mod tests {
     use std::{net::Ipv4Addr, path::Path};
 
     use super::*;
-    use crate::{bench::peers::Ports, lab::client::Trust};
+    use crate::bench::peers::Ports;
+    use ingress_lab::client::Trust;
 
     #[test]
     fn summaries_are_read() {

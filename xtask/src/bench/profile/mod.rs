@@ -37,7 +37,8 @@ use super::{
     record::Part,
     subject::Subject,
 };
-use crate::{process, setup};
+use crate::setup;
+use xtask_tools::process;
 
 const AFTER_HELP: &str = "\
 Each peer runs with one worker: under callgrind, which counts instructions in user mode of all its threads, and again

@@ -16,7 +16,8 @@ use super::{
     record::Part,
     subject::Subject,
 };
-use crate::{lab::descriptors, setup};
+use crate::setup;
+use ingress_lab::descriptors;
 
 const AFTER_HELP: &str = "\
 A change is timed from when a peer is told of it (a signal, a command, an event, the renaming of a file) to the end of

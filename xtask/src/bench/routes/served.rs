@@ -9,17 +9,15 @@ use std::{
 
 use anyhow::ensure;
 
-use crate::{
-    bench::{
-        hosts::{Change, Serving},
-        usage,
-    },
-    lab::{
-        Namespace,
-        client::{Ask, Protocol},
-        idle,
-        load::{Clients, Connections, Load, Target},
-    },
+use crate::bench::{
+    hosts::{Change, Serving},
+    usage,
+};
+use ingress_lab::{
+    Namespace,
+    client::{Ask, Protocol},
+    idle,
+    load::{Clients, Connections, Load, Target},
 };
 
 /// Number of consecutive new connections that must see the change before it counts as served. If an old process still

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::objects::{self, Objects};
 use crate::setup::Packagers;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// Mistakes in values, each with a word of the message that the user gets.
 const MISTAKES: [(&str, &str); 9] = [

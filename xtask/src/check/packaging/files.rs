@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{process, progress, setup, workspace};
+use crate::setup;
+use xtask_tools::{process, progress, workspace};
 
 /// Runs all checks of these files.
 ///

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use self::objects::Objects;
 use crate::setup::{self, Packagers};
-use crate::summary::Outcome;
-use crate::{process, progress, workspace};
+use xtask_tools::summary::Outcome;
+use xtask_tools::{process, progress, workspace};
 
 /// Overlays of `deploy/`, each with the arguments with which the chart must render the same objects.
 const TWINS: [(&str, &[&str]); 4] = [

@@ -14,7 +14,7 @@ use self::modules::Tree;
 use super::apt::PrivateApt;
 use super::cache::{self, Cache};
 use super::system;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// The package that depends on the newest kernel of a suite.
 const KERNEL: &str = "linux-image-amd64";

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process;
+use xtask_tools::process;
 
 /// The modules below one `lib/modules/RELEASE`.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::versions::Package;
 use crate::setup::apt::PrivateApt;
 use crate::setup::cache::{Cache, sha256_file};
-use crate::{process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 

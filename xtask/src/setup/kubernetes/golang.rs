@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::versions::{self, MODULE};
 use crate::setup::{cache::Cache, go};
-use crate::{process, progress, workspace};
+use xtask_tools::{process, progress, workspace};
 
 /// The first program compiles nearly everything, which took five minutes on two cores; a slow machine needs many times
 /// that.

@@ -16,7 +16,7 @@ use self::golang::Module;
 use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC, UNPACKED};
 use super::cache::Cache;
 use super::system;
-use crate::{process, progress};
+use xtask_tools::{process, progress};
 
 /// Packages for the namespaces, mounts and control groups of a cluster.
 const PACKAGES: [&str; 2] = ["iproute2", "util-linux"];

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::image::oci::{File, Image};
 use crate::setup::cache::Cache;
-use crate::{process, workspace};
+use xtask_tools::{process, workspace};
 
 /// The image's name. It is in no registry: the image is imported into every node.
 pub(super) const NAME: &str = "xdp-ingress.local/pause:1";

@@ -120,7 +120,7 @@ mod tests {
         check("module m\nrequire k8s.io/kubernetes v1.36.2\n", Some("v1.36.2"));
         check("require (\n\tk8s.io/kubernetes v1.36.4 // indirect\n)\n", Some("v1.36.4"));
         check("tool (\n\tk8s.io/kubernetes/cmd/kubelet\n)\nreplace (\n\tk8s.io/api => k8s.io/api v0.36.4\n)\n", None);
-        let committed = std::fs::read_to_string(crate::workspace::root().join(MODULE).join("go.mod")).unwrap();
+        let committed = std::fs::read_to_string(xtask_tools::workspace::root().join(MODULE).join("go.mod")).unwrap();
         let version = kubernetes(&committed).unwrap();
         assert!(minor(version).is_some(), "{version}");
         for program in BUILT {

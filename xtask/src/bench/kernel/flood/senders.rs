@@ -16,10 +16,8 @@ use nix::{
     sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket},
 };
 
-use crate::{
-    bench::kernel::node::SERVED,
-    lab::{Namespace, denied, packet},
-};
+use crate::bench::kernel::node::SERVED;
+use ingress_lab::{Namespace, denied, packet};
 
 /// First of a few addresses, from a network for measurements (RFC 2544).
 const FEW: u32 = 0xc612_0001;

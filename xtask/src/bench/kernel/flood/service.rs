@@ -9,16 +9,14 @@ use std::{
 use anyhow::ensure;
 
 use super::senders::{Flood, Senders};
-use crate::{
-    bench::{
-        kernel::node::{Node, POD_HOST, SERVED},
-        report::{Times, median},
-    },
-    lab::{
-        client::Ask,
-        load::{Clients, Connections, Load},
-        topology::CLIENT_V4,
-    },
+use crate::bench::{
+    kernel::node::{Node, POD_HOST, SERVED},
+    report::{Times, median},
+};
+use ingress_lab::{
+    client::Ask,
+    load::{Clients, Connections, Load},
+    topology::CLIENT_V4,
 };
 
 /// Number of legitimate clients, each with its own address and a new connection for each request.

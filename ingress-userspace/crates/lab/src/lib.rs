@@ -45,9 +45,9 @@ use anyhow::Context as _;
 use nix::mount::MsFlags;
 
 pub use namespace::Namespace;
-pub(crate) use namespace::path_of as namespace_path;
+pub use namespace::path_of as namespace_path;
 pub use process::Process;
-pub(crate) use process::{alive as is_alive, start_time};
+pub use process::{alive as is_alive, start_time};
 pub use wait::{until, until_within};
 
 use registry::{Item, Registry};

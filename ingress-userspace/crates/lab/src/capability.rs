@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use aya::{programs::ProgramType, sys::is_program_supported};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::process::is_required;
+use xtask_tools::process::is_required;
 
 /// Bits of the effective set in `/proc/self/status` (capabilities(7)).
 const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];

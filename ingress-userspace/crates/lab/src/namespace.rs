@@ -27,7 +27,7 @@ impl Namespace {
         Self { name: "this machine".into(), file: None }
     }
 
-    pub(crate) fn create(name: &str) -> anyhow::Result<Self> {
+    pub fn create(name: &str) -> anyhow::Result<Self> {
         ip(&["netns", "add", name], "")?;
         let namespace = Self::open(name)?;
         // Duplicate address detection would make every IPv6 address unusable for its first second.
@@ -38,13 +38,13 @@ impl Namespace {
     }
 
     /// Opens the existing namespace with this name.
-    pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
+    pub fn open(name: &str) -> anyhow::Result<Self> {
         let path = path_of(name);
         let file = File::open(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
         Ok(Self { name: name.into(), file: Some(Arc::new(file)) })
     }
 
-    pub(crate) fn delete(name: &str) -> anyhow::Result<()> {
+    pub fn delete(name: &str) -> anyhow::Result<()> {
         if path_of(name).exists() { ip(&["netns", "del", name], "") } else { Ok(()) }
     }
 
@@ -122,13 +122,13 @@ impl Namespace {
     }
 
     /// Moves the calling thread into the namespace.
-    pub(crate) fn enter(&self) -> anyhow::Result<()> {
+    pub fn enter(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         setns(file.as_ref(), CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter `{}`", self.name))
     }
 }
 
-pub(crate) fn path_of(name: &str) -> PathBuf {
+pub fn path_of(name: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(name)
 }
 

@@ -188,7 +188,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::lab::{Namespace, echo::Echo, free_port};
+    use crate::{Namespace, echo::Echo, free_port};
 
     #[test]
     fn a_response_is_complete_with_its_last_byte() {

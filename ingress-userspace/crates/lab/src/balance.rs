@@ -147,7 +147,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::lab::{echo::Echo, free_port};
+    use crate::{echo::Echo, free_port};
 
     #[test]
     fn each_turn_uses_one_cpu() {

@@ -1,11 +1,11 @@
 //! `echo-server`: the test pod as a separate program, for images and for machines without namespaces. It only reads its
-//! command line and waits for its end; [`xtask::lab::echo`] does the work.
+//! command line and waits for its end; [`ingress_lab::echo`] does the work.
 
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Parser;
+use ingress_lab::echo::{self, Security};
 use tokio::signal::unix::{SignalKind, signal};
-use xtask::lab::echo::{self, Security};
 
 const AFTER_HELP: &str = "\
 Paths: /bytes/N sends N bytes, /status/N answers with that status, /ready says whether it is ready, /ready/0 and

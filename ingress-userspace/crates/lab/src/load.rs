@@ -294,7 +294,7 @@ mod tests {
     use std::{net::Ipv4Addr, thread};
 
     use super::*;
-    use crate::lab::echo::{self, Security};
+    use crate::echo::{self, Security};
 
     #[test]
     fn requests_and_messages_are_counted_and_resets_are_failures() {

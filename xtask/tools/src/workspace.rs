@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 /// Returns the root of the work tree from which this xtask was built.
 pub fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest)
+    manifest.ancestors().nth(2).unwrap_or(manifest)
 }
 
 /// Returns cargo's output directory for this machine: `CARGO_TARGET_DIR`, else `target/`.

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 use anyhow::Context as _;
 
 use super::Namespace;
-use crate::process;
+use xtask_tools::process;
 
 /// Writes rules to the file `path` and applies them inside `namespace`.
 ///

@@ -34,7 +34,7 @@ pub struct Process {
 impl Process {
     /// Starts `command` with both outputs in the file `log`. It gets its own process group, so that a Ctrl-C at the
     /// terminal reaches only this process.
-    pub(crate) fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
+    pub fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
         let file = File::create(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
         let second = file.try_clone().context("cannot share the log file")?;
         let child = command
@@ -168,12 +168,12 @@ pub(super) fn end(pid: i32, start_time: u64) -> anyhow::Result<()> {
 }
 
 /// Returns `true` if the process with this pid and this start time runs.
-pub(crate) fn alive(pid: i32, start_time: u64) -> bool {
+pub fn alive(pid: i32, start_time: u64) -> bool {
     stat(pid).is_some_and(|stat| stat.start_time == start_time && !matches!(stat.state, 'Z' | 'X'))
 }
 
 /// Returns the start time of the process, in the kernel's own unit.
-pub(crate) fn start_time(pid: i32) -> Option<u64> {
+pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
 

@@ -190,7 +190,7 @@ impl Controller {
 }
 
 /// Returns the counters of a server that answers `ask` like the admin address.
-pub(crate) fn read_counts(ask: impl Fn(&str) -> anyhow::Result<Answer>) -> anyhow::Result<Counts> {
+pub fn read_counts(ask: impl Fn(&str) -> anyhow::Result<Answer>) -> anyhow::Result<Counts> {
     let hosts = ask("/hosts")?.json()?;
     let hosts = hosts.as_array().context("`/hosts` is no list")?;
     let hosts = hosts.iter().map(|host| parse_host(host).with_context(|| format!("unusable host: {host}")));
@@ -203,7 +203,7 @@ pub(crate) fn read_counts(ask: impl Fn(&str) -> anyhow::Result<Answer>) -> anyho
 }
 
 /// Sends one request to an admin address, and returns its answer with any status.
-pub(crate) fn get(namespace: &Namespace, admin: SocketAddr, path: &str) -> anyhow::Result<Answer> {
+pub fn get(namespace: &Namespace, admin: SocketAddr, path: &str) -> anyhow::Result<Answer> {
     namespace.run(|| {
         block_on(async {
             let mut connection = Connection::open(admin, Protocol::Http1, "admin", &Trust::none()).await?;

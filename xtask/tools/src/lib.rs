@@ -1,0 +1,8 @@
+//! Basics of the tooling: programs that run with a time-out and progress, tables of results, and the paths of the work
+//! tree. This crate is not part of the product.
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
+
+pub mod process;
+pub mod progress;
+pub mod summary;
+pub mod workspace;
