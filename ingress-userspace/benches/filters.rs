@@ -20,6 +20,7 @@ use std::{
 };
 
 use ingress_common::HostL7Cell;
+use ingress_model::HostId;
 use ingress_userspace::{
     control::{
         Origin,
@@ -28,7 +29,6 @@ use ingress_userspace::{
         source::manifests::parse,
         translate::{Options, Translator},
     },
-    model::HostId,
     proxy::{self, ListenMode, ListenOptions, Server, Shared, Snapshot},
 };
 use nix::{
@@ -218,7 +218,7 @@ fn pod() -> SocketAddr {
     address
 }
 
-fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_userspace::model::RouteTable {
+fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_model::RouteTable {
     let ingress = |name: &str, annotations: &[(&str, &str)]| {
         let lines = annotations.iter().map(|(key, value)| match key.contains('/') {
             true => format!("    {key}: {value:?}\n"),

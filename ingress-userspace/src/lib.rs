@@ -6,7 +6,7 @@
 //! control  source → Cluster → translate → RouteTable → compile → publish (one atomic swap)
 //! ```
 //!
-//! `control`, `proxy` and `datapath` are features, so that the compiler keeps them apart. They only share [`model`],
+//! `control`, `proxy` and `datapath` are features, so that the compiler keeps them apart. They only share [`ingress_model`],
 //! and `app.rs` of the binary is the only file that sees all three. See ARCHITECTURE.md for an overview.
 #![deny(unsafe_code)]
 
@@ -15,8 +15,6 @@
 pub mod control;
 #[cfg(feature = "datapath")]
 pub mod datapath;
-#[forbid(unsafe_code)]
-pub mod model;
 #[cfg(any(feature = "control", feature = "proxy"))]
 #[forbid(unsafe_code)]
 pub mod panics;
@@ -25,5 +23,3 @@ pub mod panics;
 pub mod proxy;
 #[forbid(unsafe_code)]
 mod random;
-#[forbid(unsafe_code)]
-pub mod route;

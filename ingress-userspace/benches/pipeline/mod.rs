@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ingress_model::{HostId, RouteTable};
 use ingress_userspace::{
     control::{
         Origin,
@@ -15,7 +16,6 @@ use ingress_userspace::{
         source::manifests::parse,
         translate::{Options, Translator},
     },
-    model::{HostId, RouteTable},
     proxy::Snapshot,
 };
 

@@ -5,15 +5,13 @@ use std::{hint::black_box, slice, sync::Arc};
 
 use criterion::{BatchSize, Criterion};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use ingress_userspace::{
-    model::{
-        Access, Authentication, Authorities, Basic, ClientCertificates, Coding, Compression, Cors, Demand, Filter,
-        HeaderEdits, MediaTypes, Networks, Offer, Origins, Pattern, Redirect, Rewrite, Satisfy, Template,
-    },
-    route::{
-        Subject,
-        filter::{Edits, Lack, Shown, Verdict, apply, compress, compression, location, respond},
-    },
+use ingress_model::route::{
+    Subject,
+    filter::{Edits, Lack, Shown, Verdict, apply, compress, compression, location, respond},
+};
+use ingress_model::{
+    Access, Authentication, Authorities, Basic, ClientCertificates, Coding, Compression, Cors, Demand, Filter,
+    HeaderEdits, MediaTypes, Networks, Offer, Origins, Pattern, Redirect, Rewrite, Satisfy, Template,
 };
 
 /// Header fields of a browser, including those of a preflight.

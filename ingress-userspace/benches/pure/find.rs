@@ -3,11 +3,9 @@
 use std::{cell::LazyCell, hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion};
-use ingress_userspace::{
-    model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey},
-    proxy::{Authority, normalise},
-    route::{Matched, Routes, UpstreamId},
-};
+use ingress_model::route::{Matched, Routes, UpstreamId};
+use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
+use ingress_userspace::proxy::{Authority, normalise};
 
 use super::{counts, scattered};
 

@@ -6,10 +6,8 @@
 use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
-use ingress_userspace::{
-    model::{Authorities, ClientCertificates, Demand, tls::revocation_lists},
-    proxy::fields_for_pods,
-};
+use ingress_model::{Authorities, ClientCertificates, Demand, tls::revocation_lists};
+use ingress_userspace::proxy::fields_for_pods;
 use libfuzzer_sys::fuzz_target;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,

@@ -19,10 +19,8 @@ use std::{
 
 use arbitrary::Arbitrary;
 use ingress_common::HostL7Cell;
-use ingress_userspace::{
-    model::HostId,
-    proxy::{ListenMode, ListenOptions, Options, Server, Shared, Snapshot, bind},
-};
+use ingress_model::HostId;
+use ingress_userspace::proxy::{ListenMode, ListenOptions, Options, Server, Shared, Snapshot, bind};
 use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 use tokio::io::AsyncWriteExt as _;

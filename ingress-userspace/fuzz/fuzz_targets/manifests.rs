@@ -5,17 +5,14 @@
 use std::{path::Path, sync::Arc};
 
 use arbitrary::Arbitrary;
-use ingress_userspace::{
-    control::{
+use ingress_model::HostId;
+use ingress_userspace::{control::{
         Origin,
         change::Change,
         cluster::Cluster,
         source::manifests::parse,
         translate::{Options, Translator},
-    },
-    model::HostId,
-    proxy::Snapshot,
-};
+    }, proxy::Snapshot};
 use libfuzzer_sys::fuzz_target;
 
 /// Whole objects, which a fuzzer would take long to find, as a base for mutations.

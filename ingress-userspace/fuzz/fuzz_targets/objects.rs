@@ -6,17 +6,14 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use ingress_userspace::{
-    control::{
+use ingress_model::HostId;
+use ingress_userspace::{control::{
         Origin,
         change::{Change, Object},
         cluster::Cluster,
         source::manifests::parse,
         translate::{Options, Translator},
-    },
-    model::HostId,
-    proxy::Snapshot,
-};
+    }, proxy::Snapshot};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 

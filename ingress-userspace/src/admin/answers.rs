@@ -92,11 +92,9 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
 #[cfg(test)]
 mod tests {
     use ingress_common::{HostL7, HostNet};
-    use ingress_userspace::{
-        model::UpstreamKey,
-        proxy::{DurationsView, StatsView, UpstreamView},
-        route::MeterView,
-    };
+    use ingress_model::UpstreamKey;
+    use ingress_model::route::MeterView;
+    use ingress_userspace::proxy::{DurationsView, StatsView, UpstreamView};
 
     use super::*;
     use crate::admin::{Attached, ControlState, DenyState, StatusState};

@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use ingress_common::StatusClass;
+use ingress_model::route::MeterView;
 use ingress_userspace::{
     control::status::WriteResult,
     panics,
@@ -10,7 +11,6 @@ use ingress_userspace::{
         CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
         PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView, Violation, ViolationStats,
     },
-    route::MeterView,
 };
 use prometheus_client::{
     collector::Collector,

@@ -7,10 +7,8 @@ use std::{
 };
 
 use ingress_common::HostL7Cell;
-use ingress_userspace::{
-    datapath::{self, Datapath, Given},
-    model::HostId,
-};
+use ingress_model::HostId;
+use ingress_userspace::datapath::{self, Datapath, Given};
 use tracing::warn;
 
 /// Time for which the counters of a removed host are kept. It exceeds common scrape intervals, and the limits for

@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ingress_model::{HostId, Tree, tree::Difference};
 use ingress_userspace::{
     control::{
         Translation,
         outcome::{Outcome, Reason, Severity},
     },
-    model::{HostId, Tree, tree::Difference},
     proxy::{CertificateProblem, Shared, Snapshot},
 };
 use tracing::{info, warn};
@@ -262,7 +262,7 @@ impl From<CertificateProblem> for Remark {
 #[cfg(test)]
 mod tests {
     use ingress_common::HostL7Cell;
-    use ingress_userspace::model::HostPattern;
+    use ingress_model::HostPattern;
 
     use super::*;
 

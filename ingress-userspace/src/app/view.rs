@@ -6,12 +6,12 @@ use std::{
 };
 
 use ingress_common::{HostL7Cell, NicNet, Traffic};
+use ingress_model::HostId;
+use ingress_model::route::MeterView;
 use ingress_userspace::{
     control::{Contact, status},
     datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner},
-    model::HostId,
     proxy::{Liveness, Shared, StatsView, UpstreamView},
-    route::MeterView,
 };
 
 use super::publish::Progress;

@@ -15,7 +15,7 @@ use super::{
     service::Service,
     slice::Slice,
 };
-use crate::model::Tree;
+use ingress_model::Tree;
 
 /// Every relevant object, by kind and name.
 ///

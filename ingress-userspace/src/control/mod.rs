@@ -2,7 +2,7 @@
 //! and publishes nothing itself.
 //!
 //! ```text
-//! source::manifests (files) ─┐                                        ┌─> model::RouteTable ─┐
+//! source::manifests (files) ─┐                                        ┌─> RouteTable ────────┐
 //!                            ├─ Batch ─> watch ─> Cluster ─ translate ┤                      ├─> publish(Translation)
 //! source::kube (API server) ─┘                                        └─> Outcomes ──────────┘
 //!                                           └─> status: addresses and events, back to the API server

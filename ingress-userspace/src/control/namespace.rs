@@ -16,7 +16,7 @@ use super::{
     change::ObjectName,
     cluster::{Store, Stored},
 };
-use crate::model::Tree;
+use ingress_model::Tree;
 
 /// A Namespace, reduced to the fields in use.
 #[derive(Clone, Debug, PartialEq)]

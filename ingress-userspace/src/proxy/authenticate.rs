@@ -8,10 +8,8 @@ use base64::{
 };
 use http::{HeaderMap, Version, header};
 
-use crate::{
-    model::{Authentication, Basic, Forwarding, Satisfy},
-    route::{Subject, filter::Edits},
-};
+use ingress_model::route::{Subject, filter::Edits};
+use ingress_model::{Authentication, Basic, Forwarding, Satisfy};
 
 use super::{
     authority::Authority,

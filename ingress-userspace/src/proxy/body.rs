@@ -31,7 +31,7 @@ use super::{
     upload_splice::{Misplaced, Tap},
     upstream::{BodyError, BoxError, ExchangeError, Outgoing, Part, ResponseBody, h2},
 };
-use crate::model::Offer;
+use ingress_model::Offer;
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
 /// turn, and each frame taken shows that it is alive: see `stalled_frames`. With its header, the frame fills one TLS

@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 use rustls_pki_types::UnixTime;
 
-use crate::{
-    model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, tree::Difference},
-    route::Names,
-};
+use ingress_model::route::Names;
+use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, tree::Difference};
 
 /// All certificates of a snapshot.
 ///

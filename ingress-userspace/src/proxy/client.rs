@@ -13,7 +13,7 @@ use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::model::Trust;
+use ingress_model::Trust;
 
 use super::{authority::Authority, fields::Field};
 
@@ -214,7 +214,7 @@ pub(super) fn push_address(text: &mut String, address: IpAddr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Networks;
+    use ingress_model::Networks;
 
     fn headers(fields: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();

@@ -26,10 +26,8 @@ use webpki::{
 use x509_cert::{Certificate, der::Decode};
 
 use super::snapshot::Snapshot;
-use crate::{
-    model::ClientCertificates,
-    route::{HostEntry, filter::Shown, template::RESERVED},
-};
+use ingress_model::ClientCertificates;
+use ingress_model::route::{HostEntry, filter::Shown, template::RESERVED};
 
 /// State of client certificates on a connection.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use http_body::{Body as _, Frame};
 use zstd::zstd_safe::CParameter;
 
 use super::{body::Source, upstream::BodyError};
-use crate::model::{Coding, Offer};
+use ingress_model::{Coding, Offer};
 
 /// Windows of zstd and brotli, as powers of two: 128 KiB, a quarter of the window that nginx uses for brotli.
 const WINDOW_LOG: u32 = 17;

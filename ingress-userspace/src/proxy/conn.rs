@@ -12,7 +12,7 @@ use std::{
 
 use tokio::task::{self, AbortHandle};
 
-use crate::model::{HostId, ProxyVersion, Settings};
+use ingress_model::{HostId, ProxyVersion, Settings};
 
 use super::{
     backlog::Backlog,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ingress_common::{HostL7Cell, StatusClass};
 
-use crate::model::HostId;
+use ingress_model::HostId;
 
 /// Body bytes are added to the shared counter in steps of this size and at the end, so that long transfers are visible
 /// while they run and short ones cost one atomic addition.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::model::HostId;
+use ingress_model::HostId;
 
 /// Upper bounds of all buckets except the last one, which has none; the same as in ingress-nginx.
 pub const DURATION_BOUNDS: [Duration; 11] = [

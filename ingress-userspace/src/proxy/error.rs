@@ -7,10 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::{
-    model::{Unavailable, filter::Limit},
-    route::filter::Lack,
-};
+use ingress_model::route::filter::Lack;
+use ingress_model::{Unavailable, filter::Limit};
 
 use super::{
     authority::AuthorityError,

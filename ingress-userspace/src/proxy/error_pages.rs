@@ -3,10 +3,8 @@
 
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
-use crate::{
-    model::{ErrorPages, Retry, UpstreamKey},
-    route::{Subject, filter::Edits},
-};
+use ingress_model::route::{Subject, filter::Edits};
+use ingress_model::{ErrorPages, Retry, UpstreamKey};
 
 use super::{
     authenticate::RequestContext,

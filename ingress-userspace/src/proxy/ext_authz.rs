@@ -16,14 +16,12 @@ use http_body_util::{BodyExt as _, Empty};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::time::timeout;
 
-use crate::{
-    model::{AuthCache, AuthService, ExtAuthz, Protocol},
-    route::{
-        Matched, Subject, Target as Action,
-        filter::{self, Edits, Verdict},
-        template::{is_faithful, render},
-    },
+use ingress_model::route::{
+    Matched, Subject, Target as Action,
+    filter::{self, Edits, Verdict},
+    template::{is_faithful, render},
 };
+use ingress_model::{AuthCache, AuthService, ExtAuthz, Protocol};
 
 use super::{
     authenticate::RequestContext,

@@ -28,7 +28,7 @@ use super::{
     websocket::Handshake,
     worker::Worker,
 };
-use crate::model::{Protocol, Retry};
+use ingress_model::{Protocol, Retry};
 
 /// The reason why there is no response of an endpoint to forward.
 #[derive(Debug, thiserror::Error)]
@@ -348,7 +348,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::model::{Endpoint, Upstream, UpstreamKey};
+    use ingress_model::{Endpoint, Upstream, UpstreamKey};
 
     #[test]
     fn what_this_node_lacks_is_not_the_endpoints_failure() {

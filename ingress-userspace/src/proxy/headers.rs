@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::route::{Subject, filter::Edits};
+use ingress_model::route::{Subject, filter::Edits};
 
 use super::{
     authority::Authority,
@@ -238,7 +238,7 @@ fn write_cookies(out: &mut Vec<u8>, headers: &HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::HeaderEdits;
+    use ingress_model::HeaderEdits;
 
     #[test]
     fn trailers_say_nothing_that_the_head_may_not_say() {
@@ -279,7 +279,7 @@ mod tests {
             port: None,
             target: "/x?y",
             headers: &headers,
-            certificate: crate::route::filter::Shown::Nothing,
+            certificate: ingress_model::route::filter::Shown::Nothing,
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,

@@ -11,10 +11,8 @@ use http::StatusCode;
 use ingress_common::{HostL7Cell, StatusClass};
 use tokio::task::AbortHandle;
 
-use crate::{
-    model::{HostId, filter::Limit},
-    route::Meter,
-};
+use ingress_model::route::Meter;
+use ingress_model::{HostId, filter::Limit};
 
 use super::{
     access_log::Line,

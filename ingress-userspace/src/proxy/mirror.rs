@@ -15,10 +15,8 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::{
-    model::{Mirror, Protocol, UpstreamKey},
-    route::{Subject, filter::Edits, template::render},
-};
+use ingress_model::route::{Subject, filter::Edits, template::render};
+use ingress_model::{Mirror, Protocol, UpstreamKey};
 
 use super::{
     authenticate::RequestContext,

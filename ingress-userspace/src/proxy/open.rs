@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
-use crate::route::HostEntry;
+use ingress_model::route::HostEntry;
 
 use super::{
     client_certificates::Greeting,

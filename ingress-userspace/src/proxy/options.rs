@@ -1,5 +1,5 @@
 //! Process-wide options, fixed at start: mostly limits, each with its default. It parses no arguments. Settings that
-//! may change at run time are in [`crate::model::Settings`], which is part of each snapshot.
+//! may change at run time are in [`ingress_model::Settings`], which is part of each snapshot.
 
 use std::{num::NonZeroU16, time::Duration};
 

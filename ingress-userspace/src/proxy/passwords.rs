@@ -24,7 +24,7 @@ use foldhash::quality::FixedState;
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 use tokio::task::spawn_blocking;
 
-use crate::model::{Basic, PasswordHash, Scheme};
+use ingress_model::{Basic, PasswordHash, Scheme};
 
 use super::{
     fair_queue::{Asker, FairQueue},
@@ -134,7 +134,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::{super::fair_queue::Turn, *};
-    use crate::model::Users;
+    use ingress_model::Users;
 
     /// The vectors come from `htpasswd`, `openssl passwd`, `crypt` of glibc, and the specification of SHA-crypt.
     #[test]

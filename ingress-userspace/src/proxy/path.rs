@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use crate::model::{RefusedPaths, path::decode_unreserved};
+use ingress_model::{RefusedPaths, path::decode_unreserved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{datagrams, listen, server::Server, shared::Stats, snapshot::Snapshot};
-use crate::model::{StreamPort, Transport};
+use ingress_model::{StreamPort, Transport};
 
 /// Interval between attempts to open a port.
 const RETRY: Duration = Duration::from_secs(5);

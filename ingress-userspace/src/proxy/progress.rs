@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::model::Settings;
+use ingress_model::Settings;
 
 use super::{pace::Pace, scan::Place};
 

@@ -1,6 +1,6 @@
 //! The PROXY protocol, versions 1 and 2, by which a load balancer passes the client's address along with its bytes.
 //! Parses a header, reads one off a connection without a byte more, and writes one for pods. Trust is decided
-//! elsewhere: [`crate::model::Trust`] says which peers may send a header, and the rule or port says which pods get one.
+//! elsewhere: [`ingress_model::Trust`] says which peers may send a header, and the rule or port says which pods get one.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{io::AsyncReadExt, net::TcpStream};
 
-use crate::model::ProxyVersion;
+use ingress_model::ProxyVersion;
 
 /// Longest header of version 1, as its specification says.
 pub const V1_MAX: usize = 107;

@@ -8,11 +8,9 @@ use super::{
     balance::{Choice, UpstreamState, hash},
     forward::Served,
 };
-use crate::{
-    model::{Affinity, AffinityMode, CanarySessions, SessionCookie},
-    random::random,
-    route::{Branches, Subject, Target, UpstreamId, template::cookie},
-};
+use crate::random::random;
+use ingress_model::route::{Branches, Subject, Target, UpstreamId, template::cookie};
+use ingress_model::{Affinity, AffinityMode, CanarySessions, SessionCookie};
 
 /// Session state of a request of a rule with affinity.
 pub(super) struct Session<'r> {
@@ -151,7 +149,7 @@ fn write(cookie: &SessionCookie, Mark { value, canary }: Mark, is_secure: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::SameSite;
+    use ingress_model::SameSite;
 
     #[test]
     fn cookies_say_what_was_asked_for() {

@@ -15,10 +15,8 @@ use ingress_common::{HostL7Cell, WorkerCell};
 use ipnet::IpNet;
 use tokio::sync::watch;
 
-use crate::{
-    model::HostId,
-    route::{Meter, MeterView},
-};
+use ingress_model::HostId;
+use ingress_model::route::{Meter, MeterView};
 
 use super::{
     access_log::Sink,

@@ -9,12 +9,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    model::{
-        Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport, Tree,
-        Upstream, UpstreamKey, UpstreamTls, Verify, tree::Difference,
-    },
-    route::{Routes, UpstreamId},
+use ingress_model::route::{Routes, UpstreamId};
+use ingress_model::{
+    Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport, Tree,
+    Upstream, UpstreamKey, UpstreamTls, Verify, tree::Difference,
 };
 
 use super::{
@@ -286,7 +284,7 @@ fn origin(tls: Option<&UpstreamTls>) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Action, Endpoint, HostRoutes, PathMatch, Rule};
+    use ingress_model::{Action, Endpoint, HostRoutes, PathMatch, Rule};
 
     fn table(services: &[(&str, u16)]) -> RouteTable {
         let mut table = RouteTable::default();

@@ -25,7 +25,7 @@ use rustls::{crypto::aws_lc_rs::Ticketer, server::ProducesTickets};
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
 
-use crate::model::{Handshakes, TicketKey, TicketKeys};
+use ingress_model::{Handshakes, TicketKey, TicketKeys};
 
 use super::snapshot::Snapshot;
 

@@ -12,7 +12,7 @@ use rustls::{
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use crate::model::{ClientCertificates, Handshakes, Settings};
+use ingress_model::{ClientCertificates, Handshakes, Settings};
 
 use super::{client_certificates::PossessionVerifier, snapshot::Snapshot, tickets::Tickets};
 
@@ -37,7 +37,7 @@ pub(super) struct ServerConfigs {
     resolver: Arc<Resolver>,
 }
 
-/// In the order of [`crate::model::Versions`].
+/// In the order of [`ingress_model::Versions`].
 const VERSIONS: [&[&SupportedProtocolVersion]; 3] =
     [&[&rustls::version::TLS13, &rustls::version::TLS12], &[&rustls::version::TLS12], &[&rustls::version::TLS13]];
 

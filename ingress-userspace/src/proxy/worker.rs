@@ -20,7 +20,8 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use crate::{model::Settings, panics::vital};
+use crate::panics::vital;
+use ingress_model::Settings;
 
 use super::{
     accept::{self, Reserve},

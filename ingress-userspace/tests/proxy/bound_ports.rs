@@ -8,11 +8,9 @@ use std::{
 };
 
 use ingress_common::HostL7Cell;
-use ingress_userspace::{
-    model::{Endpoint, HostId, ProxyVersion, StreamPort, StreamService, Transport, Upstream, UpstreamKey},
-    proxy::{
-        self, ListenMode, ListenOptions, Options, PortStatsView, Server, Shared, Snapshot, keep_stream_ports_open,
-    },
+use ingress_model::{Endpoint, HostId, ProxyVersion, StreamPort, StreamService, Transport, Upstream, UpstreamKey};
+use ingress_userspace::proxy::{
+    self, ListenMode, ListenOptions, Options, PortStatsView, Server, Shared, Snapshot, keep_stream_ports_open,
 };
 use tokio::sync::oneshot;
 

@@ -5,10 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_userspace::{
-    model::{Forwarding, Settings, Uploads},
-    proxy::{Memory, Pressure},
-};
+use ingress_model::{Forwarding, Settings, Uploads};
+use ingress_userspace::proxy::{Memory, Pressure};
 
 use crate::{
     frames::{DATA, END_HEADERS, END_STREAM, HEADERS, NONE, POST, Raw, fields, frame},

@@ -7,10 +7,8 @@ use std::{
 };
 
 use ingress_common::HostL7;
-use ingress_userspace::{
-    model::{ClientLimits, HostId, PacketLimit, Settings},
-    proxy::{FlowTable, Options},
-};
+use ingress_model::{ClientLimits, HostId, PacketLimit, Settings};
+use ingress_userspace::proxy::{FlowTable, Options};
 
 use crate::support::{Origin, Proxy, Table, wait_until};
 

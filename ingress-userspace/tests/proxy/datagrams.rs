@@ -14,6 +14,7 @@ use std::{
 };
 
 use ingress_common::HostL7Cell;
+use ingress_model::{HostId, RouteTable};
 use ingress_userspace::{
     control::{
         Origin,
@@ -22,7 +23,6 @@ use ingress_userspace::{
         source::manifests::parse,
         translate::{Options, translate},
     },
-    model::{HostId, RouteTable},
     proxy::{
         self, DatagramStatsView, Drained, Dropped, ListenMode, ListenOptions, PortStatsView, Server, Shared, Snapshot,
         keep_datagram_ports_open,

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::{Reason, RecvStream, SendStream, client::SendRequest, server::SendResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts};
 use ingress_common::HostL7;
-use ingress_userspace::model::Protocol;
+use ingress_model::Protocol;
 use tokio::time::timeout;
 
 use crate::{

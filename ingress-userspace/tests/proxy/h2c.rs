@@ -18,7 +18,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, server::conn::http2::Builder, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ingress_userspace::model::{Forwarding, Protocol, Settings};
+use ingress_model::{Forwarding, Protocol, Settings};
 
 use crate::{
     support::{DEADLINE, Origin, Proxy, Table, serve_connections, wait_settled, wait_until},

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ingress_userspace::model::Settings;
+use ingress_model::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{net::Shutdown, sync::Arc};
 
-use ingress_userspace::model::Protocol;
+use ingress_model::Protocol;
 use rustls::{
     HandshakeKind, ServerConfig,
     crypto::aws_lc_rs,

@@ -2,7 +2,8 @@
 
 use std::{any::Any, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use ingress_userspace::{model::Settings, proxy::Options};
+use ingress_model::Settings;
+use ingress_userspace::proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{

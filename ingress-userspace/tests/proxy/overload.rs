@@ -11,10 +11,8 @@ use std::{
 };
 
 use hyper::client::conn::http2::SendRequest;
-use ingress_userspace::{
-    model::Settings,
-    proxy::{Memory, Pressure, Refusal},
-};
+use ingress_model::Settings;
+use ingress_userspace::proxy::{Memory, Pressure, Refusal};
 
 use crate::{
     frames::{DATA, END_STREAM, NONE, RST_STREAM, Raw, WINDOW_UPDATE, frame, get},

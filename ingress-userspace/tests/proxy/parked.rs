@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use ingress_userspace::{
-    model::Settings,
-    proxy::{Drained, Options, Pressure, Refusal, Usage},
-};
+use ingress_model::Settings;
+use ingress_userspace::proxy::{Drained, Options, Pressure, Refusal, Usage};
 use rustls::{
     ClientConnection,
     version::{TLS12, TLS13},

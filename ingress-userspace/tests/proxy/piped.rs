@@ -12,10 +12,8 @@ use std::{
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use ingress_common::HostL7;
-use ingress_userspace::{
-    model::{AccessLog, Forwarding, Settings},
-    proxy::{Drained, Options},
-};
+use ingress_model::{AccessLog, Forwarding, Settings};
+use ingress_userspace::proxy::{Drained, Options};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

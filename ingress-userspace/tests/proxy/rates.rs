@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_userspace::model::{Forwarding, Settings, Uploads};
+use ingress_model::{Forwarding, Settings, Uploads};
 use socket2::{Domain, Socket, Type};
 
 use crate::{

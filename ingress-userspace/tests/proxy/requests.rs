@@ -1,9 +1,7 @@
 //! Well-formed requests and their results.
 
-use ingress_userspace::{
-    model::{Action, Filter, HostPattern, Unavailable},
-    proxy::Options,
-};
+use ingress_model::{Action, Filter, HostPattern, Unavailable};
+use ingress_userspace::proxy::Options;
 
 use crate::support::{Origin, Proxy, Table, wait_until};
 

@@ -7,10 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_userspace::{
-    model::{Networks, Settings, Trust},
-    proxy::{Options, Refusal},
-};
+use ingress_model::{Networks, Settings, Trust};
+use ingress_userspace::proxy::{Options, Refusal};
 
 use crate::{
     frames::{NONE, Raw, WINDOW_UPDATE, frame, get},

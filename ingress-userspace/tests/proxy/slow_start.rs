@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ingress_userspace::model::Protocol;
+use ingress_model::Protocol;
 use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 
 use crate::{

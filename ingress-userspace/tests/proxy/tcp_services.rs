@@ -8,13 +8,11 @@ use std::{
 };
 
 use ingress_common::{HostL7, Requests};
-use ingress_userspace::{
-    model::{
-        Endpoint, Networks, ProxyVersion, Settings, StreamPort, StreamRetry, StreamService, StreamSettings, Transport,
-        Trust, Upstream, UpstreamKey,
-    },
-    proxy::Options,
+use ingress_model::{
+    Endpoint, Networks, ProxyVersion, Settings, StreamPort, StreamRetry, StreamService, StreamSettings, Transport,
+    Trust, Upstream, UpstreamKey,
 };
+use ingress_userspace::proxy::Options;
 
 use crate::support::{DEADLINE, Origin, Proxy, STREAMS, Table, wait_until};
 

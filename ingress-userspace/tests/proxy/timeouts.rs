@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingress_userspace::model::{Forwarding, Settings};
+use ingress_model::{Forwarding, Settings};
 
 use crate::support::{Origin, Proxy, Table};
 

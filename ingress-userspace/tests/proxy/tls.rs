@@ -14,10 +14,8 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use ingress_userspace::{
-    model::{Certificate, HostPattern, Settings},
-    proxy::Options,
-};
+use ingress_model::{Certificate, HostPattern, Settings};
+use ingress_userspace::proxy::Options;
 use rustls::{
     ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},

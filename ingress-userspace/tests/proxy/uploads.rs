@@ -17,7 +17,7 @@ use std::{
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use ingress_common::HostL7;
-use ingress_userspace::model::{AccessLog, Forwarding, Settings};
+use ingress_model::{AccessLog, Forwarding, Settings};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

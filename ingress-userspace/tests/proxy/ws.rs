@@ -8,7 +8,7 @@ use std::{
 };
 
 use ingress_common::HostL7;
-use ingress_userspace::model::{Forwarding, Settings};
+use ingress_model::{Forwarding, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{

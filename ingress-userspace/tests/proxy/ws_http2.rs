@@ -12,7 +12,7 @@ use h2::{
 };
 use http::{Method, Request, Response, StatusCode};
 use ingress_common::HostL7;
-use ingress_userspace::model::{self, Settings};
+use ingress_model::{self, Settings};
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -176,7 +176,7 @@ async fn what_is_no_websocket_opens_none() {
     }
     proxy.publish(&Table::default().host("a.test", &[Origin::refusing()]));
     assert_eq!(send(&mut client, handshake("websocket")).await.0.status(), 502);
-    proxy.publish(&Table::default().host("a.test", &[origin.address]).speaking(model::Protocol::H2c));
+    proxy.publish(&Table::default().host("a.test", &[origin.address]).speaking(ingress_model::Protocol::H2c));
     assert_eq!(send(&mut client, handshake("websocket")).await.0.status(), 502);
 }
 
@@ -245,7 +245,8 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
 #[tokio::test]
 async fn a_websocket_in_which_nobody_speaks_loses_its_stream_alone() {
     let origin = Origin::start(echo);
-    let forwarding = model::Forwarding { read_timeout: Duration::from_millis(500), ..model::Forwarding::default() };
+    let forwarding =
+        ingress_model::Forwarding { read_timeout: Duration::from_millis(500), ..ingress_model::Forwarding::default() };
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding));
     let mut client = client(&proxy).await;
     let (silent, _silent) = send(&mut client, handshake("websocket")).await;

@@ -7,7 +7,7 @@ use std::{
     sync::LazyLock,
 };
 
-use ingress_userspace::model::{Host, HostPattern, PathMatch, path};
+use ingress_model::{Host, HostPattern, PathMatch, path};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]

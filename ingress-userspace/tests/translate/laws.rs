@@ -2,15 +2,13 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use ingress_userspace::{
-    control::{
-        Origin, Reason,
-        change::{Change, Kind, Object, ObjectName},
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{Options, Translation, Translator, translate},
-    },
-    model::{Action, RouteTable, Rule},
+use ingress_model::{Action, RouteTable, Rule};
+use ingress_userspace::control::{
+    Origin, Reason,
+    change::{Change, Kind, Object, ObjectName},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, Translation, Translator, translate},
 };
 use proptest::prelude::*;
 

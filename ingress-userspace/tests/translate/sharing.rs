@@ -12,15 +12,13 @@ use std::{
     sync::Arc,
 };
 
-use ingress_userspace::{
-    control::{
-        Origin,
-        change::{Change, ObjectName},
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{HostSharing, Options, translate},
-    },
-    model::{Action, Host, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Unavailable, path},
+use ingress_model::{Action, Host, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Unavailable, path};
+use ingress_userspace::control::{
+    Origin,
+    change::{Change, ObjectName},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{HostSharing, Options, translate},
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 

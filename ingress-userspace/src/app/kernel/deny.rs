@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use ingress_common::map::DENY_MAX;
+use ingress_model::{Blocked, Networks, Settings};
 use ingress_userspace::{
     datapath::{self, Applied, DenyConfig},
-    model::{Blocked, Networks, Settings},
     proxy::Snapshot,
 };
 use ipnet::IpNet;
@@ -88,7 +88,7 @@ pub(super) fn speakers(snapshot: &Snapshot) -> Networks {
 
 #[cfg(test)]
 mod tests {
-    use ingress_userspace::model::Texts;
+    use ingress_model::Texts;
 
     use super::*;
 

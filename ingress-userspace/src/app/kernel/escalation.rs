@@ -2,9 +2,9 @@
 //! elsewhere.
 
 use ingress_common::Reason;
+use ingress_model::Escalation;
 use ingress_userspace::{
     datapath::{Denial, Entered, Origin, Rejection},
-    model::Escalation,
     proxy::{Escalated, Shared, Violator},
 };
 use tracing::{info, warn};
@@ -106,7 +106,8 @@ fn log(violator: &Violator, result: Escalated) {
 mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
-    use ingress_userspace::{model::FurtherViolations, proxy::Violation};
+    use ingress_model::FurtherViolations;
+    use ingress_userspace::proxy::Violation;
 
     use super::*;
 

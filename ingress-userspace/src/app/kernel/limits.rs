@@ -1,9 +1,9 @@
 //! Programs the kernel's limits of clients, with an exemption for trusted proxies.
 
 use ingress_common::map::DENY_MAX;
+use ingress_model::PacketLimit;
 use ingress_userspace::{
     datapath::{self, Applied, ClientLimits, Datapath, PacketRate},
-    model::{self, PacketLimit},
     proxy::Snapshot,
 };
 use tracing::{info, warn};
@@ -28,7 +28,7 @@ pub(super) struct Guarded {
 
 impl Limited {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let model::ClientLimits { syns, packets, is_dry_run } = snapshot.settings.client_limits;
+        let ingress_model::ClientLimits { syns, packets, is_dry_run } = snapshot.settings.client_limits;
         let limits = ClientLimits { syns: rate(syns), packets: rate(packets), is_dry_run };
         let room = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
         let is_in_vain = limits.is_on() && speakers(snapshot).iter().count() >= room;

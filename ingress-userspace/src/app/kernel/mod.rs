@@ -10,9 +10,9 @@ use std::{
 
 use anyhow::Context;
 use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
+use ingress_model::HostId;
 use ingress_userspace::{
     datapath::{self, Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort},
-    model::HostId,
     proxy::{FlowTable, Liveness, Shared, WorkerListeners},
 };
 use tokio::{

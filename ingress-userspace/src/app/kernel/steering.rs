@@ -7,9 +7,9 @@ use ingress_common::{
     map::{NODE_ADDRS_MAX, PORTS_MAX},
     steer::{PORT_COUNT_ONLY, SLOTS_PER_PORT},
 };
+use ingress_model::{StreamPort, Transport};
 use ingress_userspace::{
     datapath::{Claim, SteeredPort},
-    model::{StreamPort, Transport},
     proxy::Shared,
 };
 use tokio::sync::watch;

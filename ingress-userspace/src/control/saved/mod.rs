@@ -39,7 +39,7 @@ use super::{
     service,
     translate::{self, Translation, annotation_references, reached, service_of_url, services_of, stream_references},
 };
-use crate::model::TicketKeys;
+use ingress_model::TicketKeys;
 
 /// Location and content of the saved configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,10 +16,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::{
-    control::{change::Object, reference_grant::ReferenceGrant, status},
-    model::{KeySet, PasswordHash, TicketKeys},
-};
+use crate::control::{change::Object, reference_grant::ReferenceGrant, status};
+use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
 /// Written by `kubectl apply`: a copy of the whole object, which is not used here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 
 use super::ObjectName;
-use crate::model::Host;
+use ingress_model::Host;
 
 /// Source of the published addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,14 +14,12 @@ use std::{
 };
 
 use super::{Context, streams};
-use crate::{
-    control::{
-        change::ObjectName,
-        cluster::Stored,
-        slice::{Slice, SliceEndpoint},
-    },
-    model::{Host, StreamPort, Transport},
+use crate::control::{
+    change::ObjectName,
+    cluster::Stored,
+    slice::{Slice, SliceEndpoint},
 };
+use ingress_model::{Host, StreamPort, Transport};
 
 /// Addresses of this cluster's own components.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{AliasClaim, AliasKind, HostClaim, MAX_PATHS, RulesClaim, ingress::Builder};
-use crate::{
-    control::outcome::Reason,
-    model::{Action, Host, HostPattern, PathMatch, Redirect, Rule, Template},
-};
+use crate::control::outcome::Reason;
+use ingress_model::{Action, Host, HostPattern, PathMatch, Redirect, Rule, Template};
 
 /// Adds to `claims` the names that `builder`'s Ingress asks for by `server-alias` and `from-to-www-redirect`. Names
 /// with rules in the same Ingress stay as they are.

@@ -23,17 +23,15 @@ use super::{
     settings::Globals,
     topology::Place,
 };
-use crate::{
-    control::{
-        change::{Kind, ObjectId, ObjectName},
-        cluster::{Cluster, Store, Stored},
-        outcome::{ObjectRef, Outcome, Reason},
-        reference_grant::Grant,
-        service::Service,
-        slice::Slice,
-    },
-    model::UpstreamKey,
+use crate::control::{
+    change::{Kind, ObjectId, ObjectName},
+    cluster::{Cluster, Store, Stored},
+    outcome::{ObjectRef, Outcome, Reason},
+    reference_grant::Grant,
+    service::Service,
+    slice::Slice,
 };
+use ingress_model::UpstreamKey;
 
 /// A lookup, whether it found something or not. Results made from it are out of date when it changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

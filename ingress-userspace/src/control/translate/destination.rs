@@ -14,9 +14,9 @@ use super::{
     service::{Port, bare},
     trust_anchors::{self, TrustAnchors},
 };
-use crate::{
-    control::{change::ObjectName, outcome::Reason, service::Service},
-    model::{Endpoint, HealthPolicy, Protocol, ProxyVersion, Question, Transport, Upstream, UpstreamKey, UpstreamTls},
+use crate::control::{change::ObjectName, outcome::Reason, service::Service};
+use ingress_model::{
+    Endpoint, HealthPolicy, Protocol, ProxyVersion, Question, Transport, Upstream, UpstreamKey, UpstreamTls,
 };
 
 /// Destination of rules, or of this controller's own requests.

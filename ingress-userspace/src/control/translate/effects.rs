@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::{
-    control::change::ObjectName,
-    model::{HostPattern, Tree},
-};
+use crate::control::change::ObjectName;
+use ingress_model::{HostPattern, Tree};
 
 #[derive(Default)]
 pub(super) struct Effects {

@@ -15,14 +15,12 @@ use k8s_openapi::{
 };
 
 use super::{Context, address, grant};
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        outcome::{ObjectRef, Origin, Reason},
-        slice::{Slice, SliceEndpoint},
-    },
-    model::{Endpoint, Transport},
+use crate::control::{
+    change::{Kind, ObjectName},
+    outcome::{ObjectRef, Origin, Reason},
+    slice::{Slice, SliceEndpoint},
 };
+use ingress_model::{Endpoint, Transport};
 
 /// State of an endpoint in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,8 @@ use super::{
     Context,
     budget::{Budget, Holders},
 };
-use crate::{
-    control::{change::ObjectName, outcome::Reason},
-    model::{PathError, PathMatch, PathPattern, PatternError},
-};
+use crate::control::{change::ObjectName, outcome::Reason};
+use ingress_model::{PathError, PathMatch, PathPattern, PatternError};
 
 /// Maximum number of regular expressions of one Ingress.
 pub(super) const MAX_COUNT: usize = 2_000;

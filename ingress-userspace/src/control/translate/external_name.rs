@@ -8,10 +8,8 @@ use std::{
 };
 
 use super::{Context, ExternalNames, address, annotations::shorten, destination::Finding, ingress};
-use crate::{
-    control::{change::ObjectName, outcome::Reason},
-    model::Endpoint,
-};
+use crate::control::{change::ObjectName, outcome::Reason};
+use ingress_model::Endpoint;
 
 /// Result of following an external name.
 #[derive(Debug, PartialEq, Eq)]

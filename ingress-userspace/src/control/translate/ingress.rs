@@ -21,13 +21,11 @@ use super::{
     protocol::{Speech, Wanted},
     service,
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{Action, HostPattern, PathMatch, Rule, Unavailable},
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{Action, HostPattern, PathMatch, Rule, Unavailable};
 
 /// Returns the claims of `ingress`. Claims that cannot be met are reported on `object`.
 pub(super) fn claims(

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::networking::v1::{HTTPIngressPath, Ingress};
 
-use crate::model::path::ACME_CHALLENGE;
+use ingress_model::path::ACME_CHALLENGE;
 
 /// Role of an Ingress: ordinary, or made for a challenge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

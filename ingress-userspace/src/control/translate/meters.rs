@@ -9,10 +9,8 @@ use super::{
     Claims, Context, Options,
     budget::{Budget, BudgetScope, Holders},
 };
-use crate::{
-    control::{change::ObjectName, outcome::Reason},
-    model::{Forwarding, HostRoutes, Rule},
-};
+use crate::control::{change::ObjectName, outcome::Reason};
+use ingress_model::{Forwarding, HostRoutes, Rule};
 
 /// The rules that are counted separately.
 pub(super) struct Meters {

@@ -30,7 +30,7 @@ use super::{
     cluster::Cluster,
     outcome::{ObjectRef, Outcome},
 };
-use crate::model::{CanaryRule, HostPattern, RouteTable, Rule, Tree};
+use ingress_model::{CanaryRule, HostPattern, RouteTable, Rule, Tree};
 
 mod address;
 mod alias;

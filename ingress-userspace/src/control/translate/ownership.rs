@@ -8,10 +8,8 @@
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
 
 use super::{Claims, Context, ingress_role::IngressRole, secret};
-use crate::{
-    control::outcome::{ObjectRef, Reason},
-    model::{HostPattern, PathMatch, path},
-};
+use crate::control::outcome::{ObjectRef, Reason};
+use ingress_model::{HostPattern, PathMatch, path};
 
 /// Claims that an Ingress may make on a host of another namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{
     },
     protocol::Wanted,
 };
-use crate::model::{
+use ingress_model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Host, Networks, Origins, Pattern,
     ProxyVersion, SessionCookie, Template, TraceRule,
 };

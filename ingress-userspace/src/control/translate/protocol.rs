@@ -7,10 +7,8 @@ use super::{
     annotations::{ParsedTls, shorten},
     destination::{Asker, Through},
 };
-use crate::{
-    control::outcome::{ObjectRef, Reason},
-    model::{HealthPolicy, Protocol, ProxyVersion},
-};
+use crate::control::outcome::{ObjectRef, Reason};
+use ingress_model::{HealthPolicy, Protocol, ProxyVersion};
 
 /// Returns the protocol for `appProtocol` of a port (KEP-1435, KEP-3726). Unknown values are served as HTTP/1.1, with a
 /// note on `service`.

@@ -6,10 +6,8 @@ use std::{
 };
 
 use super::context::{Dependency, Trace};
-use crate::{
-    control::{change::ObjectName, outcome::Outcome},
-    model::{HostPattern, Transport, Tree, UpstreamKey},
-};
+use crate::control::{change::ObjectName, outcome::Outcome};
+use ingress_model::{HostPattern, Transport, Tree, UpstreamKey};
 
 /// A unit that is made anew separately. The variants are in order: a part may depend on those before it, and never on a
 /// later one.

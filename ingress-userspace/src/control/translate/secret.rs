@@ -7,14 +7,12 @@ use rustls_pki_types::CertificateRevocationListDer;
 use webpki::{BorrowedCertRevocationList, EndEntityCert};
 
 use super::{Context, staple};
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        cluster::Stored,
-        outcome::{ObjectRef, Origin, Reason},
-    },
-    model::{Authorities, Certificate, HostPattern, tls},
+use crate::control::{
+    change::{Kind, ObjectName},
+    cluster::Stored,
+    outcome::{ObjectRef, Origin, Reason},
 };
+use ingress_model::{Authorities, Certificate, HostPattern, tls};
 
 /// Content of a Secret for TLS with clients.
 #[derive(PartialEq, Eq)]

@@ -14,14 +14,12 @@ use super::{
     endpoints, grant,
     protocol::{Speech, Wanted},
 };
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        outcome::{ObjectRef, Origin, Reason},
-        service::Service,
-    },
-    model::{Action, Protocol, Transport, Unavailable, UpstreamKey},
+use crate::control::{
+    change::{Kind, ObjectName},
+    outcome::{ObjectRef, Origin, Reason},
+    service::Service,
 };
+use ingress_model::{Action, Protocol, Transport, Unavailable, UpstreamKey};
 
 /// A port as an Ingress, or a row of stream services, names it.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use x509_cert::{
     },
 };
 
-use crate::model::Staple;
+use ingress_model::Staple;
 
 /// Key of the DER-encoded response in a Secret, the same as in other ingress controllers.
 pub(super) const FIELD: &str = "tls.ocsp-staple";

@@ -17,13 +17,11 @@ use super::{
     destination::Finding,
     service::{self, Port},
 };
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        outcome::{Origin, Reason},
-    },
-    model::{ProxyVersion, StreamPort, StreamService, Transport},
+use crate::control::{
+    change::{Kind, ObjectName},
+    outcome::{Origin, Reason},
 };
+use ingress_model::{ProxyVersion, StreamPort, StreamService, Transport};
 
 /// Maximum number of services of one ConfigMap; each port is a socket in each worker.
 const MAX_SERVICES: usize = 1_000;

@@ -5,13 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Context, secret::field};
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        outcome::{Origin, Reason},
-    },
-    model::{TicketKey, TicketKeys},
+use crate::control::{
+    change::{Kind, ObjectName},
+    outcome::{Origin, Reason},
 };
+use ingress_model::{TicketKey, TicketKeys};
 
 /// Returns the keys in Secret `name`, or `None` if there are none. The latter is reported on the Secret, as is each
 /// unusable key.

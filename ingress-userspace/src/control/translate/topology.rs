@@ -12,13 +12,11 @@ use k8s_openapi::api::{
 };
 
 use super::Options;
-use crate::{
-    control::{
-        change::ObjectName,
-        cluster::{Cluster, Stored},
-    },
-    model::Endpoint,
+use crate::control::{
+    change::ObjectName,
+    cluster::{Cluster, Stored},
 };
+use ingress_model::Endpoint;
 
 /// Node and zone of this process, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

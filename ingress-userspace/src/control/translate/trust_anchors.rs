@@ -5,10 +5,8 @@ use std::sync::{Arc, LazyLock};
 use rustls_pki_types::ServerName;
 
 use super::{Context, annotations::shorten, destination::Finding, secret};
-use crate::{
-    control::{change::ObjectName, outcome::Reason},
-    model::{Authorities, UpstreamTls, Verify},
-};
+use crate::control::{change::ObjectName, outcome::Reason};
+use ingress_model::{Authorities, UpstreamTls, Verify};
 
 /// Certificates of a host that are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow, collections::BTreeSet, num::NonZeroU32, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration,
 };
 
-use crate::model::{Balance, Networks, Retry, Template, Variable};
+use ingress_model::{Balance, Networks, Retry, Template, Variable};
 
 /// Description of valid values.
 pub(super) type Expected = Cow<'static, str>;

@@ -18,10 +18,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    control::{Severity, translate::Translation},
-    model::tree::Difference,
-};
+use crate::control::{Severity, translate::Translation};
+use ingress_model::tree::Difference;
 
 /// Changes this close together are published together …
 pub(super) const QUIET: Duration = Duration::from_millis(1);

@@ -39,7 +39,7 @@ use super::{
     translate::{Translation, Translator},
 };
 
-use crate::model::Tree;
+use ingress_model::Tree;
 
 mod debounce;
 mod own;

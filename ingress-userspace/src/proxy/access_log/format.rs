@@ -16,10 +16,8 @@ use jiff::{
 };
 
 use super::{Entry, Notes};
-use crate::{
-    model::{LogEscape, LogField, LogFormat, LogPiece},
-    proxy::{Authority, client::push_address, fields::Field},
-};
+use crate::proxy::{Authority, client::push_address, fields::Field};
+use ingress_model::{LogEscape, LogField, LogFormat, LogPiece};
 
 /// The fields of a JSON line in order: the text before the value, the field, and the text after it.
 const JSON: [(&str, LogField, &str); 19] = [

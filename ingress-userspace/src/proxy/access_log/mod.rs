@@ -10,7 +10,7 @@ use std::{
 
 use http::request::Parts;
 
-use crate::model::{AccessLog, Trust, UpstreamKey};
+use ingress_model::{AccessLog, Trust, UpstreamKey};
 
 use super::{client::Client, conn::Conn, request_id::RequestId, snapshot::Snapshot};
 

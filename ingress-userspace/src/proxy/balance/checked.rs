@@ -3,10 +3,8 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use super::{CheckResult, Common, EndpointState, Health, UpstreamState};
-use crate::{
-    model::{Check, Protocol, ProxyVersion, UpstreamKey},
-    proxy::upstream::{Connector, Transport},
-};
+use crate::proxy::upstream::{Connector, Transport};
+use ingress_model::{Check, Protocol, ProxyVersion, UpstreamKey};
 
 /// An endpoint with active health checks.
 #[derive(Debug)]

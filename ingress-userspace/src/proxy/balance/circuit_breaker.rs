@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::model::CircuitBreaker;
+use ingress_model::CircuitBreaker;
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

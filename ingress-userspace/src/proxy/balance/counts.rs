@@ -29,7 +29,7 @@ pub enum CheckResult {
 /// Health of the endpoints of one upstream, and its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamView {
-    pub key: crate::model::UpstreamKey,
+    pub key: ingress_model::UpstreamKey,
     /// Endpoints that get requests, are ejected, or fail their checks; one in both of the latter states counts as the
     /// last.
     pub fit: usize,

@@ -2,7 +2,7 @@
 //! connection.
 //!
 //! A failed request ejects an endpoint for a time that doubles with each further failure, and one success clears the
-//! ejection; [`Ejection`](crate::model::Ejection) has the settings. Concurrent requests that fail together count as one
+//! ejection; [`Ejection`](ingress_model::Ejection) has the settings. Concurrent requests that fail together count as one
 //! failure. Endpoints that fail their checks get no requests either. When no endpoint is healthy, all get requests.
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::upstream::{Connector, Transport};
-use crate::model::{HealthPolicy, Protocol, ProxyVersion, Retry, Upstream, UpstreamKey, UpstreamTls};
+use ingress_model::{HealthPolicy, Protocol, ProxyVersion, Retry, Upstream, UpstreamKey, UpstreamTls};
 
 mod checked;
 mod circuit_breaker;

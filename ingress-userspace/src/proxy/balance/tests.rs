@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, num::NonZeroU32};
 
 use super::*;
-use crate::model::{Check, CircuitBreaker, Ejection, Endpoint, Question};
+use ingress_model::{Check, CircuitBreaker, Ejection, Endpoint, Question};
 
 fn upstream(ports: &[u16]) -> Upstream {
     let endpoints = ports.iter().map(|&port| Endpoint { address: ([10, 0, 0, 1], port).into() }).collect();

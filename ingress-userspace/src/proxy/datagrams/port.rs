@@ -22,15 +22,13 @@ use super::{
     session::Session,
     socket::{Client, Socket},
 };
-use crate::{
-    model::{StreamPort, Transport},
-    proxy::{
-        balance::{Choice, Picked, Tried, UpstreamState, hash},
-        memory::Pressure,
-        upstream::ConnectError,
-        worker::Worker,
-    },
+use crate::proxy::{
+    balance::{Choice, Picked, Tried, UpstreamState, hash},
+    memory::Pressure,
+    upstream::ConnectError,
+    worker::Worker,
 };
+use ingress_model::{StreamPort, Transport};
 
 /// Datagrams handled in one go before other tasks on the worker get a turn.
 const BATCH: usize = 32;

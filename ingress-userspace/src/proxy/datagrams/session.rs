@@ -6,7 +6,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{io::Interest, net::UdpSocket, time::Instant};
 
-use crate::model::StreamSettings;
+use ingress_model::StreamSettings;
 
 /// Time for which a session is kept after all expected responses, for duplicate or late ones.
 const FINISHED: Duration = Duration::from_secs(1);

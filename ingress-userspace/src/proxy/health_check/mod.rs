@@ -34,7 +34,7 @@ use super::{
     shared::Shared,
     syscalls::Filter,
 };
-use crate::model::UpstreamKey;
+use ingress_model::UpstreamKey;
 
 mod grpc;
 mod probe;

@@ -8,14 +8,12 @@ use http_body_util::{BodyExt as _, Full};
 use tokio::time::timeout;
 
 use super::grpc;
-use crate::{
-    model::{Check, Protocol, Question},
-    proxy::{
-        balance::{CheckResult, Checked},
-        proxy_protocol::{Header, ProxyHeader},
-        upstream::{self, Limits, Pool, PoolOptions, Target, h2, write_header, write_request_line},
-    },
+use crate::proxy::{
+    balance::{CheckResult, Checked},
+    proxy_protocol::{Header, ProxyHeader},
+    upstream::{self, Limits, Pool, PoolOptions, Target, h2, write_header, write_request_line},
 };
+use ingress_model::{Check, Protocol, Question};
 
 /// Longest response body that is read, in bytes.
 const BODY_MAX: usize = 64 * 1024;

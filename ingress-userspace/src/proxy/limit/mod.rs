@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use crate::model::filter::Limit;
+use ingress_model::filter::Limit;
 
 mod count;
 mod rate;
@@ -120,7 +120,7 @@ fn subscriber(client: IpAddr) -> (bool, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Networks, filter::Rate};
+    use ingress_model::{Networks, filter::Rate};
 
     fn limit(owner: &str) -> Limit {
         let requests = NonZeroU32::MIN;

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::super::client_table::ClientTable;
-use crate::model::filter::Rate;
+use ingress_model::filter::Rate;
 
 /// 131 072 entries of 24 bytes with the key, 3 MiB in all.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    model::{Action, Endpoint, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey},
-    proxy::{conn::Conn, http_server::http1, snapshot::Snapshot, worker::Worker},
+use crate::proxy::{conn::Conn, http_server::http1, snapshot::Snapshot, worker::Worker};
+use ingress_model::{
+    Action, Endpoint, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey,
 };
 
 pub(in crate::proxy) async fn pair() -> (TcpStream, TcpStream) {

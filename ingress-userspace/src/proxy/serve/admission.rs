@@ -2,13 +2,11 @@
 
 use http::{HeaderMap, StatusCode, header};
 
-use crate::{
-    model::{Blocked, ErrorPages, Filter, Texts, Unavailable},
-    route::{
-        Target, UpstreamId, canary,
-        filter::{self, Edits, Verdict},
-    },
+use ingress_model::route::{
+    Target, UpstreamId, canary,
+    filter::{self, Edits, Verdict},
 };
+use ingress_model::{Blocked, ErrorPages, Filter, Texts, Unavailable};
 
 use super::super::{
     authenticate::{RequestContext, authenticate},

@@ -3,10 +3,8 @@
 use http::{Method, Response, header};
 use http_body::Body as _;
 
-use crate::{
-    model::{Balance, ErrorPages, Uploads},
-    route::{Subject, filter::Edits, template::render},
-};
+use ingress_model::route::{Subject, filter::Edits, template::render};
+use ingress_model::{Balance, ErrorPages, Uploads};
 
 use super::{
     super::{

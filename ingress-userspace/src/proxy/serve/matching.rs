@@ -4,10 +4,8 @@ use std::borrow::Cow;
 
 use http::{Method, Uri, Version, request::Parts};
 
-use crate::{
-    model::{HostId, RefusedPaths},
-    route::{Found, Work},
-};
+use ingress_model::route::{Found, Work};
+use ingress_model::{HostId, RefusedPaths};
 
 use super::super::{
     authority::Authority,

@@ -5,13 +5,11 @@ use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::R
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
-use crate::{
-    model::{HostId, Uploads},
-    route::{
-        Found, Matched, Route, Subject,
-        filter::{self, Edits, Shown},
-    },
+use ingress_model::route::{
+    Found, Matched, Route, Subject,
+    filter::{self, Edits, Shown},
 };
+use ingress_model::{HostId, Uploads};
 
 use super::{
     access_log::{LogEntry, LogGuard},

@@ -7,13 +7,11 @@ use http::{HeaderValue, Method, Response, StatusCode, Version, header, response}
 use http_body::Body as _;
 use ingress_common::StatusClass;
 
-use crate::{
-    model::{Compression, ErrorPages},
-    route::{
-        Subject,
-        filter::{self, Edits},
-    },
+use ingress_model::route::{
+    Subject,
+    filter::{self, Edits},
 };
+use ingress_model::{Compression, ErrorPages};
 
 use super::{
     super::{

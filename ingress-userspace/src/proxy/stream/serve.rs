@@ -32,10 +32,8 @@ use super::{
     hello,
     relay::{Passed, Relay, RelayError, reset},
 };
-use crate::{
-    model::{StreamPort, StreamRetry, Transport},
-    route::HostEntry,
-};
+use ingress_model::route::HostEntry;
+use ingress_model::{StreamPort, StreamRetry, Transport};
 
 /// The destination of a stream.
 struct Opening<'s> {

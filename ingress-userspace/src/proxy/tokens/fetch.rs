@@ -8,14 +8,12 @@ use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use super::{Keys, jwks_cache::KEPT_MAX};
-use crate::{
-    model::KeyServer,
-    proxy::{
-        balance::{Choice, Tried},
-        upstream::{self, Connection, Limits, Target, write_request_line},
-        worker::Worker,
-    },
+use crate::proxy::{
+    balance::{Choice, Tried},
+    upstream::{self, Connection, Limits, Target, write_request_line},
+    worker::Worker,
 };
+use ingress_model::KeyServer;
 
 /// Timeout of a fetch, from the first connection to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(5);

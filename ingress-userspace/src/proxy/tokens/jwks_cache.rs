@@ -32,10 +32,8 @@ use tokio::{
 };
 
 use super::{Keys, fetch::fetch, times::Times};
-use crate::{
-    model::{Filter, HostPattern, HostRoutes, KeyServer, KeySource, Tree},
-    proxy::{clock, snapshot::Snapshot, worker::Worker},
-};
+use crate::proxy::{clock, snapshot::Snapshot, worker::Worker};
+use ingress_model::{Filter, HostPattern, HostRoutes, KeyServer, KeySource, Tree};
 
 /// The age up to which keys are used when refreshing fails, and the time for which unused keys are still refreshed.
 pub(super) const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -297,7 +295,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::model::{
+    use ingress_model::{
         Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
         UpstreamKey,
     };

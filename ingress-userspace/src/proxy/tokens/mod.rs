@@ -24,10 +24,8 @@ use jsonwebtoken::{
 };
 use serde_json::{Map, Value};
 
-use crate::{
-    model::{ClaimPath, Demanded, KeySet, KeySource, Token, TokenPlace},
-    route::template,
-};
+use ingress_model::route::template;
+use ingress_model::{ClaimPath, Demanded, KeySet, KeySource, Token, TokenPlace};
 
 use super::{hmac_cache::HmacCache, snapshot::Snapshot, worker::Worker};
 
@@ -141,7 +139,7 @@ impl Tokens {
             return Err(Refused::Insufficient);
         }
         let passed = wanted.passed.iter();
-        Ok(passed.map(|(name, claim)| (name.clone(), claim.of(claims).and_then(field))).collect())
+        Ok(passed.map(|(name, claim)| (name.clone(), claim_at(claim, claims).and_then(field))).collect())
     }
 
     fn verify(&self, token: &[u8], keys: &Keys) -> Result<Arc<Verified>, Refused> {
@@ -317,7 +315,7 @@ fn is_for(claims: &Map<String, Value>, audiences: &[Box<str>]) -> bool {
 fn is_met(Demanded { claim, values }: &Demanded, claims: &Map<String, Value>) -> bool {
     // `scope` is the only claim with a space-separated list (RFC 8693, section 4.2); some issuers call it `scp`.
     let is_list = matches!(&*claim.0, "scope" | "scp");
-    match claim.of(claims) {
+    match claim_at(claim, claims) {
         None | Some(Value::Null) => false,
         Some(_) if values.is_empty() => true,
         Some(claim) => holds_one(claim, values, is_list),
@@ -335,16 +333,13 @@ fn holds_one(claim: &Value, values: &[Box<str>], is_list: bool) -> bool {
     }
 }
 
-impl ClaimPath {
-    /// Returns the claim at this path. A claim with the whole path as its name comes first, because some names contain
-    /// a host name.
-    fn of<'c>(&self, claims: &'c Map<String, Value>) -> Option<&'c Value> {
-        let Self(path) = self;
-        claims.get(&**path).or_else(|| {
-            let (first, rest) = path.split_once('.')?;
-            rest.split('.').try_fold(claims.get(first)?, |value, name| value.get(name))
-        })
-    }
+/// Returns the claim at `path`. A claim with the whole path as its name comes first, because some names contain a host
+/// name.
+fn claim_at<'c>(ClaimPath(path): &ClaimPath, claims: &'c Map<String, Value>) -> Option<&'c Value> {
+    claims.get(&**path).or_else(|| {
+        let (first, rest) = path.split_once('.')?;
+        rest.split('.').try_fold(claims.get(first)?, |value, name| value.get(name))
+    })
 }
 
 /// Returns a claim as a field value, or `None` if it has no valid text form.

@@ -27,10 +27,8 @@ use tokio::{
 };
 
 use super::{Ended, Finished, Record, SpanOutcome, Spans, Value};
-use crate::{
-    model::Traces,
-    proxy::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line},
-};
+use crate::proxy::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line};
+use ingress_model::Traces;
 
 /// Timeout of one batch, from connecting to the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -236,7 +234,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Sampler;
+    use ingress_model::Sampler;
 
     #[test]
     fn an_address_of_ipv6_is_named_in_brackets() {

@@ -18,10 +18,8 @@ use std::{
 use http::{HeaderValue, Method, Version, header};
 use tokio::sync::mpsc;
 
-use crate::{
-    model::{TraceRule, Traces},
-    route::{Subject, filter::Edits, template::render},
-};
+use ingress_model::route::{Subject, filter::Edits, template::render};
+use ingress_model::{TraceRule, Traces};
 
 mod context;
 pub(super) mod export;

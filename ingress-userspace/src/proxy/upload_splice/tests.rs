@@ -21,19 +21,17 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    model::HostId,
-    proxy::{
-        body::RequestBody,
-        http_server,
-        pipe::Pipes,
-        response_splice::tests::{bytes, pair, serving},
-        unread_body::Unread,
-        upstream::{Outgoing as _, Part},
-        wire::Wire,
-        worker::Worker,
-    },
+use crate::proxy::{
+    body::RequestBody,
+    http_server,
+    pipe::Pipes,
+    response_splice::tests::{bytes, pair, serving},
+    unread_body::Unread,
+    upstream::{Outgoing as _, Part},
+    wire::Wire,
+    worker::Worker,
 };
+use ingress_model::HostId;
 
 const MIB: usize = 1024 * 1024;
 

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::BoxError;
-use crate::model::{Protocol, UpstreamTls, Verify};
+use ingress_model::{Protocol, UpstreamTls, Verify};
 
 /// Opens TLS connections under one policy. Caches the sessions of its endpoints, 256 at most, and resumes them.
 pub struct Connector {

@@ -18,7 +18,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::model::{Escalation, FurtherViolations};
+use ingress_model::{Escalation, FurtherViolations};
 
 mod table;
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ingress_userspace::{control::translate::Options, model::HostPattern};
+use ingress_model::HostPattern;
+use ingress_userspace::control::translate::Options;
 use rustls::{ClientConfig, HandshakeKind, SupportedProtocolVersion, version};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use ingress_userspace::model::HostPattern;
+use ingress_model::HostPattern;
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind, NamedGroup, StreamOwned,
     SupportedProtocolVersion,

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use ingress_userspace::{control::translate::Options, model::Endpoint, proxy};
+use ingress_model::Endpoint;
+use ingress_userspace::{control::translate::Options, proxy};
 use rustls::HandshakeKind;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http::Response;
-use ingress_userspace::{control::translate::Options, model::HostId, proxy::Snapshot};
+use ingress_model::HostId;
+use ingress_userspace::{control::translate::Options, proxy::Snapshot};
 use rustls::HandshakeKind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -6,7 +6,7 @@
 
 use std::{net::Shutdown, sync::mpsc, time::Duration};
 
-use ingress_userspace::model::Forwarding;
+use ingress_model::Forwarding;
 
 use super::{
     Sent,

@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Uri, uri::PathAndQuery};
-use ingress_userspace::model::Protocol;
+use ingress_model::Protocol;
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{

@@ -8,12 +8,10 @@ use std::{
 };
 
 use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad, steer::WORKER_ABSENT};
-use ingress_userspace::{
-    model::{HostId, HostPattern},
-    proxy::{
-        self, Drained, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot,
-        WorkerListeners,
-    },
+use ingress_model::{HostId, HostPattern};
+use ingress_userspace::proxy::{
+    self, Drained, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot,
+    WorkerListeners,
 };
 
 use super::{Client, DEADLINE, Table};

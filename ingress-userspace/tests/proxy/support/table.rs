@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use ingress_userspace::model::{
+use ingress_model::{
     Action, Endpoint, Filter, Forwarding, HostPattern, HostRoutes, PathMatch, Protocol, RouteTable, Rule, Settings,
     Upstream, UpstreamKey,
 };

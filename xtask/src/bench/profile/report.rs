@@ -211,7 +211,7 @@ mod tests {
     fn functions_are_summed_by_module() {
         for (function, expect) in [
             ("ingress_userspace::proxy::upstream::head::Reader::read", "ingress_userspace::proxy::upstream"),
-            ("ingress_userspace::route::Table::find", "ingress_userspace::route"),
+            ("ingress_model::route::Table::find", "ingress_model::route"),
             (
                 "ingress_userspace::proxy::serve::<impl ingress_userspace::proxy::serve::matching::Matching>::act",
                 "ingress_userspace::proxy::serve",

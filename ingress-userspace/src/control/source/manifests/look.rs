@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::model::Tree;
+use ingress_model::Tree;
 
 /// Fingerprints of files as they were read. A copy is cheap.
 pub(super) type Seen = Tree<Arc<Path>, Fingerprint>;

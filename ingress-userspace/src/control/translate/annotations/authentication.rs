@@ -11,13 +11,11 @@ use super::{
     token::{self, ParsedToken},
     url::Author,
 };
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        outcome::{ObjectRef, Reason},
-    },
-    model::{Access, Authentication, Basic, Filter, Satisfy, Users},
+use crate::control::{
+    change::{Kind, ObjectName},
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{Access, Authentication, Basic, Filter, Satisfy, Users};
 
 /// Authentication of clients, as annotations and settings ask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use super::{super::secret, Context, own_object, shorten};
-use crate::{
-    control::{change::ObjectName, outcome::Reason},
-    model::{ClientCertificates, Demand},
-};
+use crate::control::{change::ObjectName, outcome::Reason};
+use ingress_model::{ClientCertificates, Demand};
 
 /// Values as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use super::super::values::{Read, bytes, number};
-use crate::model::{Coding, Compression, Filter, MediaTypes, Offer, Pattern};
+use ingress_model::{Coding, Compression, Filter, MediaTypes, Offer, Pattern};
 
 /// Settings of each coding, and the choice of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]

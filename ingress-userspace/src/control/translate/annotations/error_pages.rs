@@ -10,13 +10,11 @@ use super::{
     },
     Context, own_object, shorten,
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{Action, ErrorPages, Filter, UpstreamKey},
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{Action, ErrorPages, Filter, UpstreamKey};
 
 /// The values of `custom-http-errors` and the keys that belong to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

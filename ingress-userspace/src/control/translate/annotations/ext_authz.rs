@@ -13,13 +13,11 @@ use super::{
     Context, own_object, shorten,
     url::{Author, Url, without_groups},
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template},
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template};
 
 /// The values of `auth-url` and the keys that belong to it, or of their settings for all Ingresses.
 #[derive(Clone, Debug, PartialEq, Eq)]

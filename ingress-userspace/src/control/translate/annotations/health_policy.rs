@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use crate::model::{Check, CircuitBreaker, Ejection, HealthPolicy, Question};
+use ingress_model::{Check, CircuitBreaker, Ejection, HealthPolicy, Question};
 
 /// Values as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,13 +12,11 @@ use super::{
     Context, shorten,
     url::{Author, Url},
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{Filter, Host, Mirror},
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{Filter, Host, Mirror};
 
 /// The values of `mirror-target` and the keys that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

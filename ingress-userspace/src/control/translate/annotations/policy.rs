@@ -9,16 +9,14 @@ use super::{
     super::{destination::Through, protocol::Wanted},
     Clients, Context, Limits, ParsedAnnotations, ParsedTls, authentication, backend_tls, clients, own_object,
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{
-        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, HealthPolicy,
-        Host, PathError, PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template,
-        filter::{Limit, Rate},
-    },
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
+};
+use ingress_model::{
+    Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, HealthPolicy, Host,
+    PathError, PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template,
+    filter::{Limit, Rate},
 };
 
 /// The effect of one Ingress's annotations on its rules.
@@ -41,9 +39,9 @@ pub(in crate::control::translate) struct Policy {
     /// Version of the PROXY protocol header sent to pods, if any.
     pub(in crate::control::translate) proxy_header: Option<ProxyVersion>,
     /// Redirect of every rule, instead of a service.
-    pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
+    pub(in crate::control::translate) elsewhere: Option<Arc<ingress_model::Redirect>>,
     /// Redirect of requests for `/`.
-    pub(in crate::control::translate) app_root: Option<Arc<model::Redirect>>,
+    pub(in crate::control::translate) app_root: Option<Arc<ingress_model::Redirect>>,
     /// Whether its hosts are reached with and without `www.`.
     pub(in crate::control::translate) redirects_www: bool,
     /// Further names of its first host.
@@ -173,7 +171,7 @@ pub(super) fn make(
         (None, None) => CanaryValue::Word,
     };
     canary.header = canary_header.map(|name| (name, value));
-    let redirect = |status, location| Arc::new(model::Redirect { status, location });
+    let redirect = |status, location| Arc::new(ingress_model::Redirect { status, location });
     let elsewhere = temporal_redirect
         .map(|location| redirect(temporal_status, location))
         .or_else(|| permanent_redirect.map(|location| redirect(permanent_status, location)));

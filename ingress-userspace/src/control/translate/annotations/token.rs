@@ -14,13 +14,11 @@ use super::{
     Context, own_object, shorten,
     url::{Author, Url},
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace},
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace};
 
 /// The values of `jwt-…`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use rustls_pki_types::ServerName;
 
 use super::{super::secret, Context, own_object, shorten};
-use crate::{
-    control::outcome::Reason,
-    model::{Authorities, Certificate, UpstreamTls, Verify},
-};
+use crate::control::outcome::Reason;
+use ingress_model::{Authorities, Certificate, UpstreamTls, Verify};
 
 /// Values as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,13 +12,11 @@ use super::{
     },
     Context, ParsedTls,
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::{Protocol, Template, UpstreamKey, Variable},
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::{Protocol, Template, UpstreamKey, Variable};
 
 /// URL of a service. `Debug` omits the query, which may be secret.
 #[derive(Clone, PartialEq, Eq)]

@@ -9,21 +9,19 @@ use super::{
     report_conflict,
     rule::{CANARIES_MAX, MergedRule},
 };
-use crate::{
-    control::{
-        outcome::{ObjectRef, Reason},
-        translate::{
-            AliasKind, Claims, Clients, Context, RulesClaim,
-            annotations::Redirect,
-            ingress_role::IngressRole,
-            ownership::{Ownership, Right, Turn},
-            settings::Globals,
-        },
+use crate::control::{
+    outcome::{ObjectRef, Reason},
+    translate::{
+        AliasKind, Claims, Clients, Context, RulesClaim,
+        annotations::Redirect,
+        ingress_role::IngressRole,
+        ownership::{Ownership, Right, Turn},
+        settings::Globals,
     },
-    model::{
-        Action, CanaryRule, HostPattern, HostRoutes, PathMatch, PathPattern, Rule, Unavailable,
-        path::{self, ACME_CHALLENGE},
-    },
+};
+use ingress_model::{
+    Action, CanaryRule, HostPattern, HostRoutes, PathMatch, PathPattern, Rule, Unavailable,
+    path::{self, ACME_CHALLENGE},
 };
 
 /// The match for challenges among expressions. It ranks behind those of the owner, which may answer challenges, and

@@ -6,13 +6,11 @@ use std::{
 };
 
 use super::MergedHost;
-use crate::{
-    control::{
-        outcome::Reason,
-        translate::{Context, MAX_LENT},
-    },
-    model::{Host, HostPattern, HostRoutes},
+use crate::control::{
+    outcome::Reason,
+    translate::{Context, MAX_LENT},
 };
+use ingress_model::{Host, HostPattern, HostRoutes};
 
 /// Settles the hosts that only solvers name. Apart from the challenge, such a host is served by a less specific one,
 /// and must stay so. It would otherwise answer 404 during the challenge, because hosts do not fall through to less

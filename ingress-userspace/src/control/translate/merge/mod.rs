@@ -9,13 +9,11 @@ use super::{
     ownership::{Broader, Ownership, Right, Turn},
     secret,
 };
-use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
-    model::HostPattern,
+use crate::control::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
 };
+use ingress_model::HostPattern;
 
 mod host;
 mod loans;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{
-    control::{
-        outcome::ObjectRef,
-        translate::{Clients, annotations::Redirect, ingress_role::IngressRole, settings::Globals},
-    },
-    model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable},
+use crate::control::{
+    outcome::ObjectRef,
+    translate::{Clients, annotations::Redirect, ingress_role::IngressRole, settings::Globals},
 };
+use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable};
 
 /// Maximum number of canaries of one rule; each request is compared with every one.
 pub(super) const CANARIES_MAX: usize = 16;

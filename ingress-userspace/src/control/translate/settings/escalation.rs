@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::super::values::Read;
-use crate::model::{Escalation, FurtherViolations};
+use ingress_model::{Escalation, FurtherViolations};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedEscalation {

@@ -13,16 +13,14 @@ use k8s_openapi::api::{
 };
 
 use super::{Classes, Context, HostSharing, age, annotations::shorten, parsed_annotations::ParsedAnnotations};
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        cluster::Stored,
-        outcome::{ObjectRef, Origin, Reason},
-    },
-    model::{
-        AccessLog, Blocked, Forwarding, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust,
-        path::ACME_CHALLENGE,
-    },
+use crate::control::{
+    change::{Kind, ObjectName},
+    cluster::Stored,
+    outcome::{ObjectRef, Origin, Reason},
+};
+use ingress_model::{
+    AccessLog, Blocked, Forwarding, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust,
+    path::ACME_CHALLENGE,
 };
 
 mod escalation;

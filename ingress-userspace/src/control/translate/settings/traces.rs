@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::super::values::{Read, number};
-use crate::model::{Sampler, Traces};
+use ingress_model::{Sampler, Traces};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedTraces {

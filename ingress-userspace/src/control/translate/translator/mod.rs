@@ -33,13 +33,11 @@ use super::{
     shares::{self, Size},
     streams, tickets,
 };
-use crate::{
-    control::{
-        change::{Kind, ObjectName},
-        cluster::{Cluster, Stored},
-    },
-    model::{Action, HostPattern, RouteTable, Transport, Tree, UpstreamKey},
+use crate::control::{
+    change::{Kind, ObjectName},
+    cluster::{Cluster, Stored},
 };
+use ingress_model::{Action, HostPattern, RouteTable, Transport, Tree, UpstreamKey};
 
 mod differences;
 mod table;

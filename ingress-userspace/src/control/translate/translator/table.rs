@@ -6,13 +6,11 @@ use std::{
 };
 
 use super::{Translator, Work};
-use crate::{
-    control::{
-        change::ObjectName,
-        translate::{context::Memo, secret::Content},
-    },
-    model::{HostPattern, HostRoutes, Rule, StreamPort, StreamService, Transport, UpstreamKey},
+use crate::control::{
+    change::ObjectName,
+    translate::{context::Memo, secret::Content},
 };
+use ingress_model::{HostPattern, HostRoutes, Rule, StreamPort, StreamService, Transport, UpstreamKey};
 
 impl Translator {
     /// Sets the routes of a host in the table. Unchanged routes stay the same object.

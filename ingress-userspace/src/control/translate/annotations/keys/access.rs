@@ -8,7 +8,8 @@ use super::{
     },
     Key, key,
 };
-use crate::{control::change::Kind, model::Demand};
+use crate::control::change::Kind;
+use ingress_model::Demand;
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[

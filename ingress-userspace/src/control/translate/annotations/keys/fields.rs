@@ -6,10 +6,8 @@ use super::{
     super::super::values::{Read, boolean, number},
     Key, key,
 };
-use crate::{
-    control::change::Kind,
-    model::{HeaderEdit, HeaderEdits, HeaderText, Origins},
-};
+use crate::control::change::Kind;
+use ingress_model::{HeaderEdit, HeaderEdits, HeaderText, Origins};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[

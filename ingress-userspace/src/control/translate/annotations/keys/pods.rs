@@ -13,10 +13,8 @@ use super::{
     },
     Key, key,
 };
-use crate::{
-    control::change::Kind,
-    model::{AffinityMode, ProxyVersion, SameSite, Template, Uploads},
-};
+use crate::control::change::Kind;
+use ingress_model::{AffinityMode, ProxyVersion, SameSite, Template, Uploads};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[

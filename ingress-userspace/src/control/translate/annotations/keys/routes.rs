@@ -8,7 +8,7 @@ use super::{
     super::super::values::{boolean, cookie_text, location, namespaces, number, status},
     Key, key,
 };
-use crate::model::{CanarySessions, Host, Pattern, Rewrite};
+use ingress_model::{CanarySessions, Host, Pattern, Rewrite};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[

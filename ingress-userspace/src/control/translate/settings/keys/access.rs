@@ -4,7 +4,7 @@ use super::{
     super::super::values::{Read, boolean, count, limit_scope, namespaces, networks, number},
     Setting, prefixes, setting,
 };
-use crate::model::{Texts, path::ACME_CHALLENGE};
+use ingress_model::{Texts, path::ACME_CHALLENGE};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

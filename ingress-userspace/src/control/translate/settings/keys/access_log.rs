@@ -1,7 +1,7 @@
 //! Requests that the access log records, and the format of its lines.
 
 use super::{super::super::values::boolean, Setting, elements, setting};
-use crate::model::{LogEscape, LogFormat, PathMatch};
+use ingress_model::{LogEscape, LogFormat, PathMatch};
 
 /// The format of ingress-nginx.
 const UPSTREAM_INFO: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \

@@ -1,7 +1,7 @@
 //! Responses that are compressed, and the compression levels.
 
 use super::{super::super::values::boolean, Setting, setting};
-use crate::model::MediaTypes;
+use ingress_model::MediaTypes;
 
 /// The rows of each coding, sorted by name.
 macro_rules! coding {

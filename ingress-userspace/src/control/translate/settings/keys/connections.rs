@@ -4,7 +4,7 @@ use super::{
     super::super::values::{Read, boolean, count, number, seconds, span},
     Setting, setting,
 };
-use crate::model::Versions;
+use ingress_model::Versions;
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

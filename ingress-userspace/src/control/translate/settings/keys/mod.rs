@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{super::values::Read, Globals};
-use crate::model::PathMatch;
+use ingress_model::PathMatch;
 
 mod access;
 mod access_log;
@@ -101,7 +101,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{control::Classes, model::MediaTypes};
+    use crate::control::Classes;
+    use ingress_model::MediaTypes;
 
     #[test]
     fn tables_are_sorted_and_defaults_match_the_model() {

@@ -6,7 +6,7 @@ use super::{
     super::super::values::{boolean, number, time},
     Setting, setting,
 };
-use crate::model::StreamRetry;
+use ingress_model::StreamRetry;
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

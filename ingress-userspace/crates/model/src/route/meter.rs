@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::model::{HostPattern, PathMatch};
+use crate::{HostPattern, PathMatch};
 
 /// Number of classes of responses: 2xx to 5xx, and aborted.
 const CLASSES: usize = 5;

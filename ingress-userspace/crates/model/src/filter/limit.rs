@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-use crate::model::Networks;
+use crate::Networks;
 
 /// Limits per client, which is one IPv4 address or one /64 of IPv6. Each node counts by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Decides whether a request goes to a canary. Pure: randomness is an argument.
 
 use super::{Branches, Subject, UpstreamId, template::cookie};
-use crate::model::{CanaryRule, CanarySessions, CanaryValue};
+use crate::{CanaryRule, CanarySessions, CanaryValue};
 
 /// Decision of a canary's conditions, before the weight is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Method};
 
     use super::*;
-    use crate::model::Pattern;
+    use crate::Pattern;
 
     const MAIN: UpstreamId = UpstreamId(0);
     const FIRST: UpstreamId = UpstreamId(1);

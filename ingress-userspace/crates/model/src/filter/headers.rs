@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::{HeaderName, HeaderValue};
 
-use crate::model::{Template, TemplateError, Variable};
+use crate::{Template, TemplateError, Variable};
 
 /// A list of edits, applied in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use http::HeaderName;
 
-use crate::model::UpstreamKey;
+use crate::UpstreamKey;
 
 /// Requirements on a token, and the claims to pass on.
 #[derive(Clone, Debug, PartialEq, Eq)]

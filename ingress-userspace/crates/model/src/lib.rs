@@ -1,11 +1,13 @@
-//! Data model shared by control and proxy: hosts, paths, rules, upstreams and certificates, as plain data.
+//! The data model that control and proxy share: hosts, paths, rules, upstreams and certificates, as plain data.
 //!
 //! ```text
 //! control::translate ── RouteTable ──> proxy::snapshot (compile) ──> request path
 //! ```
 //!
-//! Values here are valid by construction (every constructor parses). This module has no IO, no clock, no Kubernetes
+//! Values here are valid by construction (every constructor parses). This crate has no IO, no clock, no Kubernetes
 //! types and no protocol engine. Ingresses only occur as names for display: other APIs translate into the same types.
+//! [`route`] looks up the rule of a request.
+#![forbid(unsafe_code)]
 
 mod balance;
 mod blocked;
@@ -25,6 +27,7 @@ pub mod path;
 mod path_pattern;
 mod pattern;
 mod render;
+pub mod route;
 pub mod rule;
 pub mod settings;
 mod stream;

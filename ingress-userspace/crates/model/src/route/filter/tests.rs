@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::{Access, Cors, Networks, Origins, Pattern};
+use crate::{Access, Cors, Networks, Origins, Pattern};
 
 fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
     Subject {

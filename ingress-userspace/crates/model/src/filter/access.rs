@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::model::Networks;
+use crate::Networks;
 
 /// Allowed and denied networks. The deny list takes precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::{Subject, vary};
-use crate::model::{Coding, Compression, Offer};
+use crate::{Coding, Compression, Offer};
 
 /// Fields with digests of the bytes sent by the pod.
 const DIGESTS: [HeaderName; 4] = [
@@ -140,10 +140,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::{
-        model::{MediaTypes, Pattern},
-        route::filter::Shown,
-    };
+    use crate::route::filter::Shown;
+    use crate::{MediaTypes, Pattern};
 
     fn offer(coding: Coding, types: &str) -> Offer {
         Offer { coding, level: 1, min_length: 100, types: MediaTypes::parse(types).expect("types").into() }

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::model::{
+use crate::{
     Action, Canary, CanaryRule, ClientCertificates, Filter, Forwarding, HostId, HostPattern, HostRoutes, Passthrough,
     PathMatch, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };

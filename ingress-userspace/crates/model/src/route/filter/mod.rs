@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
-use crate::model::{
+use crate::{
     Authentication, ClientCertificates, Compression, Demand, ErrorPages, Filter, HeaderEdit, HeaderEdits, HeaderText,
     Mirror, PathMatch, Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
 };

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::PathPattern;
+use crate::PathPattern;
 
 fn rule(path: PathMatch, owner: &str) -> Rule {
     let action = Action::Forward(UpstreamKey::new("default", owner, "80"));

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::Captures;
 
 use super::Subject;
-use crate::model::{Piece, Template, Variable};
+use crate::{Piece, Template, Variable};
 
 /// Escapes all but unreserved characters (RFC 3986, 2.3).
 pub const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -94,7 +94,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Method};
 
     use super::*;
-    use crate::model::Pattern;
+    use crate::Pattern;
 
     #[test]
     fn variables_become_what_the_request_says() {

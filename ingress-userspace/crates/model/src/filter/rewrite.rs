@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::{Pattern, Template, TemplateError, Variable};
+use crate::{Pattern, Template, TemplateError, Variable};
 
 /// New path of a request. The query is kept, appended to that of the target if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -85,7 +85,7 @@ impl fmt::Display for Authentication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Networks;
+    use crate::Networks;
 
     #[test]
     fn a_realm_cannot_leave_its_quotes() {

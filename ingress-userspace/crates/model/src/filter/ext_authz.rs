@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method};
 
-use crate::model::{HeaderEdits, Template, UpstreamKey};
+use crate::{HeaderEdits, Template, UpstreamKey};
 
 /// Request to the service, and use of its response: 2xx admits a request, 401 and 403 are passed on to the client, and
 /// any other status is an error.

@@ -16,7 +16,7 @@ use super::{
     Route, Work,
     automaton::{Automaton, Exhausted, Share},
 };
-use crate::model::PathPattern;
+use crate::PathPattern;
 
 /// The routes of one host with regular expressions.
 #[derive(Debug, Default)]
@@ -177,7 +177,7 @@ mod tests {
         Route {
             owner: owner.into(),
             filters: Vec::new(),
-            target: crate::route::Target::Refuse(crate::model::Unavailable::Backend),
+            target: crate::route::Target::Refuse(crate::Unavailable::Backend),
             forwarding: Arc::default(),
             meter: None,
         }

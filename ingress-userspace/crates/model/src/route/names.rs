@@ -6,7 +6,7 @@ use std::{array, borrow::Borrow, hash::BuildHasher as _, sync::Arc};
 use hashbrown::HashTable;
 
 use super::hashing::{Hashing, hashing};
-use crate::model::Host;
+use crate::Host;
 
 /// A map from names to values with structural sharing between copies.
 ///
