@@ -27,9 +27,9 @@ use std::{
 
 use anyhow::Context;
 use ingress_common::HostL7Cell;
+use ingress_panics::vital;
 use ingress_userspace::{
     control::{self, status::FAREWELL},
-    panics::vital,
     proxy::{self, Drained, ListenMode, ListenOptions, Liveness, Memory, Options, Pressure, Server, Shared, Sink},
 };
 use tokio::{

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ingress_userspace::datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
+use ingress_datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
 use serde_json::{Value, json};
 
 use crate::{

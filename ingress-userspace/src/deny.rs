@@ -8,7 +8,7 @@ use ingress_common::{
     Traffic,
     steer::{DENY_OTHERS, DenyRule},
 };
-use ingress_userspace::datapath::{Denial, DenyConfig, DenyEditor, DenyEntry, Entered, Origin, Pinned, Removed};
+use ingress_datapath::{Denial, DenyConfig, DenyEditor, DenyEntry, Entered, Origin, Pinned, Removed};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
@@ -237,7 +237,7 @@ fn verdict(entries: &[DenyEntry], address: IpAddr) -> String {
 #[cfg(test)]
 mod tests {
     use ingress_common::Reason;
-    use ingress_userspace::datapath::Rejection;
+    use ingress_datapath::Rejection;
 
     use super::*;
 

@@ -13,11 +13,6 @@
 #[cfg(feature = "control")]
 #[forbid(unsafe_code)]
 pub mod control;
-#[cfg(feature = "datapath")]
-pub mod datapath;
-#[cfg(any(feature = "control", feature = "proxy"))]
-#[forbid(unsafe_code)]
-pub mod panics;
 #[cfg(feature = "proxy")]
 #[forbid(unsafe_code)]
 pub mod proxy;

@@ -19,7 +19,6 @@ mod telemetry;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ingress_userspace::{datapath, panics};
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -30,7 +29,7 @@ use crate::config::{
 };
 
 #[cfg(not(panic = "unwind"))]
-compile_error!("a panic would end every connection of the node; see `ingress_userspace::panics`");
+compile_error!("a panic would end every connection of the node; see `ingress_panics`");
 
 /// mimalloc needs half the instructions of the C library's allocator on the request path. The free lists of the latter
 /// are too short for the requests in flight on a worker (ADR 0033).
@@ -55,7 +54,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             privileges::hide_memory()?;
             let settings = Settings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
-            panics::install();
+            ingress_panics::install();
             raise_descriptor_limit();
             app::run(settings)
         }
@@ -65,7 +64,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Top(args) => inspect::top(args),
         Command::Status(args) => inspect::status(args),
         Command::Unload(PinArgs { bpffs }) => {
-            let removed = datapath::unload(&bpffs)?;
+            let removed = ingress_datapath::unload(&bpffs)?;
             if removed.is_empty() {
                 eprintln!("nothing of xdp-ingress is pinned under {}", bpffs.display());
             }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt};
-use ingress_userspace::panics::vital;
+use ingress_panics::vital;
 use rtnetlink::{
     Handle, MulticastGroup, RouteMessageBuilder, new_multicast_connection,
     packet_core::NetlinkPayload,

@@ -6,7 +6,6 @@ use ingress_common::StatusClass;
 use ingress_model::route::MeterView;
 use ingress_userspace::{
     control::status::WriteResult,
-    panics,
     proxy::{
         CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
         PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView, Violation, ViolationStats,
@@ -43,7 +42,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
         status: source.status(),
         proxy: source.proxy(),
         ready: source.ready().is_ok(),
-        panics: panics::count(),
+        panics: ingress_panics::count(),
     }));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;

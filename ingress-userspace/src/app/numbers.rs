@@ -7,8 +7,8 @@ use std::{
 };
 
 use ingress_common::HostL7Cell;
+use ingress_datapath::{Datapath, Given};
 use ingress_model::HostId;
-use ingress_userspace::datapath::{self, Datapath, Given};
 use tracing::warn;
 
 /// Time for which the counters of a removed host are kept. It exceeds common scrape intervals, and the limits for
@@ -113,7 +113,7 @@ impl Place {
         match self {
             Self::Kernel(datapath) => match datapath.host_ids().assign(name) {
                 Ok(number) => Ok(HostId(number)),
-                Err(datapath::Error::HostsFull { .. }) => Err(Refused::Full),
+                Err(ingress_datapath::Error::HostsFull { .. }) => Err(Refused::Full),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     warn!(name, error, "cannot number a host; counted as unattributed");

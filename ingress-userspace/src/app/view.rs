@@ -6,11 +6,11 @@ use std::{
 };
 
 use ingress_common::{HostL7Cell, NicNet, Traffic};
+use ingress_datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner};
 use ingress_model::HostId;
 use ingress_model::route::MeterView;
 use ingress_userspace::{
     control::{Contact, status},
-    datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner},
     proxy::{Liveness, Shared, StatsView, UpstreamView},
 };
 

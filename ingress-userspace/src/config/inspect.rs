@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use ingress_common::{Reason, denial::REASON_MAX};
-use ingress_userspace::datapath::BPFFS;
+use ingress_datapath::BPFFS;
 use ipnet::IpNet;
 
 use super::cli::fraction;

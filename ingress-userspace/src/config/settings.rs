@@ -9,7 +9,6 @@ use ingress_userspace::{
         status::{self, Leadership, NodeAddresses, Publish, Updates},
         translate::{self, CatchAll, ExternalNames},
     },
-    datapath,
     proxy::Seccomp,
 };
 
@@ -49,7 +48,7 @@ pub(crate) struct Kernel {
     pub(crate) bpffs: PathBuf,
     /// Empty for the interfaces with a default route.
     pub(crate) interfaces: Vec<String>,
-    pub(crate) xdp_mode: datapath::XdpMode,
+    pub(crate) xdp_mode: ingress_datapath::XdpMode,
     /// Whether sk_lookup delivers; otherwise listeners are bound to the ports.
     pub(crate) lookup: bool,
     /// Rewritten ports of packets, with `--steer rewrite`.
@@ -195,11 +194,11 @@ impl Settings {
             bpffs,
             interfaces: interface,
             xdp_mode: match xdp_mode {
-                XdpMode::Auto => datapath::XdpMode::Auto,
-                XdpMode::Native => datapath::XdpMode::Native,
-                XdpMode::Generic => datapath::XdpMode::Generic,
-                XdpMode::Tcx => datapath::XdpMode::Tcx,
-                XdpMode::Off => datapath::XdpMode::Off,
+                XdpMode::Auto => ingress_datapath::XdpMode::Auto,
+                XdpMode::Native => ingress_datapath::XdpMode::Native,
+                XdpMode::Generic => ingress_datapath::XdpMode::Generic,
+                XdpMode::Tcx => ingress_datapath::XdpMode::Tcx,
+                XdpMode::Off => ingress_datapath::XdpMode::Off,
             },
             lookup: steer != Steer::Bind,
             port_rewrite,

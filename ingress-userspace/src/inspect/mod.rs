@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_userspace::datapath::{self, HostCounts, Pinned};
+use ingress_datapath::{HostCounts, Pinned};
 
 pub(crate) use self::selection::Column;
 use self::{
@@ -86,7 +86,7 @@ pub(crate) fn status(args: ShowArgs) -> anyhow::Result<()> {
 }
 
 /// Reads all counters below `bpffs`. The pins are opened each time, because `unload` and a new start replace them.
-fn read(bpffs: &Path) -> Result<Reading, datapath::Error> {
+fn read(bpffs: &Path) -> Result<Reading, ingress_datapath::Error> {
     let pinned = Pinned::open(bpffs)?;
     let maps = pinned.maps();
     let host = |HostCounts { name, id, l7, net }: HostCounts| {

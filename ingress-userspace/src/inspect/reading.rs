@@ -7,7 +7,7 @@ use std::{
 };
 
 use ingress_common::{HostId, HostL7, HostNet, StatusClass, Total, Traffic};
-use ingress_userspace::datapath::Totals;
+use ingress_datapath::Totals;
 
 /// All counters of a node at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -236,19 +236,18 @@ mod tests {
     use ingress_common::HostL7Cell;
 
     use super::*;
-    use crate::panics;
 
     #[test]
     fn a_panic_costs_the_connection_and_no_other() {
         const TEST: &str = "proxy::server::tests::a_panic_costs_the_connection_and_no_other";
-        if panics::role().is_some() {
+        if ingress_panics::testing::role().is_some() {
             return one_connection_of_two_panics();
         }
-        assert!(panics::in_own_process(TEST, "server").success());
+        assert!(ingress_panics::testing::in_own_process(TEST, "server").success());
     }
 
     fn one_connection_of_two_panics() {
-        panics::install_for_test();
+        ingress_panics::testing::install_for_test();
         let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         let listeners = WorkerListeners { http: bound(), https: bound(), streams: None };
         let address = listeners.http.local_addr().expect("an address");
@@ -274,7 +273,7 @@ mod tests {
         bad.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nX-Provoke-Panic: 1\r\n\r\n").expect("sent");
         // The connection is closed or reset, without a byte before.
         assert!(matches!(bad.read(&mut [0]), Ok(0) | Err(_)));
-        assert_eq!(panics::count(), 1);
+        assert_eq!(ingress_panics::count(), 1);
         let another = connect();
         ask(&good);
         ask(&another);

@@ -269,7 +269,7 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
-    use crate::panics::{in_own_process, role};
+    use ingress_panics::testing::{in_own_process, role};
 
     /// A name, and a function that returns whether the deed succeeds.
     type Deed = (&'static str, fn() -> bool);

@@ -20,8 +20,8 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use crate::panics::vital;
 use ingress_model::Settings;
+use ingress_panics::vital;
 
 use super::{
     accept::{self, Reserve},

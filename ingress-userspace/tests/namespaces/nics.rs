@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use ingress_common::Total;
+use ingress_datapath::{Datapath, Interfaces, XdpMode};
 use ingress_lab::{
     Process,
     capability::skipped,
@@ -11,7 +12,6 @@ use ingress_lab::{
     topology::{Family, NODE_NIC, NODE_V4},
     until,
 };
-use ingress_userspace::datapath::{self, Datapath, Interfaces, XdpMode};
 
 use crate::{
     faults::{failed_start, is_refused, none_failed, steady},
@@ -115,13 +115,13 @@ fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
 /// Attaches a foreign XDP program to the node's interface, by a link pinned below the returned directory.
 fn somebody_else(net: &Net) -> PathBuf {
     let bpffs = net.lab.bpffs().expect("mounted").join("somebody-else");
-    let options = datapath::Options {
+    let options = ingress_datapath::Options {
         bpffs: bpffs.clone(),
         interfaces: Interfaces { names: vec![NODE_NIC.to_owned()], above: Vec::new() },
         xdp_mode: XdpMode::Native,
         lookup: false,
         host_capacity: 1,
-        ..datapath::Options::default()
+        ..ingress_datapath::Options::default()
     };
     let theirs = net.topology.node.run(|| Ok(Datapath::open(&options)?)).expect("it is first");
     // The pinned link stays.
@@ -157,7 +157,7 @@ fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
     assert!(counts.total(Total::Decided).packets > 0 && counts.hosts["web.test"].net.rx_packets > 0, "{counts:?}");
 
     // The foreign program goes, and an interface changes.
-    net.topology.node.run(|| Ok(datapath::unload(&theirs)?)).expect("it goes");
+    net.topology.node.run(|| Ok(ingress_datapath::unload(&theirs)?)).expect("it goes");
     net.topology.node.ip("link add eth1 type veth peer name far1").expect("an interface comes");
     becomes(&net, &process, NODE_NIC, Some("native"));
     load.pass(50).expect("clients are served");

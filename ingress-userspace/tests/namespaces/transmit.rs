@@ -3,6 +3,7 @@
 use std::fs;
 
 use ingress_common::{Total, Traffic, map};
+use ingress_datapath::{Datapath, Interfaces, Options, XdpMode};
 use ingress_lab::{
     client::Ask,
     load::{Connections, Load},
@@ -10,7 +11,6 @@ use ingress_lab::{
     topology::{Family, NODE_NIC, ROUTER_NIC},
     until,
 };
-use ingress_userspace::datapath::{Datapath, Interfaces, Options, XdpMode};
 use nix::sys::signal::Signal;
 
 use crate::{

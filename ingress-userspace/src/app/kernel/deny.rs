@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use ingress_common::map::DENY_MAX;
+use ingress_datapath::{Applied, DenyConfig};
 use ingress_model::{Blocked, Networks, Settings};
-use ingress_userspace::{
-    datapath::{self, Applied, DenyConfig},
-    proxy::Snapshot,
-};
+use ingress_userspace::proxy::Snapshot;
 use ipnet::IpNet;
 use tracing::{info, warn};
 
@@ -43,7 +41,7 @@ impl Denied {
     }
 
     /// Logs the result. Returns the list if the kernel accepted it.
-    pub(super) fn applied(self, result: Result<Applied, datapath::Error>) -> Option<Self> {
+    pub(super) fn applied(self, result: Result<Applied, ingress_datapath::Error>) -> Option<Self> {
         match result {
             Ok(Applied { added, removed, left_out }) => {
                 if added + removed > 0 {

@@ -2,11 +2,9 @@
 //! elsewhere.
 
 use ingress_common::Reason;
+use ingress_datapath::{Denial, Entered, Origin, Rejection};
 use ingress_model::Escalation;
-use ingress_userspace::{
-    datapath::{Denial, Entered, Origin, Rejection},
-    proxy::{Escalated, Shared, Violator},
-};
+use ingress_userspace::proxy::{Escalated, Shared, Violator};
 use tracing::{info, warn};
 
 use super::Kernel;

@@ -1,11 +1,9 @@
 //! Programs the kernel's limits of clients, with an exemption for trusted proxies.
 
 use ingress_common::map::DENY_MAX;
+use ingress_datapath::{Applied, ClientLimits, Datapath, PacketRate};
 use ingress_model::PacketLimit;
-use ingress_userspace::{
-    datapath::{self, Applied, ClientLimits, Datapath, PacketRate},
-    proxy::Snapshot,
-};
+use ingress_userspace::proxy::Snapshot;
 use tracing::{info, warn};
 
 use super::deny::{Denied, speakers};
@@ -22,8 +20,8 @@ pub(super) struct Limited {
 /// Results for the deny list and for the limits. The latter is `None` if the limits still wait for the list.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    pub(super) denied: Result<Applied, datapath::Error>,
-    pub(super) limited: Option<Result<bool, datapath::Error>>,
+    pub(super) denied: Result<Applied, ingress_datapath::Error>,
+    pub(super) limited: Option<Result<bool, ingress_datapath::Error>>,
 }
 
 impl Limited {
@@ -50,7 +48,7 @@ impl Limited {
     }
 
     /// Logs the result. Returns the limits if the kernel accepted them.
-    pub(super) fn applied(self, result: Option<Result<bool, datapath::Error>>) -> Option<Self> {
+    pub(super) fn applied(self, result: Option<Result<bool, ingress_datapath::Error>>) -> Option<Self> {
         let Self { limits, is_in_vain } = self;
         match result? {
             Ok(is_change) => {

@@ -10,11 +10,9 @@ use std::{
 
 use anyhow::Context;
 use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
+use ingress_datapath::{Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort};
 use ingress_model::HostId;
-use ingress_userspace::{
-    datapath::{self, Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort},
-    proxy::{FlowTable, Liveness, Shared, WorkerListeners},
-};
+use ingress_userspace::proxy::{FlowTable, Liveness, Shared, WorkerListeners};
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval},
@@ -115,7 +113,7 @@ impl Kernel {
         let links = node.links().await?;
         let addresses = node.addresses(&links).await?;
         let interfaces = chosen.interfaces(&links);
-        let options = datapath::Options {
+        let options = ingress_datapath::Options {
             bpffs,
             interfaces: interfaces.clone(),
             xdp_mode,
@@ -318,7 +316,7 @@ fn report(report: &Report, wanted: u32) {
 }
 
 /// Adapter for flow entries, so that the proxy does not depend on maps.
-struct Flows(datapath::Flows);
+struct Flows(ingress_datapath::Flows);
 
 impl FlowTable for Flows {
     fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, error::Error};
 
-use ingress_userspace::datapath::{Interfaces, NicReport, NicState, TransmitState, XdpMode};
+use ingress_datapath::{Interfaces, NicReport, NicState, TransmitState, XdpMode};
 use tracing::{info, warn};
 
 use super::Kernel;

@@ -3,10 +3,8 @@
 use std::{os::fd::AsFd as _, time::Duration};
 
 use anyhow::Context as _;
-use ingress_userspace::{
-    datapath::{Applied, Claim, Owner},
-    proxy::Shared,
-};
+use ingress_datapath::{Applied, Claim, Owner};
+use ingress_userspace::proxy::Shared;
 use tokio::{
     sync::watch,
     time::{Instant, interval},

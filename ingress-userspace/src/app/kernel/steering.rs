@@ -7,11 +7,9 @@ use ingress_common::{
     map::{NODE_ADDRS_MAX, PORTS_MAX},
     steer::{PORT_COUNT_ONLY, SLOTS_PER_PORT},
 };
+use ingress_datapath::{Claim, SteeredPort};
 use ingress_model::{StreamPort, Transport};
-use ingress_userspace::{
-    datapath::{Claim, SteeredPort},
-    proxy::Shared,
-};
+use ingress_userspace::proxy::Shared;
 use tokio::sync::watch;
 use tracing::{info, warn};
 

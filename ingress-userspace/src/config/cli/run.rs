@@ -3,13 +3,11 @@
 use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
-use ingress_userspace::{
-    control::{
-        change::ObjectName,
-        status::Address,
-        translate::{HostSharing, ServicePattern},
-    },
-    datapath::BPFFS,
+use ingress_datapath::BPFFS;
+use ingress_userspace::control::{
+    change::ObjectName,
+    status::Address,
+    translate::{HostSharing, ServicePattern},
 };
 use ipnet::IpNet;
 

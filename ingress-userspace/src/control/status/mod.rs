@@ -26,7 +26,7 @@ use super::{
     cluster::Cluster,
     source,
 };
-use crate::panics::vital;
+use ingress_panics::vital;
 
 mod access;
 mod address_watcher;

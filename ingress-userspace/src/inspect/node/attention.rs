@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ingress_common::{Total, map, steer::HEARTBEAT_STALE_NS};
-use ingress_userspace::datapath::{Hook, LinkState, PinnedLink, Process, Role};
+use ingress_datapath::{Hook, LinkState, PinnedLink, Process, Role};
 
 use super::{State, percent};
 use crate::netfilter_check::{ADVICE, NetfilterCheck};
@@ -100,7 +100,7 @@ fn loose(link: &PinnedLink) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use ingress_common::Traffic;
-    use ingress_userspace::datapath::{ClientLimits, Fill};
+    use ingress_datapath::{ClientLimits, Fill};
 
     use super::*;
     use crate::inspect::{

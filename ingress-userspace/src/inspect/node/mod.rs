@@ -11,8 +11,8 @@ use ingress_common::{
     map,
     steer::{NIC_TRANSMITS, PORT_COUNT_ONLY},
 };
-use ingress_userspace::datapath::{
-    self, ClientLimits, Fill, Hook, LimitedClient, LinkState, NicMode, Pinned, PinnedLink, Process, Role,
+use ingress_datapath::{
+    ClientLimits, Fill, Hook, LimitedClient, LinkState, NicMode, Pinned, PinnedLink, Process, Role,
 };
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ const LATELY: Duration = Duration::from_mins(1);
 // === impl State ===
 
 impl State {
-    pub(super) fn read(bpffs: &Path, pinned: &Pinned) -> Result<Self, datapath::Error> {
+    pub(super) fn read(bpffs: &Path, pinned: &Pinned) -> Result<Self, ingress_datapath::Error> {
         let maps = pinned.maps();
         let mut ports: Vec<_> = maps
             .ports()?
@@ -262,7 +262,7 @@ fn percent(fill: &Fill) -> usize {
 mod tests {
     use expect_test::expect;
     use ingress_common::{Total, Traffic};
-    use ingress_userspace::datapath::PacketRate;
+    use ingress_datapath::PacketRate;
 
     use super::*;
 

@@ -35,7 +35,7 @@ pub(super) use stats::DatagramStats;
 pub use stats::{DatagramStatsView, Dropped};
 
 use super::{ports::Change, server::Signal, worker::Worker};
-use crate::panics::vital;
+use ingress_panics::vital;
 
 /// The longest datagram of IPv4 and IPv6 (except for jumbograms).
 const DATAGRAM_MAX: usize = 65_535;

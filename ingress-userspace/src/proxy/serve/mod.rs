@@ -52,7 +52,7 @@ pub(super) fn serve(
     let (mut parts, incoming) = request.into_parts();
     conn.take_head();
     #[cfg(test)]
-    crate::panics::provoke(&parts.headers);
+    panic_on_demand(&parts.headers);
     let incoming = Unread::new(&conn, incoming);
     async move {
         let snapshot = conn.worker.snapshot();
@@ -246,5 +246,14 @@ impl Matching<'_> {
             compress(compression, &subject, &mut response);
         }
         response
+    }
+}
+
+/// Panics if a request of a test asks for it.
+#[cfg(test)]
+#[expect(clippy::panic, reason = "that is what it is for")]
+fn panic_on_demand(headers: &HeaderMap) {
+    if headers.contains_key("x-provoke-panic") {
+        panic!("provoked");
     }
 }

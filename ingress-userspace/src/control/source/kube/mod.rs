@@ -55,7 +55,7 @@ use crate::control::{
     slice::SERVICE_NAME,
     translate,
 };
-use crate::panics::vital;
+use ingress_panics::vital;
 
 mod client;
 mod connections;

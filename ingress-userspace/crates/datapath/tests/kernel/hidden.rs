@@ -5,7 +5,7 @@
 use std::num::NonZeroU32;
 
 use ingress_common::Total;
-use ingress_userspace::datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, RunOptions, TestProgram};
+use ingress_datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, RunOptions, TestProgram};
 
 use crate::{
     deny::{deny, nets, serving},

@@ -68,7 +68,7 @@ impl DenyConfig {
         self.0.iter().filter(move |(_, bits)| **bits & bit != 0).map(|(network, _)| *network)
     }
 
-    pub(in crate::datapath) fn read(maps: &Maps) -> Result<Self, Error> {
+    pub(crate) fn read(maps: &Maps) -> Result<Self, Error> {
         let entries = maps.deny_config.entries()?.into_iter();
         let networks = entries
             .filter_map(|(DenyKey6 { prefix_len, addr }, bits)| Some((prefix::unmapped(prefix_len, addr)?, bits)));

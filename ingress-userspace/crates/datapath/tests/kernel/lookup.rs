@@ -8,7 +8,7 @@ use std::{
 
 use aya::maps::{HashMap, Map};
 use ingress_common::{Handoff, Nic, Total, flow::PROTO_TCP, map::NICS, steer::CHOSEN_BY_XDP};
-use ingress_userspace::datapath::{Datapath, Options, SteeredPort, flow_key};
+use ingress_datapath::{Datapath, Options, SteeredPort, flow_key};
 
 use crate::{
     deny::deny,

@@ -2,6 +2,11 @@
 //! task and goes on. A panic outside of a task, or in a [`vital`] one, would leave a process that looks healthy and
 //! does part of its work. Repeated panics are not accidents either. In both cases the process ends and is restarted.
 
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
     panic::{self, PanicHookInfo},
@@ -97,51 +102,14 @@ impl Drop for EndsProcess {
     }
 }
 
-/// Panics if a request asks for it. Only test builds contain this function.
-#[cfg(all(test, feature = "proxy"))]
-#[expect(clippy::panic, reason = "that is what it is for")]
-pub(crate) fn provoke(headers: &http::HeaderMap) {
-    if headers.contains_key("x-provoke-panic") {
-        panic!("provoked");
-    }
-}
-
-/// Same as [`install`], for a test run by [`in_own_process`]: its output is shown if it fails.
-#[cfg(test)]
-pub(crate) fn install_for_test() {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    install();
-}
-
-/// Environment variable with the role of a test in a separate process.
-#[cfg(test)]
-const ROLE: &str = "XDP_INGRESS_TEST_ROLE";
-
-/// Returns the role of this process in a test, if [`in_own_process`] started it.
-#[cfg(test)]
-pub(crate) fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
-}
-
-/// Runs `test` of this binary again in a separate process with a `role`, because a panic may end the whole process.
-#[cfg(test)]
-#[track_caller]
-pub(crate) fn in_own_process(test: &str, role: &str) -> process::ExitStatus {
-    let own = std::env::current_exe().expect("the program's path");
-    let output = process::Command::new(own).args(["--exact", test]).env(ROLE, role).output().expect("started");
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    // Without a test of that name it would have succeeded, too.
-    assert!(said.contains("running 1 test\n"), "no test `{test}`: {said}");
-    // Shown if the caller fails.
-    eprintln!("{said}{complained}");
-    output.status
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
 
-    use super::*;
+    use super::{
+        testing::{in_own_process, install_for_test, role},
+        *,
+    };
 
     const SIGABRT: i32 = 6;
 
@@ -175,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no test `panics::tests::a_missing_test`")]
+    #[should_panic(expected = "no test `tests::a_missing_test`")]
     fn a_missing_test_has_no_process() {
-        in_own_process("panics::tests::a_missing_test", "any");
+        in_own_process("tests::a_missing_test", "any");
     }
 
     #[test]
     fn panics_of_tasks_are_survived_until_they_repeat() {
-        const TEST: &str = "panics::tests::panics_of_tasks_are_survived_until_they_repeat";
+        const TEST: &str = "tests::panics_of_tasks_are_survived_until_they_repeat";
         if let Some(tasks) = role() {
             return run_panicking_tasks(tasks.parse().expect("a number of tasks"));
         }
@@ -192,7 +160,7 @@ mod tests {
 
     #[test]
     fn panics_of_threads_and_vital_tasks_end_the_process() {
-        const TEST: &str = "panics::tests::panics_of_threads_and_vital_tasks_end_the_process";
+        const TEST: &str = "tests::panics_of_threads_and_vital_tasks_end_the_process";
         match role().as_deref() {
             Some("thread") => {
                 install_for_test();

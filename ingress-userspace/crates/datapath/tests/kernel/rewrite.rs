@@ -8,8 +8,8 @@ use ingress_common::{
     map::{NICS, PORTS, PORTS_MAX},
     steer::{NIC_NATIVE, NIC_TRANSMITS, PORT_COUNT_ONLY, PORT_REWRITTEN},
 };
+use ingress_datapath::{Datapath, RunOptions, SteeredPort, TestProgram, TransmitOptions};
 use ingress_lab::packet;
-use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, TransmitOptions};
 
 use crate::{
     frames::{CLIENT4, CLIENT6, NODE4, NODE6, check_sum, counters, serving_with},

@@ -2,7 +2,7 @@
 //! connections, and these take nothing from others.
 
 use ingress_common::{ClientKey, Total, flow::v4_mapped};
-use ingress_userspace::datapath::ClientLimits;
+use ingress_datapath::ClientLimits;
 
 use crate::{
     frames::check_sum,

@@ -1,4 +1,4 @@
-//! Puts the object with the kernel programs where `datapath/object.rs` embeds it. Compiles nothing: without an object there
+//! Puts the object with the kernel programs where `src/object.rs` embeds it. Compiles nothing: without an object there
 //! is an empty one, and the datapath says so when it is opened.
 
 use std::{env, fs, io, path::PathBuf};
@@ -6,7 +6,7 @@ use std::{env, fs, io, path::PathBuf};
 /// Path of the object, if not the usual one.
 const OVERRIDE: &str = "INGRESS_EBPF_OBJECT";
 /// Where `cargo xtask build-ebpf` leaves the object, seen from this package.
-const USUAL: &str = "../target/ebpf/ingress-ebpf.o";
+const USUAL: &str = "../../../target/ebpf/ingress-ebpf.o";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");

@@ -8,8 +8,8 @@
 use std::{process::Command, time::Duration};
 
 use ingress_common::Total;
+use ingress_datapath::{RunOptions, TestProgram};
 use ingress_lab::{Namespace, denied, nft, packet};
-use ingress_userspace::datapath::{RunOptions, TestProgram};
 use xtask_tools::process::capture;
 
 use crate::{

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use ingress_common::{Reason, map::DENIALS_MAX, steer::PORT_DENIES};
-use ingress_lab::until;
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     Applied, Datapath, Denial, DenyConfig, DenyEditor, Entered, Origin, Pinned, Rejection, Removed,
 };
+use ingress_lab::until;
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::{

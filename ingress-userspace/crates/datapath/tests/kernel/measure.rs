@@ -8,10 +8,10 @@ use ingress_common::{
     map::{DENY_CHANGED, DENY_CHANGED_ALL, HOSTS_DEFAULT},
     steer::SLOTS_PER_PORT,
 };
-use ingress_lab::denied;
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     ClientLimits, Datapath, DenyConfig, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
 };
+use ingress_lab::denied;
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::{

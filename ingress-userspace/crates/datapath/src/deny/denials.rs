@@ -152,7 +152,7 @@ pub(super) fn end(maps: &Maps, now_ns: u64) -> Result<Vec<Entry>, Error> {
 }
 
 /// Returns the result of [`super::super::Maps::denials`].
-pub(in crate::datapath) fn read(maps: &Maps) -> Result<Vec<Denial>, Error> {
+pub(crate) fn read(maps: &Maps) -> Result<Vec<Denial>, Error> {
     let now_ns = sys::now_ns();
     Ok(entries(maps)?.into_iter().map(|entry| entry.denial(now_ns)).collect())
 }

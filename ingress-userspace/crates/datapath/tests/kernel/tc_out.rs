@@ -7,10 +7,10 @@ use ingress_common::{
     HostId, HostNet, NicNet, Total, Traffic,
     map::{NIC_GONE, NIC_OTHER},
 };
-use ingress_lab::until;
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     Attachment, Datapath, Options, Pinned, TcHook, TransmitOptions, TransmitState, XdpMode, unload,
 };
+use ingress_lab::until;
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 
 use crate::{

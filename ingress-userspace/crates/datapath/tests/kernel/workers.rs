@@ -12,7 +12,7 @@ use ingress_common::{
     map::WORKER_GROUPS,
     steer::{CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, WORKER_ABSENT},
 };
-use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, flow_key};
+use ingress_datapath::{Datapath, RunOptions, SteeredPort, TestProgram, flow_key};
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,

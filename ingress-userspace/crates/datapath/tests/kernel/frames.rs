@@ -8,7 +8,7 @@ use ingress_common::{
     map::{ALIVE, ALIVE_CURRENT},
     steer::PORT_COUNT_ONLY,
 };
-use ingress_userspace::datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
+use ingress_datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
 
 use crate::{
     packets::{ACK, FIN, Packet, RST, SYN, extension, fragment},

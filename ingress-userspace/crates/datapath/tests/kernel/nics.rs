@@ -15,10 +15,10 @@ use ingress_common::{
     map::{NIC_GONE, NIC_OTHER},
     steer::{NIC_ABOVE, NIC_NATIVE, PORT_COUNT_ONLY},
 };
-use ingress_lab::until;
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     Datapath, DenyConfig, Error, Hook, Interfaces, LinkState, NicReport, Options, Pinned, SteeredPort, XdpMode, unload,
 };
+use ingress_lab::until;
 use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::{

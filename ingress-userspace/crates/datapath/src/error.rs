@@ -145,11 +145,11 @@ fn list(missing: &[Missing]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datapath::kernel;
+    use crate::kernel;
 
     #[test]
     fn what_is_documented_is_what_is_said() {
-        const DOCS: &str = include_str!("../../../docs/lifecycle.md");
+        const DOCS: &str = include_str!("../../../../docs/lifecycle.md");
         let missing = [
             Missing::Capability("CAP_BPF"),
             Missing::Kernel { running: "4.19.0-27-amd64".to_owned(), needed: kernel::OLDEST_TEXT },

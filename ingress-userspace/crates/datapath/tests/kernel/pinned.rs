@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ingress_common::{flow::PROTO_TCP, map::DENY_MAX};
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     Datapath, DenyConfig, Error, Fill, Hook, LinkState, NicMode, Pinned, Role, RunOptions, SteeredPort, TestProgram,
     unload,
 };

@@ -9,8 +9,8 @@ use std::{
 };
 
 use aya::maps::MapData;
+use ingress_datapath::{Interfaces, Missing, Options, XdpMode, probe};
 use ingress_lab::capability::skipped;
-use ingress_userspace::datapath::{Interfaces, Missing, Options, XdpMode, probe};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},

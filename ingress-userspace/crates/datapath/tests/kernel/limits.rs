@@ -18,7 +18,7 @@ use ingress_common::{
     map::{ALIVE, ALIVE_CURRENT, CLIENTS, CLIENTS_MAX, LIMITS, LIMITS_ALL},
     steer::{PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS},
 };
-use ingress_userspace::datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, Pinned};
+use ingress_datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, Pinned};
 
 use crate::{
     deny::{nets, run},

@@ -7,7 +7,7 @@ use ingress_common::{
     flow::{FREE, GONE, UNATTRIBUTED},
 };
 
-use crate::datapath::error::Error;
+use crate::error::Error;
 
 /// Key of the latest assigned id.
 pub(super) const LATEST: HostName = HostName { name: [0; 256] };

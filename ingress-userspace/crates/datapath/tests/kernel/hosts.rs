@@ -8,7 +8,7 @@ use ingress_common::{
     flow::{FREE, GONE},
     map::HOST_IDS,
 };
-use ingress_userspace::datapath::{Datapath, Error, Given, HostCounts, Options, RunOptions, TestProgram};
+use ingress_datapath::{Datapath, Error, Given, HostCounts, Options, RunOptions, TestProgram};
 
 use crate::{
     frames::{CLIENT4, NODE4, check_sum, serving_with},
@@ -102,7 +102,7 @@ fn numbers_of_hosts_that_have_gone_are_given_to_others_and_every_count_stays() {
             assert_eq!((counted(&datapath, GONE), sum(&datapath)), (before, before), "{round}: nothing is lost");
             check_sum(&datapath);
         }
-        let fills = ingress_userspace::datapath::Pinned::open(&sandbox.bpffs()).expect("pins").fills().expect("fills");
+        let fills = ingress_datapath::Pinned::open(&sandbox.bpffs()).expect("pins").fills().expect("fills");
         let fill = fills.iter().find(|fill| fill.map == HOST_IDS).expect("the map");
         assert_eq!(fill.entries, 2, "free numbers fill nothing: the latest, and those that have gone");
     });

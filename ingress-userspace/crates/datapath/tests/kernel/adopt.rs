@@ -11,7 +11,7 @@ use ingress_common::{
     map::{ALIVE_CURRENT, ALIVE_DRAINING},
     steer::{ALIVE_DRAINING as DRAINING, ALIVE_SERVING as SERVING, NIC_NATIVE},
 };
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     Attachment, Claim, Datapath, Error, NicMode, NicState, Options, Owner, Pinned, RunOptions, SteeredPort,
     TestProgram, XdpMode, unload,
 };

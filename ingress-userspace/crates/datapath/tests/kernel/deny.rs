@@ -13,7 +13,7 @@ use ingress_common::{
     map::DENY_MAX,
     steer::{PORT_COUNT_ONLY, PORT_DENIES},
 };
-use ingress_userspace::datapath::{
+use ingress_datapath::{
     Applied, Datapath, DenyConfig, DenyCount, DenyEntry, Pinned, RunOptions, SteeredPort, TestProgram, unload,
 };
 use ipnet::{IpNet, Ipv4Net};
