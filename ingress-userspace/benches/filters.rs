@@ -7,7 +7,6 @@
 //! row to [`ROWS`]. All threads run on one CPU. Requests of the three kinds alternate, so that other load on the
 //! machine affects all of them equally. The result is the CPU time of the worker's thread (`schedstat`, proc(5)), not
 //! elapsed time.
-#![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
 use std::{
@@ -20,17 +19,15 @@ use std::{
 };
 
 use ingress_common::HostL7Cell;
-use ingress_model::HostId;
-use ingress_userspace::{
-    control::{
-        Origin,
-        change::Change,
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{Options, Translator},
-    },
-    proxy::{self, ListenMode, ListenOptions, Server, Shared, Snapshot},
+use ingress_control::{
+    Origin,
+    change::Change,
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, Translator},
 };
+use ingress_model::HostId;
+use ingress_proxy::{ListenMode, ListenOptions, Server, Shared, Snapshot};
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
@@ -133,10 +130,10 @@ impl Bench {
         assert!(problems.is_empty(), "{problems:?}");
         shared.publish(snapshot);
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
-        let listeners = proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
+        let listeners = ingress_proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("an address");
         let before = threads();
-        let server = Server::start(shared, listeners, &proxy::Options::default()).expect("started");
+        let server = Server::start(shared, listeners, &ingress_proxy::Options::default()).expect("started");
         let schedstat = |thread: &String| format!("/proc/self/task/{thread}/schedstat");
         // The worker is the thread that runs when a request arrives: other threads of the server are asleep then.
         let new: Vec<String> = threads().iter().filter(|thread| !before.contains(thread)).map(schedstat).collect();

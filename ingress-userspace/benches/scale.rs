@@ -3,7 +3,6 @@
 //!
 //! `cargo bench --bench scale -- 1000 10000 100000` prints Markdown for these numbers of Ingresses, once without TLS
 //! and once with TLS for one in ten, with four certificates.
-#![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
 use std::{env, fs, process::Command};

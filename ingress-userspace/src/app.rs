@@ -27,11 +27,9 @@ use std::{
 
 use anyhow::Context;
 use ingress_common::HostL7Cell;
+use ingress_control::status::FAREWELL;
 use ingress_panics::vital;
-use ingress_userspace::{
-    control::{self, status::FAREWELL},
-    proxy::{self, Drained, ListenMode, ListenOptions, Liveness, Memory, Options, Pressure, Server, Shared, Sink},
-};
+use ingress_proxy::{Drained, ListenMode, ListenOptions, Liveness, Memory, Options, Pressure, Server, Shared, Sink};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{oneshot, watch},
@@ -112,7 +110,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         Some(kernel) if kernel.steers() => ListenMode::Slots,
         _ => ListenMode::Bind { address: Ipv6Addr::UNSPECIFIED.into(), http_port, https_port },
     };
-    let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
+    let listeners = ingress_proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;
         shared.publish_load_to(kernel.worker_cells());
@@ -155,9 +153,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         let has_company = || datapath.as_ref().is_some_and(|datapath| datapath.has_company().unwrap_or(true));
         tokio::select! {
             result = operate(&mut control, kernel.as_mut(), &shared, &view, &wanted) => result,
-            never = proxy::keep_datagram_ports_open(server, has_company) => match never {},
+            never = ingress_proxy::keep_datagram_ports_open(server, has_company) => match never {},
             // In other modes, connections to any port arrive at the same listeners.
-            never = proxy::keep_stream_ports_open(server), if mode != ListenMode::Slots => match never {},
+            never = ingress_proxy::keep_stream_ports_open(server), if mode != ListenMode::Slots => match never {},
         }
     };
     let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
@@ -356,14 +354,14 @@ fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
 /// Handle of the control thread.
 struct Control {
     first: oneshot::Receiver<()>,
-    ended: oneshot::Receiver<Result<(), control::Error>>,
+    ended: oneshot::Receiver<Result<(), ingress_control::Error>>,
     shutdown: oneshot::Sender<()>,
 }
 
 impl Control {
     fn start(
-        source: control::SourceConfig,
-        options: control::Options,
+        source: ingress_control::SourceConfig,
+        options: ingress_control::Options,
         publisher: Arc<Mutex<Publisher>>,
     ) -> anyhow::Result<Self> {
         let runtime =
@@ -390,7 +388,7 @@ impl Control {
                 privileges::keep_for_control();
                 let result = runtime.block_on(async {
                     tokio::select! {
-                        result = control::run(source, &options, publish, shutdown_signal) => result,
+                        result = ingress_control::run(source, &options, publish, shutdown_signal) => result,
                         never = give_numbers_back(&publisher) => match never {},
                     }
                 });
@@ -416,7 +414,7 @@ impl Control {
         Err(error)
     }
 
-    fn why(result: Result<Result<(), control::Error>, oneshot::error::RecvError>) -> anyhow::Error {
+    fn why(result: Result<Result<(), ingress_control::Error>, oneshot::error::RecvError>) -> anyhow::Error {
         match result {
             Ok(Err(error)) => anyhow::Error::new(error).context("cannot follow the configuration"),
             Ok(Ok(())) => anyhow::anyhow!("the source of the configuration ended"),

@@ -18,13 +18,14 @@ use tracing_subscriber::{
 
 use crate::config::cli::LogFormat;
 
-/// Targets of this project: the binary, the library and the kernel programs.
-const OWN: [&str; 3] = ["xdp_ingress", "ingress_userspace", "ebpf"];
+/// Targets of this project: the binary, its crates and the kernel programs.
+const OWN: [&str; 7] =
+    ["xdp_ingress", "ingress_control", "ingress_datapath", "ingress_model", "ingress_panics", "ingress_proxy", "ebpf"];
 
 /// Log filter for libraries unless the user asks for more. Libraries that talk to clients, pods and name servers are
 /// off: some warn once per frame or packet, so their peer could fill the log (h2 warns of every PING ACK without a
 /// PING). The kube client warns with the whole body of an unreadable response, which may be a Secret. Warnings of its
-/// watchers are reported once, with an explanation, by `control::source`.
+/// watchers are reported once, with an explanation, by `ingress_control::source`.
 const LIBRARIES: &str = "error,h2=off,hyper=off,hyper_util=off,rustls=off,tokio_rustls=off,tower=off,tonic=off,\
                          hickory_net=off,hickory_proto=off,hickory_resolver=off";
 
@@ -139,7 +140,7 @@ mod tests {
             tracing::warn!(target: "hickory_net::udp", "a name server can cause this");
             tracing::warn!(target: "kube_client::client", "the body of a Secret");
             tracing::warn!(target: "a_library_of_tomorrow", "a peer can cause this");
-            tracing::info!(target: "ingress_userspace::control", "library of ours");
+            tracing::info!(target: "ingress_control", "library of ours");
             tracing::info!(target: "xdp_ingress::admin", "binary of ours");
         };
         for (directives, expect) in [

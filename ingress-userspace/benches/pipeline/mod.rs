@@ -7,17 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_model::{HostId, RouteTable};
-use ingress_userspace::{
-    control::{
-        Origin,
-        change::{Change, Object},
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{Options, Translator},
-    },
-    proxy::Snapshot,
+use ingress_control::{
+    Origin,
+    change::{Change, Object},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, Translator},
 };
+use ingress_model::{HostId, RouteTable};
+use ingress_proxy::Snapshot;
 
 /// Number of different certificates, each valid for all hosts.
 pub(crate) const CERTIFICATES: usize = 4;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
-use ingress_userspace::control::change::Change;
+use ingress_control::change::Change;
 
 use super::{
     counts,

@@ -5,7 +5,7 @@ use std::{cell::LazyCell, hint::black_box, sync::Arc};
 use criterion::{BenchmarkId, Criterion};
 use ingress_model::route::{Matched, Routes, UpstreamId};
 use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
-use ingress_userspace::proxy::{Authority, normalise};
+use ingress_proxy::{Authority, normalise};
 
 use super::{counts, scattered};
 

@@ -6,7 +6,6 @@
 //! output shows differences to the previous run; `-- --save-baseline NAME`, and later `-- --baseline NAME`, compare
 //! with another one. As part of the tests (`cargo test --benches`) each bench runs once with few hosts, and its
 //! assertions must hold.
-#![cfg(all(feature = "control", feature = "proxy"))]
 
 use std::{env, time::Duration};
 

@@ -5,15 +5,16 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use arbitrary::Arbitrary;
+use ingress_control::{
+    Origin,
+    change::{Change, Object},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, Translator},
+};
 use ingress_model::HostId;
 use ingress_model::route::{Matched, Target};
-use ingress_userspace::{control::{
-        Origin,
-        change::{Change, Object},
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{Options, Translator},
-    }, proxy::Snapshot};
+use ingress_proxy::Snapshot;
 use libfuzzer_sys::fuzz_target;
 
 /// The documentation, with a row for each key that begins with the key in backticks.

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use ingress_model::{Authorities, ClientCertificates, Demand, tls::revocation_lists};
-use ingress_userspace::proxy::fields_for_pods;
+use ingress_proxy::fields_for_pods;
 use libfuzzer_sys::fuzz_target;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,

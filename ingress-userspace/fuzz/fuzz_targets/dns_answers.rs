@@ -17,7 +17,7 @@ use arbitrary::Arbitrary;
 use hickory_resolver::net::runtime::{
     DnsUdpSocket, RuntimeProvider, TokioHandle, TokioTime, iocompat::AsyncIoTokioAsStd,
 };
-use ingress_userspace::control::source::lookup_over;
+use ingress_control::source::lookup_over;
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 

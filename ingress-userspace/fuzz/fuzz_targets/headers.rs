@@ -4,12 +4,12 @@
 
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, uri::PathAndQuery};
-use ingress_model::{Filter, HeaderEdits, Pattern, Rewrite};
 use ingress_model::route::{
-        Subject,
-        filter::{self, Edits, Shown, Verdict},
-    };
-use ingress_userspace::proxy::normalise;
+    Subject,
+    filter::{self, Edits, Shown, Verdict},
+};
+use ingress_model::{Filter, HeaderEdits, Pattern, Rewrite};
+use ingress_proxy::normalise;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

@@ -20,23 +20,15 @@ use std::{
 use arbitrary::Arbitrary;
 use ingress_common::HostL7Cell;
 use ingress_model::HostId;
-use ingress_userspace::proxy::{ListenMode, ListenOptions, Options, Server, Shared, Snapshot, bind};
+use ingress_proxy::{ListenMode, ListenOptions, Options, Server, Shared, Snapshot, bind};
+use ingress_proxy_testing::{DEADLINE, Table};
 use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 use tokio::io::AsyncWriteExt as _;
 
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../tests/proxy/framing/recorder.rs"]
+#[path = "../../crates/proxy/tests/proxy/framing/recorder.rs"]
 mod recorder;
-#[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../tests/proxy/support/table.rs"]
-mod table;
-
-mod support {
-    /// Time limit for every wait.
-    pub(crate) const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
-}
-
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -116,7 +108,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| {
     let pod = recorder::Recorder::start();
     let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
     let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-    let table = table::Table::default().host("a.test", &[pod.address]);
+    let table = Table::default().host("a.test", &[pod.address]);
     shared.publish(Snapshot::compile(None, &table.0, |_| Some(HostId(1))).0);
     let mode = ListenMode::Bind { address: Ipv4Addr::LOCALHOST.into(), http_port: 0, https_port: 0 };
     let listeners = bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
@@ -357,7 +349,7 @@ impl Library {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 client.shutdown().await.map(|()| client)
             });
-            let has_ended = tokio::time::timeout(support::DEADLINE, serve).await.is_ok();
+            let has_ended = tokio::time::timeout(DEADLINE, serve).await.is_ok();
             drop(client);
             Self { has_ended, ..library }
         })
@@ -379,8 +371,8 @@ fuzz_target!(|input: Input| {
         sent.extend(item.bytes(&bench.mark));
     }
     let mut client = connect(bench.proxy);
-    client.set_read_timeout(Some(support::DEADLINE)).expect("set");
-    client.set_write_timeout(Some(support::DEADLINE)).expect("set");
+    client.set_read_timeout(Some(DEADLINE)).expect("set");
+    client.set_write_timeout(Some(DEADLINE)).expect("set");
     // The server may reset a connection after too many faults.
     let is_open = client.write_all(&sent).is_ok() && client.shutdown(Shutdown::Write).is_ok();
     let mut buffer = [0; 16 * 1024];
@@ -393,7 +385,7 @@ fuzz_target!(|input: Input| {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 panic!(
                     "the connection is open {:?} after its client's end, {received} bytes were received: {}",
-                    support::DEADLINE,
+                    DEADLINE,
                     Library::blame(!Library::serve(sent).has_ended)
                 )
             }

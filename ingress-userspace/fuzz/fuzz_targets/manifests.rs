@@ -5,14 +5,15 @@
 use std::{path::Path, sync::Arc};
 
 use arbitrary::Arbitrary;
+use ingress_control::{
+    Origin,
+    change::Change,
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, Translator},
+};
 use ingress_model::HostId;
-use ingress_userspace::{control::{
-        Origin,
-        change::Change,
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{Options, Translator},
-    }, proxy::Snapshot};
+use ingress_proxy::Snapshot;
 use libfuzzer_sys::fuzz_target;
 
 /// Whole objects, which a fuzzer would take long to find, as a base for mutations.

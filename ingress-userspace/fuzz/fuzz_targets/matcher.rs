@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
 use ingress_model::route::{Matched, Routes, UpstreamId};
+use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

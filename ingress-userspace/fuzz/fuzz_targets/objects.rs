@@ -6,14 +6,15 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use ingress_control::{
+    Origin,
+    change::{Change, Object},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, Translator},
+};
 use ingress_model::HostId;
-use ingress_userspace::{control::{
-        Origin,
-        change::{Change, Object},
-        cluster::Cluster,
-        source::manifests::parse,
-        translate::{Options, Translator},
-    }, proxy::Snapshot};
+use ingress_proxy::Snapshot;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 

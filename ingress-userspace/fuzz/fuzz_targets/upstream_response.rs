@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use http::{HeaderMap, Method, StatusCode};
-use ingress_userspace::proxy::upstream::{
+use ingress_proxy::upstream::{
     ExchangeError, Limits,
     framing::{Decoded, Decoder, Framing},
     head::Reader,

@@ -94,7 +94,7 @@ mod tests {
     use ingress_common::{HostL7, HostNet};
     use ingress_model::UpstreamKey;
     use ingress_model::route::MeterView;
-    use ingress_userspace::proxy::{DurationsView, StatsView, UpstreamView};
+    use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 
     use super::*;
     use crate::admin::{Attached, ControlState, DenyState, StatusState};

@@ -3,13 +3,11 @@
 use std::{fmt, time::Duration};
 
 use ingress_common::StatusClass;
+use ingress_control::status::WriteResult;
 use ingress_model::route::MeterView;
-use ingress_userspace::{
-    control::status::WriteResult,
-    proxy::{
-        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
-        PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView, Violation, ViolationStats,
-    },
+use ingress_proxy::{
+    CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
+    PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView, Violation, ViolationStats,
 };
 use prometheus_client::{
     collector::Collector,

@@ -23,11 +23,9 @@ use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Durati
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ingress_common::{HostL7, HostNet, NicNet, Traffic};
+use ingress_control::status::Results;
 use ingress_model::route::MeterView;
-use ingress_userspace::{
-    control::status::Results,
-    proxy::{DurationsView, StatsView, UpstreamView},
-};
+use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},

@@ -9,14 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_model::{HostId, Tree, tree::Difference};
-use ingress_userspace::{
-    control::{
-        Translation,
-        outcome::{Outcome, Reason, Severity},
-    },
-    proxy::{CertificateProblem, Shared, Snapshot},
+use ingress_control::{
+    Translation,
+    outcome::{Outcome, Reason, Severity},
 };
+use ingress_model::{HostId, Tree, tree::Difference};
+use ingress_proxy::{CertificateProblem, Shared, Snapshot};
 use tracing::{info, warn};
 
 use super::numbers::{HostNumbers, Returned};

@@ -6,13 +6,11 @@ use std::{
 };
 
 use ingress_common::{HostL7Cell, NicNet, Traffic};
+use ingress_control::{Contact, status};
 use ingress_datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner};
 use ingress_model::HostId;
 use ingress_model::route::MeterView;
-use ingress_userspace::{
-    control::{Contact, status},
-    proxy::{Liveness, Shared, StatsView, UpstreamView},
-};
+use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
 
 use super::publish::Progress;
 use crate::{

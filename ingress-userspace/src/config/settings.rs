@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use ingress_userspace::{
-    control::{
-        self,
-        saved::PrivateKeys,
-        status::{self, Leadership, NodeAddresses, Publish, Updates},
-        translate::{self, CatchAll, ExternalNames},
-    },
-    proxy::Seccomp,
+use ingress_control::{
+    saved::PrivateKeys,
+    status::{self, Leadership, NodeAddresses, Publish, Updates},
+    translate::{self, CatchAll, ExternalNames},
 };
+use ingress_proxy::Seccomp;
 
 use crate::{
     admin::Metrics,
@@ -22,8 +19,8 @@ use super::cli::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
 /// The input of [`crate::app::run`].
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) source: control::SourceConfig,
-    pub(crate) options: control::Options,
+    pub(crate) source: ingress_control::SourceConfig,
+    pub(crate) options: ingress_control::Options,
     /// `None` runs without any kernel program.
     pub(crate) kernel: Option<Kernel>,
     pub(crate) http_port: u16,
@@ -207,16 +204,16 @@ impl Settings {
         let selects_namespaces = watch_namespace_selector.is_some();
         Ok(Self {
             source: match manifests {
-                Some(directory) => control::SourceConfig::Manifests(directory),
-                None => control::SourceConfig::Kubernetes(control::KubernetesConfig {
+                Some(directory) => ingress_control::SourceConfig::Manifests(directory),
+                None => ingress_control::SourceConfig::Kubernetes(ingress_control::KubernetesConfig {
                     kubeconfig,
                     namespace: watch_namespace,
                     namespace_selector: watch_namespace_selector,
                 }),
             },
-            options: control::Options {
+            options: ingress_control::Options {
                 translate: translate::Options {
-                    classes: control::Classes {
+                    classes: ingress_control::Classes {
                         controller: controller_class,
                         name: ingress_class,
                         watch_without_class: watch_ingress_without_class,
@@ -249,11 +246,11 @@ impl Settings {
                     selects_namespaces,
                     annotations_prefix,
                 },
-                saved: snapshot_file.map(|path| control::saved::File {
+                saved: snapshot_file.map(|path| ingress_control::saved::File {
                     path,
                     private_keys: if snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave },
                 }),
-                contact: control::Contact::default(),
+                contact: ingress_control::Contact::default(),
                 status,
             },
             kernel,

@@ -14,7 +14,6 @@ use ingress_lab::{
     maps::{Counts, Maps},
     topology::{Family, NODE_NIC, Topology, node_addr},
 };
-use ingress_userspace as _;
 
 /// Fields are dropped in this order: the lab last.
 pub(crate) struct Net {

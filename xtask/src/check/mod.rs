@@ -21,8 +21,8 @@ use xtask_tools::{process, progress, workspace};
 
 /// Text below the options in `check --help`.
 pub const AFTER_HELP: &str = "\
-Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each feature of
-ingress-userspace compiles alone, and the pure modules name no IO crate), kernel programs (they build for BPF), docs
+Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each crate knows
+only those of our crates that it may, and pure modules name no IO crate), kernel programs (they build for BPF), docs
 (rustdoc, warnings are errors), dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider),
 spelling (typos), prose (lengths of sentences and clauses without a noun, by page), advisories (the lock files against
 the snapshot in advisories.toml, offline), security (each row of docs/security.md names a test that exists), packaging
@@ -33,7 +33,7 @@ Examples:
   cargo xtask check
   cargo xtask check --only format --only spelling";
 
-/// Check format, lints, walls between features, docs, dependencies and spelling
+/// Check format, lints, walls between crates, docs, dependencies and spelling
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Do only this check; repeatable

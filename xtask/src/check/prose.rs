@@ -16,8 +16,19 @@ const PAGES: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
 const FOLDERS: [&str; 2] = ["docs", "docs/adr"];
 /// Directories with doc comments, each of which is measured as a whole.
-const SOURCES: [&str; 5] =
-    ["ingress-common/src", "ingress-ebpf/src", "ingress-userspace/src", "ingress-userspace/tests", "xtask"];
+const SOURCES: [&str; 11] = [
+    "ingress-common/src",
+    "ingress-ebpf/src",
+    "ingress-userspace/src",
+    "ingress-userspace/tests",
+    "ingress-userspace/crates/control",
+    "ingress-userspace/crates/datapath",
+    "ingress-userspace/crates/lab",
+    "ingress-userspace/crates/model",
+    "ingress-userspace/crates/panics",
+    "ingress-userspace/crates/proxy",
+    "xtask",
+];
 
 /// Limits of a page: words per sentence on average, percent of sentences above [`LONG`] words, and clauses or words per
 /// 1,000 words.

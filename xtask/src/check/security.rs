@@ -13,7 +13,7 @@ const PAGE: &str = "docs/security.md";
 /// Directories with tests.
 const SOURCES: [&str; 4] = ["ingress-common/src", "ingress-ebpf/src", "ingress-userspace", "xtask"];
 /// Cases of the translation: each directory is a case.
-const GOLDENS: &str = "ingress-userspace/tests/translate";
+const GOLDENS: &str = "ingress-userspace/crates/control/tests/translate";
 /// Findings of the review, which are numbered from 1.
 const FINDINGS: usize = 28;
 /// Public advisories about ingress-nginx, other controllers and nginx that were reviewed.

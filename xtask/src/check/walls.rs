@@ -1,14 +1,15 @@
-//! Checks the walls between modules: each feature of `ingress-userspace` compiles without the others, and pure modules
-//! name no crate that does IO. The check reads names in the text, so it also finds uses that the features alone would
-//! permit.
+//! Checks the walls between crates and modules: each crate of the product depends only on those of its own crates that
+//! it may know, and pure modules name no crate that does IO. The second check reads names in the text.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
-
-use crate::build;
-use xtask_tools::{process, workspace};
+use serde::Deserialize;
+use xtask_tools::workspace;
 
 /// A directory or file and the names that must not occur in it.
 struct Wall {
@@ -18,21 +19,35 @@ struct Wall {
 
 const IO: &[&str] = &["kube", "k8s_openapi", "hyper", "hyper_util", "tokio", "rustls", "aya", "Instant", "SystemTime"];
 
-const WALLS: [Wall; 7] = [
-    Wall { path: "ingress-userspace/src/model", forbidden: IO },
-    Wall { path: "ingress-userspace/src/route", forbidden: IO },
+const WALLS: [Wall; 6] = [
+    Wall { path: "ingress-userspace/crates/model/src", forbidden: IO },
     Wall {
-        path: "ingress-userspace/src/control/translate",
+        path: "ingress-userspace/crates/control/src/translate",
         forbidden: &["Client", "hyper", "tokio", "aya", "async", "Instant", "SystemTime"],
     },
-    Wall { path: "ingress-userspace/src/proxy", forbidden: &["kube", "k8s_openapi", "aya"] },
-    Wall { path: "ingress-userspace/src/datapath", forbidden: &["kube", "k8s_openapi", "hyper"] },
+    Wall { path: "ingress-userspace/crates/proxy/src", forbidden: &["kube", "k8s_openapi", "aya"] },
+    Wall { path: "ingress-userspace/crates/datapath/src", forbidden: &["kube", "k8s_openapi", "hyper"] },
     Wall { path: "ingress-ebpf/src/parse.rs", forbidden: &["aya_ebpf", "aya_log_ebpf"] },
     Wall { path: "ingress-ebpf/src/decide.rs", forbidden: &["aya_ebpf", "aya_log_ebpf"] },
 ];
 
-/// The features of `ingress-userspace` that must compile alone.
-const FEATURES: [&str; 3] = ["control", "proxy", "datapath"];
+/// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
+/// depend on all.
+const CRATES: [(&str, &[&str]); 7] = [
+    ("control", &["ingress-model", "ingress-panics"]),
+    ("datapath", &["ingress-common"]),
+    ("lab", &["ingress-common", "xtask-tools"]),
+    ("model", &[]),
+    ("panics", &[]),
+    ("proxy", &["ingress-common", "ingress-model", "ingress-panics"]),
+    ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy"]),
+];
+
+/// The part of a manifest that matters here.
+#[derive(Deserialize)]
+struct Manifest {
+    dependencies: BTreeMap<String, toml::Value>,
+}
 
 /// Checks all walls.
 ///
@@ -50,13 +65,30 @@ pub(super) fn run() -> Result<()> {
     if !breaches.is_empty() {
         bail!("modules name what they must not know (ARCHITECTURE.md, invariants):\n  {}", breaches.join("\n  "));
     }
-    let alone = ["check", "--package", "ingress-userspace", "--lib", "--no-default-features"];
-    process::run(build::cargo().args(alone)).context("without features, only `model` and `route` remain")?;
-    for feature in FEATURES {
-        process::run(build::cargo().args(alone).args(["--features", feature]))
-            .with_context(|| format!("feature `{feature}` must compile without the others"))?;
+    let crates = workspace::root().join("ingress-userspace/crates");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(&crates).context("cannot list the crates of `ingress-userspace`")? {
+        found.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    let known: BTreeSet<_> = CRATES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    if found != known {
+        bail!("the crates are {found:?} but `CRATES` of `xtask/src/check/walls.rs` has {known:?}");
+    }
+    for (name, allowed) in CRATES {
+        let path = crates.join(name).join("Cargo.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        if let Some(other) = forbidden_dependency(&text, allowed).with_context(|| format!("in `{name}`"))? {
+            bail!("crate `{name}` depends on `{other}`, which it must not know (ARCHITECTURE.md, invariants)");
+        }
     }
     Ok(())
+}
+
+/// Returns a dependency on a crate of this project that is not in `allowed`. Dependencies of tests do not count.
+fn forbidden_dependency(manifest: &str, allowed: &[&str]) -> Result<Option<String>> {
+    let Manifest { dependencies } = toml::from_str(manifest)?;
+    let is_ours = |name: &String| name.starts_with("ingress-") || name.starts_with("xtask");
+    Ok(dependencies.into_keys().find(|name| is_ours(name) && !allowed.contains(&name.as_str())))
 }
 
 /// Returns the lines, outside comments and before the tests, that use one of the names as a word.
@@ -96,6 +128,14 @@ pub(super) fn rust_files(path: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dependencies_on_other_crates_of_the_project_are_found() {
+        let manifest = "[dependencies]\ntokio = \"1\"\ningress-model.workspace = true\n\n[dev-dependencies]\ningress-lab.workspace = true\n";
+        assert_eq!(forbidden_dependency(manifest, &["ingress-model"]).unwrap(), None);
+        assert_eq!(forbidden_dependency(manifest, &[]).unwrap().as_deref(), Some("ingress-model"));
+        assert!(forbidden_dependency("[package]", &[]).is_err());
+    }
 
     #[test]
     fn names_count_only_as_identifiers_in_code() {

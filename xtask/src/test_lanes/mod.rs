@@ -125,12 +125,16 @@ impl Lane {
         match self {
             // The workspace includes `ingress-ebpf`, which has its pure parts tested on the host.
             Self::Unit => {
-                &[&["--workspace", "--lib", "--bins"], &["--package", "ingress-userspace", "--test", "translate"]]
+                &[&["--workspace", "--lib", "--bins"], &["--package", "ingress-control", "--test", "translate"]]
             }
-            Self::Proxy => &[&["--package", "ingress-userspace", "--test", "log", "--test", "proxy"]],
-            Self::Kernel => {
-                &[&["--package", "ingress-userspace", "--no-fail-fast", "--test", "kernel", "--test", "namespaces"]]
-            }
+            Self::Proxy => &[
+                &["--package", "ingress-proxy", "--test", "proxy"],
+                &["--package", "ingress-userspace", "--test", "annotations", "--test", "descriptors", "--test", "log"],
+            ],
+            Self::Kernel => &[
+                &["--package", "ingress-datapath", "--no-fail-fast", "--test", "kernel"],
+                &["--package", "ingress-userspace", "--no-fail-fast", "--test", "namespaces"],
+            ],
             Self::Cluster | Self::Kernels => &[],
             Self::Docs => &[&["--workspace", "--doc"]],
         }

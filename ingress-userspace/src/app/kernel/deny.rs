@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ingress_common::map::DENY_MAX;
 use ingress_datapath::{Applied, DenyConfig};
 use ingress_model::{Blocked, Networks, Settings};
-use ingress_userspace::proxy::Snapshot;
+use ingress_proxy::Snapshot;
 use ipnet::IpNet;
 use tracing::{info, warn};
 

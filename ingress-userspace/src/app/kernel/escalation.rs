@@ -4,7 +4,7 @@
 use ingress_common::Reason;
 use ingress_datapath::{Denial, Entered, Origin, Rejection};
 use ingress_model::Escalation;
-use ingress_userspace::proxy::{Escalated, Shared, Violator};
+use ingress_proxy::{Escalated, Shared, Violator};
 use tracing::{info, warn};
 
 use super::Kernel;
@@ -105,7 +105,7 @@ mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
     use ingress_model::FurtherViolations;
-    use ingress_userspace::proxy::Violation;
+    use ingress_proxy::Violation;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use ingress_common::map::DENY_MAX;
 use ingress_datapath::{Applied, ClientLimits, Datapath, PacketRate};
 use ingress_model::PacketLimit;
-use ingress_userspace::proxy::Snapshot;
+use ingress_proxy::Snapshot;
 use tracing::{info, warn};
 
 use super::deny::{Denied, speakers};

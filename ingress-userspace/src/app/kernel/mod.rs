@@ -12,7 +12,7 @@ use anyhow::Context;
 use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
 use ingress_datapath::{Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort};
 use ingress_model::HostId;
-use ingress_userspace::proxy::{FlowTable, Liveness, Shared, WorkerListeners};
+use ingress_proxy::{FlowTable, Liveness, Shared, WorkerListeners};
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval},

@@ -4,7 +4,7 @@ use std::{os::fd::AsFd as _, time::Duration};
 
 use anyhow::Context as _;
 use ingress_datapath::{Applied, Claim, Owner};
-use ingress_userspace::proxy::Shared;
+use ingress_proxy::Shared;
 use tokio::{
     sync::watch,
     time::{Instant, interval},

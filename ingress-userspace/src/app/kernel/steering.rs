@@ -9,7 +9,7 @@ use ingress_common::{
 };
 use ingress_datapath::{Claim, SteeredPort};
 use ingress_model::{StreamPort, Transport};
-use ingress_userspace::proxy::Shared;
+use ingress_proxy::Shared;
 use tokio::sync::watch;
 use tracing::{info, warn};
 

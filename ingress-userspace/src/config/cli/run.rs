@@ -3,12 +3,12 @@
 use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
-use ingress_datapath::BPFFS;
-use ingress_userspace::control::{
+use ingress_control::{
     change::ObjectName,
     status::Address,
     translate::{HostSharing, ServicePattern},
 };
+use ingress_datapath::BPFFS;
 use ipnet::IpNet;
 
 use super::selector;
@@ -302,7 +302,7 @@ pub(crate) struct RunArgs {
     pub(crate) metrics_per_host: bool,
 
     /// Log filter: a level for our own modules, at most `debug`, or directives such as
-    /// `info,ingress_userspace::proxy=debug`. Libraries that talk to clients, pods and name servers log nothing, and
+    /// `info,ingress_proxy=debug`. Libraries that talk to clients, pods and name servers log nothing, and
     /// other libraries only errors, unless a directive names them (`info,h2=debug`).
     #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
     pub(crate) log: String,

@@ -23,7 +23,7 @@ impl Costs {
     /// Runs the tests one after the other, so that they do not disturb each other.
     pub(super) fn take() -> anyhow::Result<Self> {
         let mut cargo = build::cargo();
-        cargo.args(["test", "--package", "ingress-userspace", "--test", "kernel", "--"]);
+        cargo.args(["test", "--package", "ingress-datapath", "--test", "kernel", "--"]);
         cargo
             .args(["--nocapture", "--test-threads=1", "measure::", "drops::"])
             .env("REQUIRE_KERNEL", "1")

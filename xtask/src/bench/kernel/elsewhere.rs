@@ -101,7 +101,7 @@ impl Holder {
     fn cited(&self) -> Row {
         let command = match self.by {
             By::Tests(names) => format!("`cargo xtask test kernel -- {}`", names.join(" ")),
-            By::Bench(name) => format!("`cargo bench --package ingress-userspace --bench {name}`"),
+            By::Bench(name) => format!("`cargo bench --package ingress-proxy --bench {name}`"),
         };
         self.row(command, Verdict::Elsewhere)
     }
@@ -114,7 +114,7 @@ impl Holder {
                 cargo.args(["--nocapture", "--test-threads=1"]).env("REQUIRE_KERNEL", "1");
             }
             By::Bench(name) => {
-                cargo.args(["bench", "--package", "ingress-userspace", "--bench", name]);
+                cargo.args(["bench", "--package", "ingress-proxy", "--bench", name]);
             }
         }
         progress::note(&format!("$ {}", process::show(&cargo)));

@@ -145,12 +145,10 @@ fn modules<'f>(functions: &[(&'f str, f64)]) -> Vec<(&'f str, f64)> {
 /// Returns the crate of a function, or of its generic parameters. Crates of this project take precedence and include
 /// the module below; the standard library comes last. Functions without a path, such as those of C, form one group.
 fn module(function: &str) -> &str {
-    const OURS: &str = "ingress_userspace::";
+    const OURS: &str = "ingress_";
     if let Some(begin) = function.find(OURS) {
         let path = &function[begin..];
-        // Below `proxy`, where requests are handled, the name has one more level.
-        let depth = if path[OURS.len()..].starts_with("proxy::") { 3 } else { 2 };
-        let end = path.match_indices("::").nth(depth - 1).map_or(path.len(), |(end, _)| end);
+        let end = path.match_indices("::").nth(1).map_or(path.len(), |(end, _)| end);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         return path[..end].split(|c| !is_name(c)).next().unwrap_or(path);
     }
@@ -210,13 +208,10 @@ mod tests {
     #[test]
     fn functions_are_summed_by_module() {
         for (function, expect) in [
-            ("ingress_userspace::proxy::upstream::head::Reader::read", "ingress_userspace::proxy::upstream"),
+            ("ingress_proxy::upstream::head::Reader::read", "ingress_proxy::upstream"),
             ("ingress_model::route::Table::find", "ingress_model::route"),
-            (
-                "ingress_userspace::proxy::serve::<impl ingress_userspace::proxy::serve::matching::Matching>::act",
-                "ingress_userspace::proxy::serve",
-            ),
-            ("core::ptr::drop_in_place<ingress_userspace::proxy::park::Stage>", "ingress_userspace::proxy::park"),
+            ("ingress_proxy::serve::<impl ingress_proxy::serve::matching::Matching>::act", "ingress_proxy::serve"),
+            ("core::ptr::drop_in_place<ingress_proxy::park::Stage>", "ingress_proxy::park"),
             ("<hyper::proto::h1::role::Server as hyper::proto::h1::Http1Transaction>::encode", "hyper"),
             ("core::ptr::drop_in_place<http::header::map::HeaderMap>", "http"),
             ("tokio::runtime::io::registration::Registration::poll_ready", "tokio"),

@@ -1,0 +1,331 @@
+//! Watches an API server for the same objects that a directory of manifests holds. It writes nothing to the cluster.
+//!
+//! ```text
+//! one task per watch ──(number, Event)──> Tracker ──Change──> Batch
+//!        ^                                   │ which Secrets do the Ingresses name?
+//!        └───────── start / stop ────────────┘
+//! ```
+//!
+//! | objects | which | without them |
+//! |---|---|---|
+//! | Ingresses, Services, EndpointSlices | of the watched namespace, or all | nothing is served |
+//! | IngressClasses | all | nothing is served |
+//! | Nodes | all: name, zone, addresses | zones are unknown; names and endpoints may lead to nodes |
+//! | Namespaces | the watched one, the selected ones, or all: name, deletion time | Ingresses of a namespace that is being deleted count until each is gone; with a selector nothing is served |
+//! | ReferenceGrants | all, if the API server knows them and all namespaces are watched | no grant allows anything |
+//! | Secrets | those that an Ingress or the operator names, each by itself | the default certificate is served |
+//! | ConfigMaps | those that the operator, a class of this controller, or one of these ConfigMaps names, each by itself | settings are the defaults |
+//! | Services, EndpointSlices | of the default backend and `default/kubernetes`, if they are outside the watched namespace | as above |
+//!
+//! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
+//!
+//! The first batch is sent when every watch has its first list. Later changes are sent at once, with one exception. An
+//! Ingress that names another Secret is sent together with the Secret, and with the removal of the one it named before,
+//! so that its hosts always have a certificate. Other changes do not wait for that. Secrets are not watched if only
+//! Ingresses of other controllers name them, or Ingresses too large to be served.
+//!
+//! An error removes nothing: objects are removed when the server reports it, or when a complete later list is without
+//! them (see `watching`).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        core::v1::{ConfigMap, Namespace, Node, Secret, Service},
+        discovery::v1::EndpointSlice,
+        networking::v1::{Ingress, IngressClass},
+    },
+};
+use kube::{Api, Client, Resource};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::Instant,
+};
+
+use super::strip;
+use crate::{
+    Contact, Error,
+    change::{Batch, Kind, Object, ObjectId, ObjectName},
+    expiry,
+    slice::SERVICE_NAME,
+    translate,
+};
+use ingress_panics::vital;
+
+mod client;
+mod connections;
+mod held_changes;
+mod tracker;
+mod watching;
+
+pub use client::connect;
+use held_changes::{HeldChanges, MAX_HOLD};
+use tracker::{Event, Need, Tracker, WatchId};
+use watching::Selection;
+
+/// Address of an API server, and the part of it to watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubernetesConfig {
+    /// A kubeconfig file. Default: the file in `$KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// Watches only objects of this namespace. Default: all namespaces.
+    pub namespace: Option<String>,
+    /// Watches only Ingresses of namespaces with labels that match this selector. Default: all watched namespaces.
+    pub namespace_selector: Option<String>,
+}
+
+/// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
+const QUEUED_EVENTS: usize = 1024;
+
+/// Sends the changes that the API server reports, until the receiver is dropped.
+///
+/// # Errors
+/// If the configuration cannot be read. A server that does not answer is not an error; requests to it are repeated.
+pub async fn follow(
+    config: KubernetesConfig,
+    options: &translate::Options,
+    contact: &Contact,
+    batches: mpsc::Sender<Batch>,
+) -> Result<(), Error> {
+    let KubernetesConfig { kubeconfig, namespace, namespace_selector } = config;
+    contact.begin(namespace.as_deref());
+    let client = connect(kubeconfig.as_deref(), contact).await?;
+    let scope = Scope { namespace: namespace.as_deref(), selector: namespace_selector.as_deref() };
+    follow_client(client, scope, options, batches).await;
+    Ok(())
+}
+
+/// The namespaces from which objects are watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scope<'n> {
+    pub(crate) namespace: Option<&'n str>,
+    pub(crate) selector: Option<&'n str>,
+}
+
+/// Like [`follow`], with a client.
+pub(crate) async fn follow_client(
+    client: Client,
+    scope: Scope<'_>,
+    options: &translate::Options,
+    batches: mpsc::Sender<Batch>,
+) {
+    let (sender, mut events) = mpsc::channel(QUEUED_EVENTS);
+    let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
+    let may_have_ended = BTreeSet::new();
+    let Scope { namespace, selector } = scope;
+    let mut watches = Watches { client, namespace, selector, events: sender, tasks, by_name, may_have_ended };
+    let mut tracker = Tracker::new(options, named(options));
+    watches.start(&mut tracker, options.default_backend.as_ref());
+    watches.begin_references(&mut tracker);
+    let (mut batch, mut held) = (Batch::default(), HeldChanges::default());
+    let mut is_first = true;
+    let mut held_until = None;
+    loop {
+        let mut changes = Vec::new();
+        tokio::select! {
+            // `watches` keeps a sender, so the channel does not end before this loop does.
+            Some((id, event)) = events.recv() => {
+                changes.extend(tracker.on(id, event));
+                // No wait here: the receiver decides whether a batch is published at once.
+                for _ in 0..QUEUED_EVENTS {
+                    let Ok((id, event)) = events.try_recv() else { break };
+                    changes.extend(tracker.on(id, event));
+                }
+            }
+            () = expiry(held_until) => if is_first { batch.unread.extend(tracker.give_up_waiting()) },
+            () = batches.closed() => return,
+        }
+        watches.begin_references(&mut tracker);
+        if is_first {
+            batch.changes.extend(changes);
+            tracker.release_all();
+            if !tracker.is_settled() {
+                // One Secret that the server does not list must not keep all others from being served.
+                if tracker.has_what_is_required() {
+                    held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
+                }
+                continue;
+            }
+        } else {
+            held.pass(changes, &mut tracker, Instant::now(), &mut batch);
+        }
+        held_until = held.deadline();
+        watches.begin_references(&mut tracker);
+        watches.end_references(&mut tracker, &mut batch);
+        if !is_first && batch.changes.is_empty() && batch.unread.is_empty() {
+            continue;
+        }
+        is_first = false;
+        if batches.send(std::mem::take(&mut batch)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns the Secrets and ConfigMaps that the operator names.
+fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
+    let id = |kind, name: &Option<ObjectName>| name.clone().map(|name| ObjectId { kind, name });
+    let secrets = [&options.default_certificate, &options.ticket_secret];
+    let secrets = secrets.into_iter().filter_map(|name| id(Kind::Secret, name));
+    let config_maps = [&options.config_map, &options.tcp_services, &options.udp_services];
+    secrets.chain(config_maps.into_iter().filter_map(|name| id(Kind::ConfigMap, name))).collect()
+}
+
+/// The watch tasks; all stop when this is dropped.
+struct Watches<'n> {
+    client: Client,
+    namespace: Option<&'n str>,
+    selector: Option<&'n str>,
+    events: mpsc::Sender<(WatchId, Event)>,
+    tasks: JoinSet<()>,
+    /// Watches of single Secrets and ConfigMaps.
+    by_name: BTreeMap<ObjectId, (WatchId, AbortHandle)>,
+    /// Objects that had no reference left at some time since watches were last ended.
+    may_have_ended: BTreeSet<ObjectId>,
+}
+
+/// The functions that are lost without the objects of a watch, for the log.
+const NOTHING_NEW: &str = "changes in the cluster do not reach the proxy, and after a start nothing is served";
+const NO_NODES: &str =
+    "zones of nodes are unknown, and names and endpoints of Services may lead to programs that listen on nodes";
+const NO_NAMESPACES: &str =
+    "Ingresses of a namespace that is being deleted are served, and keep their hosts, until each of them is gone";
+const NO_GRANTS: &str = "changes of ReferenceGrants are not seen, and after a start no grant allows anything";
+const NO_BACKEND: &str = "a Service of another namespace that the operator names, or the API server's, is unknown";
+const NO_CERTIFICATE: &str = "the default certificate is served for its hosts";
+const NO_SETTINGS: &str = "its settings have their defaults";
+
+// === impl Watches ===
+
+impl Watches<'_> {
+    fn start(&mut self, tracker: &mut Tracker, default_backend: Option<&ObjectName>) {
+        let whole = || Selection { lost: NOTHING_NEW, ..Selection::default() };
+        self.watch::<Ingress>(tracker.open(Need::Required), self.api(), whole(), strip::ingress);
+        let classes = Api::all(self.client.clone());
+        self.watch::<IngressClass>(tracker.open(Need::Required), classes, whole(), strip::ingress_class);
+        self.watch::<Service>(tracker.open(Need::Required), self.api(), whole(), strip::service);
+        self.watch::<EndpointSlice>(tracker.open(Need::Required), self.api(), whole(), strip::endpoint_slice);
+        let nodes = Selection { lost: NO_NODES, ..Selection::default() };
+        self.watch::<Node>(tracker.open(Need::Optional), Api::all(self.client.clone()), nodes, strip::node);
+        let fields = self.namespace.map(|namespace| format!("metadata.name={namespace}"));
+        let (labels, lost, need) = match self.selector {
+            Some(selector) => (Some(selector.to_owned()), NOTHING_NEW, Need::Required),
+            None => (None, NO_NAMESPACES, Need::Optional),
+        };
+        let namespaces = Selection { fields, labels, lost, ..Selection::default() };
+        let api = Api::all(self.client.clone());
+        self.watch::<Namespace>(tracker.open(need), api, namespaces, strip::namespace);
+        if self.namespace.is_none() {
+            // With one namespace, no Service of another is known, so grants have no effect.
+            self.watch_grants(tracker.open(Need::Optional));
+        }
+        let api_server = ObjectName::new("default", "kubernetes");
+        let services: BTreeSet<&ObjectName> = default_backend.into_iter().chain([&api_server]).collect();
+        for service in services {
+            if self.namespace.is_some_and(|namespace| namespace != &*service.namespace) {
+                self.watch_service(service, tracker);
+            }
+        }
+    }
+
+    fn watch_grants(&mut self, id: WatchId) {
+        let apis = (Api::all(self.client.clone()), Api::all(self.client.clone()));
+        let selection = Selection { lost: NO_GRANTS, ..Selection::default() };
+        let convert = (strip::reference_grant::<false> as fn(_) -> _, strip::reference_grant::<true> as fn(_) -> _);
+        self.tasks.spawn(vital(watching::watch_if_known(id, apis, selection, convert, self.events.clone())));
+    }
+
+    /// Watches a Service outside the watched namespace, and its slices.
+    fn watch_service(&mut self, service: &ObjectName, tracker: &mut Tracker) {
+        let ObjectName { namespace, name } = service;
+        let api = Api::namespaced(self.client.clone(), namespace);
+        let by_name = Selection {
+            fields: Some(format!("metadata.name={name}")),
+            labels: None,
+            lost: NO_BACKEND,
+            ..Selection::default()
+        };
+        self.watch::<Service>(tracker.open(Need::Optional), api, by_name, strip::service);
+        let api = Api::namespaced(self.client.clone(), namespace);
+        let by_label = Selection {
+            fields: None,
+            labels: Some(format!("{}={name}", SERVICE_NAME)),
+            lost: NO_BACKEND,
+            ..Selection::default()
+        };
+        self.watch::<EndpointSlice>(tracker.open(Need::Optional), api, by_label, strip::endpoint_slice);
+    }
+
+    /// Starts watches for Secrets and ConfigMaps that have become named.
+    fn begin_references(&mut self, tracker: &mut Tracker) {
+        for object in tracker.take_changed_references() {
+            if !tracker.is_named(&object) {
+                self.may_have_ended.insert(object);
+                continue;
+            }
+            if self.by_name.contains_key(&object) {
+                continue;
+            }
+            let id = tracker.open_by_name(object.clone());
+            let ObjectId { kind, name } = &object;
+            let fields = Some(format!("metadata.name={}", name.name));
+            let (client, namespace) = (self.client.clone(), &name.namespace);
+            let task = if *kind == Kind::ConfigMap {
+                let selection = Selection { fields, labels: None, lost: NO_SETTINGS, ..Selection::default() };
+                self.watch::<ConfigMap>(id, Api::namespaced(client, namespace), selection, strip::config_map)
+            } else {
+                let selection = Selection { fields, labels: None, lost: NO_CERTIFICATE, ..Selection::default() };
+                self.watch::<Secret>(id, Api::namespaced(client, namespace), selection, strip::secret)
+            };
+            self.by_name.insert(object, (id, task));
+        }
+    }
+
+    /// Ends the watches of objects that have no references left. Their removals are in the same batch as the change
+    /// that removed the last reference.
+    fn end_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
+        while let Some(object) = self.may_have_ended.pop_first() {
+            if tracker.is_named(&object) {
+                continue;
+            }
+            if let Some((id, task)) = self.by_name.remove(&object) {
+                task.abort();
+                batch.changes.extend(tracker.close(id));
+                // Objects named by the removed one may have lost their last reference, too.
+                self.may_have_ended.extend(tracker.take_changed_references());
+            }
+        }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    fn watch<K: watching::Watched>(
+        &mut self,
+        id: WatchId,
+        api: Api<K>,
+        selection: Selection,
+        convert: fn(K) -> Object,
+    ) -> AbortHandle {
+        // Without this task, the served state would no longer follow the cluster.
+        let events = self.events.clone();
+        self.tasks.spawn(vital(async move {
+            watching::watch(id, api, selection, convert, events).await;
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+//! A watch of one kind, which is kept up through all server failures. It passes events on and does not judge objects.
+//!
+//! An error never removes an object. A list that met an error is begun again, because it may lack the objects that the
+//! error was about. If a list is empty after an error, and there were objects before, it is believed only when a second
+//! list is empty, too. (A server that lost its store sends empty lists until the store is restored.)
+//!
+//! Pauses after error responses grow from 0.8 s to 30 s. Each is prolonged by a random part of up to its own length, so
+//! that neither the watches of one process nor those of many nodes come back together. They begin anew once a watch
+//! works again. A server that does not answer at all is tried every 0.8 to 1.6 s. Longer pauses would not relieve it,
+//! and routes are out of date until it is found again.
+
+use std::{fmt::Debug, time::Duration};
+
+use futures_util::StreamExt;
+use kube::{
+    Api, Resource,
+    core::Status,
+    runtime::{
+        utils::Backoff,
+        watcher::{self, DefaultBackoff, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::mpsc, time};
+
+use super::tracker::{Event, Version, WatchId};
+use crate::change::Object;
+
+/// A kind of object that can be watched.
+pub(super) trait Watched:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
+{
+}
+
+impl<K> Watched for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {}
+
+/// The objects of a kind that are watched, and their purpose.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    pub(super) fields: Option<String>,
+    pub(super) labels: Option<String>,
+    /// The function that is lost without these objects, for messages.
+    pub(super) lost: &'static str,
+    /// Whether the server may lack this kind.
+    pub(super) may_be_unknown: bool,
+}
+
+/// Reason why a watch has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The receiver was dropped.
+    Unheard,
+    /// The server does not know the kind, which is allowed. It may have known it before.
+    Unknown { has_worked: bool },
+}
+
+/// Form of the first list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// Events (KEP-3157), which save memory in the server and in this process.
+    Streamed,
+    /// Pages, for servers that do not stream lists.
+    Paged,
+}
+
+/// Reaction to an error of the watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recovery {
+    /// The watcher continues by itself, after a pause.
+    Resume,
+    /// Begin again with a list, after a pause.
+    Restart,
+    /// Begin again at once with pages.
+    Page,
+}
+
+const INCOMPLETE: &str = "the list ended before it was complete";
+
+/// Converts an object of the API into this program's own type.
+type Convert<K> = fn(K) -> Object;
+
+/// The longest pause, in case the backoff ever ends.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Pause before the next request to a server that knows a kind in no version, since an administrator has to install it
+/// first.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+
+/// Sends the events of the selected objects until the receiver is dropped. The server may not know the kind, or may
+/// know it only in the `older` version. Once the server is known to lack the kind, no other part waits for its objects.
+pub(super) async fn watch_if_known<K: Watched, O: Watched>(
+    id: WatchId,
+    (newer, older): (Api<K>, Api<O>),
+    selection: Selection,
+    (convert, convert_older): (Convert<K>, Convert<O>),
+    events: mpsc::Sender<(WatchId, Event)>,
+) {
+    let selection = Selection { may_be_unknown: true, ..selection };
+    let mut was_unknown = false;
+    loop {
+        let End::Unknown { has_worked: newer_worked } =
+            watch(id, newer.clone(), selection.clone(), convert, events.clone()).await
+        else {
+            return;
+        };
+        let End::Unknown { has_worked: older_worked } =
+            watch(id, older.clone(), selection.clone(), convert_older, events.clone()).await
+        else {
+            return;
+        };
+        was_unknown &= !newer_worked && !older_worked;
+        // A server that is just starting, or one of several, may not know the kind yet. Objects are removed with their
+        // kind when it is still unknown a pause later.
+        let answers: &[Event] = if was_unknown { &[Event::ListBegins, Event::ListEnds] } else { &[Event::Refused] };
+        for answer in answers {
+            if events.send((id, answer.clone())).await.is_err() {
+                return;
+            }
+        }
+        if !std::mem::replace(&mut was_unknown, true) {
+            tracing::info!(kind = %K::kind(&()), "the API server does not know this kind; the list is tried again each minute");
+        }
+        time::sleep(UNKNOWN_PAUSE).await;
+    }
+}
+
+/// Sends the events of the selected objects, until the receiver is dropped.
+pub(super) async fn watch<K: Watched>(
+    id: WatchId,
+    api: Api<K>,
+    selection: Selection,
+    convert: Convert<K>,
+    events: mpsc::Sender<(WatchId, Event)>,
+) -> End {
+    let mut progress = Progress::new(K::kind(&()).into_owned(), selection);
+    let mut listing = Listing::Streamed;
+    'lists: loop {
+        let mut stream = watcher(api.clone(), listing.config(&progress.selection)).boxed();
+        progress.is_listing = false;
+        while let Some(result) = stream.next().await {
+            let event = match result {
+                Ok(event @ watcher::Event::Init) => {
+                    if progress.is_listing {
+                        // The stream of a list ended before its end. Without a pause here, the watcher would ask again
+                        // at once, without end.
+                        progress.fail(INCOMPLETE);
+                        progress.is_unanswered = false;
+                        progress.pause().await;
+                    }
+                    progress.on(event, convert)
+                }
+                Ok(event) => progress.on(event, convert),
+                Err(error) => {
+                    let recovery = Recovery::of(&error, listing, progress.is_listing);
+                    if recovery == Recovery::Page {
+                        tracing::debug!(kind = %progress.kind, "the server does not stream lists, asking for pages");
+                        listing = Listing::Paged;
+                        continue 'lists;
+                    }
+                    if progress.selection.may_be_unknown && is_unknown(&error) {
+                        return End::Unknown { has_worked: progress.has_worked };
+                    }
+                    progress.fail(&describe(&error));
+                    progress.is_unanswered = is_silence(&error);
+                    if is_refusal(&error) && events.send((id, Event::Refused)).await.is_err() {
+                        return End::Unheard;
+                    }
+                    if recovery == Recovery::Restart {
+                        break;
+                    }
+                    progress.pause().await;
+                    continue;
+                }
+            };
+            let Some(event) = event else { break };
+            if events.send((id, event)).await.is_err() {
+                return End::Unheard;
+            }
+        }
+        progress.pause().await;
+    }
+}
+
+/// State of a watch.
+struct Progress {
+    kind: String,
+    selection: Selection,
+    pauses: DefaultBackoff,
+    is_listing: bool,
+    /// Whether the list in progress holds any object.
+    is_filled: bool,
+    /// Whether there are objects that an empty list would remove.
+    has_objects: bool,
+    /// Whether an error has occurred since the last complete list.
+    has_failed: bool,
+    /// Whether the last error was a missing response.
+    is_unanswered: bool,
+    /// Whether an empty list is waiting for a second one.
+    is_in_doubt: bool,
+    /// Whether the failure of this watch has been logged.
+    is_reported: bool,
+    /// Whether the server has ever answered this watch successfully.
+    has_worked: bool,
+}
+
+/// Returns the status of the server's response, if there was one.
+fn status(error: &watcher::Error) -> Option<&Status> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// Describes an error by the server's message, or by the innermost cause. The errors' own texts repeat themselves at
+/// every level.
+fn describe(error: &watcher::Error) -> String {
+    match status(error) {
+        Some(Status { message, code, .. }) => format!("{message} (status {code})"),
+        None => {
+            let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+            chain.last().map_or_else(String::new, ToString::to_string)
+        }
+    }
+}
+
+/// Returns `true` if the server denies access, so that waiting for a list would mean waiting for an administrator.
+fn is_refusal(error: &watcher::Error) -> bool {
+    matches!(status(error).map(|status| status.code), Some(401 | 403))
+}
+
+/// Returns `true` if the server does not have the kind in this version.
+fn is_unknown(error: &watcher::Error) -> bool {
+    status(error).is_some_and(|status| status.code == 404)
+}
+
+/// Returns `true` if there was no response: no connection, or one that broke.
+fn is_silence(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => {
+            matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
+        }
+        _ => false,
+    }
+}
+
+/// Returns `true` if the server is behind this process, as after its store was restored. A watch from this process's
+/// version would wait for versions that may never come (apimachinery, `CauseTypeResourceVersionTooLarge`).
+fn is_ahead(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+        || status.message.contains("Too large resource version")
+}
+
+// === impl Progress ===
+
+impl Progress {
+    fn new(kind: String, selection: Selection) -> Self {
+        Self {
+            kind,
+            selection,
+            pauses: DefaultBackoff::default(),
+            is_listing: false,
+            is_filled: false,
+            has_objects: false,
+            has_failed: false,
+            is_unanswered: false,
+            is_in_doubt: false,
+            is_reported: false,
+            has_worked: false,
+        }
+    }
+
+    /// Converts an event of the watcher. Returns `None` if another list is needed first.
+    fn on<K: Watched>(&mut self, event: watcher::Event<K>, convert: fn(K) -> Object) -> Option<Event> {
+        let version = |object: &K| Version::of(object.meta().resource_version.as_deref());
+        Some(match event {
+            watcher::Event::Init => {
+                (self.is_listing, self.is_filled) = (true, false);
+                Event::ListBegins
+            }
+            watcher::Event::InitApply(object) => {
+                self.is_filled = true;
+                let version = version(&object);
+                Event::Listed(convert(object), version)
+            }
+            watcher::Event::InitDone => {
+                if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
+                    self.is_in_doubt = true;
+                    let kind = &self.kind;
+                    tracing::warn!(%kind, "the list is empty after an error; nothing is removed until a second list says so");
+                    return None;
+                }
+                self.has_objects = self.is_filled;
+                (self.is_listing, self.has_failed, self.is_in_doubt) = (false, false, false);
+                self.recovered();
+                Event::ListEnds
+            }
+            watcher::Event::Apply(object) => {
+                self.has_objects = true;
+                self.recovered();
+                let version = version(&object);
+                Event::Applied(convert(object), version)
+            }
+            watcher::Event::Delete(object) => {
+                self.recovered();
+                let version = version(&object);
+                Event::Deleted(convert(object), version)
+            }
+        })
+    }
+
+    fn fail(&mut self, error: &str) {
+        self.has_failed = true;
+        // Two empty lists count only without an error between them.
+        self.is_in_doubt = false;
+        let Self { kind, selection: Selection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
+        if std::mem::replace(&mut self.is_reported, true) {
+            tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
+        } else {
+            tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}");
+        }
+    }
+
+    fn recovered(&mut self) {
+        self.has_worked = true;
+        self.pauses.reset();
+        if std::mem::take(&mut self.is_reported) {
+            tracing::info!(kind = %self.kind, fields = ?self.selection.fields, "watch works again");
+        }
+    }
+
+    async fn pause(&mut self) {
+        let pause = if self.is_unanswered { DefaultBackoff::default().next() } else { self.pauses.next() };
+        time::sleep(pause.unwrap_or(MAX_PAUSE)).await;
+    }
+}
+
+// === impl Listing ===
+
+impl Listing {
+    fn config(self, selection: &Selection) -> watcher::Config {
+        let Selection { fields, labels, lost: _, may_be_unknown: _ } = selection;
+        let mut config = watcher::Config::default();
+        if self == Self::Streamed {
+            config = config.streaming_lists();
+        }
+        if let Some(fields) = fields {
+            config = config.fields(fields);
+        }
+        if let Some(labels) = labels {
+            config = config.labels(labels);
+        }
+        config
+    }
+}
+
+// === impl Recovery ===
+
+impl Recovery {
+    fn of(error: &watcher::Error, listing: Listing, is_listing: bool) -> Self {
+        let status = status(error);
+        let code = status.map(|status| status.code);
+        match error {
+            // The response of servers that do not know `sendInitialEvents`, or have it switched off.
+            watcher::Error::WatchStartFailed(_)
+                if listing == Listing::Streamed && !is_listing && matches!(code, Some(400 | 422)) =>
+            {
+                Self::Page
+            }
+            // The watcher handles 410 as an event of a watch, not as the response to its start.
+            watcher::Error::WatchStartFailed(_) if code == Some(410) => Self::Restart,
+            _ if status.is_some_and(is_ahead) => Self::Restart,
+            // An event that could not be decoded was about an object that is now out of date.
+            watcher::Error::WatchFailed(kube::Error::SerdeError(_)) => Self::Restart,
+            _ if is_listing => Self::Restart,
+            _ => Self::Resume,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Reads the objects of one manifest file. It opens no files and keeps no state.
+//!
+//! Each YAML document is read by itself, so that a broken one does not affect the others. Remarks never quote a
+//! document that is, or may be, a Secret.
+
+use std::{path::Path, sync::Arc};
+
+use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    change::{Kind, Object},
+    outcome::{ObjectRef, Origin, Outcome, Reason},
+    source::strip,
+};
+
+/// The content of a file.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// In order of appearance, with their namespaces filled in.
+    pub objects: Vec<Object>,
+    pub remarks: Vec<Outcome>,
+}
+
+/// Namespace of objects without one, as for `kubectl`.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Maximum number of nodes in one document, and half the maximum of events: enough for a `List` of some ten thousand
+/// objects. A file far beyond is a mistake or an attack.
+const MAX_NODES: usize = 8_000_000;
+
+/// Limits on aliases (`*anchor`) of one document and the events they may repeat: enough for people, too few for an
+/// alias bomb.
+const MAX_ALIASES: usize = 1_000;
+const MAX_ALIASED_EVENTS: usize = 100_000;
+
+/// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
+#[must_use]
+pub fn parse(path: &Arc<Path>, text: &str) -> Parsed {
+    let mut reader = Reader { origin: Origin::File(Arc::clone(path)), parsed: Parsed::default() };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if path.extension().is_some_and(|extension| extension == "json") {
+        reader.json(text);
+    } else {
+        for (index, (line, document)) in documents(text).into_iter().enumerate() {
+            reader.yaml(Place { document: index + 1, line }, document);
+        }
+    }
+    let mut parsed = reader.parsed;
+    parsed.remarks.sort();
+    parsed.remarks.dedup();
+    parsed
+}
+
+/// The fields that identify a document.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Head {
+    api_version: Option<String>,
+    kind: Option<String>,
+    metadata: Option<HeadMetadata>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct HeadMetadata {
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    items: Vec<Value>,
+}
+
+/// Where in the file a document begins; both count from 1.
+#[derive(Clone, Copy)]
+struct Place {
+    document: usize,
+    line: usize,
+}
+
+/// Reason why a document could not be read, and the line if it is known.
+struct Failure {
+    line: Option<usize>,
+    reason: String,
+    /// Whether the reason may hold values of the document.
+    may_quote: bool,
+}
+
+/// The message for every Secret that cannot be read, since the parser's own message may quote its content.
+const MALFORMED_SECRET: &str = "`data` and `stringData` must map names to text, base64 in `data`";
+
+/// The message for a document that cannot be read as any object, if the parser's own message may quote values: the
+/// document may be a Secret.
+const MALFORMED: &str = "it is not an object with text for `apiVersion`, `kind` and `metadata.name`";
+const DUPLICATE_KEY: &str = "a mapping holds the same key twice";
+const MALFORMED_LIST: &str = "`items` must be a sequence of objects";
+
+struct Reader {
+    origin: Origin,
+    parsed: Parsed,
+}
+
+/// Returns the documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no
+/// scalar can hold it at the first column (YAML 1.2.2, 9.1.2).
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let mut documents = Vec::new();
+    let (mut start, mut start_line, mut offset) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])) {
+            documents.push((start_line, &text[start..offset]));
+            (start, start_line) = (offset, index + 1);
+        }
+        offset += line.len();
+    }
+    documents.push((start_line, &text[start..]));
+    documents.retain(|(_, document)| document.lines().any(is_content));
+    documents
+}
+
+fn is_content(line: &str) -> bool {
+    let line = line.trim_start_matches("---").trim();
+    !(line.is_empty() || line.starts_with(['#', '%']) || line == "...")
+}
+
+fn from_yaml<T: DeserializeOwned>(place: Place, text: &str) -> Result<T, Failure> {
+    let mut budget = serde_saphyr::Budget::default();
+    budget.max_nodes = MAX_NODES;
+    budget.max_events = 2 * MAX_NODES;
+    budget.max_aliases = MAX_ALIASES;
+    let mut options = serde_saphyr::Options::default();
+    options.budget = Some(budget);
+    options.alias_limits.max_total_replayed_events = MAX_ALIASED_EVENTS;
+    options.with_snippet = false;
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
+        let reason = error.to_string();
+        // The text counts lines within the document; the file's line is reported separately.
+        let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
+        let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
+        let line = line.map(|line| place.line + line.saturating_sub(1));
+        match error {
+            // The message quotes the key, which may be a misplaced value.
+            serde_saphyr::Error::DuplicateMappingKey { .. } => Failure { line, ..DUPLICATE_KEY.into() },
+            error => Failure { line, reason, may_quote: may_quote(&error) },
+        }
+    })
+}
+
+/// Returns `true` if the text of `error` may hold values of the document, beyond the one character that breaks the
+/// syntax.
+fn may_quote(error: &serde_saphyr::Error) -> bool {
+    use serde_saphyr::Error::{Budget, Eof, ExternalMessage, Unexpected};
+    // `ExternalMessage` is the scanner's message about the syntax.
+    !matches!(error, Budget { .. } | Eof { .. } | ExternalMessage { .. } | Unexpected { .. })
+}
+
+/// A document that can be decoded as an object of any kind.
+trait Decode {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure>;
+}
+
+struct Yaml<'t> {
+    place: Place,
+    text: &'t str,
+}
+
+struct Json<'v>(&'v Value);
+
+impl Decode for Yaml<'_> {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        from_yaml(self.place, self.text)
+    }
+}
+
+impl Decode for Json<'_> {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        T::deserialize(self.0).map_err(|error| Failure { line: None, reason: error.to_string(), may_quote: true })
+    }
+}
+
+/// Reads an object of `kind`. Fills in the default namespace, and drops fields that are never used.
+fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
+    match kind {
+        Kind::Ingress => read(kind, source, strip::ingress),
+        Kind::IngressClass => read(kind, source, strip::ingress_class),
+        Kind::Service => read(kind, source, strip::service),
+        Kind::EndpointSlice => read(kind, source, strip::endpoint_slice),
+        Kind::ConfigMap => read(kind, source, strip::config_map),
+        Kind::Node => read(kind, source, strip::node),
+        Kind::Namespace => read(kind, source, strip::namespace),
+        // Both versions have the same fields.
+        Kind::ReferenceGrant => read(kind, source, strip::reference_grant::<false>),
+        Kind::Secret => read(kind, source, strip::secret).map_err(|failure| Failure {
+            reason: MALFORMED_SECRET.into(),
+            may_quote: false,
+            ..failure
+        }),
+    }
+}
+
+fn read<K: DeserializeOwned + Metadata<Ty = ObjectMeta>>(
+    kind: Kind,
+    source: &impl Decode,
+    keep: fn(K) -> Object,
+) -> Result<Object, Failure> {
+    let mut object: K = source.decode()?;
+    namespace(kind, object.metadata_mut());
+    Ok(keep(object))
+}
+
+fn namespace(kind: Kind, metadata: &mut ObjectMeta) {
+    let namespace = metadata.namespace.take().filter(|namespace| !namespace.is_empty());
+    metadata.namespace = kind.is_namespaced().then(|| namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()));
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn yaml(&mut self, place: Place, text: &str) {
+        let document = Yaml { place, text };
+        match document.decode::<Option<Head>>() {
+            Ok(Some(head)) => self.document(&head, place, &document),
+            Ok(None) => {}
+            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
+        }
+    }
+
+    fn json(&mut self, text: &str) {
+        let place = Place { document: 1, line: 1 };
+        // For syntax errors, `serde_json` reports the expected text, and not the text found.
+        let failure = |error: serde_json::Error| Failure {
+            line: Some(error.line()),
+            reason: error.to_string(),
+            may_quote: error.is_data(),
+        };
+        match serde_json::from_str::<Value>(text).map_err(failure) {
+            Ok(value) => self.value(&value, place),
+            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
+        }
+    }
+
+    fn value(&mut self, value: &Value, place: Place) {
+        match Json(value).decode::<Head>() {
+            Ok(head) => self.document(&head, place, &Json(value)),
+            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
+        }
+    }
+
+    fn document(&mut self, head: &Head, place: Place, source: &impl Decode) {
+        if head.kind.as_deref() == Some("List") {
+            match source.decode::<List>() {
+                Ok(List { items }) => items.iter().for_each(|item| self.value(item, place)),
+                Err(failure) => self.fail(head, place, failure.or(MALFORMED_LIST)),
+            }
+            return;
+        }
+        let (Some(api_version), Some(kind)) = (head.api_version.as_deref(), head.kind.as_deref()) else {
+            return self.fail(head, place, "`apiVersion` and `kind` are needed".into());
+        };
+        let Some(kind) = Kind::parse(api_version, kind) else {
+            let object =
+                ObjectRef { kind: kind.into(), namespace: "".into(), name: "".into(), origin: self.origin.clone() };
+            let message = format!("objects of `{api_version}` `{kind}` are not read");
+            self.parsed.remarks.push(Outcome { object, reason: Reason::UnknownKind, message });
+            return;
+        };
+        if head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).is_none_or(str::is_empty) {
+            return self.fail(head, place, "`metadata.name` is needed".into());
+        }
+        match decode(kind, source) {
+            Ok(object) => self.parsed.objects.push(object),
+            Err(failure) => self.fail(head, place, failure),
+        }
+    }
+
+    /// Reports the object as far as its head is known, else the file.
+    fn fail(&mut self, head: &Head, place: Place, failure: Failure) {
+        let Head { api_version: _, kind, metadata } = head;
+        let HeadMetadata { name, namespace } = metadata.clone().unwrap_or_default();
+        let object = match (kind, name) {
+            (Some(kind), Some(name)) => ObjectRef {
+                kind: kind.as_str().into(),
+                namespace: namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE).into(),
+                name: name.into(),
+                origin: self.origin.clone(),
+            },
+            _ => file(&self.origin),
+        };
+        let Failure { line, reason, may_quote: _ } = failure;
+        let Place { document, line: first } = place;
+        let message = format!(
+            "document {document}, line {}: {reason}; its last valid content stays in use until it is corrected",
+            line.unwrap_or(first)
+        );
+        self.parsed.remarks.push(Outcome { object, reason: Reason::InvalidObject, message });
+    }
+}
+
+/// Refers to the file itself, if no object in it can be named.
+pub(super) fn file(origin: &Origin) -> ObjectRef {
+    ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// Returns this failure, with `reason` in place of a text that may quote the document.
+    fn or(self, reason: &str) -> Self {
+        if self.may_quote { Self { reason: reason.into(), may_quote: false, ..self } } else { self }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(reason: &str) -> Self {
+        Self { line: None, reason: reason.into(), may_quote: false }
+    }
+}
+
+#[cfg(test)]
+mod tests;

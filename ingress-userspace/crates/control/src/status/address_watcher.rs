@@ -1,0 +1,230 @@
+//! Watches the objects that addresses are read from: the Service to publish, or nodes and pods. Only the leader runs
+//! it. [`super::addresses`] selects the addresses.
+
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+
+use futures_util::{Stream, StreamExt, future, stream};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    runtime::watcher::{self, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use crate::expiry;
+
+use super::{
+    Options,
+    access::{Access, Failure, RetryLog},
+    addresses::{self, Address, NodeFacts, PodFacts, Publish},
+    replicas,
+};
+
+/// Changes this close together are shown as one: a rollout touches every pod and node …
+const SETTLE: Duration = Duration::from_secs(1);
+/// … but a continuous stream of changes is shown after this time.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+
+/// Sends the addresses as they change, until the future is dropped. It sends nothing before the first complete list,
+/// nor while the addresses are not known.
+pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch::Sender<Option<Vec<Address>>>) {
+    match &options.publish {
+        Publish::Addresses(explicit) => {
+            addresses.send_replace(Some(addresses::ordered(explicit.clone())));
+            future::pending().await
+        }
+        Publish::Service(name) => {
+            let api: Api<Service> = Api::namespaced(client.clone(), &name.namespace);
+            let config = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
+            let lost = "the addresses of `--publish-service` are not known";
+            let mut service = Mirror::default();
+            let events = events(api, config, "services", lost, addresses::of_service).boxed();
+            follow_events(events, addresses, |event| {
+                service.on(event);
+                let found = service.known()?.values().next().cloned().filter(|addresses| !addresses.is_empty());
+                if found.is_none() {
+                    tracing::warn!(service = %name, "the Service to publish does not exist or has no address; statuses stay as they are");
+                }
+                found
+            })
+            .await;
+        }
+        Publish::Nodes(which) => {
+            let lost = "the addresses of nodes are not known";
+            let nodes = Api::<Node>::all(client.clone());
+            let nodes = events(nodes, watcher::Config::default(), "nodes", lost, NodeFacts::of);
+            let pods = Api::<Pod>::namespaced(client.clone(), &options.namespace);
+            let pods = events(pods, watcher::Config::default().labels(replicas::LABEL), "pods", lost, PodFacts::of);
+            let (mut known_nodes, mut known_pods) = (Mirror::default(), Mirror::default());
+            let events = stream::select(nodes.map(Either::Node), pods.map(Either::Pod)).boxed();
+            follow_events(events, addresses, |event| {
+                match event {
+                    Either::Node(event) => known_nodes.on(event),
+                    Either::Pod(event) => known_pods.on(event),
+                }
+                let found = addresses::of_nodes(known_nodes.known()?, known_pods.known()?, *which);
+                if found.is_none() {
+                    let namespace = &options.namespace;
+                    tracing::debug!(
+                        namespace,
+                        label = replicas::LABEL,
+                        "no Ready node runs a Ready pod; statuses stay"
+                    );
+                }
+                found
+            })
+            .await;
+        }
+    }
+}
+
+enum Either {
+    Node(Event<NodeFacts>),
+    Pod(Event<PodFacts>),
+}
+
+/// An event of a watch, with the relevant fields of each object.
+enum Event<T> {
+    ListBegins,
+    Listed(String, T),
+    ListEnds,
+    Applied(String, T),
+    Deleted(String),
+}
+
+/// The current objects of a watch.
+#[derive(Debug)]
+struct Mirror<T> {
+    objects: BTreeMap<String, T>,
+    listing: Option<BTreeMap<String, T>>,
+    is_complete: bool,
+}
+
+/// Sends the result of `read` for the events: the first at once, later ones when they have settled.
+async fn follow_events<E>(
+    mut events: impl Stream<Item = E> + Unpin,
+    addresses: &watch::Sender<Option<Vec<Address>>>,
+    mut read: impl FnMut(E) -> Option<Vec<Address>>,
+) {
+    let mut found = None;
+    let mut due: Option<Instant> = None;
+    let mut latest = Instant::now();
+    loop {
+        tokio::select! {
+            event = events.next() => {
+                let Some(event) = event else { return };
+                let now = Instant::now();
+                if due.is_none() {
+                    latest = now + SETTLE_MAX;
+                }
+                found = read(event);
+                if addresses.borrow().is_none() {
+                    show(addresses, found.as_deref());
+                } else {
+                    due = Some(latest.min(now + SETTLE));
+                }
+            }
+            () = expiry(due) => {
+                due = None;
+                show(addresses, found.as_deref());
+            }
+        }
+    }
+}
+
+/// Sends `found` if it is known and differs from the addresses shown.
+fn show(addresses: &watch::Sender<Option<Vec<Address>>>, found: Option<&[Address]>) {
+    let Some(found) = found else { return };
+    addresses.send_if_modified(|shown| {
+        let is_news = shown.as_deref() != Some(found);
+        if is_news {
+            let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+            tracing::info!(addresses = ?texts, "statuses show");
+            *shown = Some(found.to_vec());
+        }
+        is_news
+    });
+}
+
+/// Returns the events of one watch. After an error the watch starts again with a list; objects and errors are both few.
+fn events<K, T>(
+    api: Api<K>,
+    config: watcher::Config,
+    resource: &'static str,
+    lost: &'static str,
+    read: fn(&K) -> T,
+) -> impl Stream<Item = Event<T>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    T: 'static,
+{
+    let retry_log = RetryLog::new(Access { verb: "list and watch", resource, lost });
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let state = (begin(), retry_log, begin);
+    let events = stream::unfold(state, move |(mut watch, mut retry_log, begin)| async move {
+        let event = match watch.next().await? {
+            Ok(event) => {
+                let name = |object: &K| object.name_any();
+                Some(match event {
+                    watcher::Event::Init => Event::ListBegins,
+                    watcher::Event::InitApply(object) => Event::Listed(name(&object), read(&object)),
+                    watcher::Event::InitDone => {
+                        retry_log.succeeded();
+                        Event::ListEnds
+                    }
+                    watcher::Event::Apply(object) => Event::Applied(name(&object), read(&object)),
+                    watcher::Event::Delete(object) => Event::Deleted(name(&object)),
+                })
+            }
+            Err(error) => {
+                sleep(retry_log.failed(&failure(error))).await;
+                watch = begin();
+                None
+            }
+        };
+        Some((event, (watch, retry_log, begin)))
+    });
+    events.filter_map(future::ready)
+}
+
+fn failure(error: watcher::Error) -> Failure {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => Failure::of(&error),
+        watcher::Error::WatchError(status) => Failure::of(&kube::Error::Api(status)),
+        error => Failure::Other(error.to_string()),
+    }
+}
+
+// === impl Mirror ===
+
+impl<T> Default for Mirror<T> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), listing: None, is_complete: false }
+    }
+}
+
+impl<T> Mirror<T> {
+    /// Returns all objects, or `None` before the first complete list.
+    fn known(&self) -> Option<&BTreeMap<String, T>> {
+        self.is_complete.then_some(&self.objects)
+    }
+
+    fn on(&mut self, event: Event<T>) {
+        match event {
+            Event::ListBegins => self.listing = Some(BTreeMap::new()),
+            Event::Listed(name, facts) => drop(self.listing.get_or_insert_default().insert(name, facts)),
+            Event::ListEnds => {
+                self.objects = self.listing.take().unwrap_or_default();
+                self.is_complete = true;
+            }
+            Event::Applied(name, facts) => drop(self.objects.insert(name, facts)),
+            Event::Deleted(name) => drop(self.objects.remove(&name)),
+        }
+    }
+}

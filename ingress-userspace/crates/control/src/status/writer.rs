@@ -1,0 +1,162 @@
+//! Writes statuses as planned, several at a time, and clears them when the last replica leaves. It does not decide
+//! which.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use crate::expiry;
+
+use super::{
+    Options, Updates, WriteResult,
+    access::{Access, Failure, RetryLog, ask},
+    addresses::Address,
+    input::{ManagedIngress, ManagedState, StatusInput},
+    manager,
+    plan::{Entry, Ledger, Plan, Write, plan, wanted},
+    replicas, request_timeout,
+};
+
+/// Maximum number of concurrent writes: one client must not keep an API server busy.
+const CONCURRENT: usize = 8;
+/// Maximum number of writes before the plan is made again.
+const ROUND: usize = 64;
+
+const PATCH: Access = Access {
+    verb: "patch",
+    resource: "ingresses.networking.k8s.io/status",
+    lost: "Ingresses do not show where they are served (`--update-status=false` ends the attempts)",
+};
+
+/// Writes of one round that may be forbidden before the rest is given up for now.
+pub(super) const REFUSED_MAX: usize = 8;
+
+/// Keeps statuses as planned, until the future is dropped.
+pub(super) async fn keep(
+    client: &Client,
+    options: &Options,
+    mut input: watch::Receiver<Arc<StatusInput>>,
+    mut addresses: watch::Receiver<Option<Vec<Address>>>,
+) {
+    let mut ledger = Ledger::default();
+    let mut retry_log = RetryLog::new(PATCH);
+    let (mut before, mut shown): (Option<Arc<StatusInput>>, Option<Arc<[Entry]>>) = (None, None);
+    let mut due = BTreeSet::new();
+    loop {
+        let entries = addresses.borrow_and_update().as_deref().map(|addresses| wanted(addresses, &options.ports));
+        let known = Arc::clone(&input.borrow_and_update());
+        let managed_ingresses: Vec<ManagedIngress> = match &before {
+            Some(before) if shown == entries => {
+                due.append(&mut known.changed_since(before));
+                due.iter().filter_map(|name| known.managed(name)).collect()
+            }
+            _ => known.managed_ingresses().collect(),
+        };
+        let Plan { mut writes, next, again } =
+            plan(&managed_ingresses, entries.as_ref(), &mut ledger, options.interval, Instant::now());
+        (before, shown, due) = (Some(known), entries, again);
+        if writes.is_empty() {
+            ledger.prune(options.interval, Instant::now());
+            tokio::select! {
+                changed = input.changed() => if changed.is_err() { return },
+                changed = addresses.changed() => if changed.is_err() { return },
+                () = expiry(next) => {}
+            }
+            continue;
+        }
+        writes.truncate(ROUND);
+        if let Some(pause) = write_all(client, options, writes, &mut ledger, &mut retry_log).await {
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Sends all writes. Returns how long to pause if the server refuses them in general. A failure of one object alone is
+/// recorded like a success, so that it is tried again after the interval.
+async fn write_all(
+    client: &Client,
+    options: &Options,
+    writes: Vec<Write>,
+    ledger: &mut Ledger,
+    retry_log: &mut RetryLog,
+) -> Option<Duration> {
+    let limit = request_timeout(options);
+    let manager = &manager(&options.controller);
+    let attempts = writes.into_iter().map(|write| async move {
+        let result = send(client, manager, &write, limit).await;
+        (write, result)
+    });
+    let mut attempts = stream::iter(attempts).buffer_unordered(CONCURRENT);
+    let (mut failed, mut refusal, mut refused, mut succeeded) = (None, None, 0, false);
+    while let Some((write, result)) = attempts.next().await {
+        let stats = options.handle.stats();
+        match result {
+            Ok(()) => {
+                stats.count_status(WriteResult::Written);
+                tracing::debug!(ingress = %write.name, addresses = write.entries.len(), "status written");
+                retry_log.succeeded();
+                succeeded = true;
+                ledger.note(write, Instant::now());
+            }
+            Err(failure) if failure.is_particular() => {
+                stats.count_status(failure.result());
+                tracing::debug!(ingress = %write.name, %failure, "status not written");
+                ledger.note(write, Instant::now());
+            }
+            // Policies of a namespace answer with 403, too. Only if no write succeeds is the role the likely cause.
+            Err(failure @ Failure::Forbidden(_)) if refused < REFUSED_MAX => {
+                stats.count_status(failure.result());
+                refused += 1;
+                tracing::debug!(ingress = %write.name, %failure, "status not written");
+                ledger.note(write, Instant::now());
+                refusal = Some(failure);
+            }
+            Err(failure) => {
+                stats.count_status(failure.result());
+                failed = Some(failure);
+                // The rest would fail as well; requests in progress are dropped with the stream.
+                break;
+            }
+        }
+    }
+    let failed = failed.or(refusal.filter(|_| !succeeded));
+    failed.map(|failure| retry_log.failed(&failure))
+}
+
+async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), Failure> {
+    let api: Api<Ingress> = Api::namespaced(client.clone(), &write.name.namespace);
+    // Forced: the Ingress is of this controller's class, so a former writer of its status, most often an earlier
+    // controller, does not keep ownership.
+    let params = PatchParams::apply(manager).force();
+    ask(limit, api.patch_status(&write.name.name, &params, &Patch::Apply(write.body()))).await.map(drop)
+}
+
+/// Clears the statuses that show this controller, if no replica remains to serve them.
+pub(super) async fn farewell(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>) {
+    if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
+        return;
+    }
+    let nothing: Arc<[Entry]> = Arc::default();
+    // Nothing is served from now on, and there is no time for the delay of Ingresses out of effect.
+    let known = Arc::clone(&input.borrow());
+    let managed_ingresses: Vec<ManagedIngress> = known
+        .managed_ingresses()
+        .map(|managed| ManagedIngress { managed_state: ManagedState::InEffect, ..managed })
+        .collect();
+    let writes =
+        plan(&managed_ingresses, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
+    let number = writes.len();
+    let mut retry_log = RetryLog::new(PATCH);
+    if write_all(client, options, writes, &mut Ledger::default(), &mut retry_log).await.is_none() {
+        tracing::info!(number, "cleared the statuses, as the last replica stops");
+    }
+}

@@ -1,0 +1,259 @@
+//! The supported annotations, as tables by topic: one row per key. They read values and report no problems.
+//!
+//! The keys are those of ingress-nginx, with the same meaning unless a row states otherwise.
+
+use super::{super::values::Read, ParsedAnnotations};
+use crate::change::Kind;
+
+mod access;
+mod fields;
+mod health_policy;
+mod pods;
+mod routes;
+mod traces;
+
+/// A row: one key.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    /// The value if the key is not set, as it would be written; empty for none.
+    pub(super) default: &'static str,
+    /// For people: the effect of the key, with its unit and limits.
+    pub(super) meaning: &'static str,
+    /// Kind of the object that the value names, as `name` or `namespace/name`. The object must be in the Ingress's
+    /// namespace.
+    pub(super) names: Option<Kind>,
+    /// Treatment of rules if the value cannot be read.
+    pub(super) otherwise: Otherwise,
+    /// Stores the value, or returns a description of valid values.
+    pub(super) read: fn(&str, &mut ParsedAnnotations) -> Read,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Otherwise {
+    /// Rules are served as if the key were not set.
+    Default,
+    /// Rules answer 503, because serving them would be unsafe, or would lead to an unintended destination.
+    Refuse,
+}
+
+/// Makes a row for a key without a default that names no object.
+const fn key(name: &'static str, meaning: &'static str, read: fn(&str, &mut ParsedAnnotations) -> Read) -> Key {
+    Key { name, default: "", meaning, names: None, otherwise: Otherwise::Default, read }
+}
+
+impl Key {
+    const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn or_refuse(self) -> Self {
+        Self { otherwise: Otherwise::Refuse, ..self }
+    }
+
+    const fn naming(self, kind: Kind) -> Self {
+        Self { names: Some(kind), ..self }
+    }
+}
+
+/// Returns every row, topic by topic.
+fn all() -> impl Iterator<Item = &'static Key> {
+    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, health_policy::KEYS].into_iter().flatten()
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    all().find(|key| key.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn tables_are_sorted_and_defaults_change_nothing() {
+        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, health_policy::KEYS] {
+            assert!(table.is_sorted_by_key(|key| key.name));
+        }
+        for Key { name, default, read, .. } in all().filter(|key| !key.default.is_empty()) {
+            let mut parsed = ParsedAnnotations::default();
+            assert_eq!(read(default, &mut parsed), Ok(()), "{name}");
+            assert_eq!(parsed, ParsedAnnotations::default(), "{name}");
+        }
+    }
+
+    /// `UPDATE_EXPECT=1` rewrites the page.
+    #[test]
+    fn the_page_of_annotations_lists_the_table() {
+        let mut page = "# Annotations\n\n\
+            What an Ingress asks for by annotations. Each is written with the prefix `nginx.ingress.kubernetes.io/`, or with\n\
+            `xdp-ingress.io/`, which goes before it. Where a value cannot be read, an event says what to write, and what\n\
+            applies is the default or, for keys marked *, that the rules answer 503: without them they would be unsafe, or\n\
+            lead to somewhere else than was meant. The defaults of some can be set for all Ingresses: see\n\
+            [settings](settings.md).\n\n\
+            | annotation | default | meaning |\n|---|---|---|\n"
+            .to_owned();
+        let rows: BTreeMap<_, _> = all().map(|key| (key.name, key)).collect();
+        assert_eq!(rows.len(), all().count(), "each key once");
+        for Key { name, default, meaning, names: _, otherwise, read: _ } in rows.values() {
+            let default = if default.is_empty() { "none".to_owned() } else { format!("`{default}`") };
+            let mark = if *otherwise == Otherwise::Refuse { " *" } else { "" };
+            page += &format!("| `{name}`{mark} | {default} | {meaning} |\n");
+        }
+        expect_test::expect_file!["../../../../../../../docs/annotations.md"].assert_eq(&page);
+    }
+
+    /// Keys that take any text: the name of an object, which is looked up later.
+    const ANY: [&str; 3] = ["auth-proxy-set-headers", "auth-secret", "custom-headers"];
+
+    #[test]
+    fn values_are_read_or_refused() {
+        let cases = [
+            ("affinity", "cookie", "ip"),
+            ("affinity-canary-behavior", "legacy", "none"),
+            ("affinity-mode", "persistent", "x"),
+            ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
+            ("app-root", "/app", "app"),
+            ("auth-always-set-cookie", "true", "1"),
+            ("auth-cache-duration", "200 10s, 401 1m", "200 x"),
+            ("auth-cache-key", "$http_authorization", "$nope"),
+            ("auth-method", "POST", "BREW"),
+            ("auth-request-redirect", "https://a.test$request_uri", "$1"),
+            ("auth-response-headers", "X-User, X-Email", "X-User, Host"),
+            ("auth-signin", "https://$host/start", "start"),
+            ("auth-signin-redirect-param", "back", "a&b"),
+            ("auth-url", "https://$host/oauth2/auth", "http://$http_x/"),
+            ("enable-global-auth", "false", "off"),
+            ("auth-realm", "Admins only", "a\u{7}"),
+            ("auth-secret-type", "auth-map", "auth-table"),
+            ("auth-type", "basic", "digest"),
+            ("auth-tls-pass-certificate-to-upstream", "true", "on"),
+            ("auth-tls-secret", "default/clients", ""),
+            ("auth-tls-verify-client", "optional", "true"),
+            ("auth-tls-verify-depth", "2", "-1"),
+            ("backend-protocol", "https", "gopher"),
+            ("canary", "true", "yes"),
+            ("canary-by-cookie", "c", "a;b"),
+            ("canary-by-header", "X-Canary", "a b"),
+            ("canary-by-header-pattern", "^eu", "("),
+            ("canary-by-header-value", "eu", "\u{1}"),
+            ("canary-weight", "10", "10%"),
+            ("canary-weight-total", "1000", "0"),
+            ("client-body-buffer-size", "64k", "65m"),
+            ("compression", "br, gzip", "deflate"),
+            ("cors-allow-credentials", "false", "no"),
+            ("cors-allow-headers", "X-A, X-B", "X A"),
+            ("cors-allow-methods", "GET", "GET;"),
+            ("cors-allow-origin", "https://a.test", "a.test"),
+            ("cors-expose-headers", "*", "\u{e9}"),
+            ("cors-max-age", "0", "-1"),
+            ("custom-http-errors", "404, 503", "404, 5xx"),
+            ("default-backend", "errors", ""),
+            ("disable-proxy-intercept-errors", "true", "on"),
+            ("denylist-source-range", "::/0", "x"),
+            ("jwt-audience", "a, https://b.test", "a,,b"),
+            ("jwt-claims-to-headers", "sub=X-User, a.b=X-B", "sub=Host"),
+            ("jwt-claims-to-headers", "https://a.test/roles=X-Roles", "sub"),
+            ("jwt-cookie", "session", "a b"),
+            ("jwt-header", "X-Token", "a b"),
+            ("jwt-issuer", "https://login.test", ""),
+            ("jwt-jwks-ca-secret", "default/authority", ""),
+            ("jwt-jwks-secret", "default/keys", ""),
+            ("jwt-jwks-url", "https://login.test:8443/jwks?x=y", "http://login.test/jwks"),
+            ("jwt-jwks-url", "http://sso.auth.svc.cluster.local/jwks", "https://$host/jwks"),
+            ("jwt-required-claims", "email_verified=true, scope=a|b, sub", "scope="),
+            ("load-balance", "ewma", "random"),
+            ("eject-after", "0", "never"),
+            ("eject-on-5xx", "true", "on"),
+            ("eject-share", "10", "0"),
+            ("eject-time", "2s", "0"),
+            ("eject-time-max", "1m", "2d"),
+            ("health-check", "tcp", "ping"),
+            ("health-check-expected-statuses", "200, 204, 300-399", "399-300"),
+            ("health-check-healthy-threshold", "1", "0"),
+            ("health-check-host", "a.test:80", "a b"),
+            ("health-check-interval", "1s", "999ms"),
+            ("health-check-path", "/healthz?x", "healthz"),
+            ("health-check-port", "8081", "0"),
+            ("health-check-service", "a.B", "a b"),
+            ("health-check-timeout", "1", "never"),
+            ("health-check-unhealthy-threshold", "1", "few"),
+            ("max-connections", "100", "0"),
+            ("max-pending-requests", "10", "-1"),
+            ("max-requests", "100", "all"),
+            ("slow-start", "30", "soon"),
+            ("enable-access-log", "false", "no"),
+            ("enable-opentelemetry", "true", "on"),
+            ("metrics-per-path", "true", "all"),
+            ("opentelemetry-operation-name", "$request_method $host", "$nope"),
+            ("opentelemetry-trust-incoming-span", "false", "no"),
+            ("enable-cors", "true", "on"),
+            ("force-ssl-redirect", "true", "1"),
+            ("from-to-www-redirect", "true", "yes"),
+            ("limit-allowlist", "10.0.0.0/8", "all"),
+            ("limit-burst-multiplier", "2", "0"),
+            ("limit-connections", "10", "-1"),
+            ("limit-rpm", "10", "10/m"),
+            ("limit-rps", "10", "ten"),
+            ("limit-scope", "cluster", "global"),
+            ("limit-whitelist", "::1", "all"),
+            ("mirror-host", "b.test:8080", "u@b.test"),
+            ("mirror-request-body", "off", "no"),
+            ("mirror-target", "https://b.test$request_uri", "ftp://b.test"),
+            ("permanent-redirect", "https://b.test$request_uri", "https://b.test$nope"),
+            ("permanent-redirect-code", "308", "200"),
+            ("proxy-body-size", "8m", "8 megabytes"),
+            ("proxy-buffer-size", "16k", "2m"),
+            ("proxy-connect-timeout", "1", "0"),
+            ("proxy-next-upstream", "error timeout http_502 non_idempotent", "error http_200"),
+            ("proxy-next-upstream", "off", ""),
+            ("proxy-next-upstream-timeout", "5", "5s"),
+            ("proxy-next-upstream-tries", "0", "many"),
+            ("proxy-protocol-upstream", "v2", "2"),
+            ("proxy-read-timeout", "3600", "1h"),
+            ("proxy-request-buffering", "off", "no"),
+            ("proxy-send-timeout", "3600s", ""),
+            ("proxy-ssl-name", "pod.a.test", "https://a.test"),
+            ("proxy-ssl-secret", "default/pods", ""),
+            ("proxy-ssl-server-name", "on", "true"),
+            ("proxy-ssl-verify", "on", "true"),
+            ("request-headers", "X-A: 1\n-X-B", "Host: b"),
+            ("response-headers", "X-A: 1", "X-A"),
+            ("rewrite-target", "/$2", "https://b.test/"),
+            ("satisfy", "any", "some"),
+            ("server-alias", "b.test, C.test", "*.b.test"),
+            ("share-hosts-with", "team-a, team-b", "team a"),
+            ("service-upstream", "true", "yes"),
+            ("session-cookie-change-on-failure", "true", "1"),
+            ("session-cookie-domain", "a.test", "a;b"),
+            ("session-cookie-expires", "3600", "1h"),
+            ("session-cookie-max-age", "3600", "-1"),
+            ("session-cookie-name", "route", "a b"),
+            ("session-cookie-path", "/app", "/a; Secure"),
+            ("session-cookie-samesite", "Lax", "lax"),
+            ("session-cookie-secure", "true", "on"),
+            ("ssl-passthrough", "true", "on"),
+            ("ssl-redirect", "false", "no"),
+            ("temporal-redirect", "/x", "javascript:x"),
+            ("temporal-redirect-code", "307", "30x"),
+            ("upstream-hash-by", "$request_uri", "$nope"),
+            ("upstream-vhost", "b.test:8080", "u@b.test"),
+            ("use-regex", "true", "yes"),
+            ("whitelist-source-range", "::1", "::x"),
+            ("x-forwarded-prefix", "/app", "\u{1}"),
+        ];
+        let tried: BTreeSet<_> = cases.iter().map(|(key, _, _)| *key).collect();
+        let any: BTreeSet<_> = ANY.into();
+        assert_eq!(&tried | &any, all().map(|key| key.name).collect(), "every key is tried");
+        for (key, good, bad) in cases {
+            let Key { read, .. } = find(key).expect(key);
+            let mut parsed = ParsedAnnotations::default();
+            assert_eq!(read(good, &mut parsed), Ok(()), "{key}: {good}");
+            assert_ne!(parsed, ParsedAnnotations::default(), "{key}: {good} changes nothing");
+            let mut parsed = ParsedAnnotations::default();
+            assert!(read(bad, &mut parsed).is_err(), "{key}: {bad}");
+            assert_eq!(parsed, ParsedAnnotations::default(), "{key}: {bad} changes something");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Decides which Ingresses belong to this controller, by the chain controller → IngressClass → Ingress.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+
+use crate::{
+    cluster::Stored,
+    outcome::{ObjectRef, Reason},
+};
+
+use super::Context;
+
+/// Selection of the Ingresses to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// An IngressClass with this `spec.controller` belongs to this controller. Default `xdp-ingress.io/controller`.
+    pub controller: String,
+    /// A class that belongs to this controller by name alone, if no IngressClass decides. The legacy annotation
+    /// `kubernetes.io/ingress.class` may have this value while no IngressClass has the name. With `by_name`,
+    /// `spec.ingressClassName` may have it while there is no IngressClass at all. In every other case `spec.controller`
+    /// of the IngressClass decides, and the name has no meaning. Default `xdp`.
+    pub name: String,
+    /// Serves Ingresses that name no class. Off by default: in a shared cluster they may belong to another controller.
+    pub watch_without_class: bool,
+    /// Gives Ingresses without a class to the IngressClass marked as default. In a cluster, admission does that when an
+    /// Ingress is created; a directory of manifests has no admission. Default off.
+    pub apply_default_class: bool,
+    /// Accepts `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of
+    /// manifests need not hold one. On for manifests, off for a cluster. Default off.
+    pub by_name: bool,
+}
+
+const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
+const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+
+// === impl Classes ===
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self {
+            controller: "xdp-ingress.io/controller".into(),
+            name: "xdp".into(),
+            watch_without_class: false,
+            apply_default_class: false,
+            by_name: false,
+        }
+    }
+}
+
+impl Classes {
+    /// Returns the defaults for a directory of manifests, which has no admission and may have no IngressClass.
+    #[must_use]
+    pub fn for_manifests() -> Self {
+        Self { apply_default_class: true, by_name: true, ..Self::default() }
+    }
+
+    /// Returns `true` if `class` belongs to this controller.
+    pub(super) fn owns(&self, class: &IngressClass) -> bool {
+        class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(self.controller.as_str())
+    }
+
+    /// Returns `true` if `spec.ingressClassName: name` selects this controller. The controller of that IngressClass
+    /// decides.
+    fn owns_field(&self, name: &str, context: &mut Context<'_>) -> bool {
+        match context.class(name) {
+            Some(Stored { object, origin: _ }) => self.owns(object),
+            None => self.by_name && name == self.name && context.classes().is_empty(),
+        }
+    }
+
+    /// Returns `true` if this value of the annotation selects this controller. An IngressClass of that name may exist,
+    /// but need not.
+    fn owns_annotation(&self, name: &str, context: &mut Context<'_>) -> bool {
+        match context.class(name) {
+            Some(Stored { object, origin: _ }) => self.owns(object),
+            None => name == self.name,
+        }
+    }
+}
+
+/// The class by which an Ingress belongs to this controller.
+pub(super) struct Ours {
+    /// The class of the Ingress, even if no IngressClass has that name. `None` if it names no class and there is no
+    /// default class.
+    pub(super) class: Option<Arc<str>>,
+}
+
+/// Returns `None` if `ingress` belongs to another controller. The field takes precedence over the annotation. If they
+/// differ and either selects this controller, that is reported.
+pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Option<Ours> {
+    let classes = &context.options.classes;
+    let field = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
+    let annotation = ingress.metadata.annotations.as_ref().and_then(|all| all.get(LEGACY_CLASS)).map(String::as_str);
+    let (is_ours, class) = match (field, annotation) {
+        (Some(field), annotation) => {
+            let is_ours = classes.owns_field(field, context);
+            if let Some(annotation) = annotation.filter(|annotation| *annotation != field)
+                && (is_ours || classes.owns_annotation(annotation, context))
+            {
+                let message = format!(
+                    "`spec.ingressClassName` is `{field}` but annotation `{LEGACY_CLASS}` is `{annotation}`; the field counts, remove the annotation"
+                );
+                context.report(object, Reason::ClassMismatch, message);
+            }
+            if !is_ours && field == classes.name && context.class(field).is_none() {
+                let message = format!(
+                    "IngressClass `{field}` does not exist; create it with `spec.controller: {}`",
+                    classes.controller
+                );
+                context.report(object, Reason::ClassMismatch, message);
+            }
+            (is_ours, Some(field))
+        }
+        (None, Some(annotation)) => (classes.owns_annotation(annotation, context), Some(annotation)),
+        (None, None) => {
+            let default = if classes.apply_default_class { default_class(context) } else { None };
+            let is_ours = classes.watch_without_class || default.is_some_and(|class| classes.owns(class));
+            if !is_ours && classes.apply_default_class && default.is_none() {
+                let name = &classes.name;
+                let message =
+                    format!("no class is named and none is marked as default; set `spec.ingressClassName: {name}`");
+                context.report(object, Reason::ClassMismatch, message);
+            }
+            (is_ours, default.and_then(|class| class.metadata.name.as_deref()))
+        }
+    };
+    is_ours.then(|| Ours { class: class.map(Into::into) })
+}
+
+/// Returns the default class. If several are marked, admission takes the newest, then the first by name (k/k
+/// plugin/pkg/admission/network/defaultingressclass).
+fn default_class<'c>(context: &mut Context<'c>) -> Option<&'c IngressClass> {
+    let is_default = |class: &IngressClass| {
+        let annotations = class.metadata.annotations.as_ref();
+        annotations.and_then(|all| all.get(DEFAULT_CLASS)).is_some_and(|value| value == "true")
+    };
+    let mut newest: Option<&'c IngressClass> = None;
+    for Stored { object: class, origin: _ } in context.classes().values().filter(|stored| is_default(&stored.object)) {
+        if newest.is_none_or(|best| class.metadata.creation_timestamp > best.metadata.creation_timestamp) {
+            newest = Some(class);
+        }
+    }
+    newest
+}

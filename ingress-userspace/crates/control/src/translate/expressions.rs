@@ -1,0 +1,244 @@
+//! Cost of regular expressions in paths: each is measured before it is compiled, and compiled only once. Rules are not
+//! known here.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Weak},
+};
+
+use super::{
+    Context,
+    budget::{Budget, Holders},
+};
+use crate::{change::ObjectName, outcome::Reason};
+use ingress_model::{PathError, PathMatch, PathPattern, PatternError};
+
+/// Maximum number of regular expressions of one Ingress.
+pub(super) const MAX_COUNT: usize = 2_000;
+/// Maximum memory of the automata of regular expressions, in bytes: for one Ingress, for all Ingresses of a namespace,
+/// and for all.
+pub(super) const MAX_OF_INGRESS: usize = 2 << 20;
+const MAX_OF_NAMESPACE: usize = 8 << 20;
+const MAX_OF_ALL: usize = 32 << 20;
+
+/// The expressions in use.
+#[derive(Default)]
+pub(super) struct Known {
+    by_text: HashMap<Arc<str>, Weak<PathPattern>>,
+    /// Number of entries at which unused ones are removed.
+    sweep_at: usize,
+}
+
+/// The remaining allowance of one Ingress.
+pub(super) struct Allowance {
+    left: usize,
+    pub(super) is_exhausted: bool,
+}
+
+// === impl Known ===
+
+impl Known {
+    fn find(&self, text: &str, groups: bool) -> Option<Arc<PathPattern>> {
+        let known = self.by_text.get(text)?.upgrade()?;
+        (known.alone().is_some() || !groups).then_some(known)
+    }
+
+    fn insert(&mut self, pattern: &Arc<PathPattern>) {
+        if self.by_text.len() >= self.sweep_at {
+            self.by_text.retain(|_, known| known.strong_count() > 0);
+            self.sweep_at = (2 * self.by_text.len()).max(64);
+        }
+        self.by_text.insert(pattern.text(), Arc::downgrade(pattern));
+    }
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    pub(super) const fn new() -> Self {
+        Self { left: MAX_OF_INGRESS, is_exhausted: false }
+    }
+
+    pub(super) const fn used(&self) -> usize {
+        MAX_OF_INGRESS - self.left
+    }
+
+    /// Returns the match for the expression `text`, or `None` once the allowance is used up.
+    pub(super) fn read(&mut self, text: &str, groups: bool, known: &mut Known) -> Option<Result<PathMatch, PathError>> {
+        if self.is_exhausted {
+            return None;
+        }
+        let pattern = match known.find(text, groups) {
+            Some(pattern) => pattern,
+            None => {
+                let new = PathMatch::pattern_within(text, self.left);
+                let new = new.and_then(|new| if groups { Ok(new.with_groups()?) } else { Ok(new) });
+                match new {
+                    Ok(new) => Arc::new(new),
+                    // An expression that is too large by itself is reported as such.
+                    Err(PathError::Pattern(PatternError::TooLarge(_))) if self.left < PathPattern::MAX => {
+                        self.is_exhausted = true;
+                        return None;
+                    }
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        };
+        let Some(left) = self.left.checked_sub(pattern.size()) else {
+            self.is_exhausted = true;
+            return None;
+        };
+        self.left = left;
+        known.insert(&pattern);
+        Some(Ok(PathMatch::Pattern(pattern)))
+    }
+}
+
+/// Returns the budget of expressions, with no holders yet.
+pub(super) fn holders() -> Holders<usize> {
+    let budget = Budget { of_namespace: MAX_OF_NAMESPACE, of_all: MAX_OF_ALL };
+    Holders::new(budget, |claims| claims.expressions)
+}
+
+/// Determines the refused Ingresses anew, and returns those with a changed result.
+pub(super) fn judge(holders: &mut Holders<usize>, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
+    holders.judge(|refusal, budget| {
+        let message = format!(
+            "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
+            refusal.amount.div_ceil(1024),
+            refusal.scope,
+            budget.of(refusal.scope) / 1024
+        );
+        context.report(&refusal.object, Reason::TooLarge, message);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        change::{Change, Object},
+        cluster::Cluster,
+        outcome::Origin,
+        translate::{Options, Translation, Translator},
+    };
+
+    /// Returns an Ingress with its name as the host, and a path for each text.
+    fn ingress(namespace: &str, name: &str, paths: impl Iterator<Item = String>) -> Change {
+        let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+        let path = |text| json!({"path": text, "pathType": "ImplementationSpecific", "backend": backend});
+        let paths: Vec<_> = paths.map(path).collect();
+        let text = json!({
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "annotations": {"nginx.ingress.kubernetes.io/use-regex": "true", "kubernetes.io/ingress.class": "xdp"},
+            },
+            "spec": {"rules": [{"host": format!("{name}.{namespace}.test"), "http": {"paths": paths}}]},
+        });
+        let ingress = serde_json::from_value(text).expect("an Ingress");
+        Change::Apply { object: Object::Ingress(Arc::new(ingress)), origin: Origin::Api }
+    }
+
+    fn light(count: usize) -> impl Iterator<Item = String> {
+        (0..count).map(|number| format!("/a-{number}/[0-9]+"))
+    }
+
+    fn heavy(count: usize) -> impl Iterator<Item = String> {
+        (0..count).map(|number| format!("/{number}_a{{2400}}x?"))
+    }
+
+    fn served(translation: &Translation) -> Vec<String> {
+        translation.table.hosts.keys().map(ToString::to_string).collect()
+    }
+
+    fn too_large(translation: &Translation) -> Vec<String> {
+        let outcomes = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge);
+        outcomes.map(|outcome| format!("{}: {}", outcome.object.name, outcome.message)).collect()
+    }
+
+    #[test]
+    fn ten_thousand_expressions_are_refused_cheaply() {
+        for (name, change) in [
+            ("light", ingress("evil", "light", light(10_000))),
+            ("heavy", ingress("evil", "heavy", heavy(10_000))),
+            ("few-but-heavy", ingress("evil", "few-but-heavy", heavy(1_000))),
+        ] {
+            let mut cluster = Cluster::default();
+            cluster.apply(ingress("victim", "web", light(3)));
+            cluster.apply(change);
+            let begun = Instant::now();
+            let translation = Translator::new(Options::default()).translate(&cluster);
+            // The bound allows for an unoptimised build on a busy machine.
+            assert!(begun.elapsed() < Duration::from_secs(5), "{name} took {:?}", begun.elapsed());
+            assert_eq!(served(&translation), ["web.victim.test"], "{name}");
+            let reported = too_large(&translation);
+            assert!(
+                matches!(&*reported, [one] if one.starts_with(&format!("{name}: ")) && one.contains("allowed")),
+                "{reported:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_thousand_light_expressions_are_served() {
+        let mut cluster = Cluster::default();
+        cluster.apply(ingress("n", "light", light(1_000)));
+        let translation = Translator::new(Options::default()).translate(&cluster);
+        assert_eq!((served(&translation).len(), too_large(&translation)), (1, Vec::new()));
+    }
+
+    #[test]
+    fn expression_limits_refuse_the_youngest_ingresses() {
+        let (mut cluster, mut translator) = (Cluster::default(), Translator::new(Options::default()));
+        // Close to 2 MiB each, so that 4 are within 8 MiB, and those of 4 namespaces within 32 MiB.
+        let count = 20;
+        let names = |namespace: usize| (0..8).map(move |number| (format!("n{namespace}"), format!("i{number}")));
+        let all: Vec<_> = (0..6).flat_map(names).collect();
+        for (namespace, name) in all.iter().rev() {
+            cluster.apply(ingress(namespace, name, heavy(count)));
+            // The result does not depend on the earlier state.
+            drop(translator.translate(&cluster));
+        }
+        cluster.apply(ingress("victim", "light", std::iter::empty()));
+        let translation = translator.translate(&cluster);
+        let afresh = Translator::new(Options::default()).translate(&cluster);
+        assert!(translation == afresh, "what is brought up to date equals what is made anew");
+        let reported = too_large(&translation);
+        assert_eq!(served(&translation).len() + reported.len(), all.len() + 1);
+        for scope in ["its namespace", "all namespaces"] {
+            assert!(reported.iter().any(|reported| reported.contains(scope)), "{scope}: {reported:?}");
+        }
+        let fit = MAX_OF_NAMESPACE / translator.expressions.largest();
+        let of_first = |name: &&String| name.ends_with(".n0.test");
+        assert_eq!(served(&translation).iter().filter(of_first).count(), fit);
+        // An Ingress that goes makes room.
+        let (namespace, name) = &all[0];
+        cluster.apply(ingress(namespace, name, std::iter::empty()));
+        let translation = translator.translate(&cluster);
+        assert!(served(&translation).contains(&format!("i{fit}.n0.test")));
+    }
+
+    #[test]
+    fn an_edit_does_not_recompile_expressions_in_use() {
+        let (mut cluster, mut translator) = (Cluster::default(), Translator::new(Options::default()));
+        let patterns = |translation: &Translation| -> Vec<Arc<PathPattern>> {
+            let rules = translation.table.hosts.values().flat_map(|routes| &routes.rules);
+            let pattern = |path: &PathMatch| match path {
+                PathMatch::Pattern(pattern) => Some(Arc::clone(pattern)),
+                PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
+            };
+            rules.filter_map(|rule| pattern(&rule.path)).collect()
+        };
+        cluster.apply(ingress("n", "i", light(3)));
+        let before = patterns(&translator.translate(&cluster));
+        cluster.apply(ingress("n", "i", light(4)));
+        let after = patterns(&translator.translate(&cluster));
+        assert_eq!((before.len(), after.len()), (3, 4));
+        assert!(before.iter().all(|old| after.iter().any(|new| Arc::ptr_eq(old, new))));
+    }
+}

@@ -1,0 +1,307 @@
+//! The rules of one host, and the Ingress that owns each path. Claims on the host itself are decided elsewhere.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, LazyLock},
+};
+
+use super::{
+    report_conflict,
+    rule::{CANARIES_MAX, MergedRule},
+};
+use crate::{
+    outcome::{ObjectRef, Reason},
+    translate::{
+        AliasKind, Claims, Clients, Context, RulesClaim,
+        annotations::Redirect,
+        ingress_role::IngressRole,
+        ownership::{Ownership, Right, Turn},
+        settings::Globals,
+    },
+};
+use ingress_model::{
+    Action, CanaryRule, HostPattern, HostRoutes, PathMatch, PathPattern, Rule, Unavailable,
+    path::{self, ACME_CHALLENGE},
+};
+
+/// The match for challenges among expressions. It ranks behind those of the owner, which may answer challenges, and
+/// before `/`.
+static CHALLENGES: LazyLock<Option<Arc<PathPattern>>> = LazyLock::new(|| {
+    let text = format!("{}(/|$)", ACME_CHALLENGE.replace('.', r"\."));
+    let pattern = PathMatch::pattern_within(&text, usize::MAX).ok()?;
+    Some(Arc::new(pattern.ranked(1)))
+});
+
+/// The rules of one host, before inherited rules are added.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(in super::super) struct MergedHost {
+    /// The oldest Ingress with rules for it. Only its namespace may have connections passed through, as that affects
+    /// every path.
+    leader: Option<ObjectRef>,
+    rules: BTreeMap<PathMatch, MergedRule>,
+    fallback: Option<MergedRule>,
+    /// Whether any Ingress gives it TLS.
+    pub(super) has_tls: bool,
+    /// The demands on its clients, and the Ingress that makes them.
+    clients: Option<(ObjectRef, Clients)>,
+}
+
+// === impl MergedHost ===
+
+impl MergedHost {
+    /// Adds the rules of `claim` for paths that are still free. Returns `true` if it adds any, or if the host takes its
+    /// demands on clients from it.
+    pub(super) fn add(
+        &mut self,
+        pattern: &HostPattern,
+        claim: &RulesClaim,
+        alias: Option<AliasKind>,
+        turn: Turn<'_>,
+        ownership: &mut Ownership<'_>,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Turn { role, right, claims } = turn;
+        let Claims { object, redirect, clients, passes, .. } = claims;
+        let is_owner = right == Right::Everything;
+        let passes = *passes && alias != Some(AliasKind::Www);
+        let merged = |rule: &Rule| MergedRule {
+            rule: rule.clone(),
+            owner: object.clone(),
+            role,
+            redirect: *redirect,
+            demands: if is_owner { Clients::Any } else { clients.clone() },
+            // A redirect needs a readable request, so its connections cannot be passed through.
+            passes: passes && !matches!(rule.action, Action::Redirect(_)),
+        };
+        if role == IngressRole::Ordinary && (is_owner || self.leader.is_some()) {
+            // Claims come in order of precedence.
+            let leader = &*self.leader.get_or_insert_with(|| object.clone());
+            if passes && leader.namespace != object.namespace {
+                let what = format!("the target of TLS connections for host `{pattern}` (`ssl-passthrough`)");
+                report_conflict(context, object, (leader, IngressRole::Ordinary), &what);
+            }
+        }
+        let mut adds = false;
+        match &self.clients {
+            _ if *clients == Clients::Any || !is_owner => {}
+            None => {
+                adds = true;
+                self.clients = Some((object.clone(), clients.clone()));
+            }
+            Some((_, known)) if known == clients => {}
+            Some((winner, _)) => {
+                let what = format!("the client certificate policy of host `{pattern}` (`auth-tls-*`)");
+                report_conflict(context, object, (winner, IngressRole::Ordinary), &what);
+            }
+        }
+        for rule in &claim.rules {
+            let confined = if is_owner { Ok(rule.path.clone()) } else { Ownership::confined(&rule.path) };
+            let path = match confined {
+                Ok(path) => path,
+                Err(why) => {
+                    ownership.refuse(claims, format_args!("path `{}`, {why}", rule.path), context);
+                    continue;
+                }
+            };
+            let same = self.winner(&rule.path, object).or_else(|| self.winner(&path, object));
+            if let Some(winner) = same.or_else(|| self.covering(&path, object).filter(|_| !is_owner)) {
+                // Each Ingress of the host redirects it to the same place.
+                if alias == Some(AliasKind::Www) && winner.rule.action == rule.action {
+                    continue;
+                }
+                let what = format!("path `{}` of host `{pattern}`", rule.path);
+                report_conflict(context, object, (&winner.owner, winner.role), &what);
+            } else {
+                adds = true;
+                self.rules.insert(path.clone(), merged(&Rule { path, ..rule.clone() }));
+            }
+        }
+        let Some(rule) = claim.fallback.as_deref().filter(|_| is_owner || *pattern == HostPattern::Any) else {
+            return adds;
+        };
+        match &self.fallback {
+            None => {
+                adds = true;
+                self.fallback = Some(merged(rule));
+            }
+            Some(winner) => {
+                let what = format!("the default backend of host `{pattern}`");
+                report_conflict(context, object, (&winner.owner, winner.role), &what);
+            }
+        }
+        adds
+    }
+
+    /// Lets a canary take a share of the requests of rules for the same paths. Returns `true` if it takes any.
+    pub(super) fn split(
+        &mut self,
+        pattern: &HostPattern,
+        claim: &RulesClaim,
+        when: &CanaryRule,
+        object: &ObjectRef,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let mut takes = false;
+        // Only the main Ingress decides whether paths are regular expressions.
+        let spelling = |path: &PathMatch| (matches!(path, PathMatch::Exact(_)), path.as_str().to_owned());
+        let mut mains: HashMap<_, _> = self.rules.iter_mut().map(|(path, rule)| (spelling(path), rule)).collect();
+        let RulesClaim { rules, fallback } = claim;
+        for rule in rules {
+            match mains.get_mut(&spelling(&rule.path)) {
+                // A canary may take neither requests meant for another namespace, nor the response to a challenge.
+                Some(main) if !main.may_be_split_by(object) => {
+                    let what = format!("path `{}` of host `{pattern}`", rule.path);
+                    report_conflict(context, object, (&main.owner, main.role), &what);
+                }
+                Some(main) if main.is_split_as_often_as_may_be() => {
+                    let what = format!("path `{}` of host `{pattern}`", rule.path);
+                    report_too_many_canaries(context, object, &what);
+                }
+                Some(main) => takes |= main.split(when, rule),
+                None => {
+                    let message = format!(
+                        "no other Ingress has path `{}` of host `{pattern}`, from which it could take requests; add one",
+                        rule.path
+                    );
+                    context.report(object, Reason::CanaryWithoutMain, message);
+                }
+            }
+        }
+        match (fallback, &mut self.fallback) {
+            (Some(_), Some(main)) if !main.may_be_split_by(object) => {
+                let what = format!("the default backend of host `{pattern}`");
+                report_conflict(context, object, (&main.owner, main.role), &what);
+            }
+            (Some(_), Some(main)) if main.is_split_as_often_as_may_be() => {
+                report_too_many_canaries(context, object, &format!("the default backend of host `{pattern}`"));
+            }
+            (Some(rule), Some(main)) => takes |= main.split(when, rule),
+            (Some(_), None) => {
+                let message = format!(
+                    "no other Ingress has a default backend for host `{pattern}`, from which it could take requests; add one"
+                );
+                context.report(object, Reason::CanaryWithoutMain, message);
+            }
+            (None, _) => {}
+        }
+        takes
+    }
+
+    /// Returns the owner of `path`, if there is one, so that `object` cannot have it.
+    ///
+    /// `/a/` and `/a` are the same set of paths as prefixes, so one Ingress has both or neither.
+    fn winner(&self, path: &PathMatch, object: &ObjectRef) -> Option<&MergedRule> {
+        let owner = |path: &PathMatch| self.rules.get(path);
+        let other_spelling = match path {
+            PathMatch::Exact(_) | PathMatch::Pattern(_) => None,
+            PathMatch::Prefix(prefix) => {
+                let elements = path::elements(prefix);
+                let is_short = elements.len() == prefix.len();
+                Some(PathMatch::Prefix(if is_short { format!("{elements}/").into() } else { elements.into() }))
+            }
+        };
+        owner(path).or_else(|| owner(&other_spelling?).filter(|rule| rule.owner != *object))
+    }
+
+    /// Returns the rule of another namespace that has the same path as `path`, but as a prefix or by a default backend.
+    ///
+    /// Otherwise `= /login` of another namespace would take the requests for which the owner wrote `/login`, and `/`
+    /// would take those of the owner's default backend.
+    fn covering(&self, path: &PathMatch, object: &ObjectRef) -> Option<&MergedRule> {
+        let (PathMatch::Exact(text) | PathMatch::Prefix(text)) = path else { return None };
+        let elements = path::elements(text);
+        let is_exact = matches!(path, PathMatch::Exact(_));
+        let prefix = |text: String| self.rules.get(&PathMatch::Prefix(text.into())).filter(|_| is_exact);
+        let fallback = self.fallback.as_ref().filter(|_| elements.is_empty());
+        let covering = prefix(elements.to_owned()).or_else(|| prefix(format!("{elements}/"))).or(fallback);
+        covering.filter(|rule| rule.owner.namespace != object.namespace)
+    }
+
+    /// Reserves challenges if another namespace answers all requests without a rule of the owner: certificates are
+    /// issued for the host, and the host belongs to the owner.
+    pub(super) fn guard_challenges(&mut self, globals: &Globals) {
+        let Some(leader) = &self.leader else { return };
+        let is_foreign = |rule: &&MergedRule| rule.owner.namespace != leader.namespace;
+        let prefix = |text: &str| self.rules.get(&PathMatch::Prefix(text.into()));
+        if !prefix("/").or(self.fallback.as_ref()).as_ref().is_some_and(is_foreign) {
+            return;
+        }
+        let is_known = |text: &str| prefix(text).is_some() || prefix(&format!("{text}/")).is_some();
+        if is_known("/.well-known") || is_known(ACME_CHALLENGE) {
+            return;
+        }
+        let has_expressions = self.rules.keys().any(|path| matches!(path, PathMatch::Pattern(_)));
+        let path = if has_expressions {
+            let Some(pattern) = &*CHALLENGES else { return };
+            PathMatch::Pattern(Arc::clone(pattern))
+        } else {
+            PathMatch::Prefix(ACME_CHALLENGE.into())
+        };
+        let owner = leader.clone();
+        let rule = Rule {
+            path: path.clone(),
+            owner: format!("{}/{}", owner.namespace, owner.name).into(),
+            filters: Vec::new(),
+            action: Action::Refuse(Unavailable::NoRule),
+            forwarding: Arc::clone(&globals.forwarding),
+        };
+        let (role, redirect, demands) = (IngressRole::Solver, Redirect::Never, Clients::Any);
+        self.rules.insert(path, MergedRule { rule, owner, role, redirect, demands, passes: false });
+    }
+
+    pub(super) fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Returns an Ingress with a rule of a host that exists for challenges only.
+    pub(super) fn a_claimant(&self) -> Option<&ObjectRef> {
+        self.rules.values().next().map(|rule| &rule.owner)
+    }
+
+    /// Returns `true` if the host exists for challenges only.
+    pub(in super::super) fn is_for_solvers(&self) -> bool {
+        let mut rules = self.rules.values().peekable();
+        self.leader.is_none()
+            && self.fallback.is_none()
+            && rules.peek().is_some()
+            && rules.all(|rule| rule.role == IngressRole::Solver)
+    }
+
+    /// Returns the routes of this host, with the rules of `lender` added to its own.
+    pub(in super::super) fn settle(&self, lender: Option<&Self>, globals: &Globals) -> HostRoutes {
+        let Self { leader: _, rules, fallback, has_tls, clients } = self;
+        let clients =
+            clients.as_ref().or_else(|| lender?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
+        let has_tls = *has_tls || lender.is_some_and(|lender| lender.has_tls);
+        let lent = lender.iter().flat_map(|lender| &lender.rules).filter(|(path, _)| !rules.contains_key(path));
+        let mut all: Vec<&MergedRule> = rules.values().chain(lent.map(|(_, rule)| rule)).collect();
+        all.sort_by(|a, b| a.rule.path.cmp(&b.rule.path));
+        let fallback = fallback.as_ref().or_else(|| lender?.fallback.as_ref());
+        let passing = self.passing().or_else(|| lender?.passing());
+        HostRoutes {
+            rules: all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect(),
+            fallback: fallback.map(|rule| Box::new(rule.settle(has_tls, clients, globals))),
+            clients: match clients {
+                Clients::With(clients) => Some(Arc::clone(clients)),
+                Clients::Any | Clients::Refused => None,
+            },
+            passthrough: passing.map(|rule| Arc::new(rule.passthrough(clients))),
+        }
+    }
+
+    /// Returns the rule with the pods that TLS connections are passed through to. Of several allowed rules, it is the
+    /// one for `/`, or else the first.
+    fn passing(&self) -> Option<&MergedRule> {
+        let Self { leader, rules, fallback, has_tls: _, clients: _ } = self;
+        let leader = leader.as_ref()?;
+        let may_pass = |rule: &&MergedRule| rule.passes && rule.owner.namespace == leader.namespace;
+        let asking = || rules.values().filter(may_pass);
+        let root = asking().find(|rule| rule.rule.path.as_str() == "/");
+        root.or_else(|| asking().next()).or_else(|| fallback.as_ref().filter(may_pass))
+    }
+}
+
+fn report_too_many_canaries(context: &mut Context<'_>, object: &ObjectRef, what: &str) {
+    let message = format!("{what} has {CANARIES_MAX} canaries already, which is the limit; remove one of them");
+    context.report(object, Reason::TooLarge, message);
+}

@@ -1,0 +1,66 @@
+//! Adds rules of less specific hosts to hosts that exist for challenges only.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::MergedHost;
+use crate::{
+    outcome::Reason,
+    translate::{Context, MAX_LENT},
+};
+use ingress_model::{Host, HostPattern, HostRoutes};
+
+/// Settles the hosts that only solvers name. Apart from the challenge, such a host is served by a less specific one,
+/// and must stay so. It would otherwise answer 404 during the challenge, because hosts do not fall through to less
+/// specific ones.
+///
+/// Each such host has its own copy of the inherited rules, so their total is bounded. Two Ingresses of some thousand
+/// hosts and paths would otherwise multiply beyond any node's memory. The namespaces of such hosts have equal shares,
+/// so that none uses up another's.
+pub(in super::super) fn lend(
+    borrowers: &BTreeMap<HostPattern, MergedHost>,
+    lenders: &BTreeMap<HostPattern, MergedHost>,
+    context: &mut Context<'_>,
+) -> Vec<(HostPattern, HostRoutes)> {
+    let namespace = |host: &MergedHost| host.a_claimant().map(|claimant| Arc::clone(&claimant.namespace));
+    let mut lent_so_far: HashMap<_, usize> = borrowers.values().map(|host| (namespace(host), 0)).collect();
+    let share = MAX_LENT / lent_so_far.len().max(1);
+    let mut settled = Vec::new();
+    for (pattern, host) in borrowers {
+        let mut lender = lender_of(pattern, lenders);
+        if let Some((name, lent)) = lender {
+            let lent_so_far = lent_so_far.entry(namespace(host)).or_default();
+            if *lent_so_far + lent.rule_count() > share {
+                let message = format!(
+                    "rules of `{name}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
+                );
+                if let Some(claimant) = host.a_claimant() {
+                    context.report(claimant, Reason::TooLarge, message);
+                }
+                lender = None;
+            } else {
+                *lent_so_far += lent.rule_count();
+            }
+        }
+        settled.push((pattern.clone(), host.settle(lender.map(|(_, lent)| lent), &context.globals)));
+    }
+    settled
+}
+
+/// Returns the less specific host that serves all requests without a rule of `pattern` itself.
+fn lender_of<'l>(
+    pattern: &HostPattern,
+    lenders: &'l BTreeMap<HostPattern, MergedHost>,
+) -> Option<(&'l HostPattern, &'l MergedHost)> {
+    let is_exact = matches!(pattern, HostPattern::Exact(_));
+    let any = is_exact.then_some(HostPattern::Any);
+    wildcard_of(pattern).into_iter().chain(any).find_map(|lender| lenders.get_key_value(&lender))
+}
+
+/// Returns the wildcard that serves an exact host without rules of its own.
+pub(in super::super) fn wildcard_of(pattern: &HostPattern) -> Option<HostPattern> {
+    let HostPattern::Exact(name) = pattern else { return None };
+    name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard)
+}

@@ -1,0 +1,201 @@
+//! Merges the claims of all Ingresses on one host: the first claim on a path gets it. The form of an Ingress is not
+//! known here.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    AliasClaim, AliasKind, Claims, Clients, Context, HostClaim,
+    ingress_role::IngressRole,
+    ownership::{Broader, Ownership, Right, Turn},
+    secret,
+};
+use crate::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
+};
+use ingress_model::HostPattern;
+
+mod host;
+mod loans;
+mod rule;
+
+pub(super) use host::MergedHost;
+pub(super) use loans::{lend, wildcard_of};
+
+/// Result of merging the claims on one host.
+#[derive(Default)]
+pub(super) struct Merged {
+    /// `None` if no Ingress has rules for it.
+    pub(super) host: Option<MergedHost>,
+    /// The origin of its certificate. `None` if no Ingress has one for it; the inner `None` if it is not usable.
+    pub(super) certificate: Option<Option<Arc<str>>>,
+    /// The Ingresses that contribute to it.
+    pub(super) in_effect: BTreeSet<ObjectName>,
+}
+
+/// Merges `claims`, in order of precedence, on the host `pattern`. `broader` are the claims on the less specific hosts
+/// that would serve it, the most specific first.
+pub(super) fn merge(
+    pattern: &HostPattern,
+    claims: &[Arc<Claims>],
+    broader: &[Broader<'_>],
+    context: &mut Context<'_>,
+) -> Merged {
+    let mut host = MergedHost::default();
+    let mut ownership = Ownership::of(pattern, claims, broader, context);
+    let (mut is_routed, mut in_effect, mut tls) = (false, BTreeSet::new(), None);
+    let mut certificate: Option<(&ObjectRef, Option<Arc<str>>)> = None;
+    let namesake = claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref);
+    let (canaries, turns): (Vec<_>, Vec<_>) =
+        ownership.in_turn(claims).into_iter().partition(|turn| turn.claims.canary.is_some());
+    for turn in turns {
+        let claims = turn.claims;
+        let name = &claims.precedence.name;
+        let Some(claim) = claims.of(pattern) else { continue };
+        let HostClaim { rules, has_tls, certificate: wanted, alias } = claim;
+        let alias = alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context));
+        let rules = rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind))));
+        if turn.right != Right::Everything {
+            refuse(pattern, turn, claim, &mut ownership, context);
+            for (rules, kind) in rules.filter(|_| turn.right == Right::Paths) {
+                if host.add(pattern, rules, kind, turn, &mut ownership, context) {
+                    is_routed = true;
+                    in_effect.insert(name.clone());
+                }
+            }
+            continue;
+        }
+        if !host.has_tls && (*has_tls || alias.is_some_and(|alias| alias.has_tls)) {
+            host.has_tls = true;
+            tls = Some(name);
+        }
+        for (rules, kind) in rules {
+            // A claim without paths still establishes the host, which then answers 404.
+            let is_first = !std::mem::replace(&mut is_routed, true);
+            if host.add(pattern, rules, kind, turn, &mut ownership, context) || is_first {
+                in_effect.insert(name.clone());
+            }
+        }
+        let Some(secret_name) = wanted.as_ref().or(alias.and_then(|alias| alias.certificate.as_ref())) else {
+            continue;
+        };
+        if *pattern == HostPattern::Any && context.options.default_certificate.is_some() {
+            let message = format!(
+                "secret `{secret_name}` is not used, as `--default-ssl-certificate` is for all hosts without a certificate of their own; name hosts in `spec.tls`"
+            );
+            context.report(&claims.object, Reason::CatchAllRefused, message);
+            continue;
+        }
+        match &certificate {
+            None => {
+                let origin = secret::certificate(secret_name, pattern, &claims.object, context);
+                in_effect.extend(origin.is_some().then(|| name.clone()));
+                certificate = Some((&claims.object, origin));
+            }
+            // Several Ingresses of one host usually name the same Secret.
+            Some((_, Some(origin))) if **origin == *secret_name.to_string() => {}
+            Some((winner, _)) => {
+                let what = format!("the certificate of host `{pattern}`");
+                report_conflict(context, &claims.object, (winner, IngressRole::Ordinary), &what);
+            }
+        }
+    }
+    for Turn { claims, .. } in canaries {
+        let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
+        let alias =
+            claim.alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context));
+        for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
+            if host.split(pattern, rules, when, &claims.object, context) {
+                in_effect.insert(claims.precedence.name.clone());
+            }
+        }
+    }
+    if ownership.keeps_challenges() {
+        host.guard_challenges(&context.globals);
+    }
+    // TLS for a host without rules has no effect.
+    in_effect.extend(tls.filter(|_| is_routed).cloned());
+    let certificate = match certificate {
+        Some((_, certificate)) => Some(certificate),
+        // Used instead of another owner's certificate.
+        None if is_routed => ownership.unshadowed(broader, context),
+        None => None,
+    };
+    ownership.report_problems(context);
+    Merged { host: is_routed.then_some(host), certificate, in_effect }
+}
+
+/// Refuses the parts of `claim` that concern the host as a whole, since it belongs to another namespace.
+fn refuse(
+    pattern: &HostPattern,
+    turn: Turn<'_>,
+    claim: &HostClaim,
+    ownership: &mut Ownership<'_>,
+    context: &mut Context<'_>,
+) {
+    let Turn { claims, right, role: _ } = turn;
+    let HostClaim { rules, has_tls, certificate, alias } = claim;
+    if right == Right::Nothing && (rules.is_some() || alias.is_some()) {
+        ownership.refuse(claims, "a path", context);
+    }
+    if *has_tls || certificate.is_some() {
+        ownership.refuse(claims, "TLS (`spec.tls`: certificate, redirect to HTTPS)", context);
+    }
+    if rules.is_some() && claims.clients != Clients::Any {
+        ownership.refuse(
+            claims,
+            "a certificate of clients (`auth-tls-*`), without which its paths answer 503,",
+            context,
+        );
+    }
+    let has_fallback = rules.iter().any(|rules| rules.fallback.is_some());
+    if right == Right::Paths && has_fallback && *pattern != HostPattern::Any {
+        ownership.refuse(claims, "the default backend", context);
+    }
+}
+
+/// Returns `true` if a rule of `claims` names the host, for more than a challenge.
+fn names(claims: &Claims, pattern: &HostPattern) -> bool {
+    let is_ordinary = claims.canary.is_none() && claims.precedence.role == IngressRole::Ordinary;
+    is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
+}
+
+/// Returns `true` if the host may be an alias: no rule names it, or only younger rules of others do. Otherwise this is
+/// reported on the Ingress of `claims`.
+fn is_free(
+    pattern: &HostPattern,
+    alias: &AliasClaim,
+    namesake: Option<&Claims>,
+    claims: &Claims,
+    ownership: &Ownership<'_>,
+    context: &mut Context<'_>,
+) -> bool {
+    let namesake = namesake.filter(|namesake| !ownership.keeps_alias(claims, namesake));
+    let Some(Claims { object: ObjectRef { kind, namespace, name, origin: _ }, .. }) = namesake else { return true };
+    let key = match alias.kind {
+        AliasKind::Same => "server-alias",
+        AliasKind::Www => "from-to-www-redirect",
+    };
+    let message = format!(
+        "`{key}` does nothing for `{pattern}`, as {kind} `{namespace}/{name}` has rules for it; remove one of the two"
+    );
+    context.report(&claims.object, Reason::HostPathConflict, message);
+    false
+}
+
+fn report_conflict(
+    context: &mut Context<'_>,
+    loser: &ObjectRef,
+    (winner, role): (&ObjectRef, IngressRole),
+    what: &str,
+) {
+    let ObjectRef { kind, namespace, name, origin: _ } = winner;
+    let message = match role {
+        _ if loser == winner => format!("{what} is claimed twice by this Ingress; the first stands, remove the other"),
+        IngressRole::Solver => format!("{what} belongs to {kind} `{namespace}/{name}` until its challenge is answered"),
+        IngressRole::Ordinary => {
+            format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two")
+        }
+    };
+    context.report(loser, Reason::HostPathConflict, message);
+}

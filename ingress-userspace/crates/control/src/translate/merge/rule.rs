@@ -1,0 +1,101 @@
+//! A rule of a merged host, and the canaries that take a share of its requests.
+
+use std::sync::Arc;
+
+use crate::{
+    outcome::ObjectRef,
+    translate::{Clients, annotations::Redirect, ingress_role::IngressRole, settings::Globals},
+};
+use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable};
+
+/// Maximum number of canaries of one rule; each request is compared with every one.
+pub(super) const CANARIES_MAX: usize = 16;
+
+/// A rule, before the properties of its host are known.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct MergedRule {
+    pub(super) rule: Rule,
+    pub(super) owner: ObjectRef,
+    pub(super) role: IngressRole,
+    pub(super) redirect: Redirect,
+    /// Demands on clients that its Ingress makes and the host does not meet, so that the rule is not served without
+    /// them.
+    pub(super) demands: Clients,
+    /// Whether TLS connections are to be passed through to its pods.
+    pub(super) passes: bool,
+}
+
+// === impl MergedRule ===
+
+impl MergedRule {
+    /// Returns `true` if the canary `object` is of the same namespace.
+    pub(super) fn may_be_split_by(&self, object: &ObjectRef) -> bool {
+        self.owner.namespace == object.namespace && self.role == IngressRole::Ordinary
+    }
+
+    /// Returns `true` if the rule has the maximum number of canaries.
+    pub(super) fn is_split_as_often_as_may_be(&self) -> bool {
+        matches!(&self.rule.action, Action::Split(split) if split.canaries.len() >= CANARIES_MAX)
+    }
+
+    /// Sends the requests that match `when` to the upstream of `rule`. A canary without an upstream takes none. Returns
+    /// `true` if requests are sent there.
+    pub(super) fn split(&mut self, when: &CanaryRule, rule: &Rule) -> bool {
+        let Action::Forward(upstream) = &rule.action else { return false };
+        let canary = Canary { when: when.clone(), upstream: upstream.clone() };
+        match &mut self.rule.action {
+            Action::Forward(main) => {
+                let split = Split { main: main.clone(), canaries: vec![canary] };
+                self.rule.action = Action::Split(Arc::new(split));
+            }
+            Action::Split(split) => Arc::make_mut(split).canaries.push(canary),
+            Action::Refuse(_) | Action::Redirect(_) => return false,
+        }
+        true
+    }
+
+    /// Returns the passthrough to the rule's pods. Clients with a required certificate cannot be asked for it, so they
+    /// get no upstream.
+    pub(super) fn passthrough(&self, clients: &Clients) -> Passthrough {
+        let Rule { path: _, owner: _, filters, action, forwarding } = &self.rule;
+        let upstream = match (clients, action) {
+            (Clients::Any, Action::Forward(key)) => Some(key.clone()),
+            (Clients::Any, Action::Split(split)) => Some(split.main.clone()),
+            (Clients::With(_) | Clients::Refused, _) | (_, Action::Refuse(_) | Action::Redirect(_)) => None,
+        };
+        let access = filters.iter().find_map(|filter| match filter {
+            Filter::Access(access) => Some(Arc::clone(access)),
+            _ => None,
+        });
+        Passthrough { upstream, access, connect_timeout: forwarding.connect_timeout }
+    }
+
+    /// Returns the final rule, once it is known whether any Ingress gives its host TLS.
+    ///
+    /// Demands on clients hold for all rules of the host, independent of the Ingress that made them. Solvers are
+    /// exempt, because their clients come over plain HTTP and have no certificate.
+    pub(super) fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
+        let Self { rule, owner: _, role, redirect, demands, passes: _ } = self;
+        let mut rule = rule.clone();
+        match clients {
+            _ if *role == IngressRole::Solver => {}
+            _ if *demands != Clients::Any && demands != clients => rule.action = Action::Refuse(Unavailable::Policy),
+            Clients::Any => {}
+            Clients::With(clients) => rule.filters.insert(0, Filter::ClientCertificate(Arc::clone(clients))),
+            Clients::Refused => rule.action = Action::Refuse(Unavailable::Policy),
+        }
+        let redirects = match redirect {
+            Redirect::Never => false,
+            Redirect::WithTls => has_tls,
+            Redirect::Always => true,
+        };
+        if redirects {
+            let (status, except) = (globals.redirect_status, Arc::clone(&globals.redirect_except));
+            rule.filters.insert(0, Filter::RedirectHttps { status, except });
+        }
+        if has_tls {
+            rule.filters.extend(globals.hsts.value().map(Filter::StrictTransportSecurity));
+        }
+        rule
+    }
+}

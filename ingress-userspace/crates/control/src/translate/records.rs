@@ -1,0 +1,225 @@
+//! The dependencies and outcomes of each part of a translation. It makes no part itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::context::{Dependency, Trace};
+use crate::{change::ObjectName, outcome::Outcome};
+use ingress_model::{HostPattern, Transport, Tree, UpstreamKey};
+
+/// A unit that is made anew separately. The variants are in order: a part may depend on those before it, and never on a
+/// later one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Part {
+    /// Settings that hold for all Ingresses alike.
+    Globals,
+    /// The addresses of nodes and of the API server.
+    ClusterAddresses,
+    Upstream(UpstreamKey),
+    /// The content of a Secret for TLS with clients.
+    Certificate(ObjectName),
+    /// The claims of an Ingress.
+    Ingress(ObjectName),
+    DefaultBackend,
+    FallbackCertificate,
+    /// The stream services of one ConfigMap.
+    Streams(Transport),
+    TicketKeys,
+    /// Ingresses with more regular expressions than allowed.
+    Expressions,
+    /// Ingresses with more hosts and paths than a namespace may have.
+    Shares,
+    /// Ingresses with more separately counted rules than allowed.
+    Meters,
+    /// The merged claims on a host.
+    Host(HostPattern),
+    /// Rules that hosts for challenges inherit.
+    Loans,
+}
+
+/// The traces of all parts.
+#[derive(Default)]
+pub(super) struct Records {
+    parts: HashMap<Part, Record>,
+    dependents: HashMap<Dependency, Dependents>,
+    /// Dependencies that lost their last dependent, and may have got another since.
+    orphans: Vec<Dependency>,
+    /// Outcomes of all parts.
+    outcomes: Tree<Arc<Outcome>, ()>,
+    /// Number of further parts that report an outcome, besides the first.
+    repeated: BTreeMap<Arc<Outcome>, usize>,
+    /// The names that any part looked up.
+    external_names: Tree<Arc<str>, ()>,
+}
+
+/// The parts made from one dependency: one or two for most, all Ingresses for their class.
+enum Dependents {
+    One(Part),
+    /// At most [`FEW`].
+    Few(Vec<Part>),
+    #[allow(clippy::box_collection, reason = "few parts have this many, and the largest variant sets the size of all")]
+    Many(Box<HashSet<Part>>),
+}
+
+/// Number of parts up to which a hash set does not pay.
+const FEW: usize = 8;
+
+/// Sorted, without duplicates.
+#[derive(Default)]
+struct Record {
+    reads: Box<[Dependency]>,
+    outcomes: Box<[Arc<Outcome>]>,
+}
+
+// === impl Records ===
+
+impl Records {
+    /// Replaces the trace of `part`.
+    pub(super) fn record(&mut self, part: Part, trace: Trace) {
+        let Trace { reads, outcomes } = trace;
+        let outcomes: BTreeSet<_> = outcomes.into_iter().map(Arc::new).collect();
+        // Allocations of names that are already known are shared.
+        let reads = reads.into_iter().map(|read| match self.dependents.get_key_value(&read) {
+            Some((known, _)) => known.clone(),
+            None => read,
+        });
+        let new = Record { reads: reads.collect(), outcomes: outcomes.into_iter().collect() };
+        let old = self.parts.remove(&part).unwrap_or_default();
+        for read in new.reads.iter().filter(|read| old.reads.binary_search(read).is_err()) {
+            match self.dependents.get_mut(read) {
+                Some(dependents) => dependents.add(part.clone()),
+                None => drop(self.dependents.insert(read.clone(), Dependents::One(part.clone()))),
+            }
+            if let Dependency::Addresses(name) = read {
+                self.external_names.insert(Arc::clone(name), ());
+            }
+        }
+        for read in old.reads.iter().filter(|read| new.reads.binary_search(read).is_err()) {
+            if self.dependents.get_mut(read).is_some_and(|dependents| !dependents.remove(&part)) {
+                self.dependents.remove(read);
+                self.orphans.push(read.clone());
+            }
+        }
+        for outcome in new.outcomes.iter().filter(|outcome| old.outcomes.binary_search(outcome).is_err()) {
+            self.report(outcome);
+        }
+        for outcome in old.outcomes.iter().filter(|outcome| new.outcomes.binary_search(outcome).is_err()) {
+            self.unsay(outcome);
+        }
+        if !new.reads.is_empty() || !new.outcomes.is_empty() {
+            self.parts.insert(part, new);
+        }
+    }
+
+    /// Removes the dependencies and outcomes of `part`.
+    pub(super) fn forget(&mut self, part: Part) {
+        self.record(part, Trace::default());
+    }
+
+    /// Returns the parts that were made from `dependency`.
+    pub(super) fn dependents_of(&self, dependency: &Dependency) -> impl Iterator<Item = &Part> {
+        let (few, many) = match self.dependents.get(dependency) {
+            None => (&[][..], None),
+            Some(Dependents::One(part)) => (std::slice::from_ref(part), None),
+            Some(Dependents::Few(parts)) => (parts.as_slice(), None),
+            Some(Dependents::Many(parts)) => (&[][..], Some(&**parts)),
+        };
+        few.iter().chain(many.into_iter().flatten())
+    }
+
+    /// Returns a dependency that has no dependents left.
+    pub(super) fn take_orphan(&mut self) -> Option<Dependency> {
+        while let Some(orphan) = self.orphans.pop() {
+            if !self.dependents.contains_key(&orphan) {
+                if let Dependency::Addresses(name) = &orphan {
+                    self.external_names.remove(name);
+                }
+                return Some(orphan);
+            }
+        }
+        None
+    }
+
+    pub(super) fn outcomes(&self) -> &Tree<Arc<Outcome>, ()> {
+        &self.outcomes
+    }
+
+    pub(super) fn external_names(&self) -> &Tree<Arc<str>, ()> {
+        &self.external_names
+    }
+
+    fn report(&mut self, outcome: &Arc<Outcome>) {
+        if self.outcomes.contains_key(outcome) {
+            *self.repeated.entry(Arc::clone(outcome)).or_default() += 1;
+        } else {
+            self.outcomes.insert(Arc::clone(outcome), ());
+        }
+    }
+
+    fn unsay(&mut self, outcome: &Arc<Outcome>) {
+        match self.repeated.get_mut(outcome) {
+            Some(1) => drop(self.repeated.remove(outcome)),
+            Some(times) => *times -= 1,
+            None => drop(self.outcomes.remove(outcome)),
+        }
+    }
+}
+
+// === impl Dependents ===
+
+impl Dependents {
+    fn add(&mut self, part: Part) {
+        match self {
+            Self::One(one) => *self = Self::Few(vec![one.clone(), part]),
+            Self::Few(parts) if parts.len() < FEW => parts.push(part),
+            Self::Few(parts) => *self = Self::Many(Box::new(parts.drain(..).chain([part]).collect())),
+            Self::Many(parts) => drop(parts.insert(part)),
+        }
+    }
+
+    /// Removes `part`; returns `true` if any remains.
+    fn remove(&mut self, part: &Part) -> bool {
+        match self {
+            Self::One(one) => one != part,
+            Self::Few(parts) => {
+                parts.retain(|one| one != part);
+                !parts.is_empty()
+            }
+            Self::Many(parts) => {
+                parts.remove(part);
+                !parts.is_empty()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependents_are_found_at_every_count() {
+        for count in [1, 2, FEW, FEW + 1, 3 * FEW] {
+            let mut records = Records::default();
+            let part = |number: usize| Part::Ingress(ObjectName::new("n", &number.to_string()));
+            let check = |records: &Records, numbers: std::ops::Range<usize>| {
+                let found: BTreeSet<_> = records.dependents_of(&Dependency::Classes).cloned().collect();
+                let expect: BTreeSet<_> = numbers.map(part).collect();
+                assert_eq!(found, expect, "of {count}");
+            };
+            for number in 0..count {
+                let reads = [Dependency::Classes].into();
+                records.record(part(number), Trace { reads, outcomes: Vec::new() });
+            }
+            check(&records, 0..count);
+            (0..count / 2).for_each(|number| records.forget(part(number)));
+            check(&records, count / 2..count);
+            assert_eq!(records.take_orphan(), None, "of {count}");
+            (count / 2..count).for_each(|number| records.forget(part(number)));
+            check(&records, 0..0);
+            assert_eq!(records.take_orphan(), Some(Dependency::Classes), "of {count}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Resolves the backend of a rule to a destination, and so to an upstream. Rules are not known here.
+
+use std::{borrow::Cow, fmt};
+
+use k8s_openapi::api::{
+    core::v1::ServicePort,
+    networking::v1::{IngressBackend, IngressServiceBackend, ServiceBackendPort},
+};
+
+use super::{
+    Context,
+    annotations::{ParsedTls, shorten},
+    destination::{Asker, Destination, Finding, Through},
+    endpoints, grant,
+    protocol::{Speech, Wanted},
+};
+use crate::{
+    change::{Kind, ObjectName},
+    outcome::{ObjectRef, Origin, Reason},
+    service::Service,
+};
+use ingress_model::{Action, Protocol, Transport, Unavailable, UpstreamKey};
+
+/// A port as an Ingress, or a row of stream services, names it.
+#[derive(Clone, Copy)]
+pub(super) enum Port<'b> {
+    Name(&'b str),
+    Number(i32),
+}
+
+/// Returns the action of a rule with `backend`. Problems are reported on `ingress`.
+pub(super) fn resolve(
+    namespace: &str,
+    backend: &IngressBackend,
+    speech: Speech<'_>,
+    ingress: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Action {
+    let IngressBackend { resource, service } = backend;
+    let backend = match (service, resource) {
+        (Some(backend), None) => backend,
+        (None, Some(resource)) => {
+            let (kind, name) = (shorten(&resource.kind), shorten(&resource.name));
+            let message = format!("resource backend `{kind}/{name}` is not supported; name a service");
+            context.report(ingress, Reason::UnsupportedBackend, message);
+            return Action::Refuse(Unavailable::Backend);
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            let message = "a backend must name either a service or a resource; name a service".to_owned();
+            context.report(ingress, Reason::UnsupportedBackend, message);
+            return Action::Refuse(Unavailable::Backend);
+        }
+    };
+    let IngressServiceBackend { name, port } = backend;
+    let name = ObjectName::new(namespace, name);
+    let Some(service) = context.service(&name) else {
+        let message = format!("service `{name}` does not exist; create it or correct the backend");
+        context.report(ingress, Reason::ServiceNotFound, message);
+        return Action::Refuse(Unavailable::NoService);
+    };
+    forward(&name, &service.object, port.as_ref().and_then(Port::of), speech, ingress, context)
+}
+
+/// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
+/// no such service or port, which is reported on the service. `asker` is set if it is used for error pages.
+pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Context<'_>) -> Option<Action> {
+    let Some(service) = context.service(name) else {
+        let message =
+            "`--default-backend-service` names it, but it does not exist; create it, requests without a rule get 404";
+        context.report(&name.refer(Kind::Service, &Origin::Api), Reason::ServiceNotFound, message.into());
+        return None;
+    };
+    let object = service.refer(Kind::Service, name);
+    let Some(port) = ports(&service.object, Transport::Tcp).next() else {
+        let message = "`--default-backend-service` names it, but it has no TCP port; add one";
+        context.report(&object, Reason::PortNotFound, message.into());
+        return None;
+    };
+    let speech = Speech { asker, ..Speech::plain(Wanted::OfPort) };
+    Some(forward(name, &service.object, Some(Port::Number(port.port)), speech, &object, context))
+}
+
+/// Returns the upstream of the first TCP port of service `name`, or `None` with the reason reported on `object`.
+pub(super) fn first(
+    name: &ObjectName,
+    asker: &Asker,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
+    let Some(service) = context.service(name) else {
+        let message = format!("service `{name}` does not exist; create it or correct its name");
+        context.report(object, Reason::ServiceNotFound, message);
+        return None;
+    };
+    let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
+    let speech = Speech { asker: Some(asker), ..Speech::plain(Wanted::OfPort) };
+    match forward(name, &service.object, port, speech, object, context) {
+        Action::Forward(key) => Some(key),
+        Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
+    }
+}
+
+/// Returns the upstream of one port of service `name`, for requests of `asker` in `protocol`, over TLS under
+/// `backend_tls`. Returns `None` with the reason reported on `object`.
+pub(super) fn named(
+    name: &ObjectName,
+    port: u16,
+    protocol: Protocol,
+    backend_tls: Option<&ParsedTls>,
+    asker: &Asker,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
+    let Some(service) = context.service(name) else {
+        let message = format!("service `{name}` does not exist; create it or correct its name");
+        context.report(object, Reason::ServiceNotFound, message);
+        return None;
+    };
+    let port = Port::Number(i32::from(port));
+    let speech = Speech { backend_tls, asker: Some(asker), ..Speech::plain(Wanted::This(protocol)) };
+    match forward(name, &service.object, Some(port), speech, object, context) {
+        Action::Forward(key) => Some(key),
+        Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
+    }
+}
+
+/// Returns the upstream of one port of service `name`, for protocols other than HTTP, or `None` with the problems added
+/// to `findings`.
+pub(super) fn stream(
+    name: &ObjectName,
+    port: Port<'_>,
+    transport: Transport,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
+    let mut find = |reason, message| findings.push(Finding { reason, message });
+    let Some(service) = context.service(name).map(|stored| &stored.object) else {
+        find(
+            Reason::ServiceNotFound,
+            format!("service `{name}` does not exist; create it or correct its name, the port is closed"),
+        );
+        return None;
+    };
+    let number = match (port.find(service, transport), port) {
+        (Some(found), _) => found.port,
+        (None, Port::Number(number)) if service.external_name.is_some() => number,
+        (None, _) => {
+            let wanted = shorten(&port.to_string());
+            find(Reason::PortNotFound, no_port(name, service, &wanted, transport));
+            return None;
+        }
+    };
+    let (key, gathered) = context.upstream(&Destination::Stream { name: name.clone(), port: number, transport });
+    findings.extend(gathered.findings.iter().cloned());
+    gathered.upstream.as_ref().map(|_| key)
+}
+
+fn forward(
+    name: &ObjectName,
+    service: &Service,
+    port: Option<Port<'_>>,
+    Speech { protocol: wanted, through, backend_tls, health_policy, proxy_header, asker }: Speech<'_>,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Action {
+    if grant::is_api_server(name) {
+        let message = format!("service `{name}` is the API server, to which no request is sent; name another service");
+        context.report(object, Reason::RefNotPermitted, message);
+        return Action::Refuse(Unavailable::Backend);
+    }
+    let found = match (port, port.and_then(|port| port.find(service, Transport::Tcp))) {
+        (_, Some(found)) => Some(Cow::Borrowed(found)),
+        // A service with an external name needs no ports of its own, because there is nothing to map them to.
+        (Some(Port::Number(number)), None) if service.external_name.is_some() => Some(Cow::Owned(bare(number))),
+        _ => None,
+    };
+    let Some(found) = found else {
+        let wanted = port.map_or_else(|| "(none)".to_owned(), |port| shorten(&port.to_string()));
+        context.report(object, Reason::PortNotFound, no_port(name, service, &wanted, Transport::Tcp));
+        return Action::Refuse(Unavailable::NoPort);
+    };
+    let through = if service.cluster_ips.is_empty() { Through::Pods } else { through };
+    let plain = Destination::Service {
+        name: name.clone(),
+        port: found.port,
+        protocol: None,
+        through,
+        tls: None,
+        health_policy: None,
+        proxy_header: None,
+        asker: None,
+    };
+    let (key, gathered) = context.upstream(&plain);
+    for Finding { reason, message } in &gathered.findings {
+        context.report(object, *reason, message.clone());
+    }
+    let Some(upstream) = &gathered.upstream else { return Action::Refuse(Unavailable::Backend) };
+    let other = match wanted {
+        Wanted::This(protocol) if protocol != upstream.protocol => Some(protocol),
+        Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => None,
+    };
+    let agreed = backend_tls.filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
+    if backend_tls.is_some() && agreed.is_none() {
+        let message = format!(
+            "annotations `proxy-ssl-*` have no effect for service `{name}`, as no TLS is spoken to its pods; set `backend-protocol` to `HTTPS` or `GRPCS`"
+        );
+        context.report(object, Reason::IneffectiveAnnotation, message);
+    }
+    if other.is_none() && agreed.is_none() && health_policy.is_none() && proxy_header.is_none() && asker.is_none() {
+        return Action::Forward(key);
+    }
+    // A different protocol shares no connections with the rest, and a different health policy no health, so it is
+    // another upstream.
+    let known = gathered.findings.clone();
+    let (key, gathered) = context.upstream(&Destination::Service {
+        name: name.clone(),
+        port: found.port,
+        protocol: other,
+        through,
+        tls: agreed.cloned().map(Box::new),
+        health_policy: health_policy.cloned(),
+        proxy_header,
+        asker: asker.cloned(),
+    });
+    if gathered.upstream.is_some() {
+        for Finding { reason, message } in gathered.findings.iter().filter(|finding| !known.contains(finding)) {
+            context.report(object, *reason, message.clone());
+        }
+        return Action::Forward(key);
+    }
+    for Finding { reason, message } in &gathered.findings {
+        context.report(object, *reason, message.clone());
+    }
+    Action::Refuse(Unavailable::Policy)
+}
+
+/// Makes a port that a service does not list.
+pub(super) fn bare(number: i32) -> ServicePort {
+    ServicePort { port: number, ..ServicePort::default() }
+}
+
+fn ports(service: &Service, transport: Transport) -> impl Iterator<Item = &ServicePort> {
+    service.ports.iter().filter(move |port| endpoints::transport(port.protocol.as_deref()) == Some(transport))
+}
+
+/// Returns the message that a service does not have the port `wanted`, with the ports that it has.
+fn no_port(name: &ObjectName, service: &Service, wanted: &str, transport: Transport) -> String {
+    let ports: Vec<_> = ports(service, transport)
+        .map(|port| match &port.name {
+            Some(name) => format!("`{}` (`{name}`)", port.port),
+            None => format!("`{}`", port.port),
+        })
+        .collect();
+    let offered = if ports.is_empty() { "none".into() } else { ports.join(", ") };
+    format!("service `{name}` has no {transport} port `{wanted}`; it has {offered}")
+}
+
+// === impl Port ===
+
+impl<'b> Port<'b> {
+    fn of(port: &'b ServiceBackendPort) -> Option<Self> {
+        let ServiceBackendPort { name, number } = port;
+        match (name.as_deref().filter(|name| !name.is_empty()), number.filter(|number| *number != 0)) {
+            (Some(name), _) => Some(Self::Name(name)),
+            (None, Some(number)) => Some(Self::Number(number)),
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn find<'s>(&self, service: &'s Service, transport: Transport) -> Option<&'s ServicePort> {
+        ports(service, transport).find(|port| match self {
+            Self::Name(name) => port.name.as_deref() == Some(name),
+            Self::Number(number) => port.port == *number,
+        })
+    }
+}
+
+impl fmt::Display for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}

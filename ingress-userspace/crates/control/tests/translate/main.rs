@@ -1,0 +1,12 @@
+//! Translations of whole clusters: the cases beside this file, objects that are too large, and laws that hold for any
+//! cluster.
+#![allow(clippy::panic, reason = "helpers of tests may fail a test")]
+
+mod bounds;
+mod case;
+mod changes;
+mod feud;
+mod golden;
+mod laws;
+mod objects;
+mod sharing;

@@ -1,0 +1,76 @@
+//! Counters of requests or connections in flight, by key. An entry exists only while its count is above zero.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    num::NonZeroU32,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Enough shards that workers seldom contend for a lock.
+const SHARDS: usize = 64;
+
+/// The sharded counters. An entry is removed with its last guard, so there are never more entries than requests or
+/// connections.
+#[derive(Debug)]
+pub(super) struct Counts([Mutex<HashMap<u64, u32>>; SHARDS]);
+
+/// Guard of one counted request or connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    counts: Arc<Counts>,
+    key: u64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Counts {
+    /// Counts one more under `key`. Returns `None` if that would exceed `max`.
+    pub(super) fn enter(self: &Arc<Self>, key: u64, max: NonZeroU32) -> Option<Counted> {
+        let mut shard = self.shard(key);
+        let count = shard.entry(key).or_default();
+        if *count >= max.get() {
+            return None;
+        }
+        *count += 1;
+        Some(Counted { counts: Arc::clone(self), key })
+    }
+
+    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, u32>> {
+        self.0[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let Self { counts, key } = self;
+        if let Entry::Occupied(mut entry) = counts.shard(*key).entry(*key) {
+            match entry.get() {
+                0 | 1 => drop(entry.remove()),
+                more => *entry.get_mut() = more - 1,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_live_as_long_as_what_they_count() {
+        let counts = Arc::new(Counts::default());
+        let max = NonZeroU32::new(2).expect("two");
+        let (first, second) = (counts.enter(7, max), counts.enter(7, max));
+        assert!(first.is_some() && second.is_some());
+        assert!(counts.enter(7, max).is_none());
+        assert!(counts.enter(7 + SHARDS as u64, max).is_some(), "of the same shard");
+        drop(first);
+        assert!(counts.enter(7, max).is_some());
+        drop(second);
+        assert!(counts.0.iter().all(|shard| shard.lock().expect("unpoisoned").is_empty()));
+    }
+}

@@ -1,0 +1,290 @@
+//! The HTTP/2 connections of one worker, by endpoint: few connections with many streams each. It chooses no endpoint
+//! and sends nothing.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    fmt,
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{Request, Response, uri::Scheme};
+use http_body::Body;
+use hyper::{
+    body::Incoming,
+    client::conn::{TrySendError, http2::SendRequest},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{sync::Mutex, time::timeout};
+
+use super::upload::{Tasks, Upload};
+use crate::upstream::{BoxError, ConnectError, Pool, Target, Transport, connection::Lane};
+
+/// Flow-control window of a stream: bytes of a response that an endpoint may send before the client reads any.
+const WINDOW: u32 = 64 * 1024;
+/// The same for all streams of a connection, so that clients that do not read cannot use up the window of others.
+const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
+/// Number of reset streams that h2 remembers, because frames for them may still be in flight. Frames for unknown
+/// streams are errors, and h2 closes a connection after several of those as an attack by its peer. Here the resets are
+/// caused by clients, and the peer is a pod.
+const RESETS_REMEMBERED: usize = 1024;
+/// Most connections to one endpoint. When all are full, further streams go to the one with the fewest.
+const CONNECTIONS_MAX: usize = 8;
+/// Streams on one connection before another is opened, if the endpoint allows as many. More streams would share one
+/// window and one socket, and fail together.
+const STREAMS_MAX: usize = 100;
+/// Most streams before the endpoint has announced its limit; more might be refused, and wait.
+const STREAMS_FIRST: usize = 1;
+/// Largest header list of a response, the same as the default of `Limits` for HTTP/1.1.
+const HEAD_MAX: u32 = 64 * 1024;
+/// While streams are open, an endpoint that has been silent for this long is sent a PING…
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// …and must acknowledge it within this time.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The connections of one worker thread; clones share them. The [`Pool`]'s options apply to connecting and to idle
+/// connections.
+pub struct Clients<B>(Rc<Shared<B>>);
+
+struct Shared<B> {
+    pool: Pool,
+    endpoints: RefCell<HashMap<Lane, Endpoint<B>>>,
+    /// Time of the last [`Clients::prune`].
+    now: Cell<Instant>,
+}
+
+struct Endpoint<B> {
+    clients: Vec<Client<B>>,
+    /// Locked while connecting; others wait and then share the connection.
+    gate: Rc<Mutex<()>>,
+}
+
+struct Client<B> {
+    sender: SendRequest<Upload<B>>,
+    scheme: Scheme,
+    usage: Rc<Usage>,
+    tasks: Tasks,
+}
+
+struct Usage {
+    streams: Cell<usize>,
+    /// The endpoint's limit of concurrent streams, as far as known.
+    allowed: Cell<usize>,
+    /// Whether a stream has ended, so that the connection is no longer new.
+    used: Cell<bool>,
+    /// Start of the time without streams, by the coarse clock.
+    idle_since: Cell<Instant>,
+}
+
+/// The right to open one stream.
+pub struct Lease<B> {
+    sender: SendRequest<Upload<B>>,
+    scheme: Scheme,
+    usage: Rc<Usage>,
+    tasks: Tasks,
+    shared: Rc<Shared<B>>,
+}
+
+// === impl Clients ===
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> {
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
+    }
+
+    /// Returns a stream on a connection to `target`. Opens a connection if none has room, or if the connection must
+    /// begin with a PROXY protocol header.
+    ///
+    /// # Errors
+    /// If that takes longer than `after`, or if connecting fails.
+    pub async fn lease(&self, target: Target<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
+        if target.proxy_header.is_some() {
+            let connecting = Box::pin(self.handshake(target));
+            let connected = timeout(after, connecting).await;
+            let client = connected.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
+            // The connection ends with this lease, which holds its only sender.
+            return Ok(self.take(&client));
+        }
+        if let Some(lease) = self.open(target.lane()) {
+            return Ok(lease);
+        }
+        // Boxed so that streams on open connections do not carry its size.
+        let connecting = Box::pin(self.connect(target));
+        timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address: target.address })?
+    }
+
+    /// Drops connections that are closed or have been idle for too long. To be called once a second: this is also the
+    /// clock.
+    pub fn prune(&self, now: Instant) {
+        self.0.now.set(now);
+        let limit = self.0.pool.options().idle_timeout;
+        self.retain(|usage| usage.streams.get() > 0 || now.saturating_duration_since(usage.idle_since.get()) < limit);
+    }
+
+    /// Closes idle connections.
+    pub fn clear(&self) {
+        self.retain(|usage| usage.streams.get() > 0);
+    }
+
+    fn retain(&self, keep: impl Fn(&Usage) -> bool) {
+        self.0.endpoints.borrow_mut().retain(|_, Endpoint { clients, gate }| {
+            clients.retain(|client| !client.sender.is_closed() && keep(&client.usage));
+            !clients.is_empty() || Rc::strong_count(gate) > 1
+        });
+    }
+
+    /// Returns a stream on the connection with the fewest, if that has room or if no further connection may be opened.
+    fn open(&self, lane: Lane) -> Option<Lease<B>> {
+        let mut endpoints = self.0.endpoints.borrow_mut();
+        let Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
+        clients.retain(|client| !client.sender.is_closed());
+        let full = clients.len() >= CONNECTIONS_MAX;
+        let client = clients.iter().min_by_key(|client| client.usage.streams.get())?;
+        (full || client.usage.has_room()).then(|| self.take(client))
+    }
+
+    fn take(&self, client: &Client<B>) -> Lease<B> {
+        let Client { sender, scheme, usage, tasks } = client;
+        usage.streams.set(usage.streams.get() + 1);
+        let (usage, shared) = (Rc::clone(usage), Rc::clone(&self.0));
+        Lease { sender: sender.clone(), scheme: scheme.clone(), usage, tasks: tasks.clone(), shared }
+    }
+
+    async fn connect(&self, target: Target<'_>) -> Result<Lease<B>, ConnectError> {
+        let lane = target.lane();
+        let gate = {
+            let mut endpoints = self.0.endpoints.borrow_mut();
+            let endpoint = endpoints.entry(lane).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::default() });
+            Rc::clone(&endpoint.gate)
+        };
+        let _turn = gate.lock().await;
+        if let Some(lease) = self.open(lane) {
+            return Ok(lease);
+        }
+        let client = self.handshake(target).await?;
+        let lease = self.take(&client);
+        let mut endpoints = self.0.endpoints.borrow_mut();
+        let endpoint = endpoints.entry(lane).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::clone(&gate) });
+        endpoint.clients.push(client);
+        Ok(lease)
+    }
+
+    async fn handshake(&self, target: Target<'_>) -> Result<Client<B>, ConnectError> {
+        let address = target.address;
+        let scheme = match target.transport {
+            Transport::Plain => Scheme::HTTP,
+            Transport::Tls(_) => Scheme::HTTPS,
+        };
+        let stream = self.0.pool.open(target).await?;
+        let tasks = Tasks::default();
+        let mut builder = hyper::client::conn::http2::Builder::new(Local(tasks.clone()));
+        builder
+            .timer(TokioTimer::new())
+            .initial_max_send_streams(STREAMS_FIRST)
+            .max_header_list_size(HEAD_MAX)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(STREAMS_WINDOW)
+            .max_concurrent_reset_streams(RESETS_REMEMBERED)
+            .max_local_error_reset_streams(None)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        let handshake = builder.handshake::<_, Upload<B>>(TokioIo::new(stream)).await;
+        let (sender, mut connection) =
+            handshake.map_err(|error| ConnectError::Io { address, source: std::io::Error::other(error) })?;
+        let usage = Rc::new(Usage {
+            streams: Cell::new(0),
+            allowed: Cell::new(STREAMS_MAX),
+            used: Cell::new(false),
+            idle_since: Cell::new(self.0.now.get()),
+        });
+        let seen = Rc::clone(&usage);
+        // The task is owned by the worker's runtime. It ends with the last sender or with the connection.
+        tokio::task::spawn_local(async move {
+            let ended = poll_fn(|cx| {
+                let ended = Pin::new(&mut connection).poll(cx);
+                let allowed = connection.current_max_send_streams();
+                // The value is hyper's own until the endpoint has sent its SETTINGS, and these come before its first
+                // response.
+                if allowed != STREAMS_FIRST || seen.used.get() {
+                    seen.allowed.set(allowed);
+                }
+                ended
+            });
+            if let Err(error) = ended.await {
+                tracing::debug!(%address, error = &error as &dyn std::error::Error, "http/2 connection ended");
+            }
+        });
+        Ok(Client { sender, scheme, usage, tasks })
+    }
+}
+
+impl<B> Clone for Clients<B> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<B> fmt::Debug for Clients<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("endpoints", &self.0.endpoints.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    fn has_room(&self) -> bool {
+        self.streams.get() < self.allowed.get().min(STREAMS_MAX)
+    }
+}
+
+// === impl Lease ===
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Lease<B> {
+    pub(super) fn send(
+        &mut self,
+        request: Request<Upload<B>>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload<B>>>>> + use<B> {
+        self.sender.try_send_request(request)
+    }
+}
+
+impl<B> Lease<B> {
+    pub(super) fn scheme(&self) -> Scheme {
+        self.scheme.clone()
+    }
+
+    pub(super) fn tasks(&self) -> Tasks {
+        self.tasks.clone()
+    }
+
+    /// Returns whether the connection has served a request before.
+    #[must_use]
+    pub fn is_reused(&self) -> bool {
+        self.usage.used.get()
+    }
+}
+
+impl<B> Drop for Lease<B> {
+    fn drop(&mut self) {
+        let Self { sender: _, scheme: _, usage, tasks: _, shared } = self;
+        usage.streams.set(usage.streams.get() - 1);
+        usage.used.set(true);
+        usage.idle_since.set(shared.now.get());
+    }
+}
+
+/// Runs hyper's tasks on the worker that owns the connection.
+#[derive(Clone)]
+struct Local(Tasks);
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Local {
+    fn execute(&self, future: F) {
+        self.0.begun(tokio::task::spawn_local(future).abort_handle());
+    }
+}

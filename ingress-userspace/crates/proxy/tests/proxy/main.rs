@@ -1,0 +1,36 @@
+//! The request path in process: a real snapshot, listeners on free ports, upstreams that follow a script.
+
+mod authorities;
+mod bound_ports;
+mod buffering;
+mod counters;
+mod drain;
+mod early;
+mod early_matrix;
+mod frames;
+mod framing;
+mod grpc;
+mod grpc_interop;
+mod h2c;
+mod http2;
+mod https;
+mod load;
+mod messages;
+mod overload;
+mod parked;
+mod piped;
+mod rates;
+mod requests;
+mod retry;
+mod rfc6455;
+mod rfc9113;
+mod slow;
+mod slow_start;
+mod stream;
+mod swap;
+mod tcp_services;
+mod timeouts;
+mod tls;
+mod uploads;
+mod ws;
+mod ws_http2;

@@ -1,0 +1,49 @@
+//! Redirects.
+
+use super::Ingress;
+use ingress_proxy_testing::Origin;
+
+fn check(annotations: &[(&str, &str)], path: &str, expect: (u16, &str)) {
+    let origin = Origin::answering("pod");
+    let site = Ingress::with(annotations).path("/app", "Prefix").serve(&origin).in_order();
+    let (status, location) = site.location(path);
+    assert_eq!((status, location.as_str()), expect, "{annotations:?} {path}");
+    assert_eq!(origin.connections(), usize::from(status == 200));
+}
+
+#[test]
+fn all_requests_are_redirected() {
+    check(&[("permanent-redirect", "https://b.test")], "/app/x", (301, "https://b.test"));
+    check(&[("permanent-redirect", "https://b.test$request_uri")], "/app/x?y", (301, "https://b.test/app/x?y"));
+    let code = ("permanent-redirect-code", "308");
+    check(&[("permanent-redirect", "https://b.test$uri"), code], "/app/x?y", (308, "https://b.test/app/x"));
+    check(&[("temporal-redirect", "/login")], "/app", (302, "http://a.test/login"));
+    check(&[("temporal-redirect", "/login"), ("temporal-redirect-code", "307")], "/app", (307, "http://a.test/login"));
+    check(&[("temporal-redirect", "/t"), ("permanent-redirect", "/p")], "/app", (302, "http://a.test/t"));
+}
+
+#[test]
+fn the_root_alone_is_redirected() {
+    check(&[("app-root", "/app")], "/", (302, "http://a.test/app"));
+    check(&[("app-root", "/app")], "/app", (200, ""));
+    check(&[("app-root", "/app")], "/other", (404, ""));
+}
+
+#[test]
+fn plain_http_is_redirected_where_there_is_tls() {
+    let origin = Origin::answering("pod");
+    let site = Ingress::with(&[]).with_tls().serve(&origin).in_order();
+    assert_eq!(site.location("/x?y"), (308, "https://a.test/x?y".into()));
+    let site = Ingress::with(&[("ssl-redirect", "false")]).with_tls().serve(&origin).in_order();
+    assert_eq!(site.get("/").status, 200);
+    let site = Ingress::with(&[("force-ssl-redirect", "true"), ("permanent-redirect", "/x")]).serve(&origin).in_order();
+    assert_eq!(site.location("/"), (308, "https://a.test/".into()), "to HTTPS first");
+}
+
+#[test]
+fn a_redirect_to_nowhere_is_an_error_of_its_own_rules() {
+    let origin = Origin::answering("pod");
+    let site = Ingress::with(&[("permanent-redirect", "https://b.test/$nope")]).serve(&origin);
+    assert_eq!(site.get("/").status, 503);
+    assert!(site.outcomes.contains("`$nope` is no variable"), "{}", site.outcomes);
+}
