@@ -2,7 +2,7 @@
 //! that the wait for more bytes ends. An incomplete beginning is never refused, in any split.
 #![no_main]
 
-use ingress_proxy::stream::{HELLO_MAX, HelloReader, Seen};
+use ingress_proxy::l4::tcp::{HELLO_MAX, HelloReader, Seen};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&[u8], u8)| {

@@ -2,7 +2,7 @@
 //! header. The beginning of a valid header is never refused, and a refusal is final.
 #![no_main]
 
-use ingress_proxy::proxy_protocol::{Parsed, V2_MAX, parse};
+use ingress_proxy::downstream::proxy_protocol::{Parsed, V2_MAX, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use ingress_proxy::stream::{Pipes, Relay};
+use ingress_proxy::l4::tcp::{Pipes, Relay};
 
 const GB: u64 = 1_000_000_000;
 const CHUNK: usize = 256 * 1024;

@@ -15,12 +15,13 @@ use ingress_model::{
     Upstream, UpstreamKey, UpstreamTls, Verify, tree::Difference,
 };
 
-use super::{
-    balance::UpstreamState,
-    certificates::{CertificateProblem, Certificates},
-    tickets::Seals,
-    tokens::JwksCaches,
-    upstream::{Connector, Limits},
+use crate::{
+    auth::jwt::JwksCaches,
+    tls::{
+        certificates::{CertificateProblem, Certificates},
+        tickets::Seals,
+    },
+    upstream::{Connector, Limits, balance::UpstreamState},
 };
 
 /// One consistent state of the configuration. A request keeps the snapshot it began with to its end.
@@ -32,11 +33,11 @@ pub struct Snapshot {
     pub certificates: Certificates,
     pub settings: Settings,
     /// Ticket keys from the configuration, if any; otherwise the process uses keys of its own.
-    pub(super) seals: Option<Arc<Seals>>,
+    pub(crate) seals: Option<Arc<Seals>>,
     /// Forwarding of requests without a route.
-    pub(super) forwarding: Arc<Forwarding>,
+    pub(crate) forwarding: Arc<Forwarding>,
     /// JWKS caches that rules use.
-    pub(super) jwks_caches: JwksCaches,
+    pub(crate) jwks_caches: JwksCaches,
     /// Services of the non-HTTP ports.
     pub streams: Tree<StreamPort, StreamService>,
     /// Number under which each port of a TCP service is counted.
@@ -86,7 +87,7 @@ impl Snapshot {
     }
 
     /// Returns the limits of an exchange with an endpoint.
-    pub(super) fn limits(&self, forwarding: &Forwarding) -> Limits {
+    pub(crate) fn limits(&self, forwarding: &Forwarding) -> Limits {
         let Forwarding { connect_timeout, read_timeout, send_timeout, response_head_max, .. } = *forwarding;
         Limits {
             connect_timeout,
@@ -111,22 +112,22 @@ impl Snapshot {
     }
 
     /// Returns the upstream that a route of this snapshot names.
-    pub(super) fn upstream(&self, id: UpstreamId) -> Option<&UpstreamState> {
+    pub(crate) fn upstream(&self, id: UpstreamId) -> Option<&UpstreamState> {
         self.upstreams.get(id).map(Arc::as_ref)
     }
 
     /// Returns the upstreams with health checks.
-    pub(super) fn checked_upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
+    pub(crate) fn checked_upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
         self.upstreams.checked.iter().filter_map(|(_, id)| self.upstream(*id))
     }
 
     /// Returns every upstream.
-    pub(super) fn upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
         self.upstreams.blocks.iter().flat_map(|block| block.iter().flatten()).map(Arc::as_ref)
     }
 
     /// Returns the service of a non-HTTP port, and its upstream.
-    pub(super) fn stream(&self, port: StreamPort) -> Option<(&StreamService, &Arc<UpstreamState>)> {
+    pub(crate) fn stream(&self, port: StreamPort) -> Option<(&StreamService, &Arc<UpstreamState>)> {
         let service = self.streams.get(&port)?;
         Some((service, self.upstreams.get(self.upstream_id(&service.upstream)?)?))
     }
@@ -138,7 +139,7 @@ impl Snapshot {
         self.stream_ids = ports.map(|port| (*port, number(*port))).collect();
     }
 
-    pub(super) fn stream_id(&self, port: StreamPort) -> HostId {
+    pub(crate) fn stream_id(&self, port: StreamPort) -> HostId {
         self.stream_ids.get(&port).copied().unwrap_or(HostId::UNATTRIBUTED)
     }
 

@@ -210,8 +210,11 @@ mod tests {
         for (function, expect) in [
             ("ingress_proxy::upstream::head::Reader::read", "ingress_proxy::upstream"),
             ("ingress_model::route::Table::find", "ingress_model::route"),
-            ("ingress_proxy::serve::<impl ingress_proxy::serve::matching::Matching>::act", "ingress_proxy::serve"),
-            ("core::ptr::drop_in_place<ingress_proxy::park::Stage>", "ingress_proxy::park"),
+            (
+                "ingress_proxy::request::<impl ingress_proxy::request::matching::Matching>::act",
+                "ingress_proxy::request",
+            ),
+            ("core::ptr::drop_in_place<ingress_proxy::downstream::park::Stage>", "ingress_proxy::downstream::park"),
             ("<hyper::proto::h1::role::Server as hyper::proto::h1::Http1Transaction>::encode", "hyper"),
             ("core::ptr::drop_in_place<http::header::map::HeaderMap>", "http"),
             ("tokio::runtime::io::registration::Registration::poll_ready", "tokio"),

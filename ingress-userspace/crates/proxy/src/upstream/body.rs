@@ -15,7 +15,7 @@ use super::{
     exchange::{Rest, Transfer},
     framing::{Decoded, Decoder, Framing},
 };
-use crate::pipe::{Pipe, Pipes};
+use crate::l4::pipe::{Pipe, Pipes};
 
 /// Number of outstanding body bytes from which a large buffer is used for reading.
 const LARGE_FROM: u64 = 32 * 1024;

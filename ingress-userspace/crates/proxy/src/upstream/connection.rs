@@ -19,8 +19,8 @@ use super::{
     tls::{Connector, ConnectorId},
 };
 use crate::{
-    pipe::{Pipe, Pipes},
-    proxy_protocol::ProxyHeader,
+    downstream::proxy_protocol::ProxyHeader,
+    l4::pipe::{Pipe, Pipes},
 };
 
 /// An open connection, ready for one exchange. Dropping it closes the connection. Boxed, because it is moved often: out

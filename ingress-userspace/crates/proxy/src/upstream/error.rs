@@ -1,4 +1,4 @@
-//! Errors of upstream connections and exchanges. Their conversion to a status is in `proxy::error`.
+//! Errors of upstream connections and exchanges. Their conversion to a status is in `proxy::request::error`.
 
 use std::{fmt, io, net::SocketAddr};
 

@@ -17,7 +17,7 @@ use super::{
     tunnel::Tunnel,
     upload::{Outgoing, SendError, Sending, Upload},
 };
-use crate::pipe::{Pipe, Pipes};
+use crate::l4::pipe::{Pipe, Pipes};
 
 /// Longest time for which an upstream may block the rest of a request after its response has ended. Keeping the
 /// connection is worth less than the time of a client that waits to send its next request.

@@ -85,5 +85,7 @@ mod tls;
 mod tunnel;
 mod upload;
 
+pub(crate) mod balance;
+pub(crate) mod health_check;
 #[cfg(test)]
 mod tests;

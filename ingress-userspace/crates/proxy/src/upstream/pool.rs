@@ -14,7 +14,7 @@ use std::{
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 
 use super::{ConnectError, Connection, Target, Transport, connection::Lane, stream::Stream, tls::Connector};
-use crate::proxy_protocol::ProxyHeader;
+use crate::downstream::proxy_protocol::ProxyHeader;
 
 /// Idle connections of one worker thread; clones share them.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::buffer::ReadBuffer;
-use crate::vectored_write;
+use crate::downstream::vectored_write;
 
 /// A plain or a TLS stream. For plain connections, the branch between the two is well predicted.
 pub(super) enum Stream {

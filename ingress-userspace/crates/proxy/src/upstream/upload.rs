@@ -19,7 +19,7 @@ use super::{
     framing::{CHUNK_END, LAST_CHUNK_END, write_chunk_size},
     head,
 };
-use crate::pipe::Pipe;
+use crate::l4::pipe::Pipe;
 
 /// The body of a request on its way to an endpoint.
 pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {

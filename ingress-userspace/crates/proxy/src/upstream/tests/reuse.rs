@@ -3,7 +3,7 @@
 use std::{future::poll_fn, task::Poll};
 
 use super::{buffer::ReadBuffer, *};
-use crate::pipe::Pipes;
+use crate::l4::pipe::Pipes;
 
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 

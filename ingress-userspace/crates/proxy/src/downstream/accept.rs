@@ -1,0 +1,237 @@
+//! Accepts connections for one worker. No error of a connection or of the process ends the accept loop, and no error
+//! makes it spin.
+
+use std::{
+    cell::Cell,
+    io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    rc::Rc,
+    sync::atomic::Ordering::Relaxed,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use crate::{
+    downstream::{conn::Conn, park},
+    l4::tcp,
+    server::{Signal, listen::Entrance, options::Options, worker::Worker},
+};
+
+/// Connections accepted in one go before other tasks on the worker get a turn.
+const BATCH: usize = 32;
+/// Pause after an error that is unlikely to clear up at once.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Accepts until signalled to stop. Then accepts the remaining backlog, because its clients consider their connections
+/// established, and closes the listener.
+pub(crate) async fn run(
+    worker: Rc<Worker>,
+    listener: TcpListener,
+    entrance: Entrance,
+    mut signal: watch::Receiver<Signal>,
+) {
+    loop {
+        let first = tokio::select! {
+            biased;
+            _ = signal.wait_for(|signal| *signal != Signal::Serve) => break,
+            accepted = listener.accept() => accepted,
+        };
+        if let Err(error) = first.map(|accepted| begin(&worker, accepted, entrance)) {
+            failed(&worker, &listener, &error).await;
+        }
+        take(&worker, &listener, entrance);
+        tokio::task::yield_now().await;
+    }
+    take_rest(&worker, listener, entrance);
+}
+
+/// Accepts connections that are waiting already, up to [`BATCH`].
+fn take(worker: &Rc<Worker>, listener: &TcpListener, entrance: Entrance) {
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..BATCH {
+        match listener.poll_accept(&mut cx) {
+            Poll::Ready(Ok(accepted)) => begin(worker, accepted, entrance),
+            // A persistent error occurs again in the loop, which handles it.
+            Poll::Ready(Err(_)) | Poll::Pending => return,
+        }
+    }
+}
+
+/// Accepts the whole backlog. Calls accept(2) directly, because the runtime may not have received the readiness event
+/// yet.
+fn take_rest(worker: &Rc<Worker>, listener: TcpListener, entrance: Entrance) {
+    let Ok(listener) = listener.into_std() else { return };
+    while let Ok((stream, remote)) = listener.accept() {
+        if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+            begin(worker, (stream, remote), entrance);
+        }
+    }
+}
+
+fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entrance: Entrance) {
+    worker.shared.stats.accepted.fetch_add(1, Relaxed);
+    worker.load.accepted();
+    if let Some(why) = worker.refuses() {
+        return worker.shared.stats.refused.count(why);
+    }
+    // Fails if the client has disconnected already.
+    let Ok(mut local) = stream.local_addr() else { return };
+    local.set_port(public_port(worker, entrance, local.port()));
+    let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
+    conn.announce();
+    let entered = worker.enter(&conn);
+    match entrance {
+        Entrance::Http | Entrance::Https => tokio::task::spawn_local(park::Task::new(conn, stream, entered)),
+        Entrance::Streams => tokio::task::spawn_local(async move {
+            tcp::serve(conn, stream).await;
+            drop(entered);
+        }),
+    };
+}
+
+/// Returns the port that the client connected to, for a connection to `port` of this node.
+fn public_port(worker: &Worker, entrance: Entrance, port: u16) -> u16 {
+    let Some(public) = worker.options.rewrite_offset.and_then(|offset| port.checked_sub(offset.get())) else {
+        return port;
+    };
+    let Options { http_port, https_port, .. } = worker.options;
+    let is_rewritten = match entrance {
+        Entrance::Http => public == http_port,
+        Entrance::Https => public == https_port,
+        Entrance::Streams => {
+            let snapshot = worker.snapshot();
+            // A port that is a TCP service itself is not rewritten.
+            snapshot.has_tcp_service(public) && !snapshot.has_tcp_service(port)
+        }
+    };
+    if is_rewritten { public } else { port }
+}
+
+async fn failed(worker: &Worker, listener: &TcpListener, error: &io::Error) {
+    worker.shared.stats.accept_errors.fetch_add(1, Relaxed);
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            tracing::warn!("no file descriptors left; shedding a connection and the idle ones to endpoints");
+            worker.reserve.shed(listener);
+            worker.pool.clear();
+            worker.http2.clear();
+            worker.pipes.clear();
+            tokio::time::sleep(PAUSE).await;
+        }
+        Some(libc::ENOBUFS | libc::ENOMEM) => tokio::time::sleep(PAUSE).await,
+        // accept(2) reports errors of the connection that was about to be accepted.
+        _ => tracing::debug!(error = error as &dyn std::error::Error, "accept failed"),
+    }
+}
+
+/// A file descriptor that a worker keeps in reserve: without one, a waiting connection could not even be refused.
+pub(crate) struct Reserve(Cell<Option<OwnedFd>>);
+
+impl Reserve {
+    pub(crate) fn new() -> Self {
+        Self(Cell::new(Self::open()))
+    }
+
+    /// Accepts one waiting connection and closes it, so that its client is notified.
+    fn shed(&self, listener: &TcpListener) {
+        self.0.set(None);
+        let mut cx = Context::from_waker(Waker::noop());
+        drop(listener.poll_accept(&mut cx));
+        self.0.set(Self::open());
+    }
+
+    /// Opens an eventfd as a placeholder, because workers may not open files (`server::seccomp`).
+    fn open() -> Option<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Empty};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::upstream::{self, Limits, Target, Transport};
+
+    /// Returns a worker with one idle connection to an endpoint, and the endpoint's end of it.
+    async fn worker() -> (Rc<Worker>, TcpStream) {
+        let worker = Worker::alone();
+        let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let connection = worker
+            .pool
+            .connect(
+                Target {
+                    address: endpoint.local_addr().expect("address"),
+                    transport: Transport::Plain,
+                    proxy_header: None,
+                },
+                Duration::from_secs(5),
+            )
+            .await
+            .expect("connected");
+        let (mut peer, _) = endpoint.accept().await.expect("accepted");
+        peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx").await.expect("sent");
+        let head = |out: &mut Vec<u8>| upstream::write_request_line(out, &http::Method::GET, "/");
+        let body = Empty::<Bytes>::new();
+        let response = upstream::exchange(connection, Limits::default(), &http::Method::GET, head, body).await;
+        response.expect("a response").into_body().collect().await.expect("a body");
+        assert_eq!(worker.pool.idle_total(), 1);
+        (worker, peer)
+    }
+
+    #[tokio::test]
+    async fn without_descriptors_idle_connections_to_endpoints_are_given_up() {
+        for (code, kept) in [(libc::EMFILE, 0), (libc::ENFILE, 0), (libc::ECONNABORTED, 1)] {
+            let (worker, _peer) = worker().await;
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+            failed(&worker, &listener, &io::Error::from_raw_os_error(code)).await;
+            assert_eq!(worker.pool.idle_total(), kept, "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_the_port_that_its_client_knows() {
+        let worker = |rewrite_offset| {
+            Worker::alone_with(Options { http_port: 80, https_port: 443, rewrite_offset, ..Options::default() })
+        };
+        let (rewriting, steering) = (worker(std::num::NonZeroU16::new(10_000)), worker(None));
+        for (entrance, port, expected) in [
+            (Entrance::Http, 10_080, 80),
+            (Entrance::Https, 10_443, 443),
+            // Connections from this node, or through an interface without rewriting.
+            (Entrance::Http, 80, 80),
+            (Entrance::Https, 443, 443),
+            // Connections to the listener's own port.
+            (Entrance::Http, 40_123, 40_123),
+            (Entrance::Https, 10_080, 10_080),
+            (Entrance::Streams, 10_080, 10_080),
+        ] {
+            assert_eq!(public_port(&rewriting, entrance, port), expected, "{entrance:?} {port}");
+            assert_eq!(public_port(&steering, entrance, port), port, "{entrance:?} {port}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_shed_is_closed_and_the_reserve_restored() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let address = listener.local_addr().expect("address");
+        let _first = TcpStream::connect(address).await.expect("connected");
+        let mut second = TcpStream::connect(address).await.expect("connected");
+        let reserve = Reserve::new();
+        // Makes the runtime notice the waiting connections, as an `accept` that failed for lack of descriptors would
+        // have.
+        let _accepted = listener.accept().await.expect("accepted");
+        reserve.shed(&listener);
+        assert_eq!(second.read(&mut [0]).await.expect("closed in order"), 0);
+        assert!(reserve.0.take().is_some());
+    }
+}

@@ -1,0 +1,252 @@
+//! The window of concurrent requests on one HTTP/2 connection: small at first, and one larger for each response that
+//! its client has taken, like TCP's slow start (RFC 5681) and Apache's mod_http2. It starts no request itself.
+//!
+//! ```text
+//! stream ─▶ [Start: its turn] ─▶ rule ─▶ filters ─▶ pod
+//! ```
+//!
+//! A client may send requests on all its streams at once and read nothing. Each request that has begun costs a
+//! connection to a pod, the bytes that the pod sends, and worker time that other clients wait for. A client therefore
+//! has to read before it gets more concurrency. Requests beyond the window begin one after another: soon while the
+//! client leaves little unread, seldom while it leaves much.
+
+use std::{
+    cell::{Cell, OnceCell},
+    pin::pin,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Mutex, Notify},
+    time::{sleep, timeout},
+};
+
+use crate::server::eviction;
+
+/// Concurrent requests on a new connection: about what a page asks for at once. Below the streams that clients usually
+/// use, requests would lose step with each other, and each response would have writes of its own.
+const FIRST: u32 = 32;
+/// Interval at which a worker starts requests beyond their connections' windows, for clients that read: their pods may
+/// be slow, or their responses may never end.
+const STEP: Duration = Duration::from_millis(1);
+/// Interval for one connection with as many unread bytes as a connection may buffer.
+const STEP_UNREAD: Duration = eviction::PERIOD;
+/// Interval at which one connection with a full socket as well is looked at. It starts none: no response would get to
+/// the client, and each would hold flow-control windows and memory of a pod's connection.
+const STEP_BLOCKED: Duration = Duration::from_secs(1);
+
+/// Queue of a worker's requests beyond the windows of their connections, which take turns.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer(Mutex<()>);
+
+/// Unread bytes of a client's responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unread {
+    Little,
+    /// As much as a connection may buffer.
+    Much,
+    /// As much as a connection may buffer, and the socket accepts nothing.
+    All,
+}
+
+/// The window of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Start {
+    /// Complete responses that are with the client or with h2.
+    whole: Cell<u32>,
+    /// Responses among them that h2 has not fully sent.
+    left: Cell<u32>,
+    /// Requests that wait for their turn.
+    waiting: Cell<u32>,
+    line: OnceCell<Box<Line>>,
+}
+
+/// The waiting requests.
+#[derive(Debug, Default)]
+struct Line {
+    /// Held by the first in line.
+    first: Mutex<()>,
+    /// Notified when a request has ended.
+    ended: Notify,
+}
+
+/// Counts a request as waiting for as long as it lives.
+struct Waiting<'s>(&'s Cell<u32>);
+
+impl Start {
+    /// Returns whether one more request may begin beside `active` ones, with no other waiting.
+    #[inline]
+    pub(crate) fn is_open(&self, active: u32) -> bool {
+        self.waiting.get() == 0 && self.has_room(active)
+    }
+
+    /// Returns the number of waiting requests.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.get()
+    }
+
+    fn has_room(&self, active: u32) -> bool {
+        let left = self.left.get();
+        active.saturating_add(left) < FIRST.saturating_add(self.whole.get().saturating_sub(left))
+    }
+
+    /// Records the end of a request; `whole` means with a complete response.
+    #[inline]
+    pub(crate) fn ended(&self, whole: bool) {
+        self.whole.set(self.whole.get().saturating_add(u32::from(whole)));
+        self.update();
+    }
+
+    /// Records the end of a response that h2 has not fully sent.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.left.set(self.left.get() + 1);
+    }
+
+    /// Records that the client has taken the rest of a response.
+    #[inline]
+    pub(crate) fn taken(&self) {
+        self.left.set(self.left.get().saturating_sub(1));
+        self.update();
+    }
+
+    fn update(&self) {
+        if self.waiting.get() > 0
+            && let Some(line) = self.line.get()
+        {
+            line.ended.notify_one();
+        }
+    }
+
+    /// Waits until a request may begin beside those that are `active`.
+    pub(crate) async fn turn(&self, pacer: &Pacer, active: impl Fn() -> u32, unread: impl Fn() -> Unread) {
+        let _waiting = Waiting::of(&self.waiting);
+        let line = self.line.get_or_init(Box::default);
+        let _first = line.first.lock().await;
+        let mut room = pin!(async {
+            while !self.has_room(active()) {
+                line.ended.notified().await;
+            }
+        });
+        // After a long enough wait the request begins, regardless of the others.
+        loop {
+            let before = unread();
+            let is_room = match before {
+                Unread::Little => {
+                    tokio::select! {
+                        biased;
+                        () = room.as_mut() => true,
+                        () = pacer.pass() => false,
+                    }
+                }
+                Unread::Much => timeout(STEP_UNREAD, room.as_mut()).await.is_ok(),
+                Unread::All => timeout(STEP_BLOCKED, room.as_mut()).await.is_ok(),
+            };
+            if is_room || unread() <= before && before != Unread::All {
+                return;
+            }
+        }
+    }
+}
+
+impl<'s> Waiting<'s> {
+    fn of(count: &'s Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+impl Pacer {
+    async fn pass(&self) {
+        let _turn = self.0.lock().await;
+        sleep(STEP).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_window_grows_by_each_response_that_the_client_has_taken() {
+        let start = Start::default();
+        let room = || (0..100).find(|active| !start.is_open(*active)).expect("a bound");
+        assert_eq!(room(), FIRST);
+        start.ended(false);
+        assert_eq!(room(), FIRST, "it broke off");
+        start.ended(true);
+        assert_eq!(room(), FIRST + 1);
+        // A complete response that is not taken uses the window and does not enlarge it.
+        start.leave();
+        start.ended(true);
+        assert_eq!(room(), FIRST);
+        start.taken();
+        assert_eq!(room(), FIRST + 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_beyond_the_window_begin_one_after_another() {
+        for (unread, step) in [(Unread::Little, STEP), (Unread::Much, STEP_UNREAD)] {
+            let (start, pacer, begun) = (Start::default(), Pacer::default(), Instant::now());
+            let turn = || start.turn(&pacer, || FIRST, || unread);
+            tokio::join!(turn(), turn(), turn());
+            assert_eq!(begun.elapsed(), 3 * step);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_of_several_connections_begin_one_after_another() {
+        let (starts, pacer, begun) = ([Start::default(), Start::default()], Pacer::default(), Instant::now());
+        let ended = Cell::new([Duration::ZERO; 2]);
+        let wait = async |number: usize, times| {
+            for _ in 0..times {
+                starts[number].turn(&pacer, || FIRST, || Unread::Little).await;
+            }
+            let mut all = ended.get();
+            all[number] = begun.elapsed();
+            ended.set(all);
+        };
+        tokio::join!(wait(0, 10), wait(1, 1));
+        assert_eq!(ended.get(), [STEP * 11, STEP * 2], "nobody waits for more than one of each other connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_reading_has_the_others_wait_until_it_reads() {
+        const STOPPED: Duration = Duration::from_secs(100);
+        let (start, pacer, begun) = (Start::default(), Pacer::default(), Instant::now());
+        let unread = || match begun.elapsed() {
+            elapsed if elapsed < STEP => Unread::Little,
+            elapsed if elapsed < STOPPED => Unread::All,
+            _ => Unread::Much,
+        };
+        start.turn(&pacer, || FIRST, unread).await;
+        let waited = begun.elapsed();
+        assert!(waited >= STOPPED + STEP_UNREAD && waited <= STOPPED + STEP_BLOCKED + STEP_UNREAD, "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_ends_makes_room_for_the_next() {
+        let (start, pacer, begun, active) = (Start::default(), Pacer::default(), Instant::now(), Cell::new(FIRST));
+        let end = async {
+            sleep(STEP * 2).await;
+            start.ended(true);
+        };
+        tokio::join!(start.turn(&pacer, || active.get(), || Unread::All), end);
+        assert_eq!(begun.elapsed(), STEP * 2);
+        // A cancelled wait leaves its place to others.
+        active.set(100);
+        let mut first = Box::pin(start.turn(&pacer, || active.get(), || Unread::Much));
+        assert!(timeout(STEP, first.as_mut()).await.is_err());
+        assert!(!start.is_open(0), "somebody waits");
+        drop(first);
+        assert!(start.is_open(0));
+    }
+}

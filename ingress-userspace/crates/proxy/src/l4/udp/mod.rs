@@ -1,0 +1,108 @@
+//! UDP services: forwards datagrams of clients to pods, and responses back. It does not parse their contents.
+//!
+//! ```text
+//! main thread     snapshot ─▶ `ports` ─▶ a socket for each worker and port
+//! worker          socket ─▶ port ─▶ session (one for each client) ─▶ its own socket ─▶ one endpoint
+//!                 socket ◀───────── session ◀──────────────────────────────┘
+//! ```
+//!
+//! The main thread opens the sockets, because workers have no capability for low ports, and hands them to the workers.
+//! All sockets of a port share it through `SO_REUSEPORT`: the kernel assigns each client to one socket. The endpoint of
+//! a client depends only on the client's address and port, so every worker, process and node chooses the same one.
+
+mod port;
+mod session;
+mod socket;
+mod stats;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    net::UdpSocket,
+    rc::Rc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+use port::{Port, Serving};
+pub(crate) use socket::bind_port;
+pub(crate) use stats::DatagramStats;
+pub use stats::{DatagramStatsView, Dropped};
+
+use crate::server::{Signal, ports::Change, worker::Worker};
+use ingress_panics::vital;
+
+/// The longest datagram of IPv4 and IPv6 (except for jumbograms).
+const DATAGRAM_MAX: usize = 65_535;
+
+/// Longest time that a draining worker waits for outstanding responses.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// State that all ports of one worker share.
+struct Common {
+    sessions: Cell<usize>,
+    /// The receive buffer. Each borrow ends before the next `await`, so that all ports can share it.
+    buffer: RefCell<Box<[u8]>>,
+}
+
+/// Serves the ports opened through `changes` on one worker until the server stops. When the server drains, returns once
+/// the outstanding responses have arrived, or after [`DRAIN`].
+pub(crate) async fn run(
+    worker: Rc<Worker>,
+    mut changes: mpsc::Receiver<Change<UdpSocket>>,
+    mut signal: watch::Receiver<Signal>,
+) {
+    let mut ports: BTreeMap<u16, Running> = BTreeMap::new();
+    let common = Rc::new(Common { sessions: Cell::new(0), buffer: RefCell::new(Box::default()) });
+    let deadline = loop {
+        tokio::select! {
+            Some(change) = changes.recv() => match change {
+                Change::Open { port, socket, held } => match Port::new(&worker, &common, port, socket, held) {
+                    Ok(opened) => drop(ports.insert(port, Running::start(opened))),
+                    // Memory or descriptors are exhausted. The socket of another worker serves the clients, or the port
+                    // is opened again.
+                    Err(error) => tracing::error!(port, %error, "a worker cannot serve a UDP port"),
+                },
+                Change::Close { port } => drop(ports.remove(&port)),
+            },
+            changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
+                Signal::Serve => {}
+                Signal::Drain { deadline } => break deadline,
+                Signal::Stop => return,
+            },
+        }
+    };
+    let deadline = Instant::from_std(deadline).min(Instant::now() + DRAIN);
+    let mut ticks = interval(Duration::from_millis(10));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while ports.values().any(|running| running.port.awaits_answers()) && Instant::now() < deadline {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
+        }
+    }
+}
+
+/// A port that is served until this value is dropped.
+struct Running {
+    port: Rc<Port>,
+    task: AbortHandle,
+}
+
+impl Running {
+    fn start(port: Rc<Port>) -> Self {
+        let serving = Serving::new(Rc::clone(&port));
+        Self { port, task: tokio::task::spawn_local(vital(serving.run())).abort_handle() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,322 @@
+//! A UDP port on one worker: assigns datagrams to sessions, and sessions to endpoints.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, hash_map::Entry},
+    convert::Infallible,
+    io,
+    net::UdpSocket,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::{
+    sync::oneshot,
+    task::AbortHandle,
+    time::{Instant, interval, sleep, sleep_until},
+};
+
+use super::{
+    Common, DATAGRAM_MAX, DatagramStats, Dropped,
+    session::Session,
+    socket::{Client, Socket},
+};
+use crate::{
+    server::{memory::Pressure, worker::Worker},
+    upstream::{
+        ConnectError,
+        balance::{Choice, Picked, Tried, UpstreamState, hash},
+    },
+};
+use ingress_model::{StreamPort, Transport};
+
+/// Datagrams handled in one go before other tasks on the worker get a turn.
+const BATCH: usize = 32;
+/// Interval at which a port looks for a new configuration while no datagram arrives.
+const LOOK: Duration = Duration::from_secs(1);
+/// Pause after a receive error, which is unlikely to clear up at once.
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) struct Port {
+    worker: Rc<Worker>,
+    common: Rc<Common>,
+    number: u16,
+    socket: Socket,
+    /// The upstream of the port in the snapshot of `generation`.
+    upstream: RefCell<Option<Arc<UpstreamState>>>,
+    generation: Cell<u64>,
+    sessions: RefCell<HashMap<Client, Open>>,
+    /// Dropped after `socket`.
+    _held: oneshot::Sender<Infallible>,
+}
+
+/// An open session; dropping this value ends it.
+struct Open {
+    session: Rc<Session>,
+    /// The task that forwards responses to the client.
+    task: AbortHandle,
+    _counted: Counted,
+}
+
+/// Counts a session until it is dropped.
+struct Counted(Rc<Worker>, Rc<Common>);
+
+/// Serves a port until it is dropped, which also ends the sessions of the port.
+pub(super) struct Serving(Rc<Port>);
+
+impl Port {
+    /// Creates the port. To be called on the worker's own thread.
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        common: &Rc<Common>,
+        number: u16,
+        socket: UdpSocket,
+        held: oneshot::Sender<Infallible>,
+    ) -> io::Result<Rc<Self>> {
+        if common.buffer.borrow().is_empty() {
+            common.buffer.replace(vec![0; DATAGRAM_MAX].into());
+        }
+        Ok(Rc::new(Self {
+            worker: Rc::clone(worker),
+            common: Rc::clone(common),
+            number,
+            socket: Socket::new(socket)?,
+            upstream: RefCell::default(),
+            generation: Cell::new(0),
+            sessions: RefCell::default(),
+            _held: held,
+        }))
+    }
+
+    /// Returns whether any session waits for a response.
+    pub(super) fn awaits_answers(&self) -> bool {
+        let settings = self.worker.settings();
+        self.sessions.borrow().values().any(|open| open.session.exchange.awaits_answers(&settings.streams))
+    }
+
+    fn stats(&self) -> &DatagramStats {
+        &self.worker.shared.stats.datagrams
+    }
+
+    /// Receives the queued datagrams of clients, up to [`BATCH`]. Fails if the socket does.
+    fn take(self: &Rc<Self>) -> io::Result<()> {
+        self.follow();
+        for _ in 0..BATCH {
+            let mut buffer = self.common.buffer.borrow_mut();
+            let (length, client) = match self.socket.try_receive(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let passed = client.ok_or(Dropped::Client).and_then(|client| self.pass(client, &buffer[..length]));
+            match passed {
+                Ok(()) => drop(self.stats().to_pods.fetch_add(1, Relaxed)),
+                Err(why) => self.stats().drop(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram to the endpoint of its client.
+    fn pass(self: &Rc<Self>, client: Client, datagram: &[u8]) -> Result<(), Dropped> {
+        for _ in 0..2 {
+            let known = self.sessions.borrow().get(&client).map(|open| Rc::clone(&open.session));
+            let session = known.map_or_else(|| self.begin(client), Ok)?;
+            match session.try_send(datagram) {
+                Ok(()) => {
+                    session.exchange.ask();
+                    return Ok(());
+                }
+                // The error belongs to an earlier datagram that the endpoint refused; this one has not been sent.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.refused(&client, &session),
+                Err(_) => return Err(Dropped::Pod),
+            }
+        }
+        Err(Dropped::NoEndpoint)
+    }
+
+    /// Opens a session to the endpoint chosen for `client`.
+    fn begin(self: &Rc<Self>, client: Client) -> Result<Rc<Session>, Dropped> {
+        let max = self.worker.settings().streams.sessions_max.get() as usize;
+        if self.common.sessions.get() >= max || self.worker.shared.pressure() >= Pressure::Scarce {
+            return Err(Dropped::Sessions);
+        }
+        let upstream = self.upstream.borrow().clone().ok_or(Dropped::NoEndpoint)?;
+        let choice = Choice::Hash(hash(&client.key()));
+        let picked = upstream.pick(choice, || self.worker.now_ms(), &mut Tried::up_to(1)).ok_or(Dropped::NoEndpoint)?;
+        let session = match Session::open(picked.address()) {
+            Ok(session) => Rc::new(session),
+            Err(error) => {
+                // Lack of resources on this node is not a failure of the endpoint.
+                if matches!(ConnectError::new(picked.address(), error), ConnectError::Exhausted { .. }) {
+                    return Err(Dropped::Sessions);
+                }
+                picked.failed(self.worker.now_ms());
+                return Err(Dropped::NoEndpoint);
+            }
+        };
+        let task = tokio::task::spawn_local(Rc::clone(self).answer(client, Rc::clone(&session))).abort_handle();
+        let counted = Counted::new(&self.worker, &self.common);
+        let open = Open { session: Rc::clone(&session), task, _counted: counted };
+        self.sessions.borrow_mut().insert(client, open);
+        Ok(session)
+    }
+
+    /// Forwards responses to the client until the session times out.
+    async fn answer(self: Rc<Self>, client: Client, session: Rc<Session>) {
+        loop {
+            let deadline = session.exchange.deadline(&self.worker.settings().streams);
+            tokio::select! {
+                biased;
+                ready = session.receivable() => {
+                    if ready.is_err() || self.bring(&client, &session).await.is_err() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                () = sleep_until(deadline) => {
+                    if session.exchange.deadline(&self.worker.settings().streams) <= Instant::now() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.end(&client, &session);
+    }
+
+    /// Sends the queued responses, up to [`BATCH`], to `client`.
+    async fn bring(&self, client: &Client, session: &Rc<Session>) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let unsent = {
+                let mut buffer = self.common.buffer.borrow_mut();
+                let length = match session.try_receive(&mut buffer) {
+                    Ok(length) => length,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) => {
+                        if error.kind() == io::ErrorKind::ConnectionRefused {
+                            self.refused(client, session);
+                        }
+                        return Err(error);
+                    }
+                };
+                if session.exchange.answer() {
+                    self.judge(session, |picked| picked.succeeded());
+                }
+                match self.socket.try_send(client, &buffer[..length]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(buffer[..length].to_vec()),
+                    sent => {
+                        self.sent(&sent);
+                        None
+                    }
+                }
+            };
+            if let Some(datagram) = unsent {
+                self.sent(&self.socket.send(client, &datagram).await);
+            }
+        }
+        Ok(())
+    }
+
+    fn sent(&self, sent: &io::Result<()>) {
+        match sent {
+            Ok(()) => drop(self.stats().to_clients.fetch_add(1, Relaxed)),
+            Err(_) => self.stats().drop(Dropped::Client),
+        }
+    }
+
+    /// Marks the endpoint as failed, because no socket is open there, and ends the session.
+    fn refused(&self, client: &Client, session: &Rc<Session>) {
+        self.judge(session, |picked| picked.failed(self.worker.now_ms()));
+        self.end(client, session);
+    }
+
+    fn judge(&self, session: &Session, verdict: impl FnOnce(Picked<'_>)) {
+        if let Some(picked) = self.upstream.borrow().as_ref().and_then(|upstream| upstream.at(session.endpoint)) {
+            verdict(picked);
+        }
+    }
+
+    /// Removes `session`, if it is still the session of the client.
+    fn end(&self, client: &Client, session: &Rc<Session>) {
+        if let Entry::Occupied(entry) = self.sessions.borrow_mut().entry(*client)
+            && Rc::ptr_eq(&entry.get().session, session)
+        {
+            entry.remove();
+        }
+    }
+
+    /// Applies a new snapshot: ends sessions with endpoints that are no longer configured and keeps the others.
+    fn follow(&self) {
+        let snapshot = self.worker.snapshot();
+        if self.generation.replace(snapshot.generation) == snapshot.generation {
+            return;
+        }
+        let port = StreamPort { transport: Transport::Udp, number: self.number };
+        let upstream = snapshot.stream(port).map(|(_, upstream)| Arc::clone(upstream));
+        let before = self.upstream.replace(upstream.clone());
+        if before.as_ref().map(Arc::as_ptr) == upstream.as_ref().map(Arc::as_ptr) {
+            return;
+        }
+        let has = |session: &Session| upstream.as_ref().is_some_and(|upstream| upstream.at(session.endpoint).is_some());
+        self.sessions.borrow_mut().retain(|_, open| has(&open.session));
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    pub(super) fn new(port: Rc<Port>) -> Self {
+        Self(port)
+    }
+
+    pub(super) async fn run(self) {
+        let Self(port) = &self;
+        let mut look = interval(LOOK);
+        loop {
+            tokio::select! {
+                ready = port.socket.readable() => {
+                    if let Err(error) = ready.and_then(|()| port.take()) {
+                        tracing::debug!(port = port.number, %error, "cannot receive datagrams now");
+                        sleep(PAUSE).await;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                _ = look.tick() => port.follow(),
+            }
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // The tasks of the sessions hold the port, so this breaks the reference cycle.
+        self.0.sessions.take();
+    }
+}
+
+// === impl Open ===
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Counted ===
+
+impl Counted {
+    fn new(worker: &Rc<Worker>, common: &Rc<Common>) -> Self {
+        common.sessions.update(|count| count + 1);
+        worker.shared.stats.datagrams.sessions.fetch_add(1, Relaxed);
+        Self(Rc::clone(worker), Rc::clone(common))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let Self(worker, common) = self;
+        common.sessions.update(|count| count - 1);
+        worker.shared.stats.datagrams.sessions.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,179 @@
+//! The access log: one line for each request, written when its response has ended.
+
+use std::{
+    cell::{Cell, RefCell},
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::request::Parts;
+
+use ingress_model::{AccessLog, Trust, UpstreamKey};
+
+use crate::{
+    downstream::conn::Conn,
+    http::{client_address::Client, request_id::RequestId},
+    snapshot::Snapshot,
+};
+
+mod format;
+mod sink;
+
+pub(crate) use sink::Lines;
+pub use sink::{Sink, SinkGuard};
+
+/// The data of an access log line.
+struct Entry {
+    log: Arc<AccessLog>,
+    request: Parts,
+    client: IpAddr,
+    secure: bool,
+    begun: Instant,
+    notes: Notes,
+    status: u16,
+    sent: u64,
+}
+
+/// The pending line of a request, filled in when the response begins. A line never filled in is not written.
+#[derive(Clone, Default)]
+pub(crate) struct Line(Rc<RefCell<Option<Entry>>>);
+
+/// A request being served. If it is dropped before the response begins, the client has disconnected; it is logged with
+/// status 499, as in nginx.
+pub(crate) struct LogGuard<'c> {
+    conn: &'c Conn,
+    trust: &'c Trust,
+    pub(crate) request: &'c mut Parts,
+    /// Boxed so that requests that are not logged do not carry its size.
+    pub(crate) log_entry: Option<Box<LogEntry>>,
+}
+
+/// The status of requests that the client abandoned, as in nginx; it is only logged and never sent.
+const LEFT: u16 = 499;
+
+/// Collects the data of the log entry while a request is served.
+pub(crate) struct LogEntry {
+    log: Arc<AccessLog>,
+    line: Line,
+    begun: Instant,
+    notes: Notes,
+}
+
+/// Data found while the request is served.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The Ingress, as `namespace/name`.
+    owner: Option<Arc<str>>,
+    upstream: Option<UpstreamKey>,
+    answer: Option<UpstreamAnswer>,
+    request_id: Option<RequestId>,
+    /// Bytes of the request body received so far.
+    received: Option<Rc<Cell<u64>>>,
+}
+
+/// The response of an endpoint.
+#[derive(Clone, Copy, Debug)]
+struct UpstreamAnswer {
+    address: SocketAddr,
+    status: u16,
+    took: Duration,
+}
+
+// === impl LogGuard ===
+
+impl<'c> LogGuard<'c> {
+    pub(crate) fn new(conn: &'c Conn, snapshot: &'c Snapshot, request: &'c mut Parts) -> Self {
+        Self { conn, trust: &snapshot.settings.trust, request, log_entry: LogEntry::of(conn, snapshot) }
+    }
+
+    /// Records that the response begins, with the status that is sent to the client.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.fill(status);
+    }
+
+    fn fill(&mut self, status: u16) -> Option<Line> {
+        let log_entry = self.log_entry.take()?;
+        let line = log_entry.line();
+        let request = std::mem::replace(self.request, http::Request::new(()).into_parts().0);
+        log_entry.fill(self.conn, self.trust, request, status);
+        Some(line)
+    }
+}
+
+impl Drop for LogGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.fill(LEFT) {
+            line.finish(&self.conn.worker.lines);
+        }
+    }
+}
+
+// === impl LogEntry ===
+
+impl LogEntry {
+    /// Returns a log entry for a request that begins now, if the access log is enabled.
+    fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
+        let log = snapshot.settings.access_log.clone().filter(|_| conn.worker.shared.sink.get().is_some())?;
+        Some(Box::new(Self { log, line: Line::default(), begun: Instant::now(), notes: Notes::default() }))
+    }
+
+    /// Records that a rule of `owner` matched. Drops the log entry if that rule has logging disabled.
+    pub(crate) fn matched(log_entry: &mut Option<Box<Self>>, owner: &Arc<str>, logged: bool) {
+        match log_entry {
+            Some(log_entry) if logged => log_entry.notes.owner = Some(Arc::clone(owner)),
+            _ => *log_entry = None,
+        }
+    }
+
+    /// Drops the log entry if requests for this target are excluded from the access log.
+    pub(crate) fn skip(log_entry: &mut Option<Box<Self>>, target: &str) {
+        let Some(known) = log_entry else { return };
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        if known.log.skip.iter().any(|skip| skip.matches(path)) {
+            *log_entry = None;
+        }
+    }
+
+    /// Records that the request is about to be forwarded. Returns the counter for the bytes of its body.
+    pub(crate) fn forwarded(&mut self, request_id: &RequestId, upstream: &UpstreamKey) -> Rc<Cell<u64>> {
+        self.notes.request_id = Some(request_id.clone());
+        self.notes.upstream = Some(upstream.clone());
+        Rc::clone(self.notes.received.get_or_insert_default())
+    }
+
+    /// Records the response of an endpoint.
+    pub(crate) fn answered(&mut self, address: SocketAddr, status: u16) {
+        self.notes.answer = Some(UpstreamAnswer { address, status, took: self.begun.elapsed() });
+    }
+
+    /// Returns the line that this log entry fills in.
+    pub(crate) fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
+        let Self { log, line, begun, notes } = self;
+        let Client { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
+        *line.0.borrow_mut() = Some(Entry { log, request, client, secure, begun, notes, status, sent: 0 });
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Adds `count` bytes of the response body that were sent.
+    pub(crate) fn sent(&self, count: usize) {
+        if let Some(entry) = &mut *self.0.borrow_mut() {
+            entry.sent += count as u64;
+        }
+    }
+
+    /// Adds the line to `lines`: the response has ended, or the client has disconnected.
+    pub(crate) fn finish(self, lines: &Lines) {
+        if let Some(entry) = self.0.take() {
+            lines.add(|line| format::line(line, &entry, entry.begun.elapsed(), jiff::Timestamp::now()));
+        }
+    }
+}

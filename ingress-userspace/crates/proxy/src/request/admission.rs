@@ -1,0 +1,114 @@
+//! Decides whether a request is allowed, and chooses its upstream.
+
+use http::{HeaderMap, StatusCode, header};
+
+use ingress_model::route::{
+    Target, UpstreamId, canary,
+    filter::{self, Edits, Verdict},
+};
+use ingress_model::{Blocked, ErrorPages, Filter, Texts, Unavailable};
+
+use crate::{
+    auth::{
+        authenticate::{RequestContext, authenticate},
+        ext_authz::Cookies,
+    },
+    http::{client_address::Client, path},
+    request::{
+        error::{self, Answer},
+        error_pages,
+        in_flight::InFlight,
+        session_affinity,
+    },
+    snapshot::Snapshot,
+    upstream::balance::UpstreamState,
+};
+
+pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
+    // Every field line is searched, and bytes that are not UTF-8 are replaced first, so that neither a second line nor
+    // such a byte hides a match.
+    let holds = |texts: &Texts, name| {
+        headers.get_all(name).iter().any(|value| texts.hold(&String::from_utf8_lossy(value.as_bytes())))
+    };
+    blocked.networks.contains(client.address)
+        || holds(&blocked.agents, header::USER_AGENT)
+        || holds(&blocked.referers, header::REFERER)
+}
+
+/// Runs the filters in order. Returns the upstream if all of them let the request through and the action is to forward
+/// it.
+pub(super) async fn decide<'r>(
+    filters: &'r [Filter],
+    action: &Target,
+    context: &RequestContext<'_>,
+    edits: &mut Edits<'r>,
+    cookies: &mut Cookies,
+    in_flight: &mut InFlight,
+) -> Result<UpstreamId, Box<Answer>> {
+    let RequestContext { snapshot, subject, forwarding, .. } = *context;
+    for filter in filters {
+        match filter::apply(filter, subject, edits) {
+            Verdict::Continue => {}
+            Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
+            Verdict::Unproven(lack) => return Err(error::unproven(lack).into()),
+            Verdict::Deny => return Err(error::denied().into()),
+            Verdict::Limit(limit) => {
+                in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;
+            }
+            Verdict::Preflight => return Err(error::preflight().into()),
+            // The rule answers with an error even to authenticated clients. Authentication is skipped, so that no
+            // service is queried and no password is hashed.
+            Verdict::Authenticate(_) if let Some(why) = refusal(action, filters, snapshot) => {
+                return Err(error::refused(why).into());
+            }
+            // Boxed so that requests of other rules do not carry its size.
+            Verdict::Authenticate(authentication) => {
+                Box::pin(authenticate(authentication, context, edits, cookies)).await?
+            }
+        }
+    }
+    if let Some(target) = edits.target.take() {
+        edits.target = Some(path::rewritten(target).map_err(error::path)?);
+    }
+    let is_ready = |id| snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty());
+    let wanted = match action {
+        Target::Forward(id) => Ok(*id),
+        Target::Split(branches) => {
+            let affinity = forwarding.affinity.as_ref();
+            let home = affinity
+                .and_then(|affinity| session_affinity::home(affinity, branches, subject, |id| snapshot.upstream(id)));
+            Ok(canary::choose(branches, subject, home, fastrand::f64, is_ready))
+        }
+        Target::Refuse(why) => Err(*why),
+        Target::Redirect(redirect) => {
+            return Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into());
+        }
+    };
+    match wanted {
+        Ok(id) if is_ready(id) => Ok(id),
+        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => {
+            match (error_page_backend(filters, snapshot), wanted) {
+                (Some((pages, id)), wanted) => {
+                    let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
+                    edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
+                    Ok(id)
+                }
+                (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
+            }
+        }
+        Err(why) => Err(error::refused(why).into()),
+    }
+}
+
+/// Returns the reason why a rule answers every request with an error, or `None` if it does not.
+fn refusal(action: &Target, filters: &[Filter], snapshot: &Snapshot) -> Option<Unavailable> {
+    let Target::Refuse(why) = action else { return None };
+    let may_be_replaced = matches!(why, Unavailable::NoService | Unavailable::NoPort);
+    (!may_be_replaced || error_page_backend(filters, snapshot).is_none()).then_some(*why)
+}
+
+/// Returns the backend of the error pages, if it serves requests to rules without endpoints.
+fn error_page_backend<'r>(filters: &'r [Filter], snapshot: &Snapshot) -> Option<(&'r ErrorPages, UpstreamId)> {
+    let pages = filter::error_pages(filters).filter(|pages| pages.stands_in)?;
+    Some((pages, snapshot.upstream_id(&pages.backend)?))
+}

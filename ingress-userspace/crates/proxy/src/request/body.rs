@@ -1,0 +1,602 @@
+//! Request and response bodies, counted as they pass. Apart from bytes kept on request, bodies are not buffered here.
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    num::NonZeroU32,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf as _, Bytes};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use ingress_common::{HostL7Cell, StatusClass};
+use tokio::time::timeout;
+
+use crate::{
+    downstream::{
+        conn::Conn,
+        h2_backlog::{Piece, Place},
+        pace::Pace,
+        upload_splice::{Misplaced, Tap},
+    },
+    http::headers,
+    l4::pipe::{Pipe, WORTHWHILE},
+    observe::counters::{self, Direction},
+    request::{
+        buffering::RequestBuffer,
+        compress::Compressed,
+        in_flight::InFlight,
+        mirror::BodyCopy,
+        unread_body::{Rest, Unread},
+    },
+    upstream::{BodyError, BoxError, ExchangeError, Outgoing, Part, ResponseBody, h2},
+};
+use ingress_model::Offer;
+
+/// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
+/// turn, and each frame taken shows that it is alive: see `h2_stalled_frames`. With its header, the frame fills one TLS
+/// record (RFC 8446, section 5.1).
+const FRAME_MAX: usize = RECORD_MAX - 9;
+/// Most bytes in a TLS record, and in one read. Data up to this size is not split, because that would cost another
+/// frame header of nine bytes.
+const RECORD_MAX: usize = 16 * 1024;
+
+/// The body of a client's request. It is passed through many calls, so it is small: most requests have none.
+#[derive(Debug, Default)]
+pub(crate) struct RequestBody(Option<Box<Upload>>);
+
+/// A body with bytes.
+#[derive(Debug)]
+struct Upload {
+    incoming: Unread,
+    /// The upload splice, if the body may come through pipes.
+    tap: Option<Tap>,
+    /// Number of bytes that may still come.
+    left: u64,
+    bytes: counters::Bytes,
+    /// Whether trailers are dropped: a rule that changes fields must not be bypassed by trailers.
+    without_trailers: bool,
+    /// A second counter, for the access log.
+    counter: Option<Rc<Cell<u64>>>,
+    /// The copy of the body for a mirror.
+    copy: Option<BodyCopy>,
+    /// Buffered bytes that precede `incoming`.
+    kept: Option<RequestBuffer>,
+    pace: Pace,
+    /// Minimum rate of the body in bytes per second.
+    min_rate: Option<NonZeroU32>,
+    /// Start of the current wait for the client.
+    waiting: Option<Instant>,
+}
+
+/// A request body that is longer than its rule allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request body is longer than allowed")]
+pub(crate) struct TooLarge;
+
+/// A request body that arrives at less than the minimum rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request body comes too slowly")]
+pub(crate) struct TooSlow;
+
+/// The body of the response to a client. The request is in flight for the lifetime of this value.
+pub(crate) struct Body {
+    source: Source,
+    /// Frames over HTTP/2; created for the first one. Boxed, because HTTP/1 has none and a response is moved many times.
+    frames: Option<Box<Frames>>,
+    bytes: counters::Bytes,
+    class: StatusClass,
+    /// Whether the body goes to the client through a pipe, unless it must be changed on the way.
+    is_piped: bool,
+    /// `None` for a 101: the request continues in its tunnel.
+    in_flight: Option<InFlight>,
+}
+
+/// The frames of a body over HTTP/2.
+struct Frames {
+    /// Counts the bytes that wait within HTTP/2.
+    place: Place,
+    /// The rest of the latest frame.
+    rest: Piece,
+}
+
+/// The source of a body.
+pub(crate) enum Source {
+    Http1(ResponseBody<RequestBody>),
+    Http2(Box<h2::ResponseBody<RequestBody>>),
+    Compressed(Box<Compressed>),
+    Own(Bytes),
+}
+
+// === impl RequestBody ===
+
+impl RequestBody {
+    /// Creates a body of at most `max` bytes for the request `in_flight`.
+    ///
+    /// # Errors
+    /// If the announced length exceeds `max`.
+    pub(crate) fn new(incoming: Unread, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
+        let left = max.unwrap_or(u64::MAX);
+        if incoming.size_hint().lower() > left {
+            return Err(TooLarge);
+        }
+        if incoming.is_end_stream() {
+            return Ok(Self::default());
+        }
+        Ok(Self(Some(Box::new(Upload {
+            tap: Tap::new(in_flight.conn(), incoming.size_hint().exact()),
+            incoming,
+            left,
+            bytes: counters::Bytes::new(in_flight.cell(), Direction::In),
+            without_trailers: false,
+            counter: None,
+            copy: None,
+            kept: None,
+            pace: Pace::default(),
+            min_rate: None,
+            waiting: None,
+        }))))
+    }
+
+    /// Sets the minimum rate, in bytes per second, below which the body fails. `min` is not called for a request
+    /// without a body.
+    pub(crate) fn hurry(&mut self, min: impl FnOnce() -> Option<NonZeroU32>) {
+        if let Some(upload) = &mut self.0 {
+            upload.min_rate = min();
+        }
+    }
+
+    /// Buffers the body until it is complete, has `max` bytes, or no more may be buffered for pods of `namespace`.
+    ///
+    /// # Errors
+    /// If the body fails, or no bytes arrive within `silence`.
+    pub(crate) async fn keep(
+        &mut self,
+        conn: &Rc<Conn>,
+        namespace: &str,
+        max: usize,
+        silence: Duration,
+    ) -> Result<(), ExchangeError> {
+        let Some(upload) = &mut self.0 else { return Ok(()) };
+        // Buffered bytes are not in a pipe.
+        upload.tap = None;
+        let mut kept = RequestBuffer::new(conn, namespace);
+        while !upload.incoming.is_end_stream() && kept.len() < max && kept.has_room() {
+            let frame = timeout(silence, poll_fn(|cx| upload.poll_incoming(cx))).await;
+            match frame.map_err(|_elapsed| ExchangeError::Starved)? {
+                Some(Ok(Part::Frame(frame))) => kept.put(frame),
+                Some(Ok(Part::ResponseSplice(_))) => return Err(ExchangeError::RequestBody(Misplaced.into())),
+                Some(Err(error)) => return Err(ExchangeError::RequestBody(error)),
+                None => break,
+            }
+        }
+        upload.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Drops the trailers.
+    pub(crate) fn cut_trailers(&mut self) {
+        if let Some(upload) = &mut self.0 {
+            upload.without_trailers = true;
+        }
+    }
+
+    /// Counts the bytes in `counter` as well.
+    pub(crate) fn attach(&mut self, counter: Option<Rc<Cell<u64>>>) {
+        if let Some(upload) = &mut self.0 {
+            upload.counter = counter;
+        }
+    }
+
+    /// Copies the bytes for a mirror as well.
+    pub(crate) fn copy_to(&mut self, copy: BodyCopy) {
+        if let Some(upload) = &mut self.0 {
+            upload.tap = None;
+            upload.copy = Some(copy);
+        }
+    }
+
+    /// Returns another body for a retry, if this one is empty.
+    pub(crate) fn spare(&self) -> Option<Self> {
+        self.is_end_stream().then(Self::default)
+    }
+}
+
+impl Upload {
+    /// Returns the next part, whether buffered or not.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+        if let Some(frame) = self.kept.as_mut().and_then(RequestBuffer::take) {
+            self.kept.take_if(|kept| kept.is_empty());
+            return Poll::Ready(Some(Ok(Part::Frame(frame))));
+        }
+        self.poll_incoming(cx)
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+        if self.copy.as_ref().is_some_and(BodyCopy::is_behind) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let to_come = self.incoming.size_hint().lower();
+        let Poll::Ready(frame) = self.incoming.poll_frame(cx) else {
+            if self.min_rate.is_some() && self.waiting.is_none() {
+                self.waiting = self.incoming.now();
+            }
+            return Poll::Pending;
+        };
+        let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
+        if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
+            if self.without_trailers {
+                frame = None;
+            } else {
+                headers::strip_trailers(trailers);
+            }
+        }
+        let mut pipe = None;
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            self.bytes.add(data.len());
+            self.pace = match self.waiting.take().zip(self.incoming.now()) {
+                Some((since, now)) => self.pace.add(now.saturating_duration_since(since), data.len()),
+                None => self.pace.with(data.len()),
+            };
+            if self.pace.is_below(self.min_rate) && !self.incoming.is_end_stream() {
+                self.incoming.came_too_slowly();
+                return Poll::Ready(Some(Err(TooSlow.into())));
+            }
+            if let Some(counter) = &self.counter {
+                counter.set(counter.get() + data.len() as u64);
+            }
+            match self.left.checked_sub(data.len() as u64) {
+                Some(left) => self.left = left,
+                None => return Poll::Ready(Some(Err(TooLarge.into()))),
+            }
+            if let Some(copy) = &self.copy {
+                copy.push(data);
+            }
+            if let Some(tap) = &self.tap {
+                pipe = tap.take(to_come, data.len())?;
+            }
+        }
+        // A body is not polled again once its end is known, and trailers are an end as well.
+        let is_last = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
+        if (is_last || self.incoming.is_end_stream())
+            && let Some(copy) = &self.copy
+        {
+            copy.end();
+        }
+        Poll::Ready(
+            pipe.map_or_else(|| frame.map(|frame| frame.map(Part::Frame)), |pipe| Some(Ok(Part::ResponseSplice(pipe)))),
+        )
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(upload) = &mut self.0 else { return Poll::Ready(None) };
+        let part = std::task::ready!(upload.poll_next(cx)).transpose()?;
+        Poll::Ready(match part {
+            // The previous consumer accepted pipes, and the current one does not.
+            Some(Part::ResponseSplice(mut pipe)) => {
+                let bytes = pipe.take_bytes();
+                self.take_back(pipe);
+                Some(bytes.map(Frame::data).map_err(BoxError::from))
+            }
+            Some(Part::Frame(frame)) => Some(Ok(frame)),
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|upload| {
+            upload.kept.as_ref().is_none_or(RequestBuffer::is_empty) && upload.incoming.is_end_stream()
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let Some(upload) = &self.0 else { return SizeHint::with_exact(0) };
+        let rest = upload.incoming.size_hint();
+        upload.kept.as_ref().map_or(rest, |kept| kept.size_hint(&rest))
+    }
+}
+
+impl Outgoing for RequestBody {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+        let Some(upload) = &mut self.0 else { return Poll::Ready(None) };
+        if let Some(tap) = &upload.tap {
+            tap.open();
+        }
+        upload.poll_next(cx)
+    }
+
+    fn take_back(&mut self, pipe: Pipe) {
+        if let Some(tap) = self.0.as_ref().and_then(|upload| upload.tap.as_ref()) {
+            tap.give_back(pipe);
+        }
+    }
+}
+
+// === impl Body ===
+
+impl Body {
+    /// Creates the body of an upstream's response. `bodiless` if its status or the request's method excludes a body
+    /// (RFC 9110, section 6.4.1).
+    pub(crate) fn upstream(source: Source, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
+        let ended = bodiless || source.is_end_stream();
+        let is_piped = !ended && source.unread() >= WORTHWHILE && in_flight.conn().takes_pipes();
+        Self { is_piped, ..Self::new(source, class, ended, in_flight) }
+    }
+
+    /// Creates the empty body of a 101. `cell` is required, but no bytes are counted in it.
+    pub(crate) fn switched(cell: &'static HostL7Cell) -> Self {
+        let bytes = counters::Bytes::new(cell, Direction::Out);
+        let (source, class) = (Source::Own(Bytes::new()), StatusClass::Success);
+        Self { source, frames: None, bytes, class, is_piped: false, in_flight: None }
+    }
+
+    /// Creates the body of a response by the proxy itself.
+    pub(crate) fn own(text: Bytes, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
+        let ended = bodiless || text.is_empty();
+        Self::new(Source::Own(text), class, ended, in_flight)
+    }
+
+    fn new(mut source: Source, class: StatusClass, ended: bool, mut in_flight: InFlight) -> Self {
+        let bytes = counters::Bytes::new(in_flight.cell(), Direction::Out);
+        // The response consists of its head and has ended already.
+        if ended {
+            source.leave(in_flight.conn());
+            in_flight.finish(class);
+        }
+        let in_flight = Some(in_flight);
+        Self { source, frames: None, bytes, class, is_piped: false, in_flight }
+    }
+
+    /// Returns whether the response is an upstream's and not the proxy's own.
+    pub(crate) fn is_of_pod(&self) -> bool {
+        matches!(self.source, Source::Http1(_) | Source::Http2(_))
+    }
+
+    /// Returns the minimum number of request body bytes still to come, once the response is complete.
+    pub(crate) fn unsent(&self) -> u64 {
+        if let Source::Http1(body) = &self.source { body.unsent() } else { 0 }
+    }
+
+    /// Compresses the body. To be called before the first frame only.
+    pub(crate) fn compress(&mut self, offer: &Offer) {
+        let source = std::mem::replace(&mut self.source, Source::Own(Bytes::new()));
+        self.source = Source::Compressed(Box::new(Compressed::new(source, offer)));
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        if let Some(frames) = self.frames.as_mut().filter(|frames| !frames.rest.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut frames.rest)))));
+        }
+        let Some(in_flight) = &self.in_flight else { return Pin::new(&mut self.source).poll_frame(cx).map(plain) };
+        let conn = in_flight.conn();
+        if !in_flight.is_http2() {
+            return match &mut self.source {
+                Source::Http1(body) if self.is_piped => poll_piped(cx, body, conn, &mut self.is_piped),
+                source => Pin::new(source).poll_frame(cx),
+            }
+            .map(plain);
+        }
+        let backlog = conn.backlog();
+        self.source.read_small(backlog.is_long());
+        let frame = std::task::ready!(Pin::new(&mut self.source).poll_frame(cx));
+        let frames = &mut self.frames;
+        let new = || Box::new(Frames { place: Place::new(backlog, in_flight.stream()), rest: Piece::default() });
+        Poll::Ready(
+            frame.map(|frame| {
+                frame.map(|frame| frame.map_data(|data| frames.get_or_insert_with(new).place.piece(data)))
+            }),
+        )
+    }
+}
+
+/// Converts a frame into one with bytes that count in no backlog.
+fn plain(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Piece>, BodyError>> {
+    frame.map(|frame| frame.map(|frame| frame.map_data(Piece::from)))
+}
+
+/// Yields bytes buffered with the head, then placeholder frames for spliced data. Falls back to plain frames when no
+/// pipe is available.
+fn poll_piped(
+    cx: &mut Context<'_>,
+    body: &mut ResponseBody<RequestBody>,
+    conn: &Conn,
+    is_piped: &mut bool,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    if body.has_read() {
+        return Pin::new(body).poll_frame(cx);
+    }
+    let response_splice = conn.response_splice();
+    std::task::ready!(response_splice.poll_room());
+    let pipe = std::task::ready!(body.poll_pipe(cx, &conn.worker.pipes));
+    Poll::Ready(pipe.transpose().map(|pipe| {
+        pipe.map(|pipe| match pipe {
+            Pipe::Buffer(bytes) => {
+                *is_piped = false;
+                Frame::data(bytes.freeze())
+            }
+            Pipe::Kernel { .. } => Frame::data(response_splice.put(pipe)),
+        })
+    }))
+}
+
+impl HttpBody for Body {
+    type Data = Piece;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        let this = self.get_mut();
+        // Before the previous frame counts as taken by the client: a stream that waits here still has unsent bytes.
+        if let Some(frames) = this.frames.as_ref().filter(|frames| frames.rest.is_empty())
+            && frames.place.poll_room(cx).is_pending()
+        {
+            // The client may take its time, and the counters show the bytes that wait for it.
+            this.bytes.flush();
+            return Poll::Pending;
+        }
+        if let Some(in_flight) = &mut this.in_flight {
+            in_flight.resume();
+        }
+        let mut frame = std::task::ready!(this.poll_next(cx));
+        let Some(in_flight) = &mut this.in_flight else { return Poll::Ready(frame) };
+        if in_flight.is_http2() {
+            if let Some(frames) = &mut this.frames {
+                frame = frame.map(|frame| frame.map(|frame| split(frame, &mut frames.rest)));
+            }
+            in_flight.offer();
+        }
+        if matches!(frame, Some(Err(BodyError::Starved))) {
+            in_flight.timed_out();
+        }
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            this.bytes.add(data.remaining());
+            in_flight.sent(data.remaining());
+        }
+        // hyper does not poll again once the end is known, so it is checked after every frame.
+        let ended = this.frames.as_ref().is_none_or(|frames| frames.rest.is_empty()) && this.source.is_end_stream();
+        if frame.is_none() || (matches!(frame, Some(Ok(_))) && ended) {
+            this.bytes.flush();
+            this.source.leave(in_flight.conn());
+            in_flight.finish(this.class);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.as_ref().is_none_or(|frames| frames.rest.is_empty()) && self.source.is_end_stream()
+    }
+
+    /// Called before the first frame only, while there is no rest.
+    fn size_hint(&self) -> SizeHint {
+        self.source.size_hint()
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// Sets whether the source is read in small pieces, where that is supported.
+    fn read_small(&mut self, small: bool) {
+        if let Self::Http1(body) = self {
+            body.read_small(small);
+        }
+    }
+
+    /// Hands the unsent part of the request over to the client's connection, now that the response has ended.
+    fn leave(&mut self, conn: &Conn) {
+        if let Self::Http1(body) = self
+            && let Some(rest) = body.take_rest()
+        {
+            conn.leave(Rest::Upload(rest));
+        }
+    }
+
+    /// Returns the number of bytes to come from a plain socket that belong to the body without any framing; 0 if that
+    /// is unknown.
+    fn unread(&self) -> u64 {
+        match self {
+            Self::Http1(body) => body.unread(),
+            Self::Http2(_) | Self::Compressed(_) | Self::Own(_) => 0,
+        }
+    }
+}
+
+impl HttpBody for Source {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
+            Self::Http2(body) => Pin::new(body).poll_frame(cx),
+            Self::Compressed(body) => body.poll_frame(cx),
+            Self::Own(text) if text.is_empty() => Poll::Ready(None),
+            Self::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+            Self::Compressed(body) => body.is_end_stream(),
+            Self::Own(text) => text.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+            Self::Compressed(_) => SizeHint::default(),
+            Self::Own(text) => SizeHint::with_exact(text.len() as u64),
+        }
+    }
+}
+
+/// Reads a discarded body to its end if little remains, so that its connection can be reused. Otherwise the connection
+/// is closed.
+pub(crate) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
+    const REST_MAX: usize = 64 * 1024;
+    const REST_TIME: Duration = Duration::from_millis(100);
+    let read = async {
+        let mut left = REST_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    if timeout(REST_TIME, read).await.is_err() {
+        tracing::debug!("the remaining response body takes too long");
+    }
+}
+
+/// Returns the first part of `frame`, up to the longest frame size, and moves the other part to `rest`.
+fn split(frame: Frame<Piece>, rest: &mut Piece) -> Frame<Piece> {
+    match frame.into_data() {
+        Ok(mut data) => {
+            if data.remaining() > RECORD_MAX {
+                *rest = data.split_off(FRAME_MAX);
+            }
+            Frame::data(data)
+        }
+        Err(other) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_frames_are_split_without_loss() {
+        for (length, frames) in
+            [(0, 0), (1, 1), (FRAME_MAX, 1), (RECORD_MAX, 1), (RECORD_MAX + 1, 2), (5 * FRAME_MAX, 5)]
+        {
+            let whole: Vec<u8> = (0..=250).cycle().take(length).collect();
+            let (mut rest, mut joined, mut count) = (Piece::from(Bytes::from(whole.clone())), Vec::new(), 0);
+            while !rest.is_empty() {
+                let frame = split(Frame::data(std::mem::take(&mut rest)), &mut rest);
+                let data = frame.into_data().expect("data");
+                assert!(data.remaining() <= RECORD_MAX, "{length}");
+                joined.extend_from_slice(data.chunk());
+                count += 1;
+            }
+            assert_eq!(count, frames, "{length}");
+            assert!(joined == whole, "{length}");
+        }
+        let mut rest = Piece::default();
+        assert!(split(Frame::trailers(http::HeaderMap::new()), &mut rest).is_trailers() && rest.is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+//! Forwards an admitted request to an endpoint, and passes on the response.
+
+use http::{Method, Response, header};
+use http_body::Body as _;
+
+use ingress_model::route::{Subject, filter::Edits, template::render};
+use ingress_model::{Balance, ErrorPages, Uploads};
+
+use super::{
+    TunnelRequest,
+    response::{own, page_or, relay, replace, switch},
+};
+use crate::{
+    auth::authenticate::RequestContext,
+    http::{headers::Head, websocket::Handshake},
+    observe::access_log::LogEntry,
+    request::{
+        body::{Body, RequestBody},
+        error,
+        forward::{ForwardError, Plan, forward},
+        forwarded::Forwarded,
+        in_flight::InFlight,
+        session_affinity::Session,
+    },
+    upstream::{
+        ExchangeError,
+        balance::{Choice, UpstreamState, hash},
+    },
+};
+
+/// A request that its rule admits, with the data sent to the endpoint. Passed by reference, because moving it through
+/// many functions copies it each time (ADR 0034).
+pub(super) struct Admitted<'r> {
+    pub(super) upstream: &'r UpstreamState,
+    pub(super) session: Option<Session<'r>>,
+    pub(super) handshake: Option<Handshake>,
+    /// Present until an endpoint has taken the body.
+    pub(super) body: Option<RequestBody>,
+}
+
+/// Forwards a request with the changes in `edits`, and turns the outcome into the client's response.
+pub(super) async fn exchange(
+    context: &RequestContext<'_>,
+    admitted: &mut Admitted<'_>,
+    edits: &Edits<'_>,
+    pages: Option<&ErrorPages>,
+    asked: TunnelRequest,
+    mut in_flight: InFlight,
+    log_entry: &mut Option<Box<LogEntry>>,
+) -> Response<Body> {
+    let RequestContext { conn, forwarding, subject, .. } = *context;
+    let Admitted { upstream, session, handshake, body } = admitted;
+    let upstream = *upstream;
+    let bodiless = *subject.method == Method::HEAD;
+    // Responses of the error page backend are not replaced by error pages.
+    let pages = pages.filter(|pages| pages.backend != *upstream.key());
+    if let (Uploads::Buffered, Some(upload), None) = (forwarding.uploads, body.as_mut(), &*handshake)
+        && !upload.is_end_stream()
+    {
+        let silence = context.snapshot.settings.stall_timeout;
+        // Boxed so that other requests do not carry its size.
+        let namespace = upstream.key().namespace();
+        if let Err(error) = Box::pin(upload.keep(conn, namespace, forwarding.body_buffer, silence)).await {
+            *body = None;
+            if matches!(error, ExchangeError::Starved) {
+                in_flight.timed_out();
+            }
+            return own(in_flight, error::forward(&ForwardError::Exchange(error)), bodiless);
+        }
+    }
+    let head = Head { handshake: handshake.as_ref(), ..context.head(subject, edits) };
+    let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
+    let plan = Plan { choice, retry: &forwarding.retry };
+    match forward(conn, &context.limits(), upstream, plan, &head, body).await {
+        Ok((forwarded, mut served)) => {
+            in_flight.hold(std::mem::take(&mut served.permit));
+            if let Some(log_entry) = log_entry {
+                log_entry.answered(served.endpoint.address(), forwarded.status());
+            }
+            let cookie = session.as_ref().and_then(|session| session.set(upstream, &served, subject));
+            let mut response = match forwarded {
+                Forwarded::Response(response)
+                    if matches!(asked, TunnelRequest::Stream(_)) && response.status().is_success() =>
+                {
+                    response.discard();
+                    own(in_flight, error::not_switched(), bodiless)
+                }
+                Forwarded::Response(response) => {
+                    match pages.filter(|pages| pages.replace(response.status().as_u16())) {
+                        None => relay(response.into_response(), bodiless, in_flight),
+                        // Boxed so that other requests do not carry its size.
+                        Some(pages) => {
+                            let response = response.into_response();
+                            Box::pin(replace(response, pages, upstream, context, edits, in_flight)).await
+                        }
+                    }
+                }
+                Forwarded::Switched(response) => switch(conn, asked, *response, in_flight),
+            };
+            if let Some(cookie) = cookie {
+                response.headers_mut().append(header::SET_COOKIE, cookie);
+            }
+            response
+        }
+        Err(failed) => {
+            // The body is not read any further.
+            *body = None;
+            let answer = error::forward(&failed);
+            let status = answer.status();
+            // A client that sent half a request waits for a response, and gets no error page.
+            match pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16())) {
+                None => own(in_flight, answer, bodiless),
+                Some(pages) => Box::pin(page_or(answer, pages, upstream, context, edits, in_flight)).await,
+            }
+        }
+    }
+}
+
+/// Returns the load-balancing policy for the request.
+fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamState, subject: &Subject<'_>) -> Choice {
+    let choice = match balance {
+        Balance::RoundRobin => Choice::Next,
+        Balance::LeastRequest => Choice::LeastRequest,
+        Balance::Ewma => Choice::Ewma,
+        Balance::Hash(template) => Choice::Hash(hash(render(template, subject, None).as_bytes())),
+    };
+    session.map_or(choice, |session| session.choice(upstream, choice))
+}

@@ -1,0 +1,116 @@
+//! Rejects requests that servers could parse differently, and matches the others against the routes.
+
+use std::borrow::Cow;
+
+use http::{Method, Uri, Version, request::Parts};
+
+use ingress_model::route::{Found, Work};
+use ingress_model::{HostId, RefusedPaths};
+
+use crate::{
+    downstream::conn::Conn,
+    http::{
+        authority::Authority,
+        fields::{Field, Fields},
+        headers::are_trimmed,
+        path, via, websocket,
+    },
+    request::error::{self, Answer},
+    snapshot::Snapshot,
+};
+
+/// A request that is refused for its own properties, before any rule applies.
+pub(super) struct Refusal {
+    pub(super) host: HostId,
+    /// Boxed so that the common case does not carry its size.
+    pub(super) answer: Box<Answer>,
+}
+
+/// A well-formed request and the result of its route lookup.
+pub(super) struct Matching<'r> {
+    pub(super) authority: Authority<'r>,
+    pub(super) fields: Fields<'r>,
+    /// Normalized path, and query.
+    pub(super) target: Cow<'r, str>,
+    pub(super) found: Found<'r>,
+}
+
+impl<'r> Matching<'r> {
+    pub(super) fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, Refusal> {
+        let Parts { method, uri, version, headers, .. } = parts;
+        let unattributed = |answer| Refusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
+        if *method == Method::CONNECT && !websocket::is_extended_connect(parts) {
+            return Err(unattributed(error::connect()));
+        }
+        let fields = Fields::of(headers);
+        let authority =
+            Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
+        let host = |answer| {
+            let host = snapshot.routes.find(authority.host(), "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            Refusal { host, answer: Box::new(answer) }
+        };
+        if *version == Version::HTTP_2 && !are_trimmed(headers) {
+            return Err(host(error::field()));
+        }
+        if !is_chunked_or_absent(fields.transfer_encoding) {
+            return Err(host(error::transfer_encoding()));
+        }
+        if *method == Method::TRACE {
+            return Err(host(error::trace()));
+        }
+        if target_len(uri) > conn.worker.options.target_max {
+            return Err(host(error::target_too_long()));
+        }
+        if via::is_loop(&fields) {
+            return Err(host(error::loop_detected()));
+        }
+        // `OPTIONS *` concerns the server as a whole. No rule can match it, so it goes to the default backend of its
+        // host, if any.
+        let refused = |refused| host(error::path(refused));
+        let (path, others) = match uri.path() {
+            "*" if *method == Method::OPTIONS => (Cow::Borrowed("*"), Vec::new()),
+            path => path::forms(path).map_err(refused)?,
+        };
+        if snapshot.settings.refused_paths != RefusedPaths::default() {
+            path::check(&path, snapshot.settings.refused_paths).map_err(refused)?;
+        }
+        let mut work = Work::of_request();
+        let found = snapshot.routes.find_within(authority.host(), &path, &mut work);
+        // The proxy does not treat an escaped slash as a slash, but many pods do. If the path with real slashes matches
+        // another rule, the request probably tries to bypass one of the two.
+        let is_other = |path: &String| {
+            !found.matched.is_same(&snapshot.routes.find_within(authority.host(), path, &mut work).matched)
+        };
+        if others.iter().any(is_other) {
+            return Err(host(error::ambiguous_path()));
+        }
+        let target = target(uri, path);
+        Ok(Self { authority, fields, target, found })
+    }
+}
+
+/// Returns whether the transfer coding is one that every server parses alike; hyper accepts further codings before
+/// `chunked`.
+fn is_chunked_or_absent(codings: Field<'_>) -> bool {
+    match codings {
+        Field::Absent => true,
+        Field::Once(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        Field::Repeated => false,
+    }
+}
+
+fn target_len(uri: &Uri) -> usize {
+    uri.path_and_query().map_or(0, |target| target.as_str().len())
+}
+
+/// Returns path and query as forwarded, borrowed where the path was normalized already.
+fn target<'r>(uri: &'r Uri, path: Cow<'r, str>) -> Cow<'r, str> {
+    match (path, uri.path_and_query()) {
+        // An absolute-form target without a path has an empty path, which stands for `/`.
+        (Cow::Borrowed(path), Some(target)) if target.as_str().starts_with(path) => Cow::Borrowed(target.as_str()),
+        (path, _) => match uri.query() {
+            Some(query) => Cow::Owned(format!("{path}?{query}")),
+            None => path,
+        },
+    }
+}

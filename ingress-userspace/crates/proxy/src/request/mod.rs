@@ -1,0 +1,269 @@
+//! Serves one request: authority → path → route → filters → forward. It parses no bytes and keeps no connection.
+
+use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::Relaxed};
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+
+use ingress_model::route::{
+    Found, Matched, Route, Subject,
+    filter::{self, Edits, Shown},
+};
+use ingress_model::{HostId, Uploads};
+
+use crate::{
+    auth::{authenticate::RequestContext, ext_authz::Cookies},
+    downstream::conn::Conn,
+    http::{request_id::RequestId, websocket},
+    limits::violations::Violation,
+    observe::{
+        access_log::{LogEntry, LogGuard},
+        traces::Trace,
+    },
+    request::{
+        body::{Body, RequestBody, TooLarge},
+        forward::ForwardError,
+        in_flight::InFlight,
+        session_affinity::Session,
+        unread_body::{REST_MAX, Unread},
+    },
+    server::memory::Pressure,
+    snapshot::Snapshot,
+};
+
+mod admission;
+pub(crate) mod body;
+pub(crate) mod buffering;
+pub(crate) mod compress;
+pub(crate) mod error;
+pub(crate) mod error_pages;
+mod exchange;
+pub(crate) mod forward;
+pub(crate) mod forwarded;
+pub(crate) mod in_flight;
+mod matching;
+pub(crate) mod mirror;
+mod response;
+pub(crate) mod session_affinity;
+pub(crate) mod unread_body;
+
+use admission::{decide, is_blocked};
+use exchange::{Admitted, exchange};
+use matching::{Matching, Refusal};
+use response::{compress, own};
+
+/// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
+pub(crate) fn serve(
+    conn: Rc<Conn>,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Body>, Infallible>> {
+    let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
+    // The request is taken apart before the future exists, so that the future holds the parts in their final place. An
+    // `async fn` would move its arguments once more.
+    let (mut parts, incoming) = request.into_parts();
+    conn.take_head();
+    #[cfg(test)]
+    panic_on_demand(&parts.headers);
+    let incoming = Unread::new(&conn, incoming);
+    async move {
+        let snapshot = conn.worker.snapshot();
+        let bodiless = parts.method == Method::HEAD;
+        // The flag belongs to the connection but is true for a single request: the one that ended with its head. An
+        // earlier request with a body may still be served while the handshake waits behind it.
+        let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
+        let client = match opened {
+            Some(opened) if websocket::is_extended_connect(&parts) => TunnelRequest::Stream(opened),
+            _ if asked => TunnelRequest::Connection,
+            _ => TunnelRequest::Nothing,
+        };
+        let mut log_guard = LogGuard::new(&conn, &snapshot, &mut parts);
+        let (parts, log_entry) = (&*log_guard.request, &mut log_guard.log_entry);
+        let mut response = match Matching::of(&conn, &snapshot, parts) {
+            Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, log_entry).await,
+            Err(Refusal { host, answer }) => {
+                drop(incoming);
+                own(begin(&conn, host, log_entry.as_deref()), *answer, bodiless)
+            }
+        };
+        // Only the proxy's own responses have extensions.
+        if let Some(violation) = response.extensions_mut().remove::<Violation>() {
+            conn.offend(violation);
+        }
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if asked && !switched {
+            conn.decline();
+        }
+        // Announces the close to the client, which would otherwise lose a pipelined request. HTTP/2 has GOAWAY for
+        // that.
+        if parts.version != Version::HTTP_2
+            && !switched
+            && (!conn.worker.keeps_alive() || leaves_too_much(&conn, parts, &response))
+        {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            // The rest of the body, if it still comes, is read while the connection lingers.
+            drop(conn.take_rests());
+        }
+        log_guard.answered(response.status().as_u16());
+        Ok(response)
+    }
+}
+
+/// Returns whether more of the request's body is outstanding than can be read before the next request.
+fn leaves_too_much(conn: &Conn, request: &Parts, response: &Response<Body>) -> bool {
+    response.body().unsent() > REST_MAX
+        || conn.left().is_some_and(|left| left.ends(&request.headers, response.headers()))
+}
+
+/// Begins a request, and attaches its line of the access log, if any.
+fn begin(conn: &Rc<Conn>, host: HostId, log_entry: Option<&LogEntry>) -> InFlight {
+    let mut in_flight = conn.begin(host);
+    if let Some(log_entry) = log_entry {
+        in_flight.attach(log_entry.line());
+    }
+    in_flight
+}
+
+/// Returns whether the body consists of gRPC messages, which both sides may send at any time.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The tunnel that a request may open.
+enum TunnelRequest {
+    Nothing,
+    /// HTTP/1: the whole connection becomes the tunnel.
+    Connection,
+    /// HTTP/2: the stream becomes the tunnel, once the response is sent.
+    Stream(OnUpgrade),
+}
+
+/// Answers a request with a path that is too expensive to match, and logs a warning once for each host.
+fn costly(in_flight: InFlight, conn: &Conn, found: &Found<'_>, bodiless: bool) -> Response<Body> {
+    conn.worker.shared.stats.costly_paths.fetch_add(1, Relaxed);
+    if let Some(entry) = found.host.filter(|entry| entry.is_untold()) {
+        tracing::warn!(
+            host = %entry.pattern,
+            "a request was answered 414, because its path takes more work with the regular expressions of this host than a request may; write expressions with fewer repetitions of alternatives, or prefixes"
+        );
+    }
+    own(in_flight, error::costly_path(), bodiless)
+}
+
+impl Matching<'_> {
+    async fn act(
+        &self,
+        conn: &Rc<Conn>,
+        snapshot: &Snapshot,
+        parts: &Parts,
+        incoming: Unread,
+        asked: TunnelRequest,
+        log_entry: &mut Option<Box<LogEntry>>,
+    ) -> Response<Body> {
+        let Self { authority, fields, target, found } = self;
+        let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+        let mut in_flight = begin(conn, host, log_entry.as_deref());
+        let bodiless = parts.method == Method::HEAD;
+        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
+        if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
+            return own(in_flight, error::blocked(), bodiless);
+        }
+        let (filters, forwarding, action) = match found.matched {
+            Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
+            Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
+            Matched::Costly => return costly(in_flight, conn, found, bodiless),
+            Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
+            Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
+                in_flight.measure(meter.as_ref());
+                LogEntry::matched(log_entry, owner, forwarding.logged);
+                (&filters[..], forwarding, target)
+            }
+        };
+        LogEntry::skip(log_entry, target);
+        let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
+        let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
+        // Filters and endpoints see an extended CONNECT as the HTTP/1.1 request that it becomes.
+        let connect = parts.method == Method::CONNECT;
+        let subject = Subject {
+            method: if connect { &Method::GET } else { &parts.method },
+            host: authority.host(),
+            port: authority.port,
+            target,
+            headers: &parts.headers,
+            secure: client.secure,
+            certificate: identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown),
+            client: client.address,
+            https_port: conn.worker.options.https_port,
+        };
+        let request_id = RequestId::of(fields.request_id);
+        let context = RequestContext {
+            conn,
+            snapshot,
+            forwarding,
+            version: parts.version,
+            authority,
+            client: &client,
+            subject: &subject,
+            fields,
+            identity: identity.as_deref(),
+            request_id: &request_id,
+        };
+        let traces = snapshot.settings.traces.as_ref().zip(forwarding.trace.as_ref());
+        let mut trace =
+            traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
+        in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
+        let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
+        let pages = filter::error_pages(filters);
+        let decided = decide(filters, action, &context, &mut edits, &mut cookies, &mut in_flight).await;
+        let mut admitted = decided.and_then(|id| {
+            let handshake = match asked {
+                TunnelRequest::Nothing => None,
+                TunnelRequest::Connection | TunnelRequest::Stream(_) => {
+                    websocket::handshake(parts).map_err(error::handshake)?
+                }
+            };
+            let mut body = RequestBody::new(incoming, forwarding.body_max, &in_flight)
+                .map_err(|TooLarge| error::body_too_large())?;
+            body.hurry(|| {
+                let is_hurried = forwarding.uploads != Uploads::StreamedAtAnyRate && !is_grpc(&parts.headers);
+                snapshot.settings.body_min_rate.filter(|_| is_hurried)
+            });
+            if !edits.leave_fields() {
+                body.cut_trailers();
+            }
+            if let Some(trace) = trace {
+                trace.attach(&mut edits);
+            }
+            if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
+                mirror::start(mirror, &context, &edits, &mut body);
+            }
+            let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
+            body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(&request_id, upstream.key())));
+            // Sessions apply only to the rule's own pods.
+            let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
+            let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
+            let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
+            Ok(Admitted { upstream, session, handshake, body: Some(body) })
+        });
+        let mut response = match admitted {
+            Ok(ref mut admitted) => exchange(&context, admitted, &edits, pages, asked, in_flight, log_entry).await,
+            Err(answer) => own(in_flight, *answer, bodiless),
+        };
+        cookies.add(&mut response);
+        filter::respond(filters, &subject, response.headers_mut());
+        // Compression needs memory for each stream, so it is disabled when memory is scarce.
+        if let Some(compression) = filter::compression(filters)
+            && conn.worker.shared.pressure() < Pressure::Tight
+        {
+            compress(compression, &subject, &mut response);
+        }
+        response
+    }
+}
+
+/// Panics if a request of a test asks for it.
+#[cfg(test)]
+fn panic_on_demand(headers: &HeaderMap) {
+    if headers.contains_key("x-provoke-panic") {
+        panic!("provoked");
+    }
+}

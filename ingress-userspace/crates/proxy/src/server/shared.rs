@@ -1,0 +1,421 @@
+//! State shared by all workers of the node: the snapshot, the counters, the TLS configuration. Node-wide limits belong
+//! here too, in shards so that workers seldom contend.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwap;
+use ingress_common::{HostL7Cell, WorkerCell};
+use ipnet::IpNet;
+use tokio::sync::watch;
+
+use ingress_model::HostId;
+use ingress_model::route::{Meter, MeterView};
+
+use crate::{
+    auth::{
+        ext_authz::{self, AuthzCache},
+        jwt::Tokens,
+        passwords::Passwords,
+    },
+    downstream::refusal::{Refusal, Refusals},
+    l4::udp::{DatagramStats, DatagramStatsView},
+    limits::{
+        LimitStats, Limiter,
+        violations::{Escalated, ViolationStats, Violations, Violator},
+    },
+    observe::{
+        access_log::Sink,
+        counters::Counters,
+        durations::{Durations, DurationsView},
+        traces::{SpanOutcome, Spans},
+    },
+    request::buffering::BufferSpace,
+    server::{
+        clock,
+        liveness::Liveness,
+        memory::{Pressure, Usage},
+        ports::{PortStats, PortStatsView},
+    },
+    snapshot::Snapshot,
+    tls::{ServerConfigs, TlsError},
+    upstream::balance::UpstreamView,
+};
+
+/// Table that maps connections to hosts, for the kernel's per-packet counters.
+///
+/// `insert` is called once per connection in the common case, and again whenever the host changes. Where packets of
+/// clients are limited, it is also called at accept. Addresses are as the sockets have them, with v4-mapped ones
+/// already turned into IPv4.
+pub trait FlowTable: Send + Sync {
+    fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId);
+    /// Removes a closed connection. Only called after an `insert`.
+    fn remove(&self, remote: SocketAddr, local: SocketAddr);
+}
+
+/// State shared by all workers.
+pub struct Shared {
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The generation of `snapshot`.
+    published: watch::Sender<u64>,
+    pub(crate) counters: Counters,
+    pub(crate) flows: Option<Box<dyn FlowTable>>,
+    /// Holds the node-wide ticket keys.
+    pub(crate) tls: ServerConfigs,
+    pub(crate) passwords: Arc<Passwords>,
+    pub(crate) authz_cache: AuthzCache,
+    pub(crate) tokens: Tokens,
+    pub(crate) limiter: Limiter,
+    pub(crate) violations: Violations,
+    /// A [`Pressure`].
+    pressure: AtomicU8,
+    /// Whether connections that buffer more than they may are evicted; see [`crate::server::memory`].
+    filling: AtomicBool,
+    /// The buffered bytes of request bodies that pods have not received yet.
+    pub(crate) buffer_space: BufferSpace,
+    pub(crate) stats: Stats,
+    pub(crate) spans: Arc<Spans>,
+    /// Cells in which workers publish their load, by worker number, if that is used.
+    worker_cells: OnceLock<&'static [WorkerCell]>,
+    /// Destination of the access log, if any.
+    pub(crate) sink: OnceLock<Sink>,
+    thread_liveness: Mutex<Vec<Arc<Liveness>>>,
+    /// One entry per worker.
+    durations: Mutex<Vec<Arc<Durations>>>,
+    /// Durations counted for earlier holders of a host number, by number, to be subtracted; workers alone write the
+    /// counters.
+    forgotten: Mutex<HashMap<HostId, DurationsView>>,
+}
+
+/// Totals of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) parked: AtomicUsize,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
+    pub(crate) handshake_errors: AtomicU64,
+    pub(crate) refused_framing: AtomicU64,
+    pub(crate) flooded: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) evicted_streams: AtomicU64,
+    pub(crate) rests_cut: AtomicU64,
+    pub(crate) slow_bodies: AtomicU64,
+    pub(crate) slow_reads: AtomicU64,
+    pub(crate) mirrors_cut: AtomicU64,
+    pub(crate) costly_paths: AtomicU64,
+    pub(crate) checks_delayed: AtomicU64,
+    pub(crate) refused: Refusals,
+    pub(crate) datagrams: DatagramStats,
+    /// Ports of TCP services, where those are bound.
+    pub(crate) tcp_ports: PortStats,
+    pub(crate) udp_ports: PortStats,
+}
+
+/// The totals of all workers at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatsView {
+    /// Client connections open now, handshakes included.
+    pub connections: usize,
+    /// Parked ones among them: they wait for their first or next request with little more than a socket.
+    pub parked: usize,
+    /// HTTP/2 requests that wait for their turn on their connections.
+    pub waiting: usize,
+    /// Client connections accepted.
+    pub accepted: u64,
+    /// Connections lost at accept, among them those shed for lack of file descriptors.
+    pub accept_errors: u64,
+    /// TLS handshakes that failed or took too long.
+    pub handshake_errors: u64,
+    /// HTTP/1 connections closed for ambiguous framing, which two parsers could read differently, and HTTP/2
+    /// connections with an invalid start.
+    pub refused_framing: u64,
+    /// HTTP/2 connections closed for a flood of frames without payload.
+    pub flooded: u64,
+    /// Connections and HTTP/2 streams closed because a head, a body or a response made no progress.
+    pub timed_out: u64,
+    /// Connections closed because memory was scarce and their clients left much of it queued.
+    pub evicted: u64,
+    /// HTTP/2 streams reset for the same reason, on connections that their clients read.
+    pub evicted_streams: u64,
+    /// Request bodies cut off after the response, because their remainder was too long or arrived too slowly.
+    pub rests_cut: u64,
+    /// Requests with bodies below the minimum rate.
+    pub slow_bodies: u64,
+    /// Connections with clients that read responses below the minimum rate.
+    pub slow_reads: u64,
+    /// Mirrored requests that were cut off or not sent at all.
+    pub mirrors_cut: u64,
+    /// Requests refused for paths that are too costly to match.
+    pub costly_paths: u64,
+    /// Health checks that ran later than configured, because the total rate is bounded.
+    pub checks_delayed: u64,
+    /// Access log lines dropped because the sink was too slow or failed.
+    pub log_lines_dropped: u64,
+    /// Trace spans, in the order of [`SpanOutcome::ALL`].
+    pub spans: [u64; SpanOutcome::ALL.len()],
+    /// Passwords hashed because the cache had no entry for them.
+    pub passwords_hashed: u64,
+    /// Tokens verified because the cache had no entry for them.
+    pub tokens_verified: u64,
+    /// Connections closed before their first request, in the order of [`Refusal::ALL`].
+    pub refused: [u64; Refusal::ALL.len()],
+    pub datagrams: DatagramStatsView,
+    /// Ports of TCP services, on nodes without kernel steering for them.
+    pub tcp_ports: PortStatsView,
+    /// Ports of UDP services.
+    pub udp_ports: PortStatsView,
+    pub limits: LimitStats,
+    pub violations: ViolationStats,
+    /// Memory pressure.
+    pub pressure: Pressure,
+    /// Buffered bytes of request bodies that pods have not received yet.
+    pub kept: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    #[error("there are no counters; give at least the cell of host 0")]
+    NoCounters,
+    #[error("there is no randomness")]
+    Random,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Shared {
+    /// Creates the state of a node without configuration: every request gets 503 until the first [`Shared::publish`].
+    ///
+    /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF
+    /// map.
+    ///
+    /// # Errors
+    /// Fails if `counters` is empty, the system has no randomness, or TLS cannot be set up.
+    pub fn new(counters: &'static [HostL7Cell], flows: Option<Box<dyn FlowTable>>) -> Result<Self, SharedError> {
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+        let tls = ServerConfigs::new(Arc::clone(&snapshot))?;
+        let counters = Counters::new(counters).ok_or(SharedError::NoCounters)?;
+        let passwords = Passwords::new().map(Arc::new).map_err(|_unspecified| SharedError::Random)?;
+        Ok(Self {
+            snapshot,
+            published: watch::Sender::new(0),
+            counters,
+            flows,
+            tls,
+            passwords,
+            authz_cache: AuthzCache::new(ext_authz::CACHED_MAX).map_err(|_unspecified| SharedError::Random)?,
+            tokens: Tokens::new().map_err(|_unspecified| SharedError::Random)?,
+            limiter: Limiter::new(),
+            violations: Violations::new(),
+            pressure: AtomicU8::new(Pressure::None as u8),
+            filling: AtomicBool::new(false),
+            buffer_space: BufferSpace::new(),
+            stats: Stats::default(),
+            spans: Spans::new(),
+            worker_cells: OnceLock::new(),
+            sink: OnceLock::new(),
+            thread_liveness: Mutex::default(),
+            durations: Mutex::default(),
+            forgotten: Mutex::default(),
+        })
+    }
+
+    /// Sets the sink of the access log, for configurations that enable it. Only the first call counts.
+    pub fn log_to(&self, sink: Sink) {
+        drop(self.sink.set(sink));
+    }
+
+    /// Sets the cells in which workers started from now on publish their load, by worker number. Only the first call
+    /// counts. In the daemon the cells are the memory of a BPF map.
+    pub fn publish_load_to(&self, cells: &'static [WorkerCell]) {
+        let _were_said = self.worker_cells.set(cells).is_err();
+    }
+
+    pub(crate) fn worker_cell(&self, number: usize) -> Option<&'static WorkerCell> {
+        self.worker_cells.get().and_then(|cells| cells.get(number))
+    }
+
+    /// Makes `snapshot` the one that every new request and handshake uses.
+    pub fn publish(&self, snapshot: Snapshot) {
+        let generation = snapshot.generation;
+        self.snapshot.store(Arc::new(snapshot));
+        self.published.send_replace(generation);
+    }
+
+    /// Returns a channel with the generation of each snapshot published from now on.
+    #[must_use]
+    pub fn published(&self) -> watch::Receiver<u64> {
+        self.published.subscribe()
+    }
+
+    /// Returns the current snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Returns health and traffic of each upstream. Healthy upstreams without counters are omitted.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<UpstreamView> {
+        let now_ms = clock::now_ms();
+        self.snapshot().upstreams().map(|upstream| upstream.view(now_ms)).filter(UpstreamView::is_notable).collect()
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> StatsView {
+        let Stats {
+            connections,
+            parked,
+            waiting,
+            accepted,
+            accept_errors,
+            handshake_errors,
+            refused_framing,
+            flooded,
+            timed_out,
+            evicted,
+            evicted_streams,
+            rests_cut,
+            slow_bodies,
+            slow_reads,
+            mirrors_cut,
+            costly_paths,
+            checks_delayed,
+            refused,
+            datagrams,
+            tcp_ports,
+            udp_ports,
+        } = &self.stats;
+        StatsView {
+            connections: connections.load(Relaxed),
+            parked: parked.load(Relaxed),
+            waiting: waiting.load(Relaxed),
+            accepted: accepted.load(Relaxed),
+            accept_errors: accept_errors.load(Relaxed),
+            handshake_errors: handshake_errors.load(Relaxed),
+            refused_framing: refused_framing.load(Relaxed),
+            flooded: flooded.load(Relaxed),
+            timed_out: timed_out.load(Relaxed),
+            evicted: evicted.load(Relaxed),
+            evicted_streams: evicted_streams.load(Relaxed),
+            rests_cut: rests_cut.load(Relaxed),
+            slow_bodies: slow_bodies.load(Relaxed),
+            slow_reads: slow_reads.load(Relaxed),
+            mirrors_cut: mirrors_cut.load(Relaxed),
+            costly_paths: costly_paths.load(Relaxed),
+            checks_delayed: checks_delayed.load(Relaxed),
+            log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
+            spans: self.spans.counts(),
+            passwords_hashed: self.passwords.computed(),
+            tokens_verified: self.tokens.verified(),
+            refused: refused.load(),
+            datagrams: datagrams.load(),
+            tcp_ports: tcp_ports.load(),
+            udp_ports: udp_ports.load(),
+            limits: self.limiter.stats(),
+            violations: self.violations.stats(),
+            pressure: self.pressure(),
+            kept: self.buffer_space.total(),
+        }
+    }
+
+    /// Returns the clients that were refused too often since the last call. It has one caller, which has their packets
+    /// dropped and reports the result of each by [`Shared::escalated`].
+    #[must_use]
+    pub fn take_violators(&self) -> Vec<Violator> {
+        self.violations.take()
+    }
+
+    /// Counts the result of escalating a violator.
+    pub fn escalated(&self, what: Escalated) {
+        self.violations.escalated(what);
+    }
+
+    /// Resets the violation count of the client with `network`.
+    pub fn forgive(&self, network: IpNet) {
+        self.violations.forgive(network);
+    }
+
+    /// Updates the memory pressure, which workers act on from now on. It has one caller, which calls it periodically.
+    pub fn weigh(&self, usage: Usage) -> Pressure {
+        let pressure = self.pressure().next(usage);
+        self.pressure.store(pressure as u8, Relaxed);
+        self.filling.store(usage.is_filling(self.is_filling()), Relaxed);
+        self.buffer_space.limit(usage.limit);
+        pressure
+    }
+
+    /// Returns whether memory use is at the first threshold; see [`crate::server::memory`].
+    pub(crate) fn is_filling(&self) -> bool {
+        self.filling.load(Relaxed)
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        Pressure::of_level(self.pressure.load(Relaxed))
+    }
+
+    /// Returns the pulses of all workers that were started. Each gives a sign at least every second, until it has
+    /// ended.
+    #[must_use]
+    pub fn thread_liveness(&self) -> Vec<Arc<Liveness>> {
+        self.thread_liveness.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the meters of rules, for Ingresses that enable them.
+    #[must_use]
+    pub fn meters(&self) -> Vec<MeterView> {
+        self.snapshot().routes.meters().map(Meter::view).collect()
+    }
+
+    /// Returns the durations of requests for `host`, since it was assigned this number.
+    #[must_use]
+    pub fn durations(&self, host: HostId) -> DurationsView {
+        let forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).get(&host).copied();
+        self.all_durations(host).since(forgotten.unwrap_or_default())
+    }
+
+    /// Resets the durations of the number `host`, which is no longer assigned to the same host.
+    pub fn forget_durations(&self, host: HostId) {
+        let all = self.all_durations(host);
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).insert(host, all);
+    }
+
+    fn all_durations(&self, host: HostId) -> DurationsView {
+        let mut view = DurationsView::default();
+        let workers = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().for_each(|worker| worker.add_to(host, &mut view));
+        view
+    }
+
+    /// Creates the histogram in which the calling worker records durations.
+    pub(crate) fn note_durations(&self) -> Arc<Durations> {
+        let durations = Arc::new(Durations::new(self.counters.capacity()));
+        self.durations.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&durations));
+        durations
+    }
+
+    /// Creates the liveness for the calling worker.
+    pub(crate) fn liveness(&self) -> Arc<Liveness> {
+        let liveness = Arc::new(Liveness::of_this_thread());
+        self.thread_liveness.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&liveness));
+        liveness
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<ArcSwap<Snapshot>> {
+        &self.snapshot
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,482 @@
+//! One worker: a thread with its runtime, its connections and its pool of upstream connections. Its tick drives the
+//! coarse clock, time-outs of connections, and the end of a drain.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    ops::Deref,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use tokio::{
+    net::TcpListener,
+    runtime::LocalRuntime,
+    sync::{mpsc, watch},
+    task::{AbortHandle, JoinSet},
+    time::MissedTickBehavior,
+};
+
+use ingress_model::Settings;
+use ingress_panics::vital;
+
+use crate::{
+    downstream::{
+        accept::{self, Reserve},
+        conn::{Conn, Order},
+        h2_slow_start::Pacer,
+        progress::Due,
+        refusal::Refusal,
+        warm::Warm,
+    },
+    l4::{tcp::Pipes, udp},
+    observe::{access_log::Lines, durations::Durations},
+    request::body::RequestBody,
+    server::{
+        Signal, clock,
+        eviction::{self, Keeper},
+        listen::Entrance,
+        liveness::Liveness,
+        load::Load,
+        memory::Pressure,
+        options::Options,
+        ports::{Change, Changed},
+        shared::Shared,
+    },
+    snapshot::Snapshot,
+    upstream::{Pool, PoolOptions, h2},
+};
+
+/// State shared by the connections of one worker. It belongs to one thread: cells and `Rc`, no locks.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) options: Options,
+    pub(crate) pool: Pool,
+    pub(crate) http2: h2::Clients<RequestBody>,
+    pub(crate) durations: Arc<Durations>,
+    pub(crate) pipes: Pipes,
+    pub(crate) warm: Warm,
+    pub(crate) reserve: Reserve,
+    pub(crate) load: Load,
+    /// Buffer of the access log.
+    pub(crate) lines: Lines,
+    liveness: Arc<Liveness>,
+    now: Cell<Instant>,
+    draining: Cell<bool>,
+    view: RefCell<View>,
+    connections: RefCell<HashMap<u64, Rc<Conn>, foldhash::fast::RandomState>>,
+    next_connection: Cell<u64>,
+    /// Starts HTTP/2 requests beyond the windows of their connections.
+    pub(crate) pacer: Pacer,
+    /// Requests being mirrored now.
+    pub(crate) mirrors: Cell<u32>,
+}
+
+/// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` shared by all workers is
+/// touched once per worker and snapshot, not once per request.
+struct View {
+    cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
+    current: Rc<CurrentSnapshot>,
+    /// The settings of `current`, held separately, so that keeping them does not keep a whole snapshot.
+    settings: Rc<Settings>,
+}
+
+/// A snapshot that is kept for as long as this lives.
+pub(crate) struct CurrentSnapshot(Arc<Snapshot>);
+
+impl Deref for CurrentSnapshot {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
+}
+
+impl Worker {
+    /// Creates a worker; `number` identifies it among the workers of the process.
+    pub(crate) fn new(shared: Arc<Shared>, number: usize, options: Options) -> Rc<Self> {
+        let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
+        let current = Rc::new(CurrentSnapshot(Arc::clone(cache.load())));
+        let (liveness, durations) = (shared.liveness(), shared.note_durations());
+        let load = Load::begin(shared.worker_cell(number));
+        let settings = Rc::new(current.settings.clone());
+        let pool = Pool::new(pool_options(&settings, &options));
+        let http2 = h2::Clients::new(pool.clone());
+        Rc::new(Self {
+            lines: Lines::new(Arc::clone(&shared)),
+            shared,
+            options,
+            pool,
+            http2,
+            durations,
+            pipes: Pipes::default(),
+            warm: Warm::default(),
+            reserve: Reserve::new(),
+            load,
+            liveness,
+            now: Cell::new(Instant::now()),
+            draining: Cell::new(false),
+            view: RefCell::new(View { cache, current, settings }),
+            connections: RefCell::default(),
+            next_connection: Cell::new(0),
+            pacer: Pacer::default(),
+            mirrors: Cell::new(0),
+        })
+    }
+
+    /// Returns the current snapshot, which stays alive for as long as the caller holds it.
+    pub(crate) fn snapshot(&self) -> Rc<CurrentSnapshot> {
+        let mut view = self.view.borrow_mut();
+        let View { cache, current, settings } = &mut *view;
+        let latest = cache.load();
+        if !Arc::ptr_eq(latest, &current.0) {
+            *current = Rc::new(CurrentSnapshot(Arc::clone(latest)));
+            if **settings != latest.settings {
+                *settings = Rc::new(latest.settings.clone());
+                self.pool.adjust(pool_options(settings, &self.options));
+            }
+        }
+        Rc::clone(current)
+    }
+
+    /// Returns the settings of the current snapshot.
+    pub(crate) fn settings(&self) -> Rc<Settings> {
+        drop(self.snapshot());
+        Rc::clone(&self.view.borrow().settings)
+    }
+
+    /// Returns the coarse clock, exact to a tick: for time-outs of seconds.
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// Returns the exact clock that all workers share.
+    pub(crate) fn clock(&self) -> Duration {
+        clock::now()
+    }
+
+    /// Returns the same clock in milliseconds.
+    pub(crate) fn now_ms(&self) -> u64 {
+        clock::now_ms()
+    }
+
+    /// Returns whether connections stay open after an answer.
+    pub(crate) fn keeps_alive(&self) -> bool {
+        !self.draining.get() && self.shared.pressure() < Pressure::Tight
+    }
+
+    /// Returns the reason for which no further connection is accepted now, if there is one.
+    pub(crate) fn refuses(&self) -> Option<Refusal> {
+        if self.shared.pressure() >= Pressure::Scarce {
+            return Some(Refusal::Memory);
+        }
+        let max = self.settings().connections_max.filter(|max| self.connections.borrow().len() >= max.get() as usize);
+        max.map(|_| Refusal::Connections)
+    }
+
+    /// Counts a connection until the guard is dropped, and makes it known to the worker.
+    pub(crate) fn enter(self: &Rc<Self>, conn: &Rc<Conn>) -> Entered {
+        let id = self.next_connection.get();
+        self.next_connection.set(id + 1);
+        let mut connections = self.connections.borrow_mut();
+        connections.insert(id, Rc::clone(conn));
+        self.load.hold(connections.len());
+        self.shared.stats.connections.fetch_add(1, Relaxed);
+        Entered { worker: Rc::clone(self), id }
+    }
+
+    /// Ends overdue connections, parks those that have been idle for long enough, and releases an old snapshot that no
+    /// request has replaced.
+    fn tick(&self) {
+        self.liveness.beat();
+        self.load.tick();
+        let now = Instant::now();
+        self.now.set(now);
+        let (mut timed_out, mut slow) = (0, 0);
+        for conn in self.connections.borrow().values() {
+            timed_out += conn
+                .stalled_frames()
+                .map_or(0, |stalled_frames| stalled_frames.expire(now, conn.settings.stall_timeout));
+            match conn.progress.due(now, &conn.settings) {
+                Due::Nothing => {}
+                Due::Idle => {
+                    conn.order(Order::Finish);
+                }
+                // Counted once, however long the connection takes to end: a handshake has a time-out of its own.
+                Due::Stalled => timed_out += u64::from(conn.order(Order::Close)),
+                Due::Slow => slow += u64::from(conn.order(Order::Close)),
+            }
+        }
+        self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
+        self.shared.stats.slow_reads.fetch_add(slow, Relaxed);
+        self.warm.expire(now, self.options.park_after);
+        self.pipes.ask_again();
+        self.relieve();
+        self.pool.prune(now);
+        self.http2.prune(now);
+        drop(self.snapshot());
+    }
+
+    /// Frees the memory that can be had without failing a request.
+    fn relieve(&self) {
+        let pressure = self.shared.pressure();
+        if pressure >= Pressure::Tight {
+            self.order_all(Order::Finish, Conn::is_begun_http2);
+        }
+        if pressure >= Pressure::Critical {
+            self.order_all(Order::Finish, |conn| conn.progress.is_idle());
+            self.pool.clear();
+            self.http2.clear();
+            self.pipes.clear();
+        }
+    }
+
+    /// Evicts the connections and streams that buffer most for their clients, in rounds while memory is scarce.
+    async fn evict_in_time(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(eviction::PERIOD).await;
+            let pressure = self.shared.pressure();
+            if pressure >= Pressure::Tight || self.shared.is_filling() {
+                self.evict(pressure);
+            }
+        }
+    }
+
+    fn evict(&self, pressure: Pressure) {
+        let (connections, now) = (self.connections.borrow(), Instant::now());
+        let mut keepers = Vec::with_capacity(connections.len());
+        for conn in connections.values() {
+            conn.weigh(now, &mut keepers);
+        }
+        let stats = &self.shared.stats;
+        for keeper in eviction::evict(pressure, keepers.into_iter()) {
+            match keeper {
+                Keeper::Connection(conn) => stats.evicted.fetch_add(u64::from(conn.order(Order::Close)), Relaxed),
+                Keeper::Stream(stream) => {
+                    // The stream is reset when its task ends.
+                    stream.abort();
+                    stats.evicted_streams.fetch_add(1, Relaxed)
+                }
+            };
+        }
+    }
+
+    fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
+        for conn in self.connections.borrow().values().filter(|conn| which(conn)) {
+            conn.order(order);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty()
+    }
+}
+
+#[cfg(test)]
+impl Worker {
+    /// Creates the only worker of a process, which counts all hosts as one.
+    pub(crate) fn alone() -> Rc<Self> {
+        Self::alone_with(Options::default())
+    }
+
+    pub(crate) fn alone_with(options: Options) -> Rc<Self> {
+        let cells = Box::leak(Box::new([ingress_common::HostL7Cell::default()]));
+        Self::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, options)
+    }
+}
+
+/// A connection known to its worker.
+pub(crate) struct Entered {
+    worker: Rc<Worker>,
+    id: u64,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut connections = self.worker.connections.borrow_mut();
+        connections.remove(&self.id);
+        self.worker.load.hold(connections.len());
+        self.worker.shared.stats.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Runs a worker until it is stopped or drained. Returns the number of connections cut off.
+pub(crate) fn run(
+    runtime: LocalRuntime,
+    worker: &Rc<Worker>,
+    listeners: Vec<(Entrance, TcpListener)>,
+    changed: Changed,
+    signal: watch::Receiver<Signal>,
+) -> usize {
+    let Changed { tcp, udp } = changed;
+    runtime.block_on(async {
+        let datagrams = udp::run(Rc::clone(worker), udp, signal.clone());
+        tokio::select! {
+            _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
+            never = worker.lines.hand_over_in_time() => match never {},
+            never = worker.evict_in_time() => match never {},
+        }
+    });
+    let cut = worker.connections.borrow().len();
+    // Dropping the runtime drops the tasks of the remaining connections with everything they hold. It waits for
+    // password hashes in progress, and the sign of life must not be expected meanwhile.
+    worker.liveness.end();
+    worker.lines.hand_over();
+    drop(runtime);
+    worker.lines.hand_over();
+    cut
+}
+
+async fn serve(
+    worker: Rc<Worker>,
+    listeners: Vec<(Entrance, TcpListener)>,
+    mut changes: mpsc::Receiver<Change<std::net::TcpListener>>,
+    mut signal: watch::Receiver<Signal>,
+) {
+    let mut accepting = JoinSet::new();
+    // Bound ports of TCP services, each with the task that accepts its connections.
+    let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
+    for (entrance, listener) in listeners {
+        let run = accept::run(Rc::clone(&worker), listener, entrance, signal.clone());
+        accepting.spawn_local(vital(run));
+    }
+    let deadline = loop {
+        tokio::select! {
+            () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
+            Some(change) = changes.recv() => match change {
+                Change::Open { port, socket, held } => match TcpListener::from_std(socket) {
+                    Ok(listener) => {
+                        let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
+                        let task = accepting.spawn_local(vital(async move {
+                            run.await;
+                            drop(held);
+                        }));
+                        open.insert(port, task);
+                    }
+                    // Lack of memory or descriptors. Another worker's listener serves, or the port is opened again.
+                    Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
+                },
+                // Connections in its backlog have no target any more.
+                Change::Close { port } => {
+                    if let Some(task) = open.remove(&port) {
+                        task.abort();
+                    }
+                }
+            },
+            // A listener of a closed port has ended.
+            Some(_ended) = accepting.join_next() => {}
+            // A closed channel means that the server was dropped without an order: stop.
+            changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
+                Signal::Serve => {}
+                Signal::Drain { deadline } => break deadline,
+                Signal::Stop => return,
+            },
+        }
+    };
+    worker.draining.set(true);
+    while accepting.join_next().await.is_some() {}
+    drain(&worker, deadline, signal).await;
+}
+
+/// Waits for the connections to end, until the deadline at the latest. HTTP/2 connections are notified at once, by
+/// GOAWAY; HTTP/1 connections by the next answer; connections without requests are ended some time later. Streams,
+/// bodies and WebSockets continue to their end or the deadline.
+async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
+    let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // A client that has made no request may not know that its connection is open: a GOAWAY now would cost it the
+    // request it is about to send.
+    worker.order_all(Order::Finish, Conn::is_begun_http2);
+    while !worker.is_empty() {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
+        }
+        worker.tick();
+        if worker.now() >= deadline {
+            return;
+        }
+        if worker.now() >= idle_until {
+            worker.order_all(Order::Finish, |conn| conn.is_http2() || conn.progress.is_idle());
+        }
+    }
+}
+
+fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
+    PoolOptions {
+        idle_per_endpoint: settings.upstream_idle_per_endpoint,
+        idle_total: options.upstream_idle_total,
+        idle_timeout: settings.upstream_idle_timeout,
+    }
+}
+
+/// Returns the interval of a worker's ticks: a quarter of the shortest time-out, so that none is overrun by more than
+/// that, within 10 ms and one second.
+fn period(settings: &Settings, options: &Options) -> Duration {
+    let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
+    let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
+    let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));
+    (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use ingress_common::HostL7Cell;
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+    use crate::server::ports;
+
+    #[test]
+    fn a_kernel_that_has_refused_a_pipe_is_asked_again_at_the_next_tick() {
+        let worker = Worker::alone();
+        worker.pipes.is_refused().set(true);
+        worker.tick();
+        assert!(!worker.pipes.is_refused().get());
+    }
+
+    #[test]
+    fn no_sign_is_expected_of_a_worker_that_waits_for_the_threads_of_its_runtime() {
+        let cells = Box::leak(Box::new([HostL7Cell::default()]));
+        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
+        let (done, is_done) = mpsc::channel();
+        let (finish, finished) = mpsc::channel::<()>();
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let worker = Worker::new(shared, 0, Options::default());
+                let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+                let runtime = runtime.expect("a runtime");
+                // The hash of a password runs in the same way.
+                drop(runtime.spawn_blocking(move || {
+                    done.send(()).expect("somebody waits for it");
+                    finished.recv()
+                }));
+                let (_changes, changed) = ports::changes();
+                let signal = watch::Sender::new(Signal::Serve);
+                let stop = signal.subscribe();
+                signal.send_replace(Signal::Stop);
+                run(runtime, &worker, Vec::new(), changed, stop)
+            }
+        });
+        is_done.recv().expect("it is under way");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            // Longer than the silence that counts as none.
+            thread::sleep(Duration::from_millis(20));
+            if shared.thread_liveness()[0].silence().is_zero() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "a sign is expected of a worker that can give none");
+        }
+        assert!(!thread.is_finished());
+        drop(finish);
+        assert_eq!(thread.join().expect("no panic"), 0);
+    }
+}

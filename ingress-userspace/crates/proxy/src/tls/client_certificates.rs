@@ -1,0 +1,242 @@
+//! Client certificates: requesting them in the handshake, verifying them, and passing the result to pods.
+//!
+//! The handshake accepts any certificate with proof of possession of its key. It is verified afterwards by the policy
+//! of the request's host in the current snapshot. A client without a valid certificate therefore gets a response with
+//! the reason, and resumed sessions cannot bypass a changed policy.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use percent_encoding::utf8_percent_encode;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use webpki::{
+    BorrowedCertRevocationList, CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth,
+    RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
+};
+use x509_cert::{Certificate, der::Decode};
+
+use crate::snapshot::Snapshot;
+use ingress_model::ClientCertificates;
+use ingress_model::route::{HostEntry, filter::Shown, template::RESERVED};
+
+/// State of client certificates on a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    /// Set if any host requested certificates during the handshake. Boxed, because few connections have one.
+    greeting: OnceCell<Box<Greeted>>,
+}
+
+#[derive(Debug)]
+struct Greeted {
+    greeting: Greeting,
+    latest: RefCell<Option<Rc<Identity>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    /// In lower case; empty for none.
+    pub(crate) server_name: String,
+    /// Whether a certificate was requested.
+    pub(crate) asked: bool,
+    /// Leaf first; empty for none.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+}
+
+/// The identity of the client for hosts with one policy.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    policy: Arc<ClientCertificates>,
+    pub(crate) shown: Shown,
+    /// The fields sent to pods, as lines of a head.
+    pub(crate) fields: String,
+}
+
+/// The error for a request to a host that the connection was not made for (RFC 9110, section 15.5.20).
+pub(crate) struct Misdirected;
+
+// === impl Client ===
+
+impl Client {
+    pub(crate) fn greeted(&self, greeting: Greeting) {
+        drop(self.greeting.set(Box::new(Greeted { greeting, latest: RefCell::default() })));
+    }
+
+    /// Returns the identity of the client for `host`, or `None` if the host requests no certificate.
+    pub(crate) fn identity(
+        &self,
+        snapshot: &Snapshot,
+        host: Option<&HostEntry>,
+    ) -> Result<Option<Rc<Identity>>, Misdirected> {
+        if !snapshot.routes.ask_clients() {
+            return Ok(None);
+        }
+        let policy = host.and_then(HostEntry::clients);
+        let known = self.greeting.get().map(|known| &**known);
+        let greeted = known.and_then(|known| snapshot.routes.host(&known.greeting.server_name)?.clients());
+        match (policy, known) {
+            _ if policy != greeted => Err(Misdirected),
+            (None, _) => Ok(None),
+            (Some(policy), Some(Greeted { greeting, latest })) if greeting.asked => {
+                let mut latest = latest.borrow_mut();
+                let known = latest.as_ref().filter(|known| known.policy == *policy);
+                let identity = known.cloned().unwrap_or_else(|| Rc::new(Identity::of(&greeting.chain, policy)));
+                *latest = Some(Rc::clone(&identity));
+                Ok(Some(identity))
+            }
+            // The policy is newer than the connection.
+            (Some(_), _) => Err(Misdirected),
+        }
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    fn of(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> Self {
+        let leaf = chain.split_first();
+        let verified = leaf.map(|(leaf, intermediates)| verify(leaf, intermediates, policy, UnixTime::now()));
+        let (shown, result) = match verified {
+            None => (Shown::Nothing, "NONE".to_owned()),
+            Some(Ok(())) => (Shown::Valid, "SUCCESS".to_owned()),
+            Some(Err(webpki::Error::UnknownIssuer)) => (Shown::OfUnknownIssuer, "FAILED:unknown issuer".to_owned()),
+            Some(Err(_)) => (Shown::Invalid, "FAILED:not valid".to_owned()),
+        };
+        let mut fields = format!("ssl-client-verify: {result}\r\n");
+        if let Some(leaf) = chain.first() {
+            write_leaf(&mut fields, leaf, policy.passed);
+        }
+        Self { policy: Arc::clone(policy), shown, fields }
+    }
+}
+
+/// Returns the fields sent to pods for a client with `chain`, leaf first, on hosts with `policy`, as lines of a head.
+/// For fuzz targets: in a handshake, clients must possess the keys of their certificates.
+pub fn fields_for_pods(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> String {
+    Identity::of(chain, policy).fields
+}
+
+/// Appends the fields sent to pods about a certificate.
+fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
+    if let Ok(certificate) = Certificate::from_der(leaf) {
+        let certificate = certificate.tbs_certificate();
+        for (name, value) in [
+            ("ssl-client-subject-dn", certificate.subject().to_string()),
+            ("ssl-client-issuer-dn", certificate.issuer().to_string()),
+        ] {
+            // Other bytes than visible ASCII are not allowed in a field (RFC 9110, section 5.5).
+            let safe = value.bytes().map(|byte| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' });
+            fields.push_str(name);
+            fields.push_str(": ");
+            fields.extend(safe);
+            fields.push_str("\r\n");
+        }
+    }
+    if passed {
+        fields.push_str("ssl-client-cert: ");
+        fields.extend(utf8_percent_encode(&pem(leaf), RESERVED));
+        fields.push_str("\r\n");
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in STANDARD.encode(der).as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
+
+fn verify(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    policy: &ClientCertificates,
+    now: UnixTime,
+) -> Result<(), webpki::Error> {
+    let ClientCertificates { authorities, revoked, demand: _, depth, passed: _ } = policy;
+    let anchors = authorities.certificates.iter().map(anchor_from_trusted_cert).collect::<Result<Vec<_>, _>>()?;
+    let lists = revoked.iter().map(|list| BorrowedCertRevocationList::from_der(list).map(CertRevocationList::from));
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
+    let lists: Vec<_> = lists.iter().collect();
+    let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+        options
+            .with_depth(RevocationCheckDepth::Chain)
+            .with_status_policy(UnknownStatusPolicy::Deny)
+            .with_expiration_policy(ExpirationPolicy::Enforce)
+            .build()
+    });
+    let is_short = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() {
+        count if count > *depth => Err(webpki::Error::MaximumPathDepthExceeded),
+        _ => Ok(()),
+    };
+    let algorithms = crate::tls::provider().signature_verification_algorithms.all;
+    let usage = KeyUsage::client_auth();
+    let leaf = EndEntityCert::try_from(leaf)?;
+    leaf.verify_for_usage(algorithms, &anchors, intermediates, now, usage, revocation, Some(&is_short)).map(drop)
+}
+
+/// Requests a certificate, and accepts any with proof of possession of its key.
+#[derive(Debug)]
+pub(crate) struct PossessionVerifier {
+    provider: Arc<CryptoProvider>,
+    /// Names of certificate authorities, from which clients choose a certificate.
+    hints: Vec<DistinguishedName>,
+}
+
+impl PossessionVerifier {
+    pub(crate) fn for_policy(policy: &ClientCertificates, provider: Arc<CryptoProvider>) -> Self {
+        let anchors = policy.authorities.certificates.iter().filter_map(|der| anchor_from_trusted_cert(der).ok());
+        Self { provider, hints: anchors.map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect() }
+    }
+}
+
+impl ClientCertVerifier for PossessionVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
