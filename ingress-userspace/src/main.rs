@@ -1,20 +1,11 @@
 //! The `xdp-ingress` binary: parses the command line and dispatches.
 #![forbid(unsafe_code)]
 
-mod admin;
-mod app;
-mod clients;
+mod commands;
 mod config;
 mod counters;
-mod deny;
-mod inspect;
-mod netfilter_check;
+mod daemon;
 mod node;
-mod port_rewrite;
-mod print;
-mod privileges;
-mod probe;
-mod telemetry;
 
 use std::process::ExitCode;
 
@@ -22,10 +13,13 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::config::{
-    cli::{Cli, Command},
-    inspect::PinArgs,
-    settings::{Settings, SettingsError},
+use crate::{
+    commands::{clients, deny, probe, status, top, unload},
+    config::{
+        cli::{Cli, Command},
+        settings::{Settings, SettingsError},
+    },
+    daemon::{privileges, telemetry},
 };
 
 #[cfg(not(panic = "unwind"))]
@@ -56,23 +50,14 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             telemetry::init(&settings.log, settings.log_format)?;
             ingress_panics::install();
             raise_descriptor_limit();
-            app::run(settings)
+            daemon::run(settings)
         }
         Command::Probe(args) => Ok(probe::run(args)?),
         Command::Deny(command) => deny::run(command),
         Command::Clients(args) => clients::run(args),
-        Command::Top(args) => inspect::top(args),
-        Command::Status(args) => inspect::status(args),
-        Command::Unload(PinArgs { bpffs }) => {
-            let removed = ingress_datapath::unload(&bpffs)?;
-            if removed.is_empty() {
-                eprintln!("nothing of xdp-ingress is pinned under {}", bpffs.display());
-            }
-            for pin in removed {
-                eprintln!("removed {pin}");
-            }
-            Ok(())
-        }
+        Command::Top(args) => top::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Unload(args) => unload::run(args),
     }
 }
 

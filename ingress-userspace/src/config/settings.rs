@@ -9,14 +9,14 @@ use ingress_control::{
 };
 use ingress_proxy::Seccomp;
 
-use crate::{
+use crate::daemon::{
     admin::Metrics,
     port_rewrite::{PortRewrite, Unfit, local_ports},
 };
 
 use super::cli::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
 
-/// The input of [`crate::app::run`].
+/// The input of [`crate::daemon::run`].
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) source: ingress_control::SourceConfig,

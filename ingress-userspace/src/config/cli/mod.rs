@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::run::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
-use super::inspect::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
+use crate::commands::arguments::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -144,7 +144,7 @@ pub(crate) enum Probe {
 }
 
 /// Parses a number of seconds, which may have a fraction.
-pub(super) fn fraction(text: &str) -> Result<Duration, String> {
+pub(crate) fn fraction(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
 }

@@ -11,56 +11,56 @@ use ingress_datapath::Totals;
 
 /// All counters of a node at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
-    pub(super) at: Instant,
+pub(crate) struct Reading {
+    pub(crate) at: Instant,
     /// Kernel id of the maps. With other maps, counting started over at 0.
-    pub(super) maps: u32,
-    pub(super) hosts: Vec<Host>,
-    pub(super) totals: Vec<Counted>,
+    pub(crate) maps: u32,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) totals: Vec<Counted>,
 }
 
 /// One host with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
-    pub(super) name: String,
-    pub(super) id: HostId,
-    pub(super) counts: Counts,
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) id: HostId,
+    pub(crate) counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) l7: HostL7,
-    pub(super) net: HostNet,
+pub(crate) struct Counts {
+    pub(crate) l7: HostL7,
+    pub(crate) net: HostNet,
 }
 
 /// Packets and bytes for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Counted {
-    pub(super) total: Total,
-    pub(super) name: &'static str,
-    pub(super) traffic: Traffic,
+pub(crate) struct Counted {
+    pub(crate) total: Total,
+    pub(crate) name: &'static str,
+    pub(crate) traffic: Traffic,
 }
 
 /// Counted amounts: totals, or those of an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Amounts {
+pub(crate) struct Amounts {
     /// Length of the interval; `None` for totals since the maps were created.
-    pub(super) within: Option<Duration>,
-    pub(super) hosts: Vec<Host>,
-    pub(super) totals: Vec<Counted>,
+    pub(crate) within: Option<Duration>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) totals: Vec<Counted>,
 }
 
 // === impl Reading ===
 
 impl Reading {
     /// Returns all counters.
-    pub(super) fn whole(&self) -> Amounts {
+    pub(crate) fn whole(&self) -> Amounts {
         let Self { at: _, maps: _, hosts, totals } = self;
         Amounts { within: None, hosts: hosts.clone(), totals: totals.clone() }
     }
 
     /// Returns the difference to `earlier`. A counter that decreased, or that is in different maps, gives 0.
-    pub(super) fn since(&self, earlier: &Self) -> Amounts {
+    pub(crate) fn since(&self, earlier: &Self) -> Amounts {
         let continued = self.maps == earlier.maps;
         let before: BTreeMap<_, _> = earlier.hosts.iter().map(|host| (host.name.as_str(), host.counts)).collect();
         let hosts = self.hosts.iter().map(|Host { name, id, counts }| {
@@ -88,7 +88,7 @@ impl Reading {
 
 impl Counted {
     /// Returns every reason, including those without packets.
-    pub(super) fn all(totals: &Totals) -> Vec<Self> {
+    pub(crate) fn all(totals: &Totals) -> Vec<Self> {
         totals.iter().map(|(total, name, traffic)| Self { total, name, traffic }).collect()
     }
 }
@@ -123,7 +123,7 @@ impl Counts {
 
 impl Amounts {
     /// Returns the sum of packets and bytes over the `wanted` reasons.
-    pub(super) fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
+    pub(crate) fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
         let mut sum = Traffic::default();
         for counted in self.totals.iter().filter(|counted| wanted(counted.total)) {
             sum += counted.traffic;
@@ -133,13 +133,13 @@ impl Amounts {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use ingress_common::Requests;
 
     use super::*;
 
     /// Returns a host with counters that are different multiples of `unit`.
-    pub(in crate::inspect) fn host(name: &str, id: HostId, unit: u64) -> Host {
+    pub(crate) fn host(name: &str, id: HostId, unit: u64) -> Host {
         let requests = Requests {
             success: unit * 10,
             redirect: unit * 2,
@@ -153,7 +153,7 @@ pub(super) mod tests {
     }
 
     /// Returns a reading with maps id 1 and the totals of its hosts. As many packets are dropped as accepted.
-    pub(in crate::inspect) fn reading(at: Instant, hosts: Vec<Host>) -> Reading {
+    pub(crate) fn reading(at: Instant, hosts: Vec<Host>) -> Reading {
         let sum = hosts.iter().fold(Traffic::default(), |sum, host| Traffic {
             packets: sum.packets + host.counts.net.rx_packets,
             bytes: sum.bytes + host.counts.net.rx_bytes,

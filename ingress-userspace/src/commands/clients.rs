@@ -6,8 +6,8 @@ use std::time::Duration;
 use ingress_datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
 use serde_json::{Value, json};
 
-use crate::{
-    config::inspect::{ClientsArgs, Output, PinArgs, ShowArgs},
+use crate::commands::{
+    arguments::{ClientsArgs, Output, PinArgs, ShowArgs},
     print::{self, Column},
 };
 

@@ -17,10 +17,10 @@ use rustix::{
 
 use super::{
     controls::{Controls, Next, Show},
-    reading::{Amounts, Reading},
     selection::Selection,
     table,
 };
+use crate::commands::reading::{Amounts, Reading};
 
 /// Switches to the alternate screen, which preserves the previous content, and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -197,9 +197,9 @@ impl Drop for Terminal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inspect::{
+    use crate::commands::{
         reading::tests::{host, reading},
-        selection::Column,
+        top::selection::Column,
     };
 
     fn controls(limit: Option<usize>) -> Controls {

@@ -11,9 +11,14 @@
 //! serves until this process can. Shutdown order: report not ready, offer the node to another process, accept no new
 //! connections, drain, exit. Pins and counters stay for the next start.
 
+pub(crate) mod admin;
 mod kernel;
+pub(crate) mod netfilter_check;
 mod numbers;
+pub(crate) mod port_rewrite;
+pub(crate) mod privileges;
 mod publish;
+pub(crate) mod telemetry;
 mod view;
 
 use std::{
@@ -41,10 +46,11 @@ use tracing::{debug, error, info, warn};
 use self::{
     kernel::Kernel,
     numbers::HostNumbers,
+    port_rewrite::PortRewrite,
     publish::{Progress, Publisher},
     view::{Stage, View},
 };
-use crate::{admin, config::settings::Settings, port_rewrite::PortRewrite, privileges};
+use crate::config::settings::Settings;
 
 /// Interval at which the main thread beats while it only waits.
 const SIGN: Duration = Duration::from_secs(1);

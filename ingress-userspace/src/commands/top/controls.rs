@@ -82,7 +82,7 @@ impl Controls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inspect::selection::Column;
+    use crate::commands::top::selection::Column;
 
     /// Returns the controls after these keys, and the effect of the last key.
     fn after(keys: &str) -> (Controls, Next) {

@@ -23,7 +23,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Fails if the kernel refuses. Some slots may then already have our listeners, which do serve.
-    pub(in crate::app) fn take_over(&mut self, shared: &Shared) -> anyhow::Result<()> {
+    pub(in crate::daemon) fn take_over(&mut self, shared: &Shared) -> anyhow::Result<()> {
         self.claim(Claim::Any, shared).map(drop)
     }
 
@@ -61,7 +61,7 @@ impl Kernel {
     /// Offers the node to other processes if this one owns it and there are others. Serves on until one of them takes
     /// it, or until a second has passed. Must be called before the slots are released: a predecessor left alone by a
     /// roll-back then takes over without a gap.
-    pub(in crate::app) async fn offer(&self) {
+    pub(in crate::daemon) async fn offer(&self) {
         // The order matters: a claiming process holds the lock until its listeners are in all slots, and `has_company`
         // waits for the lock. If the node was just claimed, our listeners are thus closed only afterwards.
         let is_owner = self.datapath.owner() == Owner::This;

@@ -97,7 +97,7 @@ mod tests {
     use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 
     use super::*;
-    use crate::admin::{Attached, ControlState, DenyState, StatusState};
+    use crate::daemon::admin::{Attached, ControlState, DenyState, StatusState};
 
     #[derive(Debug)]
     struct Fixed(Result<(), String>);

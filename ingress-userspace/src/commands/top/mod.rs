@@ -1,6 +1,6 @@
-//! `xdp-ingress top` and `xdp-ingress status`: show the pinned maps and links of a node. Both commands ask no process,
-//! so their output is the same whether a process serves, hangs or has died. They change nothing, and only need
-//! permission to open the pins.
+//! `xdp-ingress top`: shows the counters of a node's hosts from the pinned maps. Like `status`, it asks no process, so
+//! its output is the same whether a process serves, hangs or has died. It changes nothing, and only needs permission to
+//! open the pins.
 //!
 //! ```text
 //! pins ─▶ read ─▶ Reading ─▶ Reading::since ─▶ Amounts ─▶ Selection ─▶ lines, JSON ─▶ terminal, standard output
@@ -8,8 +8,6 @@
 
 mod controls;
 mod json;
-mod node;
-mod reading;
 mod screen;
 mod selection;
 mod table;
@@ -24,15 +22,14 @@ use std::{
 use ingress_datapath::{HostCounts, Pinned};
 
 pub(crate) use self::selection::Column;
-use self::{
-    node::State,
-    reading::{Counted, Counts, Host, Reading},
-    selection::Selection,
-};
+use self::selection::Selection;
+use crate::commands::reading::{Counted, Counts, Host, Reading};
 use crate::{
-    config::inspect::{Output, PinArgs, ShowArgs, TopArgs},
+    commands::{
+        arguments::{Output, PinArgs, TopArgs},
+        print,
+    },
     counters::UNATTRIBUTED,
-    print,
 };
 
 /// Default refresh interval of a terminal, see `--interval`.
@@ -43,7 +40,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// # Errors
 /// Fails if nothing is pinned, the pins cannot be read, standard output cannot be written, or there is no terminal to
 /// draw on.
-pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
     let TopArgs { pins: PinArgs { bpffs }, once, output, interval, sort, filter, limit } = args;
     let selection = Selection { sort, reversed: false, filter, limit };
     if !once {
@@ -69,19 +66,6 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
             let amounts = rates.unwrap_or_else(|| reading.whole());
             print::text(&(table::lines(&amounts, &selection, None).join("\n") + "\n"))
         }
-    }
-}
-
-/// Shows the state of the node.
-///
-/// # Errors
-/// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
-pub(crate) fn status(args: ShowArgs) -> anyhow::Result<()> {
-    let ShowArgs { pins: PinArgs { bpffs }, output } = args;
-    let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
-    match output {
-        Output::Json => print::json(&state.json()),
-        Output::Text => print::text(&state.text()),
     }
 }
 

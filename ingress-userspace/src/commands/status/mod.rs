@@ -1,5 +1,5 @@
-//! Output of `xdp-ingress status`: the owner of a node, its links with their attachments, the fill level of its maps,
-//! its totals, and problems. Pure except for [`State::read`].
+//! `xdp-ingress status`: shows the owner of a node, its links with their attachments, the fill level of its maps, its
+//! totals, and problems. Pure except for [`run`] and [`State::read`].
 
 mod attention;
 
@@ -16,12 +16,31 @@ use ingress_datapath::{
 };
 use serde_json::{Value, json};
 
-use super::{reading::Counted, table::quantity};
-use crate::{clients, counters};
+use crate::commands::{print::quantity, reading::Counted};
+use crate::{
+    commands::{
+        arguments::{Output, PinArgs, ShowArgs},
+        clients, print,
+    },
+    counters,
+};
+
+/// Shows the state of the node.
+///
+/// # Errors
+/// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
+pub(crate) fn run(args: ShowArgs) -> anyhow::Result<()> {
+    let ShowArgs { pins: PinArgs { bpffs }, output } = args;
+    let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
+    match output {
+        Output::Json => print::json(&state.json()),
+        Output::Text => print::text(&state.text()),
+    }
+}
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State {
+struct State {
     /// Directory of the pins.
     pins: String,
     processes: Vec<Process>,
@@ -57,7 +76,7 @@ const LATELY: Duration = Duration::from_mins(1);
 // === impl State ===
 
 impl State {
-    pub(super) fn read(bpffs: &Path, pinned: &Pinned) -> Result<Self, ingress_datapath::Error> {
+    pub(crate) fn read(bpffs: &Path, pinned: &Pinned) -> Result<Self, ingress_datapath::Error> {
         let maps = pinned.maps();
         let mut ports: Vec<_> = maps
             .ports()?
@@ -109,7 +128,7 @@ impl State {
     }
 
     /// Formats the state, one item per line after a label.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { pins, processes, links, filters, one_way: _, ports, addresses, fills, limits, limited: _, totals } =
             self;
         let mut text = Lines::default();
@@ -174,7 +193,7 @@ impl State {
         text.0
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Self { pins, processes, links, filters, one_way, ports, addresses, fills, limits, limited, totals } = self;
         let process = |process: &Process| {
             let Process { epoch, role: _, silence, lives } = process;

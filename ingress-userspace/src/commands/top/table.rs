@@ -4,9 +4,10 @@ use std::{fmt::Write as _, time::Duration};
 
 use ingress_common::{Total, Traffic};
 
-use super::{
+use super::selection::{Column, Selection};
+use crate::commands::{
+    print::quantity,
     reading::{Amounts, Host},
-    selection::{Column, Selection},
 };
 
 /// Width of a column of numbers.
@@ -88,33 +89,6 @@ fn node(amounts: &Amounts) -> String {
     [traffic("accepted", accepted), traffic("dropped", dropped), traffic("passed on", passed)].join(", ")
 }
 
-/// Formats a count, or a rate per second; `k`, `M`, … are powers of 1000.
-pub(super) fn quantity(count: u64, within: Option<Duration>) -> String {
-    match within {
-        None if count < 1000 => count.to_string(),
-        None => scaled(count as f64),
-        Some(within) => scaled(per_second(count, within)),
-    }
-}
-
-pub(super) fn per_second(count: u64, within: Duration) -> f64 {
-    if within.is_zero() { 0.0 } else { count as f64 / within.as_secs_f64() }
-}
-
-fn scaled(mut value: f64) -> String {
-    let mut prefixes = ["k", "M", "G", "T", "P", "E"].into_iter();
-    let mut prefix = "";
-    // From this value on, rounding would give 1000.
-    while value >= 999.5
-        && let Some(next) = prefixes.next()
-    {
-        value /= 1000.0;
-        prefix = next;
-    }
-    let decimals = usize::from(value > 0.0 && value < 99.95);
-    format!("{value:.decimals$}{prefix}")
-}
-
 /// Replaces characters that a terminal may interpret: names come from a map with arbitrary content.
 pub(super) fn printable(name: &str) -> String {
     name.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect()
@@ -127,32 +101,9 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::inspect::reading::tests::{host, reading};
+    use crate::commands::reading::tests::{host, reading};
 
     const ALL: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
-
-    #[test]
-    fn quantities_keep_three_figures() {
-        for (count, expected) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1.0k"),
-            (12_345, "12.3k"),
-            (99_949, "99.9k"),
-            (99_950, "100k"),
-            (999_499, "999k"),
-            (999_500, "1.0M"),
-            (1_500_000_000, "1.5G"),
-            (u64::MAX, "18.4E"),
-        ] {
-            assert_eq!(quantity(count, None), expected, "{count}");
-        }
-        for (count, millis, expected) in
-            [(0, 1000, "0"), (1, 1000, "1.0"), (1, 3000, "0.3"), (250, 1000, "250"), (999, 500, "2.0k"), (7, 0, "0")]
-        {
-            assert_eq!(quantity(count, Some(Duration::from_millis(millis))), expected, "{count} in {millis} ms");
-        }
-    }
 
     #[test]
     fn the_table_shows_totals_without_a_previous_reading() {

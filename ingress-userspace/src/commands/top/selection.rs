@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::reading::{Amounts, Counts, Host};
+use crate::commands::reading::{Amounts, Counts, Host};
 
 /// A column of the table. `--sort` and the rates in JSON use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,7 +144,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::inspect::reading::tests::{host, reading};
+    use crate::commands::reading::tests::{host, reading};
 
     const EVERY: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
 

@@ -14,8 +14,8 @@ use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
 
 use super::publish::Progress;
 use crate::{
-    admin::{Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Source, StatusState},
     counters::{OTHERS, UNATTRIBUTED},
+    daemon::admin::{Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Source, StatusState},
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without

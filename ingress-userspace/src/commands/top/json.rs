@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{
+use super::selection::{Column, Selection};
+use crate::commands::{
+    print::per_second,
     reading::{Amounts, Host, Reading},
-    selection::{Column, Selection},
-    table::per_second,
 };
 use crate::counters;
 
@@ -42,7 +42,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::inspect::reading::tests::{host, reading};
+    use crate::commands::reading::tests::{host, reading};
 
     const ALL: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
 

@@ -13,9 +13,11 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::{
-    config::inspect::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, Output, PinArgs, ShowArgs},
+    commands::{
+        arguments::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, Output, PinArgs, ShowArgs},
+        print::{self, Column},
+    },
     counters::OTHERS,
-    print::{self, Column},
 };
 
 /// A row of the list.

@@ -7,8 +7,8 @@ use ingress_common::{Reason, denial::REASON_MAX};
 use ingress_datapath::BPFFS;
 use ipnet::IpNet;
 
-use super::cli::fraction;
-use crate::inspect::Column;
+use crate::commands::top::Column;
+use crate::config::cli::fraction;
 
 /// Minimum interval, because each reading covers all hosts.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);

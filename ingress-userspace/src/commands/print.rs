@@ -4,6 +4,7 @@ use std::{
     array,
     io::{self, Write},
     iter,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -69,6 +70,34 @@ fn write(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Formats a count, or a rate per second; `k`, `M`, … are powers of 1000.
+pub(crate) fn quantity(count: u64, within: Option<Duration>) -> String {
+    match within {
+        None if count < 1000 => count.to_string(),
+        None => scaled(count as f64),
+        Some(within) => scaled(per_second(count, within)),
+    }
+}
+
+/// Returns the rate of `count` events within a time; zero if no time has passed.
+pub(crate) fn per_second(count: u64, within: Duration) -> f64 {
+    if within.is_zero() { 0.0 } else { count as f64 / within.as_secs_f64() }
+}
+
+fn scaled(mut value: f64) -> String {
+    let mut prefixes = ["k", "M", "G", "T", "P", "E"].into_iter();
+    let mut prefix = "";
+    // From this value on, rounding would give 1000.
+    while value >= 999.5
+        && let Some(next) = prefixes.next()
+    {
+        value /= 1000.0;
+        prefix = next;
+    }
+    let decimals = usize::from(value > 0.0 && value < 99.95);
+    format!("{value:.decimals$}{prefix}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs::File, io::Read as _};
@@ -117,5 +146,28 @@ b    1234567  y
         let mut full = File::options().write(true).open("/dev/full").expect("a full device");
         let error = write(&mut full, "lost\n").expect_err("no space");
         assert_eq!(error.to_string(), "cannot write to standard output");
+    }
+
+    #[test]
+    fn quantities_keep_three_figures() {
+        for (count, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.0k"),
+            (12_345, "12.3k"),
+            (99_949, "99.9k"),
+            (99_950, "100k"),
+            (999_499, "999k"),
+            (999_500, "1.0M"),
+            (1_500_000_000, "1.5G"),
+            (u64::MAX, "18.4E"),
+        ] {
+            assert_eq!(quantity(count, None), expected, "{count}");
+        }
+        for (count, millis, expected) in
+            [(0, 1000, "0"), (1, 1000, "1.0"), (1, 3000, "0.3"), (250, 1000, "250"), (999, 500, "2.0k"), (7, 0, "0")]
+        {
+            assert_eq!(quantity(count, Some(Duration::from_millis(millis))), expected, "{count} in {millis} ms");
+        }
     }
 }

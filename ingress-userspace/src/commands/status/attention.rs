@@ -6,7 +6,7 @@ use ingress_common::{Total, map, steer::HEARTBEAT_STALE_NS};
 use ingress_datapath::{Hook, LinkState, PinnedLink, Process, Role};
 
 use super::{State, percent};
-use crate::netfilter_check::{ADVICE, NetfilterCheck};
+use crate::daemon::netfilter_check::{ADVICE, NetfilterCheck};
 
 /// Fill level from which a map is reported.
 const FULL_PERCENT: usize = 90;
@@ -103,9 +103,9 @@ mod tests {
     use ingress_datapath::{ClientLimits, Fill};
 
     use super::*;
-    use crate::inspect::{
-        node::tests::{limited, process, well},
+    use crate::commands::{
         reading::Counted,
+        status::tests::{limited, process, well},
     };
 
     #[test]

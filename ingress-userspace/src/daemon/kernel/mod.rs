@@ -21,9 +21,11 @@ use tracing::{info, warn};
 
 use crate::{
     config::settings,
-    netfilter_check::{ADVICE, NetfilterCheck},
+    daemon::{
+        netfilter_check::{ADVICE, NetfilterCheck},
+        port_rewrite::{PortRewrite, Unfit},
+    },
     node::{Addresses, Node},
-    port_rewrite::{PortRewrite, Unfit},
 };
 
 mod deny;
