@@ -7,11 +7,12 @@ use k8s_openapi::api::core::v1::ServicePort;
 
 use super::{
     Context,
-    annotations::{self, ParsedTls, shorten},
+    annotations::{self, ParsedTls},
     endpoints::{self, Collected},
     external_name::{self, Lead},
     protocol,
     service::{Port, bare},
+    text::shorten,
     trust_anchors::{self, TrustAnchors},
 };
 use crate::{change::ObjectName, outcome::Reason, service::Service};

@@ -7,7 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Context, ExternalNames, address, annotations::shorten, destination::Finding, ingress};
+use super::{
+    Context, ExternalNames, address,
+    destination::Finding,
+    text::{shorten, shorten_error},
+};
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::Endpoint;
 
@@ -49,7 +53,7 @@ pub(super) fn follow(
     let name: Arc<str> = match address::check_name(external_name) {
         Ok(host) => host.as_str().into(),
         Err(why) => {
-            let why = ingress::shorten(&why);
+            let why = shorten_error(&why);
             let message =
                 format!("service `{service}` has an external name that is refused: {why}; give a fully qualified name");
             find(Reason::ExternalNameRefused, message);
@@ -96,7 +100,7 @@ pub(super) fn reach(
     let name: Arc<str> = match address::check_name(host) {
         Ok(host) => host.as_str().into(),
         Err(why) => {
-            find(Reason::ExternalNameRefused, refused(&ingress::shorten(&why)));
+            find(Reason::ExternalNameRefused, refused(&shorten_error(&why)));
             return None;
         }
     };

@@ -20,6 +20,7 @@ use super::{
     options::CatchAll,
     protocol::{Speech, Wanted},
     service,
+    text::{shorten, shorten_error},
 };
 use crate::{
     change::ObjectName,
@@ -216,7 +217,11 @@ fn tls_claims(
                 .filter_map(|host| match HostPattern::parse(host) {
                     Ok(pattern) => Some(pattern),
                     Err(error) => {
-                        context.report(object, Reason::InvalidHost, format!("in `spec.tls`: {}", shorten(&error)));
+                        context.report(
+                            object,
+                            Reason::InvalidHost,
+                            format!("in `spec.tls`: {}", shorten_error(&error)),
+                        );
                         None
                     }
                 })
@@ -248,16 +253,6 @@ fn everything() -> PathMatch {
     PathMatch::Prefix("/".into())
 }
 
-/// Returns the text of an error, cut to a maximum length, because it may quote long values.
-pub(super) fn shorten(error: &impl std::fmt::Display) -> String {
-    const MAX_CHARS: usize = 400;
-    let text = error.to_string();
-    match text.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
-}
-
 /// State that all rules of one Ingress share while they are made.
 pub(super) struct Builder<'b, 'c> {
     name: &'b ObjectName,
@@ -280,7 +275,7 @@ impl Builder<'_, '_> {
         let pattern = match HostPattern::parse(host.as_deref().unwrap_or_default()) {
             Ok(pattern) => pattern,
             Err(error) => {
-                let message = format!("{}; its rule is skipped", shorten(&error));
+                let message = format!("{}; its rule is skipped", shorten_error(&error));
                 self.context.report(self.object, Reason::InvalidHost, message);
                 return None;
             }
@@ -316,7 +311,7 @@ impl Builder<'_, '_> {
             Policy::path(path, path_type)
         };
         let Some(parsed) = parsed else {
-            let other = annotations::shorten(path_type);
+            let other = shorten(path_type);
             let message = format!(
                 "path type `{other}` of host `{pattern}` is not one of `Exact`, `Prefix`, `ImplementationSpecific`; the path is skipped"
             );
@@ -326,7 +321,7 @@ impl Builder<'_, '_> {
         match parsed {
             Ok(path) => Some(self.rule(path, backend)),
             Err(error) => {
-                let message = format!("{}; the path is skipped for host `{pattern}`", shorten(&error));
+                let message = format!("{}; the path is skipped for host `{pattern}`", shorten_error(&error));
                 self.context.report(self.object, Reason::InvalidPath, message);
                 None
             }

@@ -60,6 +60,7 @@ mod settings;
 mod shares;
 mod staple;
 mod streams;
+mod text;
 mod tickets;
 mod topology;
 mod translator;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{
     Context,
-    annotations::{ParsedTls, shorten},
+    annotations::ParsedTls,
     destination::{Asker, Through},
+    text::shorten,
 };
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::{HealthPolicy, Protocol, ProxyVersion};

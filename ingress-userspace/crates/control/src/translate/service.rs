@@ -9,10 +9,11 @@ use k8s_openapi::api::{
 
 use super::{
     Context,
-    annotations::{ParsedTls, shorten},
+    annotations::ParsedTls,
     destination::{Asker, Destination, Finding, Through},
     endpoints, grant,
     protocol::{Speech, Wanted},
+    text::shorten,
 };
 use crate::{
     change::{Kind, ObjectName},

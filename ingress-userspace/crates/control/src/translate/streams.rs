@@ -13,9 +13,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     Context,
-    annotations::shorten,
     destination::Finding,
     service::{self, Port},
+    text::shorten,
 };
 use crate::{
     change::{Kind, ObjectName},

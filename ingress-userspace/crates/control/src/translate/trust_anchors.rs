@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use rustls_pki_types::ServerName;
 
-use super::{Context, annotations::shorten, destination::Finding, secret};
+use super::{Context, destination::Finding, secret, text::shorten};
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::{Authorities, UpstreamTls, Verify};
 

@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::Secret;
 use super::{
     Context,
     ext_authz::{self, ParsedExtAuthz},
-    own_object, shorten,
     token::{self, ParsedToken},
     url::Author,
 };
 use crate::{
     change::{Kind, ObjectName},
     outcome::{ObjectRef, Reason},
+    translate::text::{own_object, shorten},
 };
 use ingress_model::{Access, Authentication, Basic, Filter, Satisfy, Users};
 

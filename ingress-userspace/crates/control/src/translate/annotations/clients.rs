@@ -3,8 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{super::secret, Context, own_object, shorten};
-use crate::{change::ObjectName, outcome::Reason};
+use super::{super::secret, Context};
+use crate::{
+    change::ObjectName,
+    outcome::Reason,
+    translate::text::{own_object, shorten},
+};
 use ingress_model::{ClientCertificates, Demand};
 
 /// Values as they are written.

@@ -8,11 +8,12 @@ use super::{
         service,
         values::{Expected, Read},
     },
-    Context, own_object, shorten,
+    Context,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::text::{own_object, shorten},
 };
 use ingress_model::{Action, ErrorPages, Filter, UpstreamKey};
 

@@ -10,12 +10,13 @@ use super::{
         destination::{Asker, Purpose},
         values::{Read, boolean, location},
     },
-    Context, own_object, shorten,
+    Context,
     url::{Author, Url, without_groups},
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::text::{own_object, shorten},
 };
 use ingress_model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template};
 

@@ -9,12 +9,13 @@ use super::{
         destination::{Asker, Purpose},
         values::{Read, switch},
     },
-    Context, shorten,
+    Context,
     url::{Author, Url},
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::text::shorten,
 };
 use ingress_model::{Filter, Host, Mirror};
 

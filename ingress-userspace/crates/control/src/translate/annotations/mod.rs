@@ -14,6 +14,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use super::{
     Context,
     parsed_annotations::{Limits, ParsedAnnotations},
+    text::{own_object, shorten},
 };
 use crate::{
     change::{ObjectId, ObjectName},
@@ -123,17 +124,6 @@ pub(crate) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item
     parsed.into_iter().chain([own, mirror]).flatten()
 }
 
-/// Returns the object of `namespace` that `value` names, as `name` or `namespace/name`. Returns `None` if it is in
-/// another namespace.
-fn own_object(value: &str, namespace: &str) -> Option<ObjectName> {
-    let name = match value.split_once('/') {
-        None => value,
-        Some((before, name)) if before == namespace => name,
-        Some(_) => return None,
-    };
-    (!name.is_empty()).then(|| ObjectName::new(namespace, name))
-}
-
 /// Returns the annotations with a known prefix, by the rest of their names. If a key has both prefixes, this
 /// controller's own counts.
 fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotation<'i>> {
@@ -146,23 +136,6 @@ fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotatio
         }
     }
     found
-}
-
-/// Returns `true` if `pattern` names `key`; `*` at its end stands for any rest.
-pub(super) fn fits(pattern: &str, key: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => key.starts_with(prefix),
-        None => key == pattern,
-    }
-}
-
-/// Shortens a value for a message.
-pub(super) fn shorten(value: &str) -> String {
-    const MAX_CHARS: usize = 64;
-    match value.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.into(),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Annotations of ingress-nginx that are known but not supported, as tables with the message for each. This module
 //! reports nothing itself.
 
-use super::fits;
+use crate::translate::text::fits;
 
 /// Reason why a known annotation is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{destination::Through, protocol::Wanted},
-    Clients, Context, Limits, ParsedAnnotations, ParsedTls, authentication, backend_tls, clients, own_object,
+    Clients, Context, Limits, ParsedAnnotations, ParsedTls, authentication, backend_tls, clients,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::text::{own_object, shorten},
 };
 use ingress_model::{
     Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, HealthPolicy, Host,
@@ -269,7 +270,7 @@ fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Resul
     let Some(name) = own_object(value, &ingress.namespace) else {
         let message = format!(
             "annotation `custom-headers` names `{}`, which is in another namespace; its rules answer 503, name a ConfigMap of its own",
-            super::shorten(value)
+            shorten(value)
         );
         return Err((Reason::InvalidAnnotation, message));
     };

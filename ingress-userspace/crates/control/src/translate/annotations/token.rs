@@ -11,12 +11,13 @@ use super::{
         secret,
         values::Read,
     },
-    Context, own_object, shorten,
+    Context,
     url::{Author, Url},
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::text::{own_object, shorten},
 };
 use ingress_model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace};
 

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use rustls_pki_types::ServerName;
 
-use super::{super::secret, Context, own_object, shorten};
-use crate::outcome::Reason;
+use super::{super::secret, Context};
+use crate::{
+    outcome::Reason,
+    translate::text::{own_object, shorten},
+};
 use ingress_model::{Authorities, Certificate, UpstreamTls, Verify};
 
 /// Values as they are written.

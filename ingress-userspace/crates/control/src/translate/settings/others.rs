@@ -1,7 +1,7 @@
 //! Settings of ingress-nginx that are known but not supported, as tables with the message for each. This module reports
 //! nothing itself.
 
-use super::super::annotations::fits;
+use crate::translate::text::fits;
 
 /// Reason why a known setting is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
