@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{AliasClaim, AliasKind, HostClaim, MAX_PATHS, RulesClaim, ingress::Builder};
+use super::{
+    claims::{AliasClaim, AliasKind, HostClaim, MAX_PATHS, RulesClaim},
+    ingress::Builder,
+};
 use crate::outcome::Reason;
 use ingress_model::{Action, Host, HostPattern, PathMatch, Redirect, Rule, Template};
 

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use super::Claims;
+use super::claims::Claims;
 use crate::{change::ObjectName, outcome::ObjectRef};
 
 /// A quantity with a budget.

@@ -11,8 +11,9 @@ use k8s_openapi::api::networking::v1::{
 };
 
 use super::{
-    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Options, Precedence, RulesClaim, alias,
+    Context, Options, alias,
     annotations::{self, Clients, Policy, Redirect, Service},
+    claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
     class::Ours,
     expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
     ingress_role::IngressRole,

@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    Claims, Context, Options,
+    Context, Options,
     budget::{Budget, BudgetScope, Holders},
+    claims::Claims,
 };
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::{Forwarding, HostRoutes, Rule};

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
 
-use super::{Claims, Context, ingress_role::IngressRole, secret};
+use super::{Context, claims::Claims, ingress_role::IngressRole, secret};
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::{HostPattern, PathMatch, path};
 

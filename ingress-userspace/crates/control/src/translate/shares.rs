@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    Claims, Context, HostClaim, Options,
+    Context, Options,
     budget::{Amount, Budget, Holders},
+    claims::{Claims, HostClaim},
 };
 use crate::{change::ObjectName, outcome::Reason};
 

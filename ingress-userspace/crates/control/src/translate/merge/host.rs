@@ -12,8 +12,9 @@ use super::{
 use crate::{
     outcome::{ObjectRef, Reason},
     translate::{
-        AliasKind, Claims, Clients, Context, RulesClaim,
+        Clients, Context,
         annotations::Redirect,
+        claims::{AliasKind, Claims, RulesClaim},
         ingress_role::IngressRole,
         ownership::{Ownership, Right, Turn},
         settings::Globals,

@@ -8,7 +8,7 @@ use std::{
 use super::MergedHost;
 use crate::{
     outcome::Reason,
-    translate::{Context, MAX_LENT},
+    translate::{Context, claims::MAX_LENT},
 };
 use ingress_model::{Host, HostPattern, HostRoutes};
 

@@ -4,7 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    AliasClaim, AliasKind, Claims, Clients, Context, HostClaim,
+    Clients, Context,
+    claims::{AliasClaim, AliasKind, Claims, HostClaim},
     ingress_role::IngressRole,
     ownership::{Broader, Ownership, Right, Turn},
     secret,

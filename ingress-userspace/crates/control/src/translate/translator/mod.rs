@@ -16,9 +16,10 @@ use std::{
 };
 
 use super::{
-    Claims, HostClaim, Options, Translation,
+    Options, Translation,
     address::ClusterAddresses,
     budget::Holders,
+    claims::{Claims, HostClaim},
     class,
     context::{Context, Dependency, Memo},
     destination,
