@@ -9,8 +9,8 @@ use k8s_openapi::{
 };
 
 use super::{
-    annotations::{Clients, Redirect},
     ingress_role::IngressRole,
+    policy::{Clients, Redirect},
 };
 use crate::{change::ObjectName, outcome::ObjectRef};
 use ingress_model::{CanaryRule, HostPattern, Rule};

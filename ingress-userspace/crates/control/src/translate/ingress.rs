@@ -11,14 +11,14 @@ use k8s_openapi::api::networking::v1::{
 };
 
 use super::{
-    Context, Options, alias,
-    annotations::{self, Clients, Policy, Redirect, Service},
+    Context, Options, alias, annotations,
     claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
     class::Ours,
     expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
     ingress_role::IngressRole,
     named::named,
     options::CatchAll,
+    policy::{Clients, Policy, Redirect, Service},
     protocol::{Speech, Wanted},
     service,
     text::{shorten, shorten_error},

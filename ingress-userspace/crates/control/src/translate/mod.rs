@@ -41,6 +41,7 @@ mod named;
 mod options;
 mod ownership;
 mod parsed_annotations;
+mod policy;
 mod protocol;
 mod records;
 mod secret;
@@ -58,7 +59,6 @@ mod trust_anchors;
 mod values;
 
 pub(crate) use address::{is_always_refused, reached};
-use annotations::Clients;
 pub(crate) use annotations::{references as annotation_references, service_of_url, services_of};
 pub use class::Classes;
 use context::Context;

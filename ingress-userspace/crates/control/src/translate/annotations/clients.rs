@@ -7,7 +7,10 @@ use super::{super::secret, Context};
 use crate::{
     change::ObjectName,
     outcome::Reason,
-    translate::text::{own_object, shorten},
+    translate::{
+        policy::Clients,
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{ClientCertificates, Demand};
 
@@ -27,17 +30,6 @@ pub(super) enum Wish {
     Unsaid,
     Off,
     On(Demand),
-}
-
-/// The demands for the hosts of an Ingress.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::translate) enum Clients {
-    /// The Ingress demands nothing.
-    #[default]
-    Any,
-    With(Arc<ClientCertificates>),
-    /// The demand cannot be met, so all clients are refused.
-    Refused,
 }
 
 impl Default for ParsedClientCertificates {

@@ -14,6 +14,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use super::{
     Context,
     parsed_annotations::{Limits, ParsedAnnotations},
+    policy::{Policy, Service},
     text::{own_object, shorten},
 };
 use crate::{
@@ -36,14 +37,14 @@ mod upstream_tls;
 mod url;
 
 pub(super) use authentication::ParsedAuthentication;
-pub(super) use clients::{Clients, ParsedClientCertificates};
+pub(super) use clients::ParsedClientCertificates;
 pub(super) use compression::ParsedCompression;
 pub(super) use error_pages::ParsedErrorPages;
 pub(super) use health_policy::ParsedHealthPolicy;
 use keys::{Key, Otherwise};
 pub(super) use mirror::ParsedMirror;
 use others::Other;
-pub(super) use policy::{Policy, Redirect, Service};
+
 pub(super) use upstream_tls::{ParsedTls, backend_tls};
 pub(crate) use url::service_of as service_of_url;
 

@@ -7,79 +7,20 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{destination::Through, protocol::Wanted},
-    Clients, Context, Limits, ParsedAnnotations, ParsedTls, authentication, backend_tls, clients,
+    Context, Limits, ParsedAnnotations, authentication, backend_tls, clients,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::text::{own_object, shorten},
+    translate::{
+        policy::{Clients, Policy, Redirect, Service},
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{
-    Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, HealthPolicy, Host,
-    PathError, PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template,
+    Balance, CanaryValue, Filter, HeaderEdits,
     filter::{Limit, Rate},
 };
-
-/// The effect of one Ingress's annotations on its rules.
-#[derive(Clone, Debug, Default)]
-pub(in crate::translate) struct Policy {
-    pub(in crate::translate) redirect: Redirect,
-    pub(in crate::translate) service: Service,
-    pub(in crate::translate) protocol: Wanted,
-    pub(in crate::translate) through: Through,
-    /// The requests that a canary takes from another Ingress's rules; a canary has no rules of its own.
-    pub(in crate::translate) canary: Option<CanaryRule>,
-    /// Certificates that clients of its hosts must have.
-    pub(in crate::translate) clients: Clients,
-    /// Whether TLS connections are passed through to pods.
-    pub(in crate::translate) passes: bool,
-    /// TLS with pods.
-    pub(in crate::translate) backend_tls: Option<ParsedTls>,
-    /// Health policy of the pods, if it differs from the default.
-    pub(in crate::translate) health_policy: Option<Arc<HealthPolicy>>,
-    /// Version of the PROXY protocol header sent to pods, if any.
-    pub(in crate::translate) proxy_header: Option<ProxyVersion>,
-    /// Redirect of every rule, instead of a service.
-    pub(in crate::translate) elsewhere: Option<Arc<ingress_model::Redirect>>,
-    /// Redirect of requests for `/`.
-    pub(in crate::translate) app_root: Option<Arc<ingress_model::Redirect>>,
-    /// Whether its hosts are reached with and without `www.`.
-    pub(in crate::translate) redirects_www: bool,
-    /// Further names of its first host.
-    pub(in crate::translate) aliases: Arc<[Host]>,
-    /// Namespaces that may add paths to its hosts.
-    pub(in crate::translate) shares_with: Arc<[Arc<str>]>,
-    forwarding: Arc<Forwarding>,
-    uses_patterns: bool,
-    /// Paths without authentication.
-    unauthenticated: Arc<[PathMatch]>,
-    rewrite: Option<Template>,
-    /// Filters before the rewrite; `after` has those behind it.
-    before: Vec<Filter>,
-    host: Option<Filter>,
-    after: Vec<Filter>,
-}
-
-/// Requests over plain HTTP that are redirected to HTTPS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::translate) enum Redirect {
-    /// No requests.
-    Never,
-    /// Requests for hosts that have TLS, from any Ingress: the default.
-    #[default]
-    WithTls,
-    /// All requests.
-    Always,
-}
-
-/// Whether the Ingress can be served as intended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::translate) enum Service {
-    #[default]
-    Full,
-    /// A protection that it asks for is missing, so its rules answer an error.
-    Refuse,
-}
 
 /// Makes the policy of the Ingress `name`.
 pub(super) fn make(
@@ -295,112 +236,5 @@ fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Resul
             );
             Err((Reason::InvalidAnnotation, message))
         }
-    }
-}
-
-// === impl Policy ===
-
-impl Policy {
-    /// Returns the policy of an ACME solver: settings that the operator made for all Ingresses must not block a
-    /// challenge.
-    pub(in crate::translate) fn of_solver() -> Self {
-        Self { redirect: Redirect::Never, ..Self::default() }
-    }
-
-    /// Returns `true` if paths of kind `path_type` are regular expressions.
-    pub(in crate::translate) fn has_patterns(&self, path_type: &str) -> bool {
-        self.uses_patterns && matches!(path_type, "Prefix" | "ImplementationSpecific")
-    }
-
-    /// Returns `true` if its rules are counted separately.
-    pub(in crate::translate) fn is_metered(&self) -> bool {
-        self.forwarding.metered
-    }
-
-    /// Switches separate counting of its rules off. Returns `true` if it was on.
-    pub(in crate::translate) fn stop_metering(&mut self) -> bool {
-        self.forwarding.metered && {
-            Arc::make_mut(&mut self.forwarding).metered = false;
-            true
-        }
-    }
-
-    /// Returns `true` if its filters use the groups of expressions.
-    pub(in crate::translate) const fn wants_groups(&self) -> bool {
-        self.rewrite.is_some()
-    }
-
-    /// Returns the match of a path of kind `path_type`, for paths that are not regular expressions. Without a kind, the
-    /// controller chooses.
-    pub(in crate::translate) fn path(path: &str, path_type: &str) -> Option<Result<PathMatch, PathError>> {
-        Some(match path_type {
-            "Exact" => PathMatch::exact(path),
-            "Prefix" | "ImplementationSpecific" => PathMatch::prefix(path),
-            _ => return None,
-        })
-    }
-
-    /// Returns the forwarding of a rule for `path`. A cookie without a path of its own gets that of the rule.
-    pub(in crate::translate) fn forwarding(&self, path: &PathMatch) -> Arc<Forwarding> {
-        let plain = match path {
-            PathMatch::Exact(path) | PathMatch::Prefix(path) => &**path,
-            PathMatch::Pattern(_) => "/",
-        };
-        let mut forwarding = Arc::clone(&self.forwarding);
-        if let Some(Affinity { cookie: SessionCookie { path: None, .. }, .. }) = &forwarding.affinity
-            && let Some(affinity) = &mut Arc::make_mut(&mut forwarding).affinity
-        {
-            affinity.cookie.path = Some(plain.into());
-        }
-        forwarding
-    }
-
-    /// Returns the filters of a rule for `path`. The redirect to HTTPS, which comes before them, depends on the claims
-    /// of all Ingresses.
-    pub(in crate::translate) fn filters(&self, path: &PathMatch) -> Vec<Filter> {
-        let rewrite = self.rewrite.clone().map(|target| {
-            let pattern = match path {
-                PathMatch::Pattern(pattern) => pattern.alone().cloned(),
-                PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
-            };
-            Filter::Rewrite(Arc::new(Rewrite { pattern, target }))
-        });
-        let is_open = self.is_unauthenticated(path);
-        let before = self
-            .before
-            .iter()
-            .filter_map(|filter| if is_open { unauthenticated(filter) } else { Some(filter.clone()) });
-        let unclaimed = if is_open { self.before.iter().find_map(unclaimed) } else { None };
-        let host = self.host.iter().cloned();
-        before.chain(rewrite).chain(host).chain(unclaimed).chain(self.after.iter().cloned()).collect()
-    }
-
-    fn is_unauthenticated(&self, path: &PathMatch) -> bool {
-        match path {
-            PathMatch::Exact(path) | PathMatch::Prefix(path) => {
-                self.unauthenticated.iter().any(|open| open.matches(path))
-            }
-            // The paths that an expression matches are not known.
-            PathMatch::Pattern(_) => false,
-        }
-    }
-}
-
-/// On unauthenticated paths, strips the headers that a verified token would set, so that clients cannot forge them.
-fn unclaimed(filter: &Filter) -> Option<Filter> {
-    let Filter::Authentication(authentication) = filter else { return None };
-    let mut edits = HeaderEdits::default();
-    for (name, _) in &authentication.token.as_ref()?.passed {
-        edits.push(HeaderEdit::Remove(name.clone()));
-    }
-    (!edits.is_empty()).then(|| Filter::RequestHeaders(Arc::new(edits)))
-}
-
-/// Returns the rest of a filter on unauthenticated paths.
-fn unauthenticated(filter: &Filter) -> Option<Filter> {
-    let Filter::Authentication(authentication) = filter else { return Some(filter.clone()) };
-    match &authentication.satisfy {
-        Satisfy::Any(access) if !access.is_open() => Some(Filter::Access(Arc::new(access.clone()))),
-        Satisfy::Any(_) | Satisfy::All => None,
     }
 }

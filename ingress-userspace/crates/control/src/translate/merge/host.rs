@@ -12,11 +12,11 @@ use super::{
 use crate::{
     outcome::{ObjectRef, Reason},
     translate::{
-        Clients, Context,
-        annotations::Redirect,
+        Context,
         claims::{AliasKind, Claims, RulesClaim},
         ingress_role::IngressRole,
         ownership::{Ownership, Right, Turn},
+        policy::{Clients, Redirect},
         settings::Globals,
     },
 };

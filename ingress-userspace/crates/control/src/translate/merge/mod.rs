@@ -4,10 +4,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    Clients, Context,
+    Context,
     claims::{AliasClaim, AliasKind, Claims, HostClaim},
     ingress_role::IngressRole,
     ownership::{Broader, Ownership, Right, Turn},
+    policy::Clients,
     secret,
 };
 use crate::{

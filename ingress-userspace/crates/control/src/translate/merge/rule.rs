@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use crate::{
     outcome::ObjectRef,
-    translate::{Clients, annotations::Redirect, ingress_role::IngressRole, settings::Globals},
+    translate::{
+        ingress_role::IngressRole,
+        policy::{Clients, Redirect},
+        settings::Globals,
+    },
 };
 use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable};
 
