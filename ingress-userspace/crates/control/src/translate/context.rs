@@ -16,11 +16,13 @@ use k8s_openapi::api::{
 use super::{
     Options,
     address::{ClusterAddresses, Vicinity},
-    destination::{self, Destination, Gathered},
+    destination::{Destination, Gathered},
     expressions,
+    gather::gather,
     records::Part,
-    secret::{self, Content},
+    secret,
     settings::Globals,
+    tls_secret::Content,
     topology::Place,
 };
 use crate::{
@@ -224,7 +226,7 @@ impl<'c> Context<'c> {
         if let Some((_, known)) = self.memo.upstreams.get(&key) {
             return (key, Arc::clone(known));
         }
-        let (gathered, trace) = self.traced(|context| destination::gather(destination, context));
+        let (gathered, trace) = self.traced(|context| gather(destination, context));
         let gathered = Arc::new(gathered);
         self.made.push((Part::Upstream(key.clone()), trace));
         self.memo.upstreams.insert(key.clone(), (destination.clone(), Arc::clone(&gathered)));

@@ -14,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Context, address, grant};
+use super::{Context, address, grant, port::transport_of};
 use crate::{
     change::{Kind, ObjectName},
     outcome::{ObjectRef, Origin, Reason},
@@ -54,7 +54,7 @@ pub(super) struct Collected<'c> {
 pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: &mut Context<'c>) -> Collected<'c> {
     let mut has_refused = false;
     let (mut ready, mut draining) = (Vec::new(), BTreeSet::new());
-    let transport = transport(port.protocol.as_deref()).unwrap_or(Transport::Tcp);
+    let transport = transport_of(port.protocol.as_deref()).unwrap_or(Transport::Tcp);
     let mut app_protocol = port.app_protocol.as_deref();
     for (name, stored) in context.slices_of(service) {
         let slice = &stored.object;
@@ -161,9 +161,9 @@ fn matching<'s, 'p>(
     service_port: &'p ServicePort,
 ) -> impl Iterator<Item = &'s EndpointPort> + use<'s, 'p> {
     let wanted = service_port.name.as_deref().unwrap_or_default();
-    let transport = transport(service_port.protocol.as_deref());
+    let transport = transport_of(service_port.protocol.as_deref());
     slice.ports.iter().filter(move |EndpointPort { name, protocol, .. }| {
-        name.as_deref().unwrap_or_default() == wanted && self::transport(protocol.as_deref()) == transport
+        name.as_deref().unwrap_or_default() == wanted && transport_of(protocol.as_deref()) == transport
     })
 }
 
@@ -175,15 +175,6 @@ pub(super) fn target(port: &ServicePort) -> Option<u16> {
         None => port.port,
     };
     u16::try_from(number).ok().filter(|number| *number != 0)
-}
-
-/// Parses a transport. Absent means TCP, as for services; `None` is neither TCP nor UDP.
-pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
-    match protocol {
-        None | Some("TCP") => Some(Transport::Tcp),
-        Some("UDP") => Some(Transport::Udp),
-        Some(_) => None,
-    }
 }
 
 // === impl Refused ===

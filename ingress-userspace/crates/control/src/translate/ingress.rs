@@ -12,6 +12,7 @@ use k8s_openapi::api::networking::v1::{
 
 use super::{
     Context, Options, alias, annotations,
+    backend_protocol::{Speech, Wanted},
     claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
     class::Ours,
     expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
@@ -19,7 +20,6 @@ use super::{
     named::named,
     options::CatchAll,
     policy::{Clients, Policy, Redirect, Service},
-    protocol::{Speech, Wanted},
     service,
     text::{shorten, shorten_error},
 };

@@ -7,9 +7,10 @@ use http::{HeaderName, HeaderValue};
 use super::{
     annotations::{
         ParsedAuthentication, ParsedClientCertificates, ParsedCompression, ParsedErrorPages, ParsedHealthPolicy,
-        ParsedMirror, ParsedTls,
+        ParsedMirror,
     },
-    protocol::Wanted,
+    backend_protocol::Wanted,
+    parsed_tls::ParsedTls,
 };
 use ingress_model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Host, Networks, Origins, Pattern,

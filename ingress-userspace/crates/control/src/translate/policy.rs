@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{annotations::ParsedTls, destination::Through, protocol::Wanted};
+use super::{backend_protocol::Wanted, destination::Through, parsed_tls::ParsedTls};
 use ingress_model::{
     Affinity, CanaryRule, ClientCertificates, Filter, Forwarding, HeaderEdit, HeaderEdits, HealthPolicy, Host,
     PathError, PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template,

@@ -6,24 +6,13 @@ use k8s_openapi::api::core::v1::Secret;
 use rustls_pki_types::CertificateRevocationListDer;
 use webpki::{BorrowedCertRevocationList, EndEntityCert};
 
-use super::{Context, staple};
+use super::{Context, staple, tls_secret::Content};
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,
     outcome::{ObjectRef, Origin, Reason},
 };
 use ingress_model::{Authorities, Certificate, HostPattern, tls};
-
-/// Content of a Secret for TLS with clients.
-#[derive(PartialEq, Eq)]
-pub(super) enum Content {
-    /// There is no such Secret.
-    Nothing,
-    /// The Secret is unusable, with the reason.
-    Broken { secret: ObjectRef, reason: String },
-    /// A certificate, and the names of its leaf.
-    Certificate { certificate: Arc<Certificate>, names: Box<[HostPattern]> },
-}
 
 /// Reads Secret `name`. Problems of its OCSP response are reported here, others by the callers that name it.
 pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Content {
@@ -166,19 +155,5 @@ fn covers(names: &[HostPattern], pattern: &HostPattern) -> bool {
         HostPattern::Any => true,
         HostPattern::Exact(host) => names.iter().any(|name| name.matches(host.as_str())),
         HostPattern::Wildcard(_) => names.contains(pattern),
-    }
-}
-
-// === impl Content ===
-
-impl Content {
-    /// Returns `true` if both have the same effect on hosts, apart from chain and key.
-    pub(super) fn looks_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Certificate { certificate: _, names }, Self::Certificate { certificate: _, names: others }) => {
-                names == others
-            }
-            _ => self == other,
-        }
     }
 }

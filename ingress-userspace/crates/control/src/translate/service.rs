@@ -1,18 +1,19 @@
 //! Resolves the backend of a rule to a destination, and so to an upstream. Rules are not known here.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use k8s_openapi::api::{
     core::v1::ServicePort,
-    networking::v1::{IngressBackend, IngressServiceBackend, ServiceBackendPort},
+    networking::v1::{IngressBackend, IngressServiceBackend},
 };
 
 use super::{
     Context,
-    annotations::ParsedTls,
+    backend_protocol::{Speech, Wanted},
     destination::{Asker, Destination, Finding, Through},
-    endpoints, grant,
-    protocol::{Speech, Wanted},
+    grant,
+    parsed_tls::ParsedTls,
+    port::{Port, ports},
     text::shorten,
 };
 use crate::{
@@ -21,13 +22,6 @@ use crate::{
     service::Service,
 };
 use ingress_model::{Action, Protocol, Transport, Unavailable, UpstreamKey};
-
-/// A port as an Ingress, or a row of stream services, names it.
-#[derive(Clone, Copy)]
-pub(super) enum Port<'b> {
-    Name(&'b str),
-    Number(i32),
-}
 
 /// Returns the action of a rule with `backend`. Problems are reported on `ingress`.
 pub(super) fn resolve(
@@ -240,10 +234,6 @@ pub(super) fn bare(number: i32) -> ServicePort {
     ServicePort { port: number, ..ServicePort::default() }
 }
 
-fn ports(service: &Service, transport: Transport) -> impl Iterator<Item = &ServicePort> {
-    service.ports.iter().filter(move |port| endpoints::transport(port.protocol.as_deref()) == Some(transport))
-}
-
 /// Returns the message that a service does not have the port `wanted`, with the ports that it has.
 fn no_port(name: &ObjectName, service: &Service, wanted: &str, transport: Transport) -> String {
     let ports: Vec<_> = ports(service, transport)
@@ -254,33 +244,4 @@ fn no_port(name: &ObjectName, service: &Service, wanted: &str, transport: Transp
         .collect();
     let offered = if ports.is_empty() { "none".into() } else { ports.join(", ") };
     format!("service `{name}` has no {transport} port `{wanted}`; it has {offered}")
-}
-
-// === impl Port ===
-
-impl<'b> Port<'b> {
-    fn of(port: &'b ServiceBackendPort) -> Option<Self> {
-        let ServiceBackendPort { name, number } = port;
-        match (name.as_deref().filter(|name| !name.is_empty()), number.filter(|number| *number != 0)) {
-            (Some(name), _) => Some(Self::Name(name)),
-            (None, Some(number)) => Some(Self::Number(number)),
-            (None, None) => None,
-        }
-    }
-
-    pub(super) fn find<'s>(&self, service: &'s Service, transport: Transport) -> Option<&'s ServicePort> {
-        ports(service, transport).find(|port| match self {
-            Self::Name(name) => port.name.as_deref() == Some(name),
-            Self::Number(number) => port.port == *number,
-        })
-    }
-}
-
-impl fmt::Display for Port<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => f.write_str(name),
-            Self::Number(number) => write!(f, "{number}"),
-        }
-    }
 }

@@ -11,12 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{
-    Context,
-    destination::Finding,
-    service::{self, Port},
-    text::shorten,
-};
+use super::{Context, destination::Finding, port::Port, service, text::shorten};
 use crate::{
     change::{Kind, ObjectName},
     outcome::{Origin, Reason},

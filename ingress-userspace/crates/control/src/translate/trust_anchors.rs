@@ -4,20 +4,14 @@ use std::sync::{Arc, LazyLock};
 
 use rustls_pki_types::ServerName;
 
-use super::{Context, destination::Finding, secret, text::shorten};
+use super::{
+    Context,
+    destination::{Finding, TrustAnchors},
+    secret,
+    text::shorten,
+};
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::{Authorities, UpstreamTls, Verify};
-
-/// Certificates of a host that are accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum TrustAnchors {
-    #[default]
-    Any,
-    /// A certificate for its name, by an authority that browsers trust.
-    Public,
-    /// A certificate for its name, by an authority in this Secret.
-    Private(ObjectName),
-}
 
 /// The authorities that browsers trust, compiled into the program, since its image has no file of them.
 static PUBLIC: LazyLock<Arc<Authorities>> = LazyLock::new(|| {

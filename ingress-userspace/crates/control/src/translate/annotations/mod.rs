@@ -45,7 +45,7 @@ use keys::{Key, Otherwise};
 pub(super) use mirror::ParsedMirror;
 use others::Other;
 
-pub(super) use upstream_tls::{ParsedTls, backend_tls};
+pub(super) use upstream_tls::backend_tls;
 pub(crate) use url::service_of as service_of_url;
 
 /// This controller's own prefix, which takes precedence over the one for compatibility.

@@ -5,14 +5,12 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{
-    super::{destination::Through, protocol::Wanted},
-    Context, Limits, ParsedAnnotations, authentication, backend_tls, clients,
-};
+use super::{super::destination::Through, Context, Limits, ParsedAnnotations, authentication, backend_tls, clients};
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
     translate::{
+        backend_protocol::Wanted,
         policy::{Clients, Policy, Redirect, Service},
         text::{own_object, shorten},
     },

@@ -8,19 +8,12 @@ use rustls_pki_types::ServerName;
 use super::{super::secret, Context};
 use crate::{
     outcome::Reason,
-    translate::text::{own_object, shorten},
+    translate::{
+        parsed_tls::ParsedTls,
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{Authorities, Certificate, UpstreamTls, Verify};
-
-/// Values as they are written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedTls {
-    pub(super) verify: bool,
-    pub(super) secret: Option<String>,
-    /// Default: the name of the service.
-    pub(super) name: Option<ServerName<'static>>,
-    pub(super) sends_name: bool,
-}
 
 /// The same, with the content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,29 +83,6 @@ fn material(
         return Err(broken("it holds neither `ca.crt` nor `tls.crt` and `tls.key`".to_owned()));
     }
     Ok((authorities, certificate))
-}
-
-// === impl ParsedTls ===
-
-impl ParsedTls {
-    /// Returns terms that only send `host` as server name; `None` if it is no valid server name.
-    pub(super) fn naming(host: &str) -> Option<Self> {
-        let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok()?;
-        Some(Self { name: Some(name), sends_name: true, ..Self::default() })
-    }
-
-    /// Returns a label that differs between upstreams of one service with different terms.
-    pub(in crate::translate) fn label(&self) -> String {
-        let Self { verify, secret, name, sends_name } = self;
-        // The Secret is in this namespace, with or without its prefix.
-        let secret = secret.as_ref().map(|secret| secret.split_once('/').map_or(&**secret, |(_, name)| name));
-        let mut parts = Vec::new();
-        parts.extend(secret.map(|secret| format!("secret={secret}")));
-        parts.extend(verify.then(|| "verify".to_owned()));
-        parts.extend(name.as_ref().map(|name| format!("name={}", name.to_str())));
-        parts.extend(sends_name.then(|| "sni".to_owned()));
-        parts.join(",")
-    }
 }
 
 // === impl BackendTls ===

@@ -7,14 +7,14 @@ use http::{HeaderValue, uri::Authority};
 use super::{
     super::{
         destination::{Asker, Destination, Finding},
-        grant, service,
-        trust_anchors::{self, TrustAnchors},
+        grant, service, trust_anchors,
     },
-    Context, ParsedTls,
+    Context,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::{destination::TrustAnchors, parsed_tls::ParsedTls},
 };
 use ingress_model::{Protocol, Template, UpstreamKey, Variable};
 

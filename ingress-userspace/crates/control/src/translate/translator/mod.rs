@@ -22,9 +22,10 @@ use super::{
     claims::{Claims, HostClaim},
     class,
     context::{Context, Dependency, Memo},
-    destination,
     effects::Effects,
-    expressions, ingress,
+    expressions,
+    gather::gather,
+    ingress,
     merge::{self, Merged, MergedHost, wildcard_of},
     meters::Meters,
     ownership::Broader,
@@ -189,7 +190,7 @@ impl Translator {
             }
             Part::Upstream(key) => {
                 let Some((destination, known)) = context.memo.upstreams.get(key).cloned() else { return };
-                let (gathered, trace) = context.traced(|context| destination::gather(&destination, context));
+                let (gathered, trace) = context.traced(|context| gather(&destination, context));
                 if !gathered.looks_like(&known) {
                     work.stale.extend(self.records.dependents_of(&Dependency::Upstream(key.clone())).cloned());
                 }

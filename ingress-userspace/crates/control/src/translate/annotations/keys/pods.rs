@@ -4,16 +4,13 @@ use http::HeaderName;
 use rustls_pki_types::ServerName;
 
 use super::{
-    super::super::{
-        protocol,
-        values::{
-            Read, balance, boolean, bytes, cookie_text, limit, number, retry_tries, retry_when, retry_within, seconds,
-            secret, switch,
-        },
+    super::super::values::{
+        Read, balance, boolean, bytes, cookie_text, limit, number, retry_tries, retry_when, retry_within, seconds,
+        secret, switch,
     },
     Key, key,
 };
-use crate::change::Kind;
+use crate::{change::Kind, translate::backend_protocol::of_annotation};
 use ingress_model::{AffinityMode, ProxyVersion, SameSite, Template, Uploads};
 
 /// Sorted by name.
@@ -48,7 +45,7 @@ pub(super) const KEYS: &[Key] = &[
         "protocol of the pods: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their \
          certificates are verified if `proxy-ssl-verify` says so",
         |value, parsed| {
-            parsed.protocol = protocol::of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
+            parsed.protocol = of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
             Ok(())
         },
     ),
