@@ -13,7 +13,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Context, streams};
+use super::{Context, part::Vicinity, stream_rows};
 use crate::{
     change::ObjectName,
     cluster::Stored,
@@ -35,11 +35,6 @@ pub(super) struct ClusterAddresses {
     /// Whether `nodes` has an address of this node that its pods may have.
     knows_own_node: bool,
 }
-
-/// A block of adjacent addresses, 4,096 of them for IPv4. The ranges of pods and of Services are far larger, so a
-/// change of Services seldom concerns the vicinity of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Vicinity(IpAddr);
 
 /// Ports of nodes on which Kubernetes itself listens: etcd, the API server, the kubelet, kube-proxy, the controller
 /// managers (of clouds, too) and the scheduler (kubernetes.io, "Ports and Protocols").
@@ -121,18 +116,6 @@ pub(super) fn check_slice_port(
     context.cluster_addresses_in(Vicinity::of(reached.ip())).check_slice_port(reached, transport, reserved)
 }
 
-// === impl Vicinity ===
-
-impl Vicinity {
-    pub(super) fn of(address: IpAddr) -> Self {
-        Self(match address {
-            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & !0xfff).into(),
-            // No network of Services is larger.
-            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !0xf_ffff).into(),
-        })
-    }
-}
-
 // === impl ClusterAddresses ===
 
 impl ClusterAddresses {
@@ -166,7 +149,7 @@ impl ClusterAddresses {
                 }
             }
         }
-        let streams = streams::ports(context);
+        let streams = stream_rows::ports(context);
         Self { nodes, api_server, api_endpoints, own, streams, knows_own_node }
     }
 

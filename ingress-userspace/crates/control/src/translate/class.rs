@@ -4,80 +4,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 
+use super::{Context, options::Classes};
 use crate::{
     cluster::Stored,
     outcome::{ObjectRef, Reason},
 };
 
-use super::Context;
-
-/// Selection of the Ingresses to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Classes {
-    /// An IngressClass with this `spec.controller` belongs to this controller. Default `xdp-ingress.io/controller`.
-    pub controller: String,
-    /// A class that belongs to this controller by name alone, if no IngressClass decides. The legacy annotation
-    /// `kubernetes.io/ingress.class` may have this value while no IngressClass has the name. With `by_name`,
-    /// `spec.ingressClassName` may have it while there is no IngressClass at all. In every other case `spec.controller`
-    /// of the IngressClass decides, and the name has no meaning. Default `xdp`.
-    pub name: String,
-    /// Serves Ingresses that name no class. Off by default: in a shared cluster they may belong to another controller.
-    pub watch_without_class: bool,
-    /// Gives Ingresses without a class to the IngressClass marked as default. In a cluster, admission does that when an
-    /// Ingress is created; a directory of manifests has no admission. Default off.
-    pub apply_default_class: bool,
-    /// Accepts `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of
-    /// manifests need not hold one. On for manifests, off for a cluster. Default off.
-    pub by_name: bool,
-}
-
 const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
-
-// === impl Classes ===
-
-impl Default for Classes {
-    fn default() -> Self {
-        Self {
-            controller: "xdp-ingress.io/controller".into(),
-            name: "xdp".into(),
-            watch_without_class: false,
-            apply_default_class: false,
-            by_name: false,
-        }
-    }
-}
-
-impl Classes {
-    /// Returns the defaults for a directory of manifests, which has no admission and may have no IngressClass.
-    #[must_use]
-    pub fn for_manifests() -> Self {
-        Self { apply_default_class: true, by_name: true, ..Self::default() }
-    }
-
-    /// Returns `true` if `class` belongs to this controller.
-    pub(super) fn owns(&self, class: &IngressClass) -> bool {
-        class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(self.controller.as_str())
-    }
-
-    /// Returns `true` if `spec.ingressClassName: name` selects this controller. The controller of that IngressClass
-    /// decides.
-    fn owns_field(&self, name: &str, context: &mut Context<'_>) -> bool {
-        match context.class(name) {
-            Some(Stored { object, origin: _ }) => self.owns(object),
-            None => self.by_name && name == self.name && context.classes().is_empty(),
-        }
-    }
-
-    /// Returns `true` if this value of the annotation selects this controller. An IngressClass of that name may exist,
-    /// but need not.
-    fn owns_annotation(&self, name: &str, context: &mut Context<'_>) -> bool {
-        match context.class(name) {
-            Some(Stored { object, origin: _ }) => self.owns(object),
-            None => name == self.name,
-        }
-    }
-}
 
 /// The class by which an Ingress belongs to this controller.
 pub(super) struct Ours {
@@ -142,4 +76,37 @@ fn default_class<'c>(context: &mut Context<'c>) -> Option<&'c IngressClass> {
         }
     }
     newest
+}
+
+// === impl Classes ===
+
+impl Classes {
+    /// Returns the defaults for a directory of manifests, which has no admission and may have no IngressClass.
+    #[must_use]
+    pub fn for_manifests() -> Self {
+        Self { apply_default_class: true, by_name: true, ..Self::default() }
+    }
+
+    /// Returns `true` if `class` belongs to this controller.
+    pub(super) fn owns(&self, class: &IngressClass) -> bool {
+        class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(self.controller.as_str())
+    }
+
+    /// Returns `true` if `spec.ingressClassName: name` selects this controller. The controller of that IngressClass
+    /// decides.
+    pub(super) fn owns_field(&self, name: &str, context: &mut Context<'_>) -> bool {
+        match context.class(name) {
+            Some(Stored { object, origin: _ }) => self.owns(object),
+            None => self.by_name && name == self.name && context.classes().is_empty(),
+        }
+    }
+
+    /// Returns `true` if this value of the annotation selects this controller. An IngressClass of that name may exist,
+    /// but need not.
+    pub(super) fn owns_annotation(&self, name: &str, context: &mut Context<'_>) -> bool {
+        match context.class(name) {
+            Some(Stored { object, origin: _ }) => self.owns(object),
+            None => name == self.name,
+        }
+    }
 }

@@ -15,11 +15,11 @@ use k8s_openapi::api::{
 
 use super::{
     Options,
-    address::{ClusterAddresses, Vicinity},
+    address::ClusterAddresses,
+    compiled_expressions::Known,
     destination::{Destination, Gathered},
-    expressions,
     gather::gather,
-    records::Part,
+    part::{Dependency, Part, Trace, Vicinity},
     secret,
     settings::Globals,
     tls_secret::Content,
@@ -35,44 +35,6 @@ use crate::{
 };
 use ingress_model::UpstreamKey;
 
-/// A lookup, whether it found something or not. Results made from it are out of date when it changes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Dependency {
-    /// A single object, by its name.
-    Object(ObjectId),
-    /// Every IngressClass.
-    Classes,
-    /// Every node.
-    Nodes,
-    /// The EndpointSlices of a service.
-    SlicesOf(ObjectName),
-    /// The ReferenceGrants of a namespace.
-    GrantsOf(Arc<str>),
-    /// The addresses of an external name. The lookup also requests that the name is resolved.
-    Addresses(Arc<str>),
-    /// Node and zone of this process.
-    Place,
-    /// The current hour.
-    Hour,
-    /// The addresses of nodes, of the API server and of this node's interfaces.
-    ClusterAddresses,
-    /// The addresses in a vicinity that belong to those or to Services.
-    Taken(Vicinity),
-    /// The addresses of this node's interfaces.
-    OwnAddresses,
-    /// The protocol of an upstream and its problems; endpoints are not included.
-    Upstream(UpstreamKey),
-    /// The names of the certificate in a Secret and its problems; chain and key are not included.
-    Certificate(ObjectName),
-}
-
-/// Dependencies and reports of a part of a translation.
-#[derive(Debug, Default)]
-pub(super) struct Trace {
-    pub(super) reads: BTreeSet<Dependency>,
-    pub(super) outcomes: Vec<Outcome>,
-}
-
 /// Results that are shared by parts, and kept from one translation to the next.
 #[derive(Default)]
 pub(super) struct Memo {
@@ -80,7 +42,7 @@ pub(super) struct Memo {
     pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
     /// Certificates by the Secret that holds them.
     pub(super) certificates: HashMap<ObjectName, Arc<Content>>,
-    pub(super) expressions: expressions::Known,
+    pub(super) expressions: Known,
 }
 
 /// State that all parts of one translation share.

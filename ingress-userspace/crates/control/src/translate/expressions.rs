@@ -1,98 +1,18 @@
 //! Cost of regular expressions in paths: each is measured before it is compiled, and compiled only once. Rules are not
 //! known here.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Weak},
-};
+use std::collections::BTreeSet;
 
 use super::{
     Context,
     budget::{Budget, Holders},
 };
 use crate::{change::ObjectName, outcome::Reason};
-use ingress_model::{PathError, PathMatch, PathPattern, PatternError};
 
 /// Maximum number of regular expressions of one Ingress.
 pub(super) const MAX_COUNT: usize = 2_000;
-/// Maximum memory of the automata of regular expressions, in bytes: for one Ingress, for all Ingresses of a namespace,
-/// and for all.
-pub(super) const MAX_OF_INGRESS: usize = 2 << 20;
 const MAX_OF_NAMESPACE: usize = 8 << 20;
 const MAX_OF_ALL: usize = 32 << 20;
-
-/// The expressions in use.
-#[derive(Default)]
-pub(super) struct Known {
-    by_text: HashMap<Arc<str>, Weak<PathPattern>>,
-    /// Number of entries at which unused ones are removed.
-    sweep_at: usize,
-}
-
-/// The remaining allowance of one Ingress.
-pub(super) struct Allowance {
-    left: usize,
-    pub(super) is_exhausted: bool,
-}
-
-// === impl Known ===
-
-impl Known {
-    fn find(&self, text: &str, groups: bool) -> Option<Arc<PathPattern>> {
-        let known = self.by_text.get(text)?.upgrade()?;
-        (known.alone().is_some() || !groups).then_some(known)
-    }
-
-    fn insert(&mut self, pattern: &Arc<PathPattern>) {
-        if self.by_text.len() >= self.sweep_at {
-            self.by_text.retain(|_, known| known.strong_count() > 0);
-            self.sweep_at = (2 * self.by_text.len()).max(64);
-        }
-        self.by_text.insert(pattern.text(), Arc::downgrade(pattern));
-    }
-}
-
-// === impl Allowance ===
-
-impl Allowance {
-    pub(super) const fn new() -> Self {
-        Self { left: MAX_OF_INGRESS, is_exhausted: false }
-    }
-
-    pub(super) const fn used(&self) -> usize {
-        MAX_OF_INGRESS - self.left
-    }
-
-    /// Returns the match for the expression `text`, or `None` once the allowance is used up.
-    pub(super) fn read(&mut self, text: &str, groups: bool, known: &mut Known) -> Option<Result<PathMatch, PathError>> {
-        if self.is_exhausted {
-            return None;
-        }
-        let pattern = match known.find(text, groups) {
-            Some(pattern) => pattern,
-            None => {
-                let new = PathMatch::pattern_within(text, self.left);
-                let new = new.and_then(|new| if groups { Ok(new.with_groups()?) } else { Ok(new) });
-                match new {
-                    Ok(new) => Arc::new(new),
-                    // An expression that is too large by itself is reported as such.
-                    Err(PathError::Pattern(PatternError::TooLarge(_))) if self.left < PathPattern::MAX => {
-                        self.is_exhausted = true;
-                        return None;
-                    }
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-        };
-        let Some(left) = self.left.checked_sub(pattern.size()) else {
-            self.is_exhausted = true;
-            return None;
-        };
-        self.left = left;
-        known.insert(&pattern);
-        Some(Ok(PathMatch::Pattern(pattern)))
-    }
-}
 
 /// Returns the budget of expressions, with no holders yet.
 pub(super) fn holders() -> Holders<usize> {
@@ -115,7 +35,10 @@ pub(super) fn judge(holders: &mut Holders<usize>, context: &mut Context<'_>) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::{
+        sync::Arc,
+        time::{Duration, Instant},
+    };
 
     use serde_json::json;
 
@@ -126,6 +49,7 @@ mod tests {
         outcome::Origin,
         translate::{Options, Translation, Translator},
     };
+    use ingress_model::{PathMatch, PathPattern};
 
     /// Returns an Ingress with its name as the host, and a path for each text.
     fn ingress(namespace: &str, name: &str, paths: impl Iterator<Item = String>) -> Change {

@@ -3,12 +3,12 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
     sync::Arc,
 };
 
 use ipnet::IpNet;
 
-use super::{Classes, HostSharing};
 use crate::change::ObjectName;
 
 /// Options of a translation.
@@ -152,5 +152,69 @@ impl ServicePattern {
     pub(super) fn holds(&self, service: &ObjectName) -> bool {
         let Self { namespace, name } = self;
         *namespace == service.namespace && name.as_ref().is_none_or(|name| *name == service.name)
+    }
+}
+
+/// Claims that an Ingress may make on a host of another namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostSharing {
+    /// Further paths, and nothing else.
+    #[default]
+    Paths,
+    /// No claims.
+    Owner,
+    /// Further paths, if the owner or the operator grants that.
+    Granted,
+    /// Every claim that is still free, as with ingress-nginx.
+    Open,
+}
+
+// === impl HostSharing ===
+
+impl FromStr for HostSharing {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "paths" => Self::Paths,
+            "owner" => Self::Owner,
+            "granted" => Self::Granted,
+            "open" => Self::Open,
+            _ => return Err("`paths`, `owner`, `granted` or `open`"),
+        })
+    }
+}
+
+/// Selection of the Ingresses to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// An IngressClass with this `spec.controller` belongs to this controller. Default `xdp-ingress.io/controller`.
+    pub controller: String,
+    /// A class that belongs to this controller by name alone, if no IngressClass decides. The legacy annotation
+    /// `kubernetes.io/ingress.class` may have this value while no IngressClass has the name. With `by_name`,
+    /// `spec.ingressClassName` may have it while there is no IngressClass at all. In every other case `spec.controller`
+    /// of the IngressClass decides, and the name has no meaning. Default `xdp`.
+    pub name: String,
+    /// Serves Ingresses that name no class. Off by default: in a shared cluster they may belong to another controller.
+    pub watch_without_class: bool,
+    /// Gives Ingresses without a class to the IngressClass marked as default. In a cluster, admission does that when an
+    /// Ingress is created; a directory of manifests has no admission. Default off.
+    pub apply_default_class: bool,
+    /// Accepts `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of
+    /// manifests need not hold one. On for manifests, off for a cluster. Default off.
+    pub by_name: bool,
+}
+
+// === impl Classes ===
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self {
+            controller: "xdp-ingress.io/controller".into(),
+            name: "xdp".into(),
+            watch_without_class: false,
+            apply_default_class: false,
+            by_name: false,
+        }
     }
 }

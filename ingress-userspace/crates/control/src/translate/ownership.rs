@@ -5,25 +5,11 @@
 //! `tls` entries or solvers name belongs to its wildcard, if that has an older owner. A name with rules of its own is a
 //! host of its own, regardless of the wildcard's owner.
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
-use super::{Context, claims::Claims, ingress_role::IngressRole, secret};
+use super::{Context, claims::Claims, ingress_role::IngressRole, options::HostSharing, secret};
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::{HostPattern, PathMatch, path};
-
-/// Claims that an Ingress may make on a host of another namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostSharing {
-    /// Further paths, and nothing else.
-    #[default]
-    Paths,
-    /// No claims.
-    Owner,
-    /// Further paths, if the owner or the operator grants that.
-    Granted,
-    /// Every claim that is still free, as with ingress-nginx.
-    Open,
-}
 
 /// Ownership of a host, while the claims on it are merged.
 pub(super) struct Ownership<'m> {
@@ -232,22 +218,6 @@ impl Broader<'_> {
 impl Turn<'_> {
     fn precedence(&self) -> impl Ord {
         (self.role, self.right, self.claims.precedence.seniority())
-    }
-}
-
-// === impl HostSharing ===
-
-impl FromStr for HostSharing {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "paths" => Self::Paths,
-            "owner" => Self::Owner,
-            "granted" => Self::Granted,
-            "open" => Self::Open,
-            _ => return Err("`paths`, `owner`, `granted` or `open`"),
-        })
     }
 }
 

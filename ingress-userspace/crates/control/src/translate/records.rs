@@ -5,39 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use super::context::{Dependency, Trace};
-use crate::{change::ObjectName, outcome::Outcome};
-use ingress_model::{HostPattern, Transport, Tree, UpstreamKey};
-
-/// A unit that is made anew separately. The variants are in order: a part may depend on those before it, and never on a
-/// later one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Part {
-    /// Settings that hold for all Ingresses alike.
-    Globals,
-    /// The addresses of nodes and of the API server.
-    ClusterAddresses,
-    Upstream(UpstreamKey),
-    /// The content of a Secret for TLS with clients.
-    Certificate(ObjectName),
-    /// The claims of an Ingress.
-    Ingress(ObjectName),
-    DefaultBackend,
-    FallbackCertificate,
-    /// The stream services of one ConfigMap.
-    Streams(Transport),
-    TicketKeys,
-    /// Ingresses with more regular expressions than allowed.
-    Expressions,
-    /// Ingresses with more hosts and paths than a namespace may have.
-    Shares,
-    /// Ingresses with more separately counted rules than allowed.
-    Meters,
-    /// The merged claims on a host.
-    Host(HostPattern),
-    /// Rules that hosts for challenges inherit.
-    Loans,
-}
+use super::part::{Dependency, Part, Trace};
+use crate::outcome::Outcome;
+use ingress_model::Tree;
 
 /// The traces of all parts.
 #[derive(Default)]
@@ -198,6 +168,7 @@ impl Dependents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::ObjectName;
 
     #[test]
     fn dependents_are_found_at_every_count() {

@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     networking::v1::{IngressClass, IngressClassParametersReference},
 };
 
-use super::{Classes, Context, HostSharing, claims::age, parsed_annotations::ParsedAnnotations, text::shorten};
+use super::{Context, claims::age, options::Classes, parsed_annotations::ParsedAnnotations, text::shorten};
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,

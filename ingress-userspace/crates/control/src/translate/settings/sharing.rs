@@ -7,10 +7,11 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{Context, Globals, HostSharing, overlay};
+use super::{Context, Globals, overlay};
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
+    translate::options::HostSharing,
 };
 
 /// Claims that Ingresses may make on hosts of other namespaces.

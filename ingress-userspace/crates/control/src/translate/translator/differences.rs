@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     cluster::{Cluster, Store},
-    translate::{address::Vicinity, context::Dependency},
+    translate::part::{Dependency, Vicinity},
 };
 
 /// Returns the differences of `cluster`, apart from Ingresses. `node` is the node of this process.

@@ -101,7 +101,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::Classes;
+    use crate::translate::Classes;
     use ingress_model::MediaTypes;
 
     #[test]
