@@ -13,28 +13,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Context, part::Vicinity, stream_rows};
+use super::{Context, cluster_addresses::ClusterAddresses, part::Vicinity, stream_rows};
 use crate::{
     change::ObjectName,
     cluster::Stored,
     slice::{Slice, SliceEndpoint},
 };
 use ingress_model::{Host, StreamPort, Transport};
-
-/// Addresses of this cluster's own components.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ClusterAddresses {
-    nodes: BTreeSet<IpAddr>,
-    api_server: BTreeSet<IpAddr>,
-    /// The addresses and ports on which API servers listen, as they publish them.
-    api_endpoints: BTreeSet<SocketAddr>,
-    /// Addresses of this node's interfaces.
-    own: BTreeSet<IpAddr>,
-    /// Ports on which this controller listens for stream services. An endpoint there would be a loop.
-    streams: BTreeSet<StreamPort>,
-    /// Whether `nodes` has an address of this node that its pods may have.
-    knows_own_node: bool,
-}
 
 /// Ports of nodes on which Kubernetes itself listens: etcd, the API server, the kubelet, kube-proxy, the controller
 /// managers (of clouds, too) and the scheduler (kubernetes.io, "Ports and Protocols").

@@ -15,13 +15,13 @@ use k8s_openapi::api::{
 
 use super::{
     Options,
-    address::ClusterAddresses,
+    cluster_addresses::ClusterAddresses,
     compiled_expressions::Known,
     destination::{Destination, Gathered},
     gather::gather,
     part::{Dependency, Part, Trace, Vicinity},
     secret,
-    settings::Globals,
+    settings::globals::Globals,
     tls_secret::Content,
     topology::Place,
 };

@@ -27,6 +27,7 @@ mod backend_protocol;
 mod budget;
 mod claims;
 mod class;
+mod cluster_addresses;
 mod compiled_expressions;
 mod context;
 mod destination;

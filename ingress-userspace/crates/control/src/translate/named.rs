@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressSpec};
 
-use super::{Context, Options, annotations, class, context::Memo, ingress::too_large, settings::Globals};
+use super::{Context, Options, annotations, class, context::Memo, ingress::too_large, settings::globals::Globals};
 use crate::{
     change::{Change, Kind, ObjectId, ObjectName},
     cluster::Cluster,

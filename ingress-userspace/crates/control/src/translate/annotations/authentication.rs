@@ -4,76 +4,19 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{
-    Context,
-    ext_authz::{self, ParsedExtAuthz},
-    token::{self, ParsedToken},
-    url::Author,
-};
+use super::{Context, ext_authz, token, url::Author};
 use crate::{
     change::{Kind, ObjectName},
     outcome::{ObjectRef, Reason},
-    translate::text::{own_object, shorten},
+    translate::{
+        parsed_annotations::{Layout, ParsedAuthentication, ParsedBasicAuth},
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{Access, Authentication, Basic, Filter, Satisfy, Users};
 
-/// Authentication of clients, as annotations and settings ask for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedAuthentication {
-    pub(super) basic: ParsedBasicAuth,
-    pub(super) token: ParsedToken,
-    pub(super) ext_authz: ParsedExtAuthz,
-    /// From the settings for all Ingresses; applies to an Ingress without an `auth-url` of its own …
-    pub(in crate::translate) global: ParsedExtAuthz,
-    /// … or set if a part of it could not be read.
-    pub(in crate::translate) global_is_unreadable: bool,
-    /// Whether `global` applies to this Ingress.
-    pub(super) takes_global: bool,
-    /// Whether either the network or an authentication is enough.
-    pub(super) satisfy_any: bool,
-}
-
-/// The values of `auth-type` and the keys that belong to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedBasicAuth {
-    pub(super) is_wanted: bool,
-    pub(super) secret: Option<String>,
-    pub(super) layout: Layout,
-    pub(super) realm: String,
-}
-
-/// Layout of the users in a Secret.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Layout {
-    /// The text of an htpasswd file, under `auth`.
-    #[default]
-    File,
-    /// Each hash under the name of its user.
-    Map,
-}
-
 /// Key of the Secret with the htpasswd file.
 const FILE: &str = "auth";
-
-impl Default for ParsedAuthentication {
-    fn default() -> Self {
-        Self {
-            basic: ParsedBasicAuth::default(),
-            token: ParsedToken::default(),
-            ext_authz: ParsedExtAuthz::default(),
-            global: ParsedExtAuthz::default(),
-            global_is_unreadable: false,
-            takes_global: true,
-            satisfy_any: false,
-        }
-    }
-}
-
-impl Default for ParsedBasicAuth {
-    fn default() -> Self {
-        Self { is_wanted: false, secret: None, layout: Layout::default(), realm: "Authentication Required".into() }
-    }
-}
 
 /// Returns the filters for clients' addresses and for authentication, or the reason why they cannot be made.
 pub(super) fn make(

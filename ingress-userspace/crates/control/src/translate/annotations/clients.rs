@@ -8,35 +8,12 @@ use crate::{
     change::ObjectName,
     outcome::Reason,
     translate::{
+        parsed_annotations::{ParsedClientCertificates, Wish},
         policy::Clients,
         text::{own_object, shorten},
     },
 };
 use ingress_model::{ClientCertificates, Demand};
-
-/// Values as they are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedClientCertificates {
-    pub(super) secret: Option<String>,
-    pub(super) verify: Wish,
-    pub(super) depth: usize,
-    pub(super) passed: bool,
-}
-
-/// The value of `auth-tls-verify-client`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// Not set: certificates are required if there is a Secret to verify them with.
-    Unsaid,
-    Off,
-    On(Demand),
-}
-
-impl Default for ParsedClientCertificates {
-    fn default() -> Self {
-        Self { secret: None, verify: Wish::Unsaid, depth: 1, passed: false }
-    }
-}
 
 /// Returns the demands of `parsed`, or the reason why they cannot be met.
 pub(super) fn clients(

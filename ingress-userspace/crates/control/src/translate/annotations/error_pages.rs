@@ -13,20 +13,12 @@ use super::{
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::text::{own_object, shorten},
+    translate::{
+        parsed_annotations::ParsedErrorPages,
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{Action, ErrorPages, Filter, UpstreamKey};
-
-/// The values of `custom-http-errors` and the keys that belong to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedErrorPages {
-    /// Sorted.
-    statuses: Arc<[u16]>,
-    /// Passes responses of pods on unchanged for every status. Default false.
-    pub(in crate::translate) disabled: bool,
-    /// Name of a Service.
-    pub(super) backend: Option<String>,
-}
 
 // === impl ParsedErrorPages ===
 

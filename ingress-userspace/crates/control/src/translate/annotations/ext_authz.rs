@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Method};
+use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
@@ -11,46 +11,17 @@ use super::{
         values::{Read, boolean, location},
     },
     Context,
-    url::{Author, Url, without_groups},
+    url::{Author, without_groups},
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::text::{own_object, shorten},
+    translate::{
+        parsed_annotations::{ParsedExtAuthz, Url},
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template};
-
-/// The values of `auth-url` and the keys that belong to it, or of their settings for all Ingresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedExtAuthz {
-    url: Option<Url>,
-    method: Method,
-    sign_in: Option<String>,
-    redirect_param: String,
-    response_headers: Vec<HeaderName>,
-    request_redirect: Option<Template>,
-    always_set_cookie: bool,
-    proxy_set_headers: Option<String>,
-    cache_key: Option<Template>,
-    cache_times: CacheTimes,
-}
-
-impl Default for ParsedExtAuthz {
-    fn default() -> Self {
-        Self {
-            url: None,
-            method: Method::GET,
-            sign_in: None,
-            redirect_param: "rd".into(),
-            response_headers: Vec::new(),
-            request_redirect: None,
-            always_set_cookie: false,
-            proxy_set_headers: None,
-            cache_key: None,
-            cache_times: CacheTimes::default(),
-        }
-    }
-}
 
 // === impl ParsedExtAuthz ===
 

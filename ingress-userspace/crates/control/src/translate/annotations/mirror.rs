@@ -10,41 +10,17 @@ use super::{
         values::{Read, switch},
     },
     Context,
-    url::{Author, Url},
+    url::Author,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::text::shorten,
+    translate::{
+        parsed_annotations::{ParsedMirror, Target, Url},
+        text::shorten,
+    },
 };
 use ingress_model::{Filter, Host, Mirror};
-
-/// The values of `mirror-target` and the keys that belong to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedMirror {
-    target: Option<Target>,
-    /// Default true.
-    body: bool,
-    /// Replaces the host of the target.
-    host: Option<HeaderValue>,
-}
-
-/// Destination of a mirror.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Target {
-    Url(Url),
-    /// A Service of the Ingress's namespace.
-    Service {
-        name: String,
-        port: u16,
-    },
-}
-
-impl Default for ParsedMirror {
-    fn default() -> Self {
-        Self { target: None, body: true, host: None }
-    }
-}
 
 // === impl ParsedMirror ===
 

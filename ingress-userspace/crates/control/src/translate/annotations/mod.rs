@@ -36,15 +36,10 @@ mod token;
 mod upstream_tls;
 mod url;
 
-pub(super) use authentication::ParsedAuthentication;
-pub(super) use clients::ParsedClientCertificates;
 pub(super) use compression::ParsedCompression;
-pub(super) use error_pages::ParsedErrorPages;
 pub(super) use health_policy::ParsedHealthPolicy;
 use keys::{Key, Otherwise};
-pub(super) use mirror::ParsedMirror;
 use others::Other;
-
 pub(super) use upstream_tls::backend_tls;
 pub(crate) use url::service_of as service_of_url;
 

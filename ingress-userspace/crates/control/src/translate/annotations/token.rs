@@ -12,28 +12,17 @@ use super::{
         values::Read,
     },
     Context,
-    url::{Author, Url},
+    url::Author,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::text::{own_object, shorten},
+    translate::{
+        parsed_annotations::{ParsedToken, Url},
+        text::{own_object, shorten},
+    },
 };
 use ingress_model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace};
-
-/// The values of `jwt-…`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::translate) struct ParsedToken {
-    pub(super) secret: Option<String>,
-    url: Option<Url>,
-    /// The Secret with trust anchors for the host of `url`.
-    pub(super) authorities: Option<String>,
-    issuers: Vec<Box<str>>,
-    audiences: Vec<Box<str>>,
-    place: TokenPlace,
-    demands: Vec<Demanded>,
-    passed: Vec<(HeaderName, ClaimPath)>,
-}
 
 // === impl ParsedToken ===
 

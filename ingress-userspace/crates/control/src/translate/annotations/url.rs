@@ -14,20 +14,9 @@ use super::{
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::{destination::TrustAnchors, parsed_tls::ParsedTls},
+    translate::{destination::TrustAnchors, parsed_annotations::Url, parsed_tls::ParsedTls},
 };
 use ingress_model::{Protocol, Template, UpstreamKey, Variable};
-
-/// URL of a service. `Debug` omits the query, which may be secret.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Url {
-    is_secure: bool,
-    /// `None` for the host of the request.
-    authority: Option<Authority>,
-    /// Path and query.
-    target: Template,
-    trust_anchors: TrustAnchors,
-}
 
 /// Author of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

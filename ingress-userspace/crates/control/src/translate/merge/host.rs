@@ -17,7 +17,7 @@ use crate::{
         ingress_role::IngressRole,
         ownership::{Ownership, Right, Turn},
         policy::{Clients, Redirect},
-        settings::Globals,
+        settings::globals::Globals,
     },
 };
 use ingress_model::{

@@ -7,7 +7,7 @@ use crate::{
     translate::{
         ingress_role::IngressRole,
         policy::{Clients, Redirect},
-        settings::Globals,
+        settings::globals::Globals,
     },
 };
 use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable};

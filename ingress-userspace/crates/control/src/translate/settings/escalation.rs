@@ -6,7 +6,7 @@ use super::super::values::Read;
 use ingress_model::{Escalation, FurtherViolations};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ParsedEscalation {
+pub(crate) struct ParsedEscalation {
     /// `None` disables escalation.
     pub(super) after: Option<NonZeroU32>,
     pub(super) within: Duration,

@@ -6,7 +6,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::{
     core::v1::ConfigMap,
     networking::v1::{IngressClass, IngressClassParametersReference},
@@ -18,12 +17,11 @@ use crate::{
     cluster::Stored,
     outcome::{ObjectRef, Origin, Reason},
 };
-use ingress_model::{
-    AccessLog, Blocked, Forwarding, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust,
-    path::ACME_CHALLENGE,
-};
+use globals::{Globals, Hsts, Log, Sharing};
+use ingress_model::{Blocked, HeaderEdit, HeaderEdits, PathMatch, Settings, Trust, path::ACME_CHALLENGE};
 
 mod escalation;
+pub(crate) mod globals;
 mod keys;
 mod others;
 mod sharing;
@@ -31,63 +29,7 @@ mod traces;
 
 use escalation::ParsedEscalation;
 use others::Other;
-pub(super) use sharing::Sharing;
 use traces::ParsedTraces;
-
-/// Settings that hold for all Ingresses alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Globals {
-    /// Settings that are passed to the proxy unchanged.
-    pub(super) settings: Settings,
-    /// Defaults of annotations.
-    pub(super) parsed: ParsedAnnotations,
-    /// The forwarding of `parsed`, shared by all Ingresses without changes to it.
-    pub(super) forwarding: Arc<Forwarding>,
-    /// Default 308, which keeps the method, unlike 301 and 302.
-    pub(super) redirect_status: u16,
-    /// Paths that are never redirected, besides those of challenges. Default none.
-    pub(super) redirect_except: Arc<[PathMatch]>,
-    pub(super) hsts: Hsts,
-    /// Paths of rules without authentication. Default that of ACME challenges.
-    pub(super) unauthenticated: Arc<[PathMatch]>,
-    /// Fields that Ingresses may add to their responses by a ConfigMap; empty allows any. Default none.
-    pub(super) allowed_headers: Vec<HeaderName>,
-    /// Sharing for classes without settings of their own.
-    pub(super) sharing: Sharing,
-    sharing_of_classes: BTreeMap<Arc<str>, Sharing>,
-    /// Becomes a part of `settings`, too.
-    blocked: Blocked,
-    /// Becomes a part of `settings`, too.
-    escalation: ParsedEscalation,
-    /// Converted into the access log of `settings` when all settings are read.
-    log: Log,
-    /// Converted into the traces of `settings`, if a collector is named.
-    traces: ParsedTraces,
-    hidden_headers: Vec<HeaderName>,
-    /// ConfigMaps with fields of responses, and of requests.
-    add_headers: Option<ObjectName>,
-    set_headers: Option<ObjectName>,
-}
-
-/// Settings of the access log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Log {
-    disabled: bool,
-    /// The text as it was written; empty for JSON.
-    format: String,
-    escapes_json: bool,
-    skip: Arc<[PathMatch]>,
-}
-
-/// Whether browsers must use TLS only, and for how long (RFC 6797).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hsts {
-    enabled: bool,
-    /// In seconds.
-    max_age: u64,
-    include_subdomains: bool,
-    preload: bool,
-}
 
 /// The controller with defaults for classes that are taken over from it.
 const NGINX: &str = "k8s.io/ingress-nginx";
@@ -348,29 +290,5 @@ impl Globals {
     /// Returns the sharing for hosts with owners of this class.
     pub(super) fn sharing_of(&self, class: Option<&str>) -> &Sharing {
         class.and_then(|class| self.sharing_of_classes.get(class)).unwrap_or(&self.sharing)
-    }
-}
-
-// === impl Log ===
-
-impl Log {
-    fn made(&self) -> Option<Arc<AccessLog>> {
-        let Self { disabled, format, escapes_json, skip } = self;
-        let escape = if *escapes_json { LogEscape::Json } else { LogEscape::Default };
-        // Formats that could not be parsed were not stored.
-        let format = LogFormat::parse(format, escape).ok().filter(|_| !format.is_empty()).unwrap_or_default();
-        (!disabled).then(|| Arc::new(AccessLog { format, skip: Arc::clone(skip) }))
-    }
-}
-
-// === impl Hsts ===
-
-impl Hsts {
-    /// Returns the header value for hosts with TLS, if it is enabled.
-    pub(super) fn value(self) -> Option<HeaderValue> {
-        let Self { enabled, max_age, include_subdomains, preload } = self;
-        let subdomains = if include_subdomains { "; includeSubDomains" } else { "" };
-        let preload = if preload { "; preload" } else { "" };
-        HeaderValue::try_from(format!("max-age={max_age}{subdomains}{preload}")).ok().filter(|_| enabled)
     }
 }

@@ -1,26 +1,18 @@
 //! Host sharing by IngressClass: the only settings that each class has separately. It reads no other key.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{Context, Globals, overlay};
+use super::{
+    Context,
+    globals::{Globals, Sharing},
+    overlay,
+};
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
-    translate::options::HostSharing,
 };
-
-/// Claims that Ingresses may make on hosts of other namespaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::translate) struct Sharing {
-    pub(in crate::translate) mode: HostSharing,
-    /// Namespaces that may add paths to hosts of any other, in mode `granted`.
-    pub(in crate::translate) grants: BTreeSet<Arc<str>>,
-}
 
 /// Returns the sharing of the classes in `named`, each with the ConfigMap of its parameters. `common` holds for keys
 /// that they do not set.

@@ -6,7 +6,7 @@ use super::super::values::{Read, number};
 use ingress_model::{Sampler, Traces};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ParsedTraces {
+pub(crate) struct ParsedTraces {
     /// Empty disables tracing.
     pub(super) collector: String,
     pub(super) port: u16,

@@ -17,10 +17,10 @@ use std::{
 
 use super::{
     Options, Translation,
-    address::ClusterAddresses,
     budget::Holders,
     claims::{Claims, HostClaim},
     class,
+    cluster_addresses::ClusterAddresses,
     context::{Context, Memo},
     effects::Effects,
     expressions,
@@ -32,7 +32,7 @@ use super::{
     part::{Dependency, Part},
     records::Records,
     secret, service,
-    settings::{self, Globals},
+    settings::{self, globals::Globals},
     shares::{self, Size},
     streams, tickets,
 };

@@ -1,14 +1,13 @@
 //! Access control and rate limits.
 
 use super::{
-    super::{
-        super::values::{Read, boolean, limit_scope, networks, number, secret},
-        authentication::Layout,
-        clients::Wish,
-    },
+    super::super::values::{Read, boolean, limit_scope, networks, number, secret},
     Key, key,
 };
-use crate::change::Kind;
+use crate::{
+    change::Kind,
+    translate::parsed_annotations::{Layout, Wish},
+};
 use ingress_model::Demand;
 
 /// Sorted by name.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{super::values::Read, Globals};
+use super::{super::values::Read, globals::Globals};
 use ingress_model::PathMatch;
 
 mod access;
