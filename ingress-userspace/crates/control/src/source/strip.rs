@@ -16,7 +16,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::{change::Object, reference_grant::ReferenceGrant, status};
+use crate::{change::Object, reference_grant::ReferenceGrant, status::field_owners::reduce};
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
 /// Written by `kubectl apply`: a copy of the whole object, which is not used here.
@@ -28,7 +28,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// Keeps the used fields of an Ingress.
 pub(super) fn ingress(mut object: Ingress) -> Object {
     // The status writer compares with the current status and its field owners, so both stay.
-    status::reduce(&mut object);
+    reduce(&mut object);
     let managed_fields = object.metadata.managed_fields.take();
     strip(&mut object.metadata);
     object.metadata.managed_fields = managed_fields;

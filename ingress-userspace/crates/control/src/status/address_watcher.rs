@@ -15,14 +15,13 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::expiry;
-
 use super::{
     Options,
     access::{Access, Failure, RetryLog},
     addresses::{self, Address, NodeFacts, PodFacts, Publish},
     replicas,
 };
+use crate::clock::expiry;
 
 /// Changes this close together are shown as one: a rollout touches every pod and node …
 const SETTLE: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use tokio::{sync::watch, time::Instant};
 
-use crate::expiry;
+use crate::clock::expiry;
 
 /// The durations of an election, all derived from `ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-use super::input::Problem;
+use super::{hash::fnv, input::Problem};
 use crate::outcome::Reason;
 
 /// Interval at which a persistent problem is reported again. It is half of the API server's event lifetime
@@ -114,11 +114,6 @@ pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: T
         event_time: Some(MicroTime(wall)),
         ..Event::default()
     }
-}
-
-/// Returns the 64-bit FNV-1a hash, which is the same in all versions of this program.
-pub(super) fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Returns the controller with only its first slash, as the API requires of a reporter.

@@ -3,15 +3,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::{
-    api::{
-        core::v1::ObjectReference,
-        networking::v1::{Ingress, IngressLoadBalancerIngress},
-    },
-    apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
-};
+use k8s_openapi::api::{core::v1::ObjectReference, networking::v1::Ingress};
 
-use super::{Kind, MANAGER, ObjectName};
+use super::{Kind, ObjectName, field_owners::entries};
 use crate::{
     Translation,
     cluster::{Cluster, Stored},
@@ -51,32 +45,6 @@ pub(super) struct Problem {
     pub(super) uid: Arc<str>,
     pub(super) reason: Reason,
     pub(super) message: Arc<str>,
-}
-
-/// Drops the parts that statuses do not need. Of the status only the load balancer is kept, and of field ownership only
-/// whether this controller owns any field.
-///
-/// The API server records for each manager which fields it owns. By that record a status is recognized as this
-/// controller's after a restart, by another leader, or when its addresses have changed since. The full record is
-/// several times as large as the status.
-pub(crate) fn reduce(ingress: &mut Ingress) {
-    let entries_of_ours = ingress.metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
-        entry.subresource.as_deref() == Some("status")
-            && entry.manager.as_deref().is_some_and(|manager| manager.starts_with(MANAGER))
-    });
-    let marks: Vec<_> = entries_of_ours
-        .map(|entry| ManagedFieldsEntry { manager: entry.manager, ..ManagedFieldsEntry::default() })
-        .collect();
-    ingress.metadata.managed_fields = (!marks.is_empty()).then_some(marks);
-    if entries(ingress).is_empty() {
-        ingress.status = None;
-    }
-}
-
-/// Returns the load balancer entries of the current status.
-pub(super) fn entries(ingress: &Ingress) -> &[IngressLoadBalancerIngress] {
-    let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()
 }
 
 /// Returns `true` if [`reduce`] found fields of this manager.
@@ -178,7 +146,9 @@ impl Problem {
 mod tests {
     use std::path::Path;
 
-    use k8s_openapi::api::networking::v1::IngressStatus;
+    use k8s_openapi::{
+        api::networking::v1::IngressStatus, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
+    };
 
     use super::*;
     use crate::{

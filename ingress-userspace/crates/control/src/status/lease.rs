@@ -14,6 +14,7 @@ use super::{
     Leadership, Options,
     access::{Access, Failure, RetryLog, ask},
     election::{Election, LeaderState, LeaseTimings, Step},
+    hash::fnv,
 };
 
 /// This process as a candidate in the leader election.
@@ -151,7 +152,7 @@ impl Candidate {
 
     /// Returns the pause of waiting candidates, spread by identity so that they do not all write at once.
     fn stagger(&self) -> Duration {
-        let hash = super::events::fnv(self.election.identity().as_bytes());
+        let hash = fnv(self.election.identity().as_bytes());
         let spread = u32::try_from(hash % 256).unwrap_or_default();
         self.timings.retry + self.timings.retry * spread / 1024
     }

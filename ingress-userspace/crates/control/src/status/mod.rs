@@ -27,15 +27,19 @@ use super::{
     source,
 };
 use ingress_panics::vital;
+use options::manager;
 
 mod access;
 mod address_watcher;
 mod addresses;
 mod election;
 mod events;
+pub(crate) mod field_owners;
 mod handle;
+mod hash;
 mod input;
 mod lease;
+mod options;
 mod plan;
 mod recorder;
 mod replicas;
@@ -43,64 +47,13 @@ mod writer;
 
 pub use addresses::{Address, InvalidAddress, NodeAddresses, Publish};
 pub use handle::{Handle, Results, Stats, WriteResult};
+pub use options::{Leadership, Options, Updates};
 
-use election::{LeaderState, LeaseTimings};
+use election::LeaderState;
 use input::StatusInput;
-pub(super) use input::reduce;
-
-/// The field manager under which statuses are applied, and by which this controller recognizes its own.
-const MANAGER: &str = "xdp-ingress";
-
-/// Longest name of a field manager (apimachinery, `FieldManagerMaxLength`).
-const MANAGER_MAX: usize = 128;
 
 /// Time limit for all steps of leaving after the signal: an API server that does not answer must not delay a shutdown.
 pub const FAREWELL: Duration = Duration::from_secs(8);
-
-/// The operator's options for statuses and events.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Which statuses are written. Events are written, and a leader is elected, in either case. Default on.
-    pub updates: Updates,
-    pub publish: Publish,
-    /// The ports that statuses name, with protocol TCP. Default 80 and 443.
-    pub ports: Vec<u16>,
-    /// How long a status that another writer changed stays as it is, and how long a status that could not be written is
-    /// left alone. This controller's own changes are written at once. Default 60 s.
-    pub interval: Duration,
-    pub leadership: Leadership,
-    /// The namespace of the Lease and of this controller's pods. Default `xdp-ingress`.
-    pub namespace: String,
-    /// The name of this replica in the Lease and in events, which is the name of its pod. Events show at most 128
-    /// bytes.
-    pub identity: String,
-    /// `spec.controller` of this controller's classes, which events carry as the reporter. Default
-    /// `xdp-ingress.io/controller`.
-    pub controller: String,
-    /// State that this process shares with the task.
-    pub handle: Arc<Handle>,
-}
-
-/// Which statuses are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Updates {
-    /// No statuses.
-    Never,
-    /// Statuses of the Ingresses served; they stay when the last replica leaves.
-    Kept,
-    /// Statuses of the Ingresses served; they are cleared when the last replica leaves.
-    #[default]
-    Cleared,
-}
-
-/// How the writing replica is chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leadership {
-    /// The holder of the Lease of this name writes. Default `xdp-ingress-leader`, 30 s.
-    Elected { lease: String, ttl: Duration },
-    /// This process writes, regardless of others.
-    Always,
-}
 
 /// The task and the sender of its input. Owned by the control loop; without options or an API server it does nothing.
 #[derive(Debug)]
@@ -109,45 +62,6 @@ pub(super) struct Task {
     manager: Arc<str>,
     input: Option<watch::Sender<Arc<StatusInput>>>,
     running: JoinSet<()>,
-}
-
-/// Returns the field manager of the installations with this controller. The cluster may have other installations, with
-/// classes of their own, and this one must leave their entries alone.
-fn manager(controller: &str) -> String {
-    if controller == Options::default().controller {
-        return MANAGER.into();
-    }
-    // Controller names share their beginnings, so the end is kept.
-    let name = format!("{MANAGER}:{controller}");
-    if name.len() <= MANAGER_MAX {
-        return name;
-    }
-    let start = name.ceil_char_boundary(name.len() - (MANAGER_MAX - MANAGER.len() - 1));
-    format!("{MANAGER}:{}", &name[start..])
-}
-
-// === impl Options ===
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            updates: Updates::default(),
-            publish: Publish::default(),
-            ports: vec![80, 443],
-            interval: Duration::from_secs(60),
-            leadership: Leadership::default(),
-            namespace: "xdp-ingress".into(),
-            identity: "xdp-ingress".into(),
-            controller: "xdp-ingress.io/controller".into(),
-            handle: Arc::default(),
-        }
-    }
-}
-
-impl Default for Leadership {
-    fn default() -> Self {
-        Self::Elected { lease: "xdp-ingress-leader".into(), ttl: Duration::from_secs(30) }
-    }
 }
 
 // === impl Task ===
@@ -267,15 +181,6 @@ async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<
         );
     };
     tokio::join!(statuses, recorder::keep(client, options, input.clone()));
-}
-
-/// Returns the time limit of one request. A request sent before a term ended is over before another replica's term can
-/// begin.
-fn request_timeout(options: &Options) -> Duration {
-    match &options.leadership {
-        Leadership::Elected { lease: _, ttl } => LeaseTimings::of(*ttl).request,
-        Leadership::Always => LeaseTimings::LONGEST_REQUEST,
-    }
 }
 
 #[cfg(test)]

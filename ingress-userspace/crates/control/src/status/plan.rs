@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use super::{
     ObjectName,
     addresses::Address,
-    input::{ManagedIngress, ManagedState, entries},
+    field_owners::entries,
+    input::{ManagedIngress, ManagedState},
 };
 
 /// A status to write.
@@ -205,8 +206,8 @@ impl Entry {
 mod tests {
     use k8s_openapi::api::networking::v1::Ingress;
 
-    use super::super::input::reduce;
     use super::*;
+    use crate::status::field_owners::reduce;
 
     const INTERVAL: Duration = Duration::from_secs(60);
 

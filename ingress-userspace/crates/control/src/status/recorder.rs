@@ -17,15 +17,14 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::expiry;
-
 use super::{
     Options, WriteResult,
     access::{Access, Failure, RetryLog, ask},
     events::{self, EventDeduper, Next},
     input::{Problem, StatusInput},
-    request_timeout,
+    options::request_timeout,
 };
+use crate::clock::expiry;
 
 /// Reports problems as they appear, until the future is dropped.
 pub(super) async fn keep(client: &Client, options: &Options, mut input: watch::Receiver<Arc<StatusInput>>) {

@@ -7,7 +7,7 @@ use super::{
     Options,
     access::{Access, RetryLog, ask},
     addresses::PodFacts,
-    request_timeout,
+    options::request_timeout,
 };
 
 /// The label of this controller's pods; the manifests in `deploy` set it.

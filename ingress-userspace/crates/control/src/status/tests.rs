@@ -12,8 +12,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::input::ManagedState;
 use super::*;
+use super::{input::ManagedState, options::MANAGER};
 use crate::outcome::{Origin, Outcome, Reason};
 
 const TTL: Duration = Duration::from_secs(30);

@@ -14,17 +14,16 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::expiry;
-
 use super::{
     Options, Updates, WriteResult,
     access::{Access, Failure, RetryLog, ask},
     addresses::Address,
     input::{ManagedIngress, ManagedState, StatusInput},
-    manager,
+    options::{manager, request_timeout},
     plan::{Entry, Ledger, Plan, Write, plan, wanted},
-    replicas, request_timeout,
+    replicas,
 };
+use crate::clock::expiry;
 
 /// Maximum number of concurrent writes: one client must not keep an API server busy.
 const CONCURRENT: usize = 8;

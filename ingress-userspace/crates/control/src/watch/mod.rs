@@ -23,8 +23,6 @@ use tokio::{
     time::Instant,
 };
 
-use crate::expiry;
-
 use super::{
     Error, Options, SourceConfig,
     change::{Batch, Change, ObjectId},
@@ -38,7 +36,7 @@ use super::{
     status,
     translate::{Translation, Translator},
 };
-
+use crate::clock::expiry;
 use ingress_model::Tree;
 
 mod debounce;

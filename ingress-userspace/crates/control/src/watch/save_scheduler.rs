@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    expiry,
+    clock::expiry,
     saved::{self, Content, Restored},
 };
 

@@ -27,10 +27,7 @@
 //! An error removes nothing: objects are removed when the server reports it, or when a complete later list is without
 //! them (see `watching`).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -51,33 +48,24 @@ use super::strip;
 use crate::{
     Contact, Error,
     change::{Batch, Kind, Object, ObjectId, ObjectName},
-    expiry,
+    clock::expiry,
     slice::SERVICE_NAME,
     translate,
 };
 use ingress_panics::vital;
 
 mod client;
+mod config;
 mod connections;
 mod held_changes;
 mod tracker;
 mod watching;
 
 pub use client::connect;
+pub use config::KubernetesConfig;
 use held_changes::{HeldChanges, MAX_HOLD};
 use tracker::{Event, Need, Tracker, WatchId};
 use watching::Selection;
-
-/// Address of an API server, and the part of it to watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KubernetesConfig {
-    /// A kubeconfig file. Default: the file in `$KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
-    pub kubeconfig: Option<PathBuf>,
-    /// Watches only objects of this namespace. Default: all namespaces.
-    pub namespace: Option<String>,
-    /// Watches only Ingresses of namespaces with labels that match this selector. Default: all watched namespaces.
-    pub namespace_selector: Option<String>,
-}
 
 /// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;

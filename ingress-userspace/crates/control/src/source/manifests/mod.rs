@@ -29,7 +29,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{Error, change::Batch, expiry};
+use crate::{Error, change::Batch, clock::expiry};
 
 mod directory;
 mod look;

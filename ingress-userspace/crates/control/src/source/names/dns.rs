@@ -15,7 +15,7 @@ use hickory_resolver::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::{Answer, LookupError};
+use super::answer::{Answer, LookupError};
 
 /// Time limit for all queries about one name, regardless of `/etc/resolv.conf`.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -29,9 +29,13 @@ use tokio::{
     time::Instant,
 };
 
-use crate::change::{Batch, Change};
-use crate::expiry;
+use crate::{
+    change::{Batch, Change},
+    clock::expiry,
+};
+use answer::{Answer, LookupError};
 
+mod answer;
 mod dns;
 
 pub use dns::lookup_over;
@@ -62,25 +66,6 @@ enum LookupHistory {
     New,
     /// The last lookup failed or was slow.
     Slow,
-}
-
-/// Result of a lookup.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// Sorted, without duplicates; empty if the name does not exist or has no addresses.
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) ttl: Duration,
-}
-
-/// Reason why a lookup failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum LookupError {
-    #[error("cannot use `/etc/resolv.conf`; give a file that names a server")]
-    Configuration { source: hickory_resolver::net::NetError },
-    #[error("cannot resolve `{name}`")]
-    Lookup { name: Arc<str>, source: hickory_resolver::net::NetError },
-    #[error("`{name}` got no DNS answer within {after:?}")]
-    Timeout { name: Arc<str>, after: Duration },
 }
 
 /// Sends the addresses of the wanted names, and their changes, until the receiver is dropped.
