@@ -2,21 +2,19 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use k8s_openapi::{
-    api::{
-        core::v1::{ConfigMap, Node, Secret},
-        networking::v1::{Ingress, IngressClass},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Node, Secret},
+    networking::v1::{Ingress, IngressClass},
 };
 
 use super::{
     namespace::Namespace,
-    outcome::{ObjectRef, Origin, Outcome},
+    outcome::{Origin, Outcome},
     reference_grant::Grant,
     service::Service,
     slice::Slice,
 };
+pub use crate::object::{Kind, ObjectId, ObjectName};
 
 /// Changes that belong together: all are applied before the next translation.
 #[derive(Clone, Debug, Default)]
@@ -52,33 +50,6 @@ pub enum Object {
     Node(Arc<Node>),
     Namespace(Arc<Namespace>),
     ReferenceGrant(Arc<Grant>),
-}
-
-/// The supported kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    Ingress,
-    IngressClass,
-    Service,
-    EndpointSlice,
-    Secret,
-    ConfigMap,
-    Node,
-    Namespace,
-    ReferenceGrant,
-}
-
-/// Name of an object within its kind. The namespace is empty for cluster-scoped kinds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectName {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId {
-    pub kind: Kind,
-    pub name: ObjectName,
 }
 
 // === impl Object ===
@@ -125,85 +96,9 @@ impl fmt::Debug for Object {
     }
 }
 
-// === impl Kind ===
-
-impl Kind {
-    /// Returns the kind of this name and API version, if it is supported.
-    #[must_use]
-    pub fn parse(api_version: &str, kind: &str) -> Option<Self> {
-        match (api_version, kind) {
-            ("networking.k8s.io/v1", "Ingress") => Some(Self::Ingress),
-            ("networking.k8s.io/v1", "IngressClass") => Some(Self::IngressClass),
-            ("v1", "Service") => Some(Self::Service),
-            ("discovery.k8s.io/v1", "EndpointSlice") => Some(Self::EndpointSlice),
-            ("v1", "Secret") => Some(Self::Secret),
-            ("v1", "ConfigMap") => Some(Self::ConfigMap),
-            ("v1", "Node") => Some(Self::Node),
-            ("v1", "Namespace") => Some(Self::Namespace),
-            ("gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1", "ReferenceGrant") => {
-                Some(Self::ReferenceGrant)
-            }
-            _ => None,
-        }
-    }
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ingress => "Ingress",
-            Self::IngressClass => "IngressClass",
-            Self::Service => "Service",
-            Self::EndpointSlice => "EndpointSlice",
-            Self::Secret => "Secret",
-            Self::ConfigMap => "ConfigMap",
-            Self::Node => "Node",
-            Self::Namespace => "Namespace",
-            Self::ReferenceGrant => "ReferenceGrant",
-        }
-    }
-
-    /// Returns `true` if objects of this kind live in namespaces.
-    #[must_use]
-    pub fn is_namespaced(self) -> bool {
-        !matches!(self, Self::IngressClass | Self::Node | Self::Namespace)
-    }
-}
-
-// === impl ObjectName ===
-
-impl ObjectName {
-    #[must_use]
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// Returns the name in `metadata`; missing parts are empty.
-    #[must_use]
-    pub fn of(metadata: &ObjectMeta) -> Self {
-        Self::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-    }
-
-    #[must_use]
-    pub fn refer(&self, kind: Kind, origin: &Origin) -> ObjectRef {
-        ObjectRef {
-            kind: kind.as_str().into(),
-            namespace: Arc::clone(&self.namespace),
-            name: Arc::clone(&self.name),
-            origin: origin.clone(),
-        }
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, name } = self;
-        if namespace.is_empty() { f.write_str(name) } else { write!(f, "{namespace}/{name}") }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::ByteString;
+    use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
     use super::super::cluster::Cluster;
     use super::*;

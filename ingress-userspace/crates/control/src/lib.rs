@@ -18,6 +18,7 @@ pub mod cluster;
 mod contact;
 mod error;
 pub mod namespace;
+mod object;
 mod options;
 pub mod outcome;
 pub mod reference_grant;

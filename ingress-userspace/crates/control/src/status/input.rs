@@ -146,9 +146,7 @@ impl Problem {
 mod tests {
     use std::path::Path;
 
-    use k8s_openapi::{
-        api::networking::v1::IngressStatus, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
-    };
+    use k8s_openapi::{api::networking::v1::IngressStatus, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 
     use super::*;
     use crate::{
