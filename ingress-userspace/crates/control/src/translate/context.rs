@@ -18,9 +18,7 @@ use super::{
     cluster_addresses::ClusterAddresses,
     compiled_expressions::Known,
     destination::{Destination, Gathered},
-    gather::gather,
     part::{Dependency, Part, Trace, Vicinity},
-    secret,
     settings::globals::Globals,
     tls_secret::Content,
     topology::Place,
@@ -37,22 +35,22 @@ use ingress_model::UpstreamKey;
 
 /// Results that are shared by parts, and kept from one translation to the next.
 #[derive(Default)]
-pub(super) struct Memo {
-    pub(super) cluster_addresses: Option<Arc<ClusterAddresses>>,
-    pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
+pub(crate) struct Memo {
+    pub(crate) cluster_addresses: Option<Arc<ClusterAddresses>>,
+    pub(crate) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
     /// Certificates by the Secret that holds them.
-    pub(super) certificates: HashMap<ObjectName, Arc<Content>>,
-    pub(super) expressions: Known,
+    pub(crate) certificates: HashMap<ObjectName, Arc<Content>>,
+    pub(crate) expressions: Known,
 }
 
 /// State that all parts of one translation share.
-pub(super) struct Context<'c> {
+pub(crate) struct Context<'c> {
     cluster: &'c Cluster,
     /// Options hold for all Ingresses alike, so reads are not recorded; the same is true of `globals`.
-    pub(super) options: &'c Options,
-    pub(super) globals: Globals,
+    pub(crate) options: &'c Options,
+    pub(crate) globals: Globals,
     place: Place<'c>,
-    pub(super) memo: Memo,
+    pub(crate) memo: Memo,
     /// Entries made for the memo, and their traces.
     made: Vec<(Part, Trace)>,
     trace: Trace,
@@ -61,23 +59,33 @@ pub(super) struct Context<'c> {
 // === impl Context ===
 
 impl<'c> Context<'c> {
-    pub(super) fn new(cluster: &'c Cluster, options: &'c Options, globals: Globals, memo: Memo) -> Self {
+    pub(crate) fn new(cluster: &'c Cluster, options: &'c Options, globals: Globals, memo: Memo) -> Self {
         let place = Place::of(options, cluster);
         Self { cluster, options, globals, place, memo, made: Vec::new(), trace: Trace::default() }
     }
 
+    /// Records a lookup.
+    pub(crate) fn read(&mut self, dependency: Dependency) {
+        self.trace.reads.insert(dependency);
+    }
+
+    /// Adds an entry made for the memo, with its trace.
+    pub(crate) fn add_made(&mut self, part: Part, trace: Trace) {
+        self.made.push((part, trace));
+    }
+
     /// Reports an outcome of `object`.
-    pub(super) fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
+    pub(crate) fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
         self.trace.outcomes.push(Outcome { object: object.clone(), reason, message });
     }
 
-    pub(super) fn service(&mut self, name: &ObjectName) -> Option<&'c Stored<Service>> {
+    pub(crate) fn service(&mut self, name: &ObjectName) -> Option<&'c Stored<Service>> {
         self.note(Kind::Service, name);
         self.cluster.services.get(name)
     }
 
     /// Returns the EndpointSlices of `service`, in order of their names.
-    pub(super) fn slices_of(
+    pub(crate) fn slices_of(
         &mut self,
         service: &ObjectName,
     ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<Slice>)> + use<'c> {
@@ -86,59 +94,59 @@ impl<'c> Context<'c> {
     }
 
     /// Returns the ReferenceGrants of `namespace`, in order of their names.
-    pub(super) fn grants_of(&mut self, namespace: &Arc<str>) -> impl Iterator<Item = &'c Grant> + use<'c> {
+    pub(crate) fn grants_of(&mut self, namespace: &Arc<str>) -> impl Iterator<Item = &'c Grant> + use<'c> {
         self.trace.reads.insert(Dependency::GrantsOf(Arc::clone(namespace)));
         self.cluster.grants_of(namespace)
     }
 
-    pub(super) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<Secret>> {
+    pub(crate) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<Secret>> {
         self.note(Kind::Secret, name);
         self.cluster.secrets.get(name)
     }
 
-    pub(super) fn config_map(&mut self, name: &ObjectName) -> Option<&'c Stored<ConfigMap>> {
+    pub(crate) fn config_map(&mut self, name: &ObjectName) -> Option<&'c Stored<ConfigMap>> {
         self.note(Kind::ConfigMap, name);
         self.cluster.config_maps.get(name)
     }
 
-    pub(super) fn class(&mut self, name: &str) -> Option<&'c Stored<IngressClass>> {
+    pub(crate) fn class(&mut self, name: &str) -> Option<&'c Stored<IngressClass>> {
         let name = ObjectName::new("", name);
         self.note(Kind::IngressClass, &name);
         self.cluster.classes.get(&name)
     }
 
     /// Returns every IngressClass. A lookup by name has fewer dependencies.
-    pub(super) fn classes(&mut self) -> &'c Store<IngressClass> {
+    pub(crate) fn classes(&mut self) -> &'c Store<IngressClass> {
         self.trace.reads.insert(Dependency::Classes);
         &self.cluster.classes
     }
 
     /// Returns the addresses of `name`, a DNS name in canonical form. Returns `None` until the name is resolved, which
     /// this call requests.
-    pub(super) fn addresses(&mut self, name: &Arc<str>) -> Option<&'c [IpAddr]> {
+    pub(crate) fn addresses(&mut self, name: &Arc<str>) -> Option<&'c [IpAddr]> {
         self.trace.reads.insert(Dependency::Addresses(Arc::clone(name)));
         self.cluster.resolved.get(name).map(Vec::as_slice)
     }
 
     /// Returns node and zone of this process.
-    pub(super) fn place(&mut self) -> Place<'c> {
+    pub(crate) fn place(&mut self) -> Place<'c> {
         self.trace.reads.insert(Dependency::Place);
         self.place
     }
 
     /// Returns the Unix time truncated to the hour; expiry is reported with that precision.
-    pub(super) fn hour(&mut self) -> Duration {
+    pub(crate) fn hour(&mut self) -> Duration {
         self.trace.reads.insert(Dependency::Hour);
         self.cluster.hour
     }
 
-    pub(super) fn nodes(&mut self) -> &'c Store<Node> {
+    pub(crate) fn nodes(&mut self) -> &'c Store<Node> {
         self.trace.reads.insert(Dependency::Nodes);
         &self.cluster.nodes
     }
 
     /// Returns the number of Ready nodes; 1 if it is not known.
-    pub(super) fn ready_nodes(&mut self) -> u32 {
+    pub(crate) fn ready_nodes(&mut self) -> u32 {
         let is_ready = |stored: &&Stored<Node>| {
             let mut conditions = stored.object.status.iter().flat_map(|status| status.conditions.iter().flatten());
             conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
@@ -146,76 +154,24 @@ impl<'c> Context<'c> {
         u32::try_from(self.nodes().values().filter(is_ready).count()).unwrap_or(u32::MAX).max(1)
     }
 
-    pub(super) fn cluster_addresses(&mut self) -> Arc<ClusterAddresses> {
-        self.trace.reads.insert(Dependency::ClusterAddresses);
-        self.known_cluster_addresses()
-    }
-
-    /// Like [`Context::cluster_addresses`], for questions about addresses in `vicinity` only, so that changes elsewhere
-    /// do not matter.
-    pub(super) fn cluster_addresses_in(&mut self, vicinity: Vicinity) -> Arc<ClusterAddresses> {
-        self.trace.reads.insert(Dependency::Taken(vicinity));
-        self.known_cluster_addresses()
-    }
-
     /// Returns `true` if `address` is the cluster IP of a Service.
-    pub(super) fn is_cluster_ip(&mut self, address: IpAddr) -> bool {
+    pub(crate) fn is_cluster_ip(&mut self, address: IpAddr) -> bool {
         self.trace.reads.insert(Dependency::Taken(Vicinity::of(address)));
         !self.cluster.with_cluster_ip(address).is_empty()
     }
 
-    pub(super) fn own_addresses(&mut self) -> &'c BTreeSet<IpAddr> {
+    pub(crate) fn own_addresses(&mut self) -> &'c BTreeSet<IpAddr> {
         self.trace.reads.insert(Dependency::OwnAddresses);
         &self.cluster.own_addresses
     }
 
-    fn known_cluster_addresses(&mut self) -> Arc<ClusterAddresses> {
-        if let Some(known) = &self.memo.cluster_addresses {
-            return Arc::clone(known);
-        }
-        let (cluster_addresses, trace) = self.traced(ClusterAddresses::of);
-        let cluster_addresses = Arc::new(cluster_addresses);
-        self.made.push((Part::ClusterAddresses, trace));
-        self.memo.cluster_addresses = Some(Arc::clone(&cluster_addresses));
-        cluster_addresses
-    }
-
-    /// Returns the upstream of `destination`, and its key. Callers must not look at the endpoints, because that read is
-    /// not recorded.
-    pub(super) fn upstream(&mut self, destination: &Destination) -> (UpstreamKey, Arc<Gathered>) {
-        let key = destination.key();
-        self.trace.reads.insert(Dependency::Upstream(key.clone()));
-        if let Some((_, known)) = self.memo.upstreams.get(&key) {
-            return (key, Arc::clone(known));
-        }
-        let (gathered, trace) = self.traced(|context| gather(destination, context));
-        let gathered = Arc::new(gathered);
-        self.made.push((Part::Upstream(key.clone()), trace));
-        self.memo.upstreams.insert(key.clone(), (destination.clone(), Arc::clone(&gathered)));
-        (key, gathered)
-    }
-
-    /// Returns the content of Secret `name` for TLS with clients. Callers must not look at chain and key, because that
-    /// read is not recorded.
-    pub(super) fn certificate(&mut self, name: &ObjectName) -> Arc<Content> {
-        self.trace.reads.insert(Dependency::Certificate(name.clone()));
-        if let Some(known) = self.memo.certificates.get(name) {
-            return Arc::clone(known);
-        }
-        let (held, trace) = self.traced(|context| secret::hold(name, context));
-        let held = Arc::new(held);
-        self.made.push((Part::Certificate(name.clone()), trace));
-        self.memo.certificates.insert(name.clone(), Arc::clone(&held));
-        held
-    }
-
     /// Returns the entries made for the memo since the last call, each with its trace.
-    pub(super) fn take_made(&mut self) -> Vec<(Part, Trace)> {
+    pub(crate) fn take_made(&mut self) -> Vec<(Part, Trace)> {
         std::mem::take(&mut self.made)
     }
 
     /// Runs `make` with a trace of its own, and returns its result and trace.
-    pub(super) fn traced<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> (T, Trace) {
+    pub(crate) fn traced<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> (T, Trace) {
         let outer = std::mem::take(&mut self.trace);
         let made = make(self);
         (made, std::mem::replace(&mut self.trace, outer))

@@ -54,6 +54,7 @@ mod records;
 mod secret;
 mod service;
 mod settings;
+mod shared_parts;
 mod shares;
 mod staple;
 mod stream_rows;
