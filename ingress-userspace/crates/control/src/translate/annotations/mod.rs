@@ -21,6 +21,7 @@ use crate::{
     change::{ObjectId, ObjectName},
     outcome::{ObjectRef, Reason},
 };
+use row::{Key, Otherwise};
 
 mod authentication;
 mod clients;
@@ -32,13 +33,13 @@ mod keys;
 mod mirror;
 mod others;
 mod policy;
+mod row;
 mod token;
 mod upstream_tls;
 mod url;
 
 pub(super) use compression::ParsedCompression;
 pub(super) use health_policy::ParsedHealthPolicy;
-use keys::{Key, Otherwise};
 use others::Other;
 pub(super) use upstream_tls::backend_tls;
 pub(crate) use url::service_of as service_of_url;

@@ -24,6 +24,7 @@ mod escalation;
 pub(crate) mod globals;
 mod keys;
 mod others;
+mod row;
 mod sharing;
 mod traces;
 

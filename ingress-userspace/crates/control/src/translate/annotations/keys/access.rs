@@ -1,12 +1,12 @@
 //! Access control and rate limits.
 
-use super::{
-    super::super::values::{Read, boolean, limit_scope, networks, number, secret},
-    Key, key,
-};
+use super::super::super::values::{Read, boolean, limit_scope, networks, number, secret};
 use crate::{
     change::Kind,
-    translate::parsed_annotations::{Layout, Wish},
+    translate::{
+        annotations::row::{Key, key},
+        parsed_annotations::{Layout, Wish},
+    },
 };
 use ingress_model::Demand;
 

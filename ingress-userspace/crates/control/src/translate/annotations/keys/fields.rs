@@ -2,11 +2,11 @@
 
 use http::{HeaderName, HeaderValue, uri::Authority};
 
-use super::{
-    super::super::values::{Read, boolean, number},
-    Key, key,
+use super::super::super::values::{Read, boolean, number};
+use crate::{
+    change::Kind,
+    translate::annotations::row::{Key, key},
 };
-use crate::change::Kind;
 use ingress_model::{HeaderEdit, HeaderEdits, HeaderText, Origins};
 
 /// Sorted by name.

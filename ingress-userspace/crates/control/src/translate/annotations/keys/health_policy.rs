@@ -2,13 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use super::{
-    super::{
-        super::values::{Read, boolean, count, number, slow_span, span},
-        health_policy::Kind,
-    },
-    Key, key,
+use super::super::{
+    super::values::{Read, boolean, count, number, slow_span, span},
+    health_policy::Kind,
 };
+use crate::translate::annotations::row::{Key, key};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[

@@ -2,8 +2,7 @@
 //!
 //! The keys are those of ingress-nginx, with the same meaning unless a row states otherwise.
 
-use super::{super::values::Read, ParsedAnnotations};
-use crate::change::Kind;
+use super::row::Key;
 
 mod access;
 mod fields;
@@ -11,50 +10,6 @@ mod health_policy;
 mod pods;
 mod routes;
 mod traces;
-
-/// A row: one key.
-#[derive(Debug)]
-pub(super) struct Key {
-    pub(super) name: &'static str,
-    /// The value if the key is not set, as it would be written; empty for none.
-    pub(super) default: &'static str,
-    /// For people: the effect of the key, with its unit and limits.
-    pub(super) meaning: &'static str,
-    /// Kind of the object that the value names, as `name` or `namespace/name`. The object must be in the Ingress's
-    /// namespace.
-    pub(super) names: Option<Kind>,
-    /// Treatment of rules if the value cannot be read.
-    pub(super) otherwise: Otherwise,
-    /// Stores the value, or returns a description of valid values.
-    pub(super) read: fn(&str, &mut ParsedAnnotations) -> Read,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Otherwise {
-    /// Rules are served as if the key were not set.
-    Default,
-    /// Rules answer 503, because serving them would be unsafe, or would lead to an unintended destination.
-    Refuse,
-}
-
-/// Makes a row for a key without a default that names no object.
-const fn key(name: &'static str, meaning: &'static str, read: fn(&str, &mut ParsedAnnotations) -> Read) -> Key {
-    Key { name, default: "", meaning, names: None, otherwise: Otherwise::Default, read }
-}
-
-impl Key {
-    const fn default(self, default: &'static str) -> Self {
-        Self { default, ..self }
-    }
-
-    const fn or_refuse(self) -> Self {
-        Self { otherwise: Otherwise::Refuse, ..self }
-    }
-
-    const fn naming(self, kind: Kind) -> Self {
-        Self { names: Some(kind), ..self }
-    }
-}
 
 /// Returns every row, topic by topic.
 fn all() -> impl Iterator<Item = &'static Key> {
@@ -70,6 +25,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::translate::{annotations::row::Otherwise, parsed_annotations::ParsedAnnotations};
 
     #[test]
     fn tables_are_sorted_and_defaults_change_nothing() {

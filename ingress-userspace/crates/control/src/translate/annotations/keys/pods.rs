@@ -3,14 +3,17 @@
 use http::HeaderName;
 use rustls_pki_types::ServerName;
 
-use super::{
-    super::super::values::{
-        Read, balance, boolean, bytes, cookie_text, limit, number, retry_tries, retry_when, retry_within, seconds,
-        secret, switch,
-    },
-    Key, key,
+use super::super::super::values::{
+    Read, balance, boolean, bytes, cookie_text, limit, number, retry_tries, retry_when, retry_within, seconds, secret,
+    switch,
 };
-use crate::{change::Kind, translate::backend_protocol::of_annotation};
+use crate::{
+    change::Kind,
+    translate::{
+        annotations::row::{Key, key},
+        backend_protocol::of_annotation,
+    },
+};
 use ingress_model::{AffinityMode, ProxyVersion, SameSite, Template, Uploads};
 
 /// Sorted by name.

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{
-    super::super::values::{boolean, cookie_text, location, namespaces, number, status},
-    Key, key,
-};
+use super::super::super::values::{boolean, cookie_text, location, namespaces, number, status};
+use crate::translate::annotations::row::{Key, key};
 use ingress_model::{CanarySessions, Host, Pattern, Rewrite};
 
 /// Sorted by name.

@@ -1,9 +1,7 @@
 //! Tracing and counting of requests.
 
-use super::{
-    super::super::values::{boolean, text},
-    Key, key,
-};
+use super::super::super::values::{boolean, text};
+use crate::translate::annotations::row::{Key, key};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[

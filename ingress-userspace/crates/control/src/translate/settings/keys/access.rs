@@ -1,9 +1,7 @@
 //! Access control and rate limits.
 
-use super::{
-    super::super::values::{Read, boolean, count, limit_scope, namespaces, networks, number},
-    Setting, prefixes, setting,
-};
+use super::super::super::values::{Read, boolean, count, limit_scope, namespaces, networks, number};
+use crate::translate::settings::row::{Setting, prefixes, setting};
 use ingress_model::{Texts, path::ACME_CHALLENGE};
 
 /// Sorted by name.

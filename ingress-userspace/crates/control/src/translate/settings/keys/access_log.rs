@@ -1,6 +1,7 @@
 //! Requests that the access log records, and the format of its lines.
 
-use super::{super::super::values::boolean, Setting, elements, setting};
+use super::super::super::values::boolean;
+use crate::translate::settings::row::{Setting, elements, setting};
 use ingress_model::{LogEscape, LogFormat, PathMatch};
 
 /// The format of ingress-nginx.

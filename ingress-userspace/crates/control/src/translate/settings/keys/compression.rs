@@ -1,6 +1,7 @@
 //! Responses that are compressed, and the compression levels.
 
-use super::{super::super::values::boolean, Setting, setting};
+use super::super::super::values::boolean;
+use crate::translate::settings::row::{Setting, setting};
 use ingress_model::MediaTypes;
 
 /// The rows of each coding, sorted by name.

@@ -1,9 +1,7 @@
 //! Lifetime and number of client connections, and the versions of TLS and HTTP over them.
 
-use super::{
-    super::super::values::{Read, boolean, count, number, seconds, span},
-    Setting, setting,
-};
+use super::super::super::values::{Read, boolean, count, number, seconds, span};
+use crate::translate::settings::row::{Setting, setting};
 use ingress_model::Versions;
 
 /// Sorted by name.

@@ -1,12 +1,10 @@
 //! Conditions under which refusals by the proxy become a denial in the kernel.
 
-use super::{
-    super::{
-        super::values::{boolean, count, seconds},
-        escalation::further_violations,
-    },
-    Setting, setting,
+use super::super::{
+    super::values::{boolean, count, seconds},
+    escalation::further_violations,
 };
+use crate::translate::settings::row::{Setting, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

@@ -2,11 +2,11 @@
 
 use http::HeaderName;
 
-use super::{
-    super::super::values::{Read, boolean},
-    Setting, elements, setting,
+use super::super::super::values::{Read, boolean};
+use crate::{
+    change::ObjectName,
+    translate::settings::row::{Setting, elements, setting},
 };
-use crate::change::ObjectName;
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

@@ -2,10 +2,7 @@
 //!
 //! The keys are those of ingress-nginx, with the same meaning.
 
-use std::sync::Arc;
-
-use super::{super::values::Read, globals::Globals};
-use ingress_model::PathMatch;
+use super::{globals::Globals, row::Setting};
 
 mod access;
 mod access_log;
@@ -19,36 +16,6 @@ mod redirects;
 mod streams;
 mod traces;
 mod trust;
-
-/// A row: one key.
-#[derive(Debug)]
-pub(super) struct Setting {
-    pub(super) name: &'static str,
-    /// The value if the key is not set, as it would be written.
-    pub(super) default: &'static str,
-    /// The same for classes that are taken over from ingress-nginx.
-    pub(super) nginx: &'static str,
-    /// For people: the effect of the key, with its unit and limits.
-    pub(super) meaning: &'static str,
-    /// Sets the value, or returns a description of valid values.
-    pub(super) apply: fn(&str, &mut Globals) -> Read,
-}
-
-/// Makes a row for a key without a default.
-const fn setting(name: &'static str, meaning: &'static str, apply: fn(&str, &mut Globals) -> Read) -> Setting {
-    Setting { name, default: "", nginx: "", meaning, apply }
-}
-
-impl Setting {
-    /// Sets the default for both kinds of classes.
-    const fn default(self, default: &'static str) -> Self {
-        Self { default, nginx: default, ..self }
-    }
-
-    const fn nginx(self, nginx: &'static str) -> Self {
-        Self { nginx, ..self }
-    }
-}
 
 /// The tables by topic.
 const TABLES: [&[Setting]; 15] = [
@@ -85,15 +52,6 @@ pub(super) fn apply_nginx_defaults(globals: &mut Globals) {
             apply(nginx, globals).unwrap_or_default();
         }
     }
-}
-
-fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {
-    let paths = elements(value).map(PathMatch::prefix).collect::<Result<Vec<_>, _>>();
-    paths.map(Into::into).map_err(|_invalid| "paths, separated by commas".into())
-}
-
-fn elements(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').map(str::trim).filter(|element| !element.is_empty())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Paths of requests that are refused by their text. Values are those of Envoy's `path_with_escaped_slashes_action`.
 
-use super::{super::super::values::Read, Setting, setting};
+use super::super::super::values::Read;
+use crate::translate::settings::row::{Setting, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

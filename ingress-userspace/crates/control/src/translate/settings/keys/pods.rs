@@ -1,9 +1,7 @@
 //! Choice of the pod for a request, the protocol with it, and timeouts.
 
-use super::{
-    super::super::values::{balance, boolean, limit, number, retry_tries, retry_when, retry_within, seconds},
-    Setting, setting,
-};
+use super::super::super::values::{balance, boolean, limit, number, retry_tries, retry_when, retry_within, seconds};
+use crate::translate::settings::row::{Setting, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

@@ -1,9 +1,7 @@
 //! Redirects to TLS, and HSTS.
 
-use super::{
-    super::super::values::{Read, boolean, number, status},
-    Setting, prefixes, setting,
-};
+use super::super::super::values::{Read, boolean, number, status};
+use crate::translate::settings::row::{Setting, prefixes, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

@@ -2,10 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use super::{
-    super::super::values::{boolean, number, time},
-    Setting, setting,
-};
+use super::super::super::values::{boolean, number, time};
+use crate::translate::settings::row::{Setting, setting};
 use ingress_model::StreamRetry;
 
 /// Sorted by name.

@@ -1,12 +1,10 @@
 //! Tracing of requests, and the destination of spans.
 
-use super::{
-    super::{
-        super::values::{boolean, number, text},
-        traces::ParsedTraces,
-    },
-    Setting, setting,
+use super::super::{
+    super::values::{boolean, number, text},
+    traces::ParsedTraces,
 };
+use crate::translate::settings::row::{Setting, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[

@@ -2,10 +2,8 @@
 
 use http::{HeaderName, header};
 
-use super::{
-    super::super::values::{Read, boolean, networks, seconds},
-    Setting, setting,
-};
+use super::super::super::values::{Read, boolean, networks, seconds};
+use crate::translate::settings::row::{Setting, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
