@@ -120,11 +120,11 @@ fn compiled_for(target: &str, manifest: &str) -> Result<BTreeSet<Package>> {
     output.lines().filter(|line| !line.is_empty()).map(parse_package).collect()
 }
 
-/// Parses `name v1.2.3 (source)|licence`.
+/// Parses `name v1.2.3 (source)|licence`. Cargo adds ` (*)` to a package whose tests depend on it again.
 fn parse_package(line: &str) -> Result<Package> {
     let parts = line.split_once('|').and_then(|(package, licence)| {
         let mut words = package.split_whitespace();
-        Some((words.next()?, words.next()?.strip_prefix('v')?, licence.trim()))
+        Some((words.next()?, words.next()?.strip_prefix('v')?, licence.trim_end_matches(" (*)").trim()))
     });
     let (name, version, licence) = parts.with_context(|| format!("cargo tree printed `{line}`"))?;
     Ok(Package { name: name.to_owned(), version: version.to_owned(), licence: licence.to_owned() })

@@ -34,15 +34,20 @@ pub use limits::LimitStats;
 pub use limits::violations::{Escalated, Violation, ViolationStats, Violator};
 pub use observe::access_log::{Sink, SinkGuard};
 pub use observe::durations::{DURATION_BOUNDS, DurationsView};
+pub use observe::port_stats::PortStatsView;
+pub use observe::stats::StatsView;
 pub use observe::traces::SpanOutcome;
 pub use server::listen::{ListenError, ListenMode, ListenOptions, WorkerListeners, bind};
 pub use server::liveness::Liveness;
 pub use server::memory::{Memory, Pressure, Usage};
 pub use server::options::Options;
-pub use server::ports::{PortStatsView, keep_datagram_ports_open, keep_stream_ports_open};
+pub use server::ports::{keep_datagram_ports_open, keep_stream_ports_open};
 pub use server::seccomp::Seccomp;
-pub use server::shared::{FlowTable, Shared, SharedError, StatsView};
 pub use server::{Drained, Server, StartError};
+pub use server::{
+    flow_table::FlowTable,
+    shared::{Shared, SharedError},
+};
 pub use snapshot::Snapshot;
 pub use tls::TlsError;
 pub use tls::certificates::{CertificateProblem, Certificates};

@@ -9,17 +9,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ingress_model::route::{Routes, UpstreamId};
 use ingress_model::{
     Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport, Tree,
-    Upstream, UpstreamKey, UpstreamTls, Verify, tree::Difference,
+    Upstream, UpstreamKey, UpstreamTls, Verify,
+    route::{Routes, UpstreamId},
+    tree::Difference,
 };
 
 use crate::{
     auth::jwt::JwksCaches,
     tls::{
         certificates::{CertificateProblem, Certificates},
-        tickets::Seals,
+        ticket_keys::Seals,
     },
     upstream::{Connector, Limits, balance::UpstreamState},
 };

@@ -11,26 +11,30 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::time::timeout;
 
-use ingress_model::route::{
-    Matched, Subject, Target as Action,
-    filter::{self, Edits, Verdict},
-    template::{is_faithful, render},
+use ingress_model::{
+    AuthCache, AuthService, ExtAuthz, Protocol,
+    route::{
+        Matched, Subject, Target as Action,
+        filter::{self, Edits, Verdict},
+        template::{is_faithful, render},
+    },
 };
-use ingress_model::{AuthCache, AuthService, ExtAuthz, Protocol};
 
 use crate::{
     auth::{
-        authenticate::RequestContext,
-        hmac_cache::{HmacCache, Tag},
+        authz_cache::{AuthzResponse, Cookies},
+        hmac_cache::Tag,
     },
     downstream::conn::Conn,
-    http::{client_address::Client, headers::Head, path},
-    request::error::{self, Answer},
+    http::{client_address::Client, headers::Head, path, target::target},
+    request::{
+        context::RequestContext,
+        error::{self, Answer},
+    },
     upstream::{
         self, ConnectError, Limits, ResponseBody, Target,
         balance::{Choice, Tried, UpstreamState},
@@ -47,37 +51,11 @@ const TRIES: usize = 3;
 /// Longest response body that is read, so that its connection can be reused; the body itself is ignored.
 const BODY_MAX: usize = 64 * 1024;
 
-/// Number of cached responses, for rules with a cache.
-pub(crate) const CACHED_MAX: usize = 8 * 1024;
-/// Size of the largest cached response: 32 MB for the whole cache.
-const CACHED_BYTES_MAX: usize = 4 * 1024;
-
-/// Cached responses with their expiry times.
-pub(crate) type AuthzCache = HmacCache<(Instant, Arc<AuthzResponse>)>;
-
-/// The response of an authentication service.
-#[derive(Debug)]
-pub(crate) struct AuthzResponse {
-    status: StatusCode,
-    challenges: Vec<HeaderValue>,
-    /// The fields to set for the pod.
-    found: Vec<(HeaderName, Option<HeaderValue>)>,
-    cookies: Vec<HeaderValue>,
-}
-
 /// Whether the outcome of an exchange counts for the health of the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Judged,
     Unjudged,
-}
-
-/// Cookies for the client.
-#[derive(Debug, Default)]
-pub(crate) struct Cookies {
-    fields: Vec<HeaderValue>,
-    /// Whether they are also added to error responses.
-    always: bool,
 }
 
 /// Admits the request and returns fields for the pod, or returns the response to send. `added` are fields found by
@@ -315,101 +293,6 @@ async fn exchange(
     None
 }
 
-/// Escapes characters in a rendered target that a request line must not contain.
-pub(crate) fn target(rendered: &str) -> String {
-    const NOT_THERE: &AsciiSet = &CONTROLS
-        .add(b' ')
-        .add(b'"')
-        .add(b'#')
-        .add(b'<')
-        .add(b'>')
-        .add(b'\\')
-        .add(b'^')
-        .add(b'`')
-        .add(b'{')
-        .add(b'|')
-        .add(b'}');
-    utf8_percent_encode(rendered, NOT_THERE).to_string()
-}
-
 // === impl AuthzResponse ===
 
-impl AuthzResponse {
-    /// Creates an entry with the fields in `names` for the pod. Values are copied: they are slices of the read buffer,
-    /// which a cached entry would otherwise keep in memory.
-    fn of(names: &[HeaderName], status: StatusCode, headers: &HeaderMap) -> Self {
-        let copy = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes());
-        let values = |name: &HeaderName| headers.get_all(name).iter().flat_map(copy).collect::<Vec<_>>();
-        let mut found = Vec::new();
-        for name in names {
-            let values = values(name);
-            if values.is_empty() {
-                // The client's own value is removed in any case.
-                found.push((name.clone(), None));
-            }
-            found.extend(values.into_iter().map(|value| (name.clone(), Some(value))));
-        }
-        Self { status, challenges: values(&header::WWW_AUTHENTICATE), found, cookies: values(&header::SET_COOKIE) }
-    }
-
-    /// Returns whether the response may be cached, considering its `Cache-Control`, its cookies and its size.
-    fn is_memorable(&self, headers: &HeaderMap) -> bool {
-        let Self { status: _, challenges, found, cookies } = self;
-        let directives =
-            headers.get_all(header::CACHE_CONTROL).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
-        let forbids = |directive: &[u8]| {
-            let directive = directive.trim_ascii().to_ascii_lowercase();
-            matches!(&*directive, b"no-store" | b"no-cache" | b"private" | b"max-age=0" | b"s-maxage=0")
-        };
-        let values = challenges.iter().chain(found.iter().filter_map(|(_, value)| value.as_ref()));
-        cookies.is_empty()
-            && !directives.into_iter().any(forbids)
-            && values.map(HeaderValue::len).sum::<usize>() <= CACHED_BYTES_MAX
-    }
-}
-
 // === impl Cookies ===
-
-impl Cookies {
-    /// Adds the cookies if the status allows it: those statuses to which nginx's `add_header` applies, or any.
-    pub(crate) fn add<B>(&self, response: &mut Response<B>) {
-        let Self { fields, always } = self;
-        let goes = matches!(response.status().as_u16(), 200 | 201 | 204 | 206 | 301..=304 | 307 | 308);
-        if *always || goes {
-            for field in fields {
-                response.headers_mut().append(header::SET_COOKIE, field.clone());
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_opinion_keeps_nothing_but_its_values() {
-        let read = Bytes::from(b"name, and all else that was read".to_vec());
-        let value = || HeaderValue::from_maybe_shared(read.slice(..4)).expect("text");
-        let names = [header::FROM, header::WWW_AUTHENTICATE, header::SET_COOKIE];
-        let headers: HeaderMap = names.map(|name| (name, value())).into_iter().collect();
-        let authz_response = AuthzResponse::of(&[header::FROM], StatusCode::OK, &headers);
-        drop(headers);
-        assert!(read.is_unique());
-        let AuthzResponse { status: _, challenges, found, cookies } = authz_response;
-        let value = HeaderValue::from_static("name");
-        assert_eq!(found, [(header::FROM, Some(value.clone()))]);
-        assert_eq!([challenges, cookies], [[value.clone()], [value]]);
-    }
-
-    #[test]
-    fn a_target_stays_within_its_line() {
-        for (rendered, expect) in [
-            ("/auth?rd=%2Fx&u=a", "/auth?rd=%2Fx&u=a"),
-            ("/auth/a b\r\nx: y", "/auth/a%20b%0D%0Ax:%20y"),
-            ("/é#|", "/%C3%A9%23%7C"),
-        ] {
-            assert_eq!(target(rendered), expect);
-        }
-    }
-}

@@ -2,6 +2,7 @@
 //! external authorization.
 
 pub(crate) mod authenticate;
+pub(crate) mod authz_cache;
 pub(crate) mod ext_authz;
 pub(crate) mod fair_queue;
 pub(crate) mod hmac_cache;

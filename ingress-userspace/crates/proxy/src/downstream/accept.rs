@@ -2,17 +2,14 @@
 //! makes it spin.
 
 use std::{
-    cell::Cell,
     io,
     net::SocketAddr,
-    os::fd::OwnedFd,
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use rustix::event::{EventfdFlags, eventfd};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -21,7 +18,7 @@ use tokio::{
 use crate::{
     downstream::{conn::Conn, park},
     l4::tcp,
-    server::{Signal, listen::Entrance, options::Options, worker::Worker},
+    server::{listen::Entrance, options::Options, signal::Signal, worker::Worker},
 };
 
 /// Connections accepted in one go before other tasks on the worker get a turn.
@@ -131,33 +128,11 @@ async fn failed(worker: &Worker, listener: &TcpListener, error: &io::Error) {
     }
 }
 
-/// A file descriptor that a worker keeps in reserve: without one, a waiting connection could not even be refused.
-pub(crate) struct Reserve(Cell<Option<OwnedFd>>);
-
-impl Reserve {
-    pub(crate) fn new() -> Self {
-        Self(Cell::new(Self::open()))
-    }
-
-    /// Accepts one waiting connection and closes it, so that its client is notified.
-    fn shed(&self, listener: &TcpListener) {
-        self.0.set(None);
-        let mut cx = Context::from_waker(Waker::noop());
-        drop(listener.poll_accept(&mut cx));
-        self.0.set(Self::open());
-    }
-
-    /// Opens an eventfd as a placeholder, because workers may not open files (`server::seccomp`).
-    fn open() -> Option<OwnedFd> {
-        eventfd(0, EventfdFlags::CLOEXEC).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt, Empty};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
     use crate::upstream::{self, Limits, Target, Transport};
@@ -218,20 +193,5 @@ mod tests {
             assert_eq!(public_port(&rewriting, entrance, port), expected, "{entrance:?} {port}");
             assert_eq!(public_port(&steering, entrance, port), port, "{entrance:?} {port}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_is_shed_is_closed_and_the_reserve_restored() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
-        let address = listener.local_addr().expect("address");
-        let _first = TcpStream::connect(address).await.expect("connected");
-        let mut second = TcpStream::connect(address).await.expect("connected");
-        let reserve = Reserve::new();
-        // Makes the runtime notice the waiting connections, as an `accept` that failed for lack of descriptors would
-        // have.
-        let _accepted = listener.accept().await.expect("accepted");
-        reserve.shed(&listener);
-        assert_eq!(second.read(&mut [0]).await.expect("closed in order"), 0);
-        assert!(reserve.0.take().is_some());
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         h2_backlog::Backlog,
         h2_slow_start::Unread,
         h2_stalled_frames::{StalledFrames, Stream},
-        http_server::PIECE,
+        limits::PIECE,
         progress::Progress,
         proxy_protocol::{Header, ProxyHeader},
         response_splice::ResponseSplice,
@@ -36,7 +36,7 @@ use crate::{
     },
     server::{
         eviction::{self, Keeper, Load},
-        shared::FlowTable,
+        flow_table::FlowTable,
         worker::Worker,
     },
     tls::client_certificates,

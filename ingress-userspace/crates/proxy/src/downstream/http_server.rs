@@ -28,6 +28,7 @@ use crate::{
         conn::{Conn, Order},
         h2_backlog::STREAM_MAX,
         h2_write_coalescer::WriteCoalescer,
+        limits::PIECE,
         tunnel,
         wire::Wire,
     },
@@ -39,11 +40,6 @@ use crate::{
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// …and the time it has to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Bytes read from a client at one time, once it has shown that it sends as many, and bytes queued for writing to it,
-/// or for encryption, at one time. A body of 64 KiB, which programs are fond of, fits in with its head. With 64 KiB its
-/// last bytes went separately, by a system call and, over TLS, in a record of their own.
-pub(crate) const PIECE: usize = 80 * 1024;
 
 /// Bytes that the kernel takes for an HTTP/2 client ahead of those that it has sent, as `TCP_NOTSENT_LOWAT` (tcp(7)).
 /// More than that would wait in the socket, where the order of streams is fixed and memory counts for the node.

@@ -17,8 +17,8 @@ use ingress_model::route::HostEntry;
 use crate::{
     downstream::{
         conn::Conn,
-        http_server::PIECE,
-        park::{Io, Opened},
+        io::{Io, Opened},
+        limits::PIECE,
         proxy_protocol::{self, Header},
         refusal::Refusal,
     },

@@ -31,6 +31,7 @@ use crate::{
     downstream::{
         conn::{Conn, Order},
         http_server::{http1, http2},
+        io::{Io, Opened},
         open::open,
     },
     limits::Counted,
@@ -39,20 +40,6 @@ use crate::{
 
 /// Most bytes read before hyper is created: the size of hyper's first read.
 const EARLY_MAX: usize = 8 * 1024;
-
-/// Transport of a client's connection.
-pub(crate) enum Io {
-    Plain(TcpStream),
-    /// Boxed to keep its size out of plain connections.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// An open connection.
-pub(crate) struct Opened {
-    pub(crate) io: Io,
-    /// The connection's share of its client's limit, if there is one.
-    pub(crate) counted: Option<Counted>,
-}
 
 /// A connection from its acceptance to its end.
 pub(crate) struct Task {

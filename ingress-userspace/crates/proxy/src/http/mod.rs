@@ -7,5 +7,6 @@ pub(crate) mod fields;
 pub(crate) mod headers;
 pub(crate) mod path;
 pub(crate) mod request_id;
+pub(crate) mod target;
 pub(crate) mod via;
 pub(crate) mod websocket;

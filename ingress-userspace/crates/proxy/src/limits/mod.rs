@@ -18,14 +18,16 @@ use std::{
 
 use ingress_model::filter::Limit;
 
+use count::Counts;
+use rate::Rates;
+
+pub(crate) mod buffer_space;
 pub(crate) mod client_table;
 mod count;
 mod rate;
 pub(crate) mod violations;
 
 pub(crate) use count::Counted;
-use count::Counts;
-use rate::Rates;
 
 /// The limits of a node.
 #[derive(Debug)]

@@ -2,19 +2,19 @@
 
 use http::{HeaderMap, StatusCode, header};
 
-use ingress_model::route::{
-    Target, UpstreamId, canary,
-    filter::{self, Edits, Verdict},
+use ingress_model::{
+    Blocked, ErrorPages, Filter, Texts, Unavailable,
+    route::{
+        Target, UpstreamId, canary,
+        filter::{self, Edits, Verdict},
+    },
 };
-use ingress_model::{Blocked, ErrorPages, Filter, Texts, Unavailable};
 
 use crate::{
-    auth::{
-        authenticate::{RequestContext, authenticate},
-        ext_authz::Cookies,
-    },
+    auth::{authenticate::authenticate, authz_cache::Cookies},
     http::{client_address::Client, path},
     request::{
+        context::RequestContext,
         error::{self, Answer},
         error_pages,
         in_flight::InFlight,

@@ -13,8 +13,10 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use ingress_common::{HostL7Cell, StatusClass};
 use tokio::time::timeout;
+
+use ingress_common::{HostL7Cell, StatusClass};
+use ingress_model::Offer;
 
 use crate::{
     downstream::{
@@ -27,15 +29,14 @@ use crate::{
     l4::pipe::{Pipe, WORTHWHILE},
     observe::counters::{self, Direction},
     request::{
+        body_copy::BodyCopy,
         buffering::RequestBuffer,
         compress::Compressed,
         in_flight::InFlight,
-        mirror::BodyCopy,
         unread_body::{Rest, Unread},
     },
     upstream::{BodyError, BoxError, ExchangeError, Outgoing, Part, ResponseBody, h2},
 };
-use ingress_model::Offer;
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
 /// turn, and each frame taken shows that it is alive: see `h2_stalled_frames`. With its header, the frame fills one TLS

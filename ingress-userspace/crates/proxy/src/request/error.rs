@@ -7,8 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use ingress_model::route::filter::Lack;
-use ingress_model::{Unavailable, filter::Limit};
+use ingress_model::{Unavailable, filter::Limit, route::filter::Lack};
 
 use crate::{
     auth::jwt::Refused,
@@ -17,7 +16,7 @@ use crate::{
     limits::{Excess, violations::Violation},
     request::{
         body::{TooLarge, TooSlow},
-        forward::ForwardError,
+        forward_error::ForwardError,
     },
     upstream::{ExchangeError, balance::Full},
 };

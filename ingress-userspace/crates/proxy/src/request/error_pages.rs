@@ -3,17 +3,19 @@
 
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
-use ingress_model::route::{Subject, filter::Edits};
-use ingress_model::{ErrorPages, Retry, UpstreamKey};
+use ingress_model::{
+    ErrorPages, Retry, UpstreamKey,
+    route::{Subject, filter::Edits},
+};
 
 use crate::{
-    auth::authenticate::RequestContext,
     request::{
         body::{RequestBody, Source},
-        forward::{Plan, UpstreamPermit, forward},
+        context::RequestContext,
+        forward::{Plan, forward},
         forwarded::Forwarded,
     },
-    upstream::balance::Choice,
+    upstream::{balance::Choice, permit::UpstreamPermit},
 };
 
 /// Returns the page for `status`, the error of a pod of `upstream`, and the permit held on the default backend. `edits`

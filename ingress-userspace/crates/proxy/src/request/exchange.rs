@@ -3,21 +3,24 @@
 use http::{Method, Response, header};
 use http_body::Body as _;
 
-use ingress_model::route::{Subject, filter::Edits, template::render};
-use ingress_model::{Balance, ErrorPages, Uploads};
+use ingress_model::{
+    Balance, ErrorPages, Uploads,
+    route::{Subject, filter::Edits, template::render},
+};
 
 use super::{
     TunnelRequest,
     response::{own, page_or, relay, replace, switch},
 };
 use crate::{
-    auth::authenticate::RequestContext,
     http::{headers::Head, websocket::Handshake},
     observe::access_log::LogEntry,
     request::{
         body::{Body, RequestBody},
+        context::RequestContext,
         error,
-        forward::{ForwardError, Plan, forward},
+        forward::{Plan, forward},
+        forward_error::ForwardError,
         forwarded::Forwarded,
         in_flight::InFlight,
         session_affinity::Session,

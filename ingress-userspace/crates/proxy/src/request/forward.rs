@@ -16,60 +16,30 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
-use tokio::sync::OwnedSemaphorePermit;
+use ingress_model::{Protocol, Retry};
 
 use crate::{
     downstream::conn::Conn,
     http::{headers::Head, websocket::Handshake},
     request::{
         body::{RequestBody, Source},
+        forward_error::ForwardError,
         forwarded::{Begun, Forwarded},
     },
     server::worker::Worker,
     upstream::{
         self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded,
-        balance::{Busy, Choice, Full, Picked, Tried, UpstreamState},
+        balance::{Choice, Picked, Tried, UpstreamState},
         h2,
+        permit::{Served, UpstreamPermit},
     },
 };
-use ingress_model::{Protocol, Retry};
-
-/// The reason why there is no response of an endpoint to forward.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ForwardError {
-    #[error("the upstream has no endpoints")]
-    NoEndpoints,
-    /// The number of requests in flight has reached the upstream's limit.
-    #[error("the upstream is full")]
-    Full(Full),
-    #[error("no endpoint accepted a connection")]
-    Connect { timed_out: bool },
-    /// Caused by this node, not by an endpoint.
-    #[error("this node has no resources for a connection")]
-    Exhausted,
-    #[error("the exchange with an endpoint failed")]
-    Exchange(#[source] ExchangeError),
-}
 
 /// The load-balancing and retry policies for a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'r> {
     pub(crate) choice: Choice,
     pub(crate) retry: &'r Retry,
-}
-
-/// The endpoint of a response.
-pub(crate) struct Served<'u> {
-    pub(crate) endpoint: Picked<'u>,
-    /// Held until the response has ended.
-    pub(crate) permit: UpstreamPermit,
-}
-
-/// Permit and in-flight guard held on a capped upstream.
-#[derive(Debug, Default)]
-pub(crate) struct UpstreamPermit {
-    _busy: Option<Busy>,
-    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// Forwards a request and returns when the head of the response is there. `body` is present until an endpoint has it.

@@ -8,17 +8,16 @@ use std::{
 };
 
 use http::StatusCode;
-use ingress_common::{HostL7Cell, StatusClass};
 use tokio::task::AbortHandle;
 
-use ingress_model::route::Meter;
-use ingress_model::{HostId, filter::Limit};
+use ingress_common::{HostL7Cell, StatusClass};
+use ingress_model::{HostId, filter::Limit, route::Meter};
 
 use crate::{
     downstream::{conn::Conn, h2_stalled_frames::Stream},
     limits::{Counted, Excess},
-    observe::{access_log::Line, counters::Tally, traces::Span},
-    request::forward::UpstreamPermit,
+    observe::{access_log::entry::Line, counters::Tally, traces::Span},
+    upstream::permit::UpstreamPermit,
 };
 
 /// A request in flight on a connection. Boxed, because it is moved many times until it is part of the response.

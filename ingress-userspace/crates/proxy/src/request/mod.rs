@@ -5,14 +5,16 @@ use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::R
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
-use ingress_model::route::{
-    Found, Matched, Route, Subject,
-    filter::{self, Edits, Shown},
+use ingress_model::{
+    HostId, Uploads,
+    route::{
+        Found, Matched, Route, Subject,
+        filter::{self, Edits, Shown},
+    },
 };
-use ingress_model::{HostId, Uploads};
 
 use crate::{
-    auth::{authenticate::RequestContext, ext_authz::Cookies},
+    auth::authz_cache::Cookies,
     downstream::conn::Conn,
     http::{request_id::RequestId, websocket},
     limits::violations::Violation,
@@ -22,7 +24,8 @@ use crate::{
     },
     request::{
         body::{Body, RequestBody, TooLarge},
-        forward::ForwardError,
+        context::RequestContext,
+        forward_error::ForwardError,
         in_flight::InFlight,
         session_affinity::Session,
         unread_body::{REST_MAX, Unread},
@@ -30,15 +33,22 @@ use crate::{
     server::memory::Pressure,
     snapshot::Snapshot,
 };
+use admission::{decide, is_blocked};
+use exchange::{Admitted, exchange};
+use matching::{Matching, Refusal};
+use response::{compress, own};
 
 mod admission;
 pub(crate) mod body;
+pub(crate) mod body_copy;
 pub(crate) mod buffering;
 pub(crate) mod compress;
+pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod error_pages;
 mod exchange;
 pub(crate) mod forward;
+pub(crate) mod forward_error;
 pub(crate) mod forwarded;
 pub(crate) mod in_flight;
 mod matching;
@@ -46,11 +56,6 @@ pub(crate) mod mirror;
 mod response;
 pub(crate) mod session_affinity;
 pub(crate) mod unread_body;
-
-use admission::{decide, is_blocked};
-use exchange::{Admitted, exchange};
-use matching::{Matching, Refusal};
-use response::{compress, own};
 
 /// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
 pub(crate) fn serve(

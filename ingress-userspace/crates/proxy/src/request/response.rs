@@ -5,26 +5,27 @@ use std::rc::Rc;
 
 use http::{HeaderValue, Method, Response, StatusCode, Version, header, response};
 use http_body::Body as _;
-use ingress_common::StatusClass;
 
-use ingress_model::route::{
-    Subject,
-    filter::{self, Edits},
+use ingress_common::StatusClass;
+use ingress_model::{
+    Compression, ErrorPages,
+    route::{
+        Subject,
+        filter::{self, Edits},
+    },
 };
-use ingress_model::{Compression, ErrorPages};
 
 use super::TunnelRequest;
 use crate::{
-    auth::authenticate::RequestContext,
     downstream::{conn::Conn, tunnel::Tunnel},
     request::{
         body::{Body, RequestBody, Source, discard},
+        context::RequestContext,
         error::{self, Answer},
         error_pages,
-        forward::UpstreamPermit,
         in_flight::InFlight,
     },
-    upstream::{self, balance::UpstreamState},
+    upstream::{self, balance::UpstreamState, permit::UpstreamPermit},
 };
 
 pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {

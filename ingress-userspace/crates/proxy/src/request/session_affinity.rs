@@ -4,13 +4,18 @@ use std::fmt::Write as _;
 
 use http::HeaderValue;
 
-use crate::random::random;
-use crate::{
-    request::forward::Served,
-    upstream::balance::{Choice, UpstreamState, hash},
+use ingress_model::{
+    Affinity, AffinityMode, CanarySessions, SessionCookie,
+    route::{Branches, Subject, Target, UpstreamId, template::cookie},
 };
-use ingress_model::route::{Branches, Subject, Target, UpstreamId, template::cookie};
-use ingress_model::{Affinity, AffinityMode, CanarySessions, SessionCookie};
+
+use crate::{
+    random::random,
+    upstream::{
+        balance::{Choice, UpstreamState, hash},
+        permit::Served,
+    },
+};
 
 /// Session state of a request of a rule with affinity.
 pub(crate) struct Session<'r> {

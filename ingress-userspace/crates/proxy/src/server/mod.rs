@@ -2,14 +2,18 @@
 
 pub(crate) mod clock;
 pub(crate) mod eviction;
+pub(crate) mod flow_table;
 pub(crate) mod listen;
 pub(crate) mod liveness;
 pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod options;
+pub(crate) mod port_changes;
 pub(crate) mod ports;
+pub(crate) mod run;
 pub(crate) mod seccomp;
 pub(crate) mod shared;
+pub(crate) mod signal;
 pub(crate) mod worker;
 
 use std::{
@@ -33,6 +37,7 @@ use crate::{
         options::Options,
         seccomp::Filter,
         shared::Shared,
+        signal::Signal,
         worker::Worker,
     },
     upstream::health_check,
@@ -59,18 +64,7 @@ struct Running {
     /// Receives the number of connections that the worker cut off.
     done: oneshot::Receiver<usize>,
     /// Changes of the bound ports that the worker serves.
-    changes: ports::Changes,
-}
-
-/// Order to the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    Serve,
-    /// Close the listeners, finish the connections, and end at the deadline at the latest.
-    Drain {
-        deadline: Instant,
-    },
-    Stop,
+    changes: port_changes::Changes,
 }
 
 /// Result of a drain.
@@ -133,7 +127,7 @@ impl Server {
         filter: Option<Filter>,
     ) -> Result<Running, StartError> {
         let (report, done) = oneshot::channel();
-        let (changes, changed) = ports::changes();
+        let (changes, changed) = port_changes::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
         // The runtime stays on the thread that creates it. The channel reports whether that succeeded.
         let (ready, is_ready) = mpsc::sync_channel(1);
@@ -147,7 +141,7 @@ impl Server {
                 };
                 drop(ready.send(Ok(())));
                 let worker = Worker::new(shared, number, options);
-                let cut = worker::run(runtime, &worker, listeners, changed, signal);
+                let cut = run::run(runtime, &worker, listeners, changed, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");
                 }
@@ -174,7 +168,7 @@ impl Server {
     }
 
     /// Sends each worker one of `changes`.
-    pub(crate) async fn change<S: ports::Bound>(&self, changes: impl IntoIterator<Item = ports::Change<S>>) {
+    pub(crate) async fn change<S: ports::Bound>(&self, changes: impl IntoIterator<Item = port_changes::Change<S>>) {
         for (running, change) in self.workers.iter().zip(changes) {
             if S::changes(&running.changes).send(change).await.is_err() {
                 tracing::debug!("a stopped worker gets no port changes");

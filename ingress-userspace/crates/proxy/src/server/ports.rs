@@ -13,7 +13,6 @@ use std::{
     io,
     net::{TcpListener, UdpSocket},
     pin::Pin,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     task::{Context, Poll},
     time::Duration,
 };
@@ -23,51 +22,20 @@ use tokio::{
     time::sleep,
 };
 
+use ingress_model::{StreamPort, Transport};
+
 use crate::{
     l4::udp,
-    server::{Server, listen, shared::Stats},
+    observe::{port_stats::PortStats, stats::Stats},
+    server::{
+        Server, listen,
+        port_changes::{Change, Changes},
+    },
     snapshot::Snapshot,
 };
-use ingress_model::{StreamPort, Transport};
 
 /// Interval between attempts to open a port.
 const RETRY: Duration = Duration::from_secs(5);
-/// Changes queued for one worker; senders wait while the queue is full.
-const WAITING: usize = 16;
-
-/// A change of one port on a worker.
-#[derive(Debug)]
-pub(crate) enum Change<S> {
-    Open {
-        port: u16,
-        socket: S,
-        /// Dropped after the socket, which tells the sender of the change that the port is closed.
-        held: oneshot::Sender<Infallible>,
-    },
-    Close {
-        port: u16,
-    },
-}
-
-/// Sending end of the changes for one worker.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    tcp: mpsc::Sender<Change<TcpListener>>,
-    udp: mpsc::Sender<Change<UdpSocket>>,
-}
-
-/// Receiving end of the changes.
-#[derive(Debug)]
-pub(crate) struct Changed {
-    pub(crate) tcp: mpsc::Receiver<Change<TcpListener>>,
-    pub(crate) udp: mpsc::Receiver<Change<UdpSocket>>,
-}
-
-/// Creates the channels for the changes of one worker.
-pub(crate) fn changes() -> (Changes, Changed) {
-    let ((tcp, tcp_changed), (udp, udp_changed)) = (mpsc::channel(WAITING), mpsc::channel(WAITING));
-    (Changes { tcp, udp }, Changed { tcp: tcp_changed, udp: udp_changed })
-}
 
 /// A worker's socket for a port.
 pub(crate) trait Bound: Sized {
@@ -78,22 +46,6 @@ pub(crate) trait Bound: Sized {
 
     /// Returns the counters of this kind of port.
     fn stats(stats: &Stats) -> &PortStats;
-}
-
-/// Number of ports of one transport, by state.
-#[derive(Debug, Default)]
-pub(crate) struct PortStats {
-    open: AtomicUsize,
-    closed: AtomicUsize,
-}
-
-/// Number of bound ports of one transport, by state, at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortStatsView {
-    /// Open ports.
-    pub open: usize,
-    /// Ports that cannot be opened now; the log has the reason.
-    pub closed: usize,
 }
 
 /// Keeps the ports of TCP services open on all workers of `server`, for as long as it is polled. It is meant for nodes
@@ -252,18 +204,6 @@ impl Bound for UdpSocket {
 }
 
 // === impl PortStats ===
-
-impl PortStats {
-    fn set(&self, open: usize, closed: usize) {
-        self.open.store(open, Relaxed);
-        self.closed.store(closed, Relaxed);
-    }
-
-    pub(crate) fn load(&self) -> PortStatsView {
-        let Self { open, closed } = self;
-        PortStatsView { open: open.load(Relaxed), closed: closed.load(Relaxed) }
-    }
-}
 
 #[cfg(test)]
 mod tests {

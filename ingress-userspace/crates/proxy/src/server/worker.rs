@@ -3,7 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     convert::Infallible,
     ops::Deref,
     rc::Rc,
@@ -12,38 +12,28 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use tokio::{
-    net::TcpListener,
-    runtime::LocalRuntime,
-    sync::{mpsc, watch},
-    task::{AbortHandle, JoinSet},
-    time::MissedTickBehavior,
-};
 
 use ingress_model::Settings;
-use ingress_panics::vital;
 
 use crate::{
     downstream::{
-        accept::{self, Reserve},
         conn::{Conn, Order},
         h2_slow_start::Pacer,
         progress::Due,
         refusal::Refusal,
+        reserve::Reserve,
         warm::Warm,
     },
-    l4::{tcp::Pipes, udp},
+    l4::tcp::Pipes,
     observe::{access_log::Lines, durations::Durations},
     request::body::RequestBody,
     server::{
-        Signal, clock,
+        clock,
         eviction::{self, Keeper},
-        listen::Entrance,
         liveness::Liveness,
         load::Load,
         memory::Pressure,
         options::Options,
-        ports::{Change, Changed},
         shared::Shared,
     },
     snapshot::Snapshot,
@@ -63,11 +53,11 @@ pub(crate) struct Worker {
     pub(crate) load: Load,
     /// Buffer of the access log.
     pub(crate) lines: Lines,
-    liveness: Arc<Liveness>,
+    pub(crate) liveness: Arc<Liveness>,
     now: Cell<Instant>,
-    draining: Cell<bool>,
+    pub(crate) draining: Cell<bool>,
     view: RefCell<View>,
-    connections: RefCell<HashMap<u64, Rc<Conn>, foldhash::fast::RandomState>>,
+    pub(crate) connections: RefCell<HashMap<u64, Rc<Conn>, foldhash::fast::RandomState>>,
     next_connection: Cell<u64>,
     /// Starts HTTP/2 requests beyond the windows of their connections.
     pub(crate) pacer: Pacer,
@@ -190,7 +180,7 @@ impl Worker {
 
     /// Ends overdue connections, parks those that have been idle for long enough, and releases an old snapshot that no
     /// request has replaced.
-    fn tick(&self) {
+    pub(crate) fn tick(&self) {
         self.liveness.beat();
         self.load.tick();
         let now = Instant::now();
@@ -235,7 +225,7 @@ impl Worker {
     }
 
     /// Evicts the connections and streams that buffer most for their clients, in rounds while memory is scarce.
-    async fn evict_in_time(&self) -> Infallible {
+    pub(crate) async fn evict_in_time(&self) -> Infallible {
         loop {
             tokio::time::sleep(eviction::PERIOD).await;
             let pressure = self.shared.pressure();
@@ -264,13 +254,13 @@ impl Worker {
         }
     }
 
-    fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
+    pub(crate) fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
         for conn in self.connections.borrow().values().filter(|conn| which(conn)) {
             conn.order(order);
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.connections.borrow().is_empty()
     }
 }
@@ -303,109 +293,6 @@ impl Drop for Entered {
     }
 }
 
-/// Runs a worker until it is stopped or drained. Returns the number of connections cut off.
-pub(crate) fn run(
-    runtime: LocalRuntime,
-    worker: &Rc<Worker>,
-    listeners: Vec<(Entrance, TcpListener)>,
-    changed: Changed,
-    signal: watch::Receiver<Signal>,
-) -> usize {
-    let Changed { tcp, udp } = changed;
-    runtime.block_on(async {
-        let datagrams = udp::run(Rc::clone(worker), udp, signal.clone());
-        tokio::select! {
-            _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
-            never = worker.lines.hand_over_in_time() => match never {},
-            never = worker.evict_in_time() => match never {},
-        }
-    });
-    let cut = worker.connections.borrow().len();
-    // Dropping the runtime drops the tasks of the remaining connections with everything they hold. It waits for
-    // password hashes in progress, and the sign of life must not be expected meanwhile.
-    worker.liveness.end();
-    worker.lines.hand_over();
-    drop(runtime);
-    worker.lines.hand_over();
-    cut
-}
-
-async fn serve(
-    worker: Rc<Worker>,
-    listeners: Vec<(Entrance, TcpListener)>,
-    mut changes: mpsc::Receiver<Change<std::net::TcpListener>>,
-    mut signal: watch::Receiver<Signal>,
-) {
-    let mut accepting = JoinSet::new();
-    // Bound ports of TCP services, each with the task that accepts its connections.
-    let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
-    for (entrance, listener) in listeners {
-        let run = accept::run(Rc::clone(&worker), listener, entrance, signal.clone());
-        accepting.spawn_local(vital(run));
-    }
-    let deadline = loop {
-        tokio::select! {
-            () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
-            Some(change) = changes.recv() => match change {
-                Change::Open { port, socket, held } => match TcpListener::from_std(socket) {
-                    Ok(listener) => {
-                        let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
-                        let task = accepting.spawn_local(vital(async move {
-                            run.await;
-                            drop(held);
-                        }));
-                        open.insert(port, task);
-                    }
-                    // Lack of memory or descriptors. Another worker's listener serves, or the port is opened again.
-                    Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
-                },
-                // Connections in its backlog have no target any more.
-                Change::Close { port } => {
-                    if let Some(task) = open.remove(&port) {
-                        task.abort();
-                    }
-                }
-            },
-            // A listener of a closed port has ended.
-            Some(_ended) = accepting.join_next() => {}
-            // A closed channel means that the server was dropped without an order: stop.
-            changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
-                Signal::Serve => {}
-                Signal::Drain { deadline } => break deadline,
-                Signal::Stop => return,
-            },
-        }
-    };
-    worker.draining.set(true);
-    while accepting.join_next().await.is_some() {}
-    drain(&worker, deadline, signal).await;
-}
-
-/// Waits for the connections to end, until the deadline at the latest. HTTP/2 connections are notified at once, by
-/// GOAWAY; HTTP/1 connections by the next answer; connections without requests are ended some time later. Streams,
-/// bodies and WebSockets continue to their end or the deadline.
-async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
-    let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
-    let mut ticks = tokio::time::interval(Duration::from_millis(10));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // A client that has made no request may not know that its connection is open: a GOAWAY now would cost it the
-    // request it is about to send.
-    worker.order_all(Order::Finish, Conn::is_begun_http2);
-    while !worker.is_empty() {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
-        }
-        worker.tick();
-        if worker.now() >= deadline {
-            return;
-        }
-        if worker.now() >= idle_until {
-            worker.order_all(Order::Finish, |conn| conn.is_http2() || conn.progress.is_idle());
-        }
-    }
-}
-
 fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
     PoolOptions {
         idle_per_endpoint: settings.upstream_idle_per_endpoint,
@@ -414,24 +301,18 @@ fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
     }
 }
 
-/// Returns the interval of a worker's ticks: a quarter of the shortest time-out, so that none is overrun by more than
-/// that, within 10 ms and one second.
-fn period(settings: &Settings, options: &Options) -> Duration {
-    let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
-    let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
-    let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));
-    (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, thread};
 
     use ingress_common::HostL7Cell;
-    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::{
+        runtime::{Builder, LocalOptions},
+        sync::watch,
+    };
 
     use super::*;
-    use crate::server::ports;
+    use crate::server::{port_changes, run::run, signal::Signal};
 
     #[test]
     fn a_kernel_that_has_refused_a_pipe_is_asked_again_at_the_next_tick() {
@@ -458,7 +339,7 @@ mod tests {
                     done.send(()).expect("somebody waits for it");
                     finished.recv()
                 }));
-                let (_changes, changed) = ports::changes();
+                let (_changes, changed) = port_changes::changes();
                 let signal = watch::Sender::new(Signal::Serve);
                 let stop = signal.subscribe();
                 signal.send_replace(Signal::Stop);

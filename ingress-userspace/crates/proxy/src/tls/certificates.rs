@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 use rustls_pki_types::UnixTime;
 
-use ingress_model::route::Names;
-use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, tree::Difference};
+use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, route::Names, tree::Difference};
 
 /// All certificates of a snapshot.
 ///
@@ -57,7 +56,7 @@ impl Certificates {
     /// `previous`.
     pub(crate) fn load(previous: Option<&Self>, table: &RouteTable) -> (Self, Vec<CertificateProblem>) {
         let RouteTable { certificates, server_names, fallback_certificate, .. } = table;
-        let provider = crate::tls::provider();
+        let provider = crate::tls::provider::provider();
         let mut next = previous.cloned().unwrap_or_default();
         let known = std::mem::replace(&mut next.source, certificates.clone());
         for Difference { key: origin, old: _, new } in known.differences(certificates) {
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn a_staple_is_there_as_long_as_it_holds() {
         let at = Duration::from_secs;
-        let plain = load(&certificate("x/a"), &crate::tls::provider()).expect("usable");
+        let plain = load(&certificate("x/a"), &crate::tls::provider::provider()).expect("usable");
         let staple = Staple { response: Arc::from(&b"response"[..]), from: at(10), until: at(20) };
         let stapled = Stapled::of(&plain, &staple);
         for (now, expect) in [(9, false), (10, true), (19, true), (20, false)] {

@@ -25,9 +25,12 @@ use webpki::{
 };
 use x509_cert::{Certificate, der::Decode};
 
+use ingress_model::{
+    ClientCertificates,
+    route::{HostEntry, filter::Shown, template::RESERVED},
+};
+
 use crate::snapshot::Snapshot;
-use ingress_model::ClientCertificates;
-use ingress_model::route::{HostEntry, filter::Shown, template::RESERVED};
 
 /// State of client certificates on a connection.
 #[derive(Debug, Default)]
@@ -179,7 +182,7 @@ fn verify(
         count if count > *depth => Err(webpki::Error::MaximumPathDepthExceeded),
         _ => Ok(()),
     };
-    let algorithms = crate::tls::provider().signature_verification_algorithms.all;
+    let algorithms = crate::tls::provider::provider().signature_verification_algorithms.all;
     let usage = KeyUsage::client_auth();
     let leaf = EndEntityCert::try_from(leaf)?;
     leaf.verify_for_usage(algorithms, &anchors, intermediates, now, usage, revocation, Some(&is_short)).map(drop)

@@ -2,6 +2,8 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client_certificates;
+pub(crate) mod provider;
+pub(crate) mod ticket_keys;
 pub(crate) mod tickets;
 
 use std::{fmt, io, sync::Arc};
@@ -9,7 +11,7 @@ use std::{fmt, io, sync::Arc};
 use arc_swap::ArcSwap;
 use rustls::{
     ServerConfig, SupportedProtocolVersion,
-    crypto::{CryptoProvider, aws_lc_rs},
+    crypto::CryptoProvider,
     server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -20,7 +22,7 @@ use ingress_model::{ClientCertificates, Handshakes, Settings};
 
 use crate::{
     snapshot::Snapshot,
-    tls::{client_certificates::PossessionVerifier, tickets::Tickets},
+    tls::{client_certificates::PossessionVerifier, provider::provider, tickets::Tickets},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +31,6 @@ pub enum TlsError {
     Fallback(#[source] rcgen::Error),
     #[error("cannot set up TLS")]
     Config(#[source] rustls::Error),
-}
-
-/// Returns the one crypto provider of the process, named rather than taken from a global default.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
 }
 
 /// The TLS configurations of every HTTPS listener of the node. They differ only in TLS versions and in the protocols

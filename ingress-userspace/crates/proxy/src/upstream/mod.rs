@@ -87,5 +87,6 @@ mod upload;
 
 pub(crate) mod balance;
 pub(crate) mod health_check;
+pub(crate) mod permit;
 #[cfg(test)]
 mod tests;

@@ -25,8 +25,9 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::BoxError;
 use ingress_model::{Protocol, UpstreamTls, Verify};
+
+use super::BoxError;
 
 /// Opens TLS connections under one policy. Caches the sessions of its endpoints, 256 at most, and resumes them.
 pub struct Connector {
@@ -52,7 +53,7 @@ impl Connector {
     /// certificate. Error texts never contain the key.
     pub fn new(protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Result<Self, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let provider = crate::tls::provider();
+        let provider = crate::tls::provider::provider();
         let expected = policy.and_then(|policy| policy.verify.as_ref());
         let verifier = Verifier::new(expected, Arc::clone(&provider))?;
         let config = ClientConfig::builder_with_provider(provider)

@@ -1,4 +1,4 @@
-//! Caches the keys of JWKS endpoints, and keeps them fresh. It verifies no token.
+//! Caches the keys of JWKS endpoints. [`refresh`](super::refresh) keeps them fresh. It verifies no token.
 //!
 //! A snapshot has a JWKS cache for each endpoint that its rules use, and passes it on to the next snapshot, so that
 //! keys are kept as long as rules use them. One task on one worker refreshes a JWKS cache for all workers, starting
@@ -13,40 +13,26 @@
 
 use std::{
     fmt,
-    rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
+            Ordering::{Acquire, Relaxed},
         },
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
-use tokio::{
-    sync::{Notify, watch},
-    task::spawn_local,
-    time::{sleep, timeout},
-};
+use tokio::sync::{Notify, watch};
 
-use super::{Keys, fetch::fetch, times::Times};
-use crate::{
-    server::{clock, worker::Worker},
-    snapshot::Snapshot,
-};
 use ingress_model::{Filter, HostPattern, HostRoutes, KeyServer, KeySource, Tree};
+
+use super::{Keys, times::Times};
+use crate::server::clock;
 
 /// The age up to which keys are used when refreshing fails, and the time for which unused keys are still refreshed.
 pub(super) const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Minimum interval between two log lines about one endpoint.
-const LOG_PAUSE: Duration = Duration::from_secs(60);
-/// The warning about a key set that is valid but contains no usable key.
-const NO_KEYS: &str = "cannot verify tokens: none of the keys that their server publishes can be used";
-/// Interval at which a task checks whether it is still needed.
-const LOOK: Duration = Duration::from_secs(60);
-
 /// The JWKS caches of a snapshot. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JwksCaches {
@@ -58,22 +44,22 @@ pub(crate) struct JwksCaches {
 
 /// The most recently fetched keys of one JWKS endpoint.
 pub(crate) struct JwksCache {
-    server: Arc<KeyServer>,
-    keys: ArcSwapOption<Fetched>,
+    pub(super) server: Arc<KeyServer>,
+    pub(super) keys: ArcSwapOption<Fetched>,
     /// Time of the last request that needed keys, in seconds of the process's clock.
-    asked: AtomicU64,
+    pub(super) asked: AtomicU64,
     /// Whether a task refreshes the keys. Changed only while `times` is locked.
-    has_task: AtomicBool,
+    pub(super) has_task: AtomicBool,
     times: Mutex<Times>,
-    is_fetching: watch::Sender<bool>,
+    pub(super) is_fetching: watch::Sender<bool>,
     /// Wakes the task.
-    sought: Notify,
+    pub(super) sought: Notify,
 }
 
 /// Keys, and the time when they were fetched.
 pub(super) struct Fetched {
     pub(super) keys: Keys,
-    at: Duration,
+    pub(super) at: Duration,
 }
 
 // === impl JwksCaches ===
@@ -143,23 +129,6 @@ impl JwksCache {
         if self.has_task.load(Acquire) { self.usable(now) } else { None }
     }
 
-    /// Returns the keys; if there are none yet, waits up to `patience` for them. Starts a task on `worker` if no other
-    /// task refreshes them.
-    pub(super) async fn fetched(self: &Arc<Self>, patience: Duration, worker: &Rc<Worker>) -> Option<Arc<Fetched>> {
-        self.note_need(clock::now());
-        if let Some(kept) = self.take_up() {
-            // The task outlives the request, because other requests wait for the same keys.
-            drop(spawn_local(keep(kept, Rc::clone(worker))));
-        }
-        if let Some(keys) = self.usable(clock::now()) {
-            return Some(keys);
-        }
-        let mut fetching = self.is_fetching.subscribe();
-        // Uses the keys present afterwards, however the wait ended.
-        drop(timeout(patience, fetching.wait_for(|is_fetching| !is_fetching)).await);
-        self.usable(clock::now())
-    }
-
     /// Requests a fetch because a token names an unknown key, unless that was done recently.
     pub(super) fn seek(&self) {
         if self.times().seek(clock::now()) {
@@ -167,68 +136,26 @@ impl JwksCache {
         }
     }
 
-    fn usable(&self, now: Duration) -> Option<Arc<Fetched>> {
+    pub(super) fn usable(&self, now: Duration) -> Option<Arc<Fetched>> {
         self.keys.load_full().filter(|fetched| fetched.is_usable(now))
     }
 
     /// Records that a request needs keys.
-    fn note_need(&self, now: Duration) {
+    pub(super) fn note_need(&self, now: Duration) {
         // Reads before writing: every worker reads this at each request, and it is rarely written.
         if self.asked.load(Relaxed) != now.as_secs() {
             self.asked.store(now.as_secs(), Relaxed);
         }
     }
 
-    /// Returns the guard for a new task if none is running; the caller must start the task.
-    fn take_up(self: &Arc<Self>) -> Option<Kept> {
-        let _times = self.times();
-        if self.has_task.load(Relaxed) {
-            return None;
-        }
-        // Set before `has_task`, so that other requests find a fetch to wait for even though the task has not run yet.
-        self.is_fetching.send_replace(true);
-        self.has_task.store(true, Release);
-        Some(Kept(Arc::clone(self)))
-    }
-
-    /// Returns whether rules of `snapshot` use this JWKS cache, and requests have needed its keys recently.
-    fn is_needed(&self, snapshot: &Snapshot, now: Duration) -> bool {
-        let asked = Duration::from_secs(self.asked.load(Relaxed));
-        let ring = snapshot.jwks_caches.of(&self.server);
-        ring.is_some_and(|ring| std::ptr::eq(&**ring, self)) && now.saturating_sub(asked) < KEPT_MAX
-    }
-
-    /// Fetches the keys. Returns a message for the log if something is wrong.
-    async fn refresh(&self, worker: &Worker) -> Option<String> {
-        self.is_fetching.send_replace(true);
-        self.times().begin();
-        let fetched = fetch(&self.server, worker).await;
-        let now = clock::now();
-        let complaint = match fetched {
-            Ok((keys, fresh)) => {
-                // The server may revoke all keys, but may also have made a mistake, so this is reported.
-                let complaint = keys.is_empty().then(|| NO_KEYS.to_owned());
-                self.times().succeed(now, fresh);
-                self.keys.store(Some(Arc::new(Fetched { keys, at: now })));
-                complaint
-            }
-            Err(why) => {
-                self.times().fail(now);
-                Some(format!("cannot fetch keys of tokens: {why}"))
-            }
-        };
-        self.is_fetching.send_replace(false);
-        complaint
-    }
-
-    fn times(&self) -> MutexGuard<'_, Times> {
+    pub(super) fn times(&self) -> MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for JwksCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyring").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("JwksCache").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
@@ -237,54 +164,6 @@ impl fmt::Debug for JwksCache {
 impl Fetched {
     fn is_usable(&self, now: Duration) -> bool {
         now.saturating_sub(self.at) < KEPT_MAX
-    }
-}
-
-// === the task ===
-
-/// Guard that clears the task state when dropped, even if the task ends before its first poll.
-struct Kept(Arc<JwksCache>);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let Self(ring) = self;
-        let _times = ring.times();
-        ring.has_task.store(false, Release);
-        ring.is_fetching.send_replace(false);
-    }
-}
-
-/// Refreshes the keys while requests need them and the configuration uses their endpoint.
-async fn keep(kept: Kept, worker: Rc<Worker>) {
-    let Kept(ring) = &kept;
-    let mut logged: Option<Duration> = None;
-    loop {
-        let complaint = ring.refresh(&worker).await;
-        let now = clock::now();
-        logged = logged.filter(|_| complaint.is_some());
-        if let Some(complaint) = complaint
-            && logged.is_none_or(|logged| now.saturating_sub(logged) >= LOG_PAUSE)
-        {
-            let usable = ring.usable(now).is_some_and(|fetched| !fetched.keys.is_empty());
-            let failures = ring.times().failures();
-            tracing::warn!(server = %ring.server.origin, usable, failures, "{complaint}");
-            logged = Some(now);
-        }
-        loop {
-            let now = clock::now();
-            if !ring.is_needed(&worker.snapshot(), now) {
-                ring.keys.store(None);
-                return;
-            }
-            let pause = ring.times().pause(now);
-            if pause.is_zero() {
-                break;
-            }
-            tokio::select! {
-                () = sleep(pause.min(LOOK)) => {}
-                () = ring.sought.notified() => {}
-            }
-        }
     }
 }
 
@@ -298,6 +177,8 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::Snapshot;
+    use crate::server::worker::Worker;
     use ingress_model::{
         Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
         UpstreamKey,

@@ -24,13 +24,13 @@ use jsonwebtoken::{
 };
 use serde_json::{Map, Value};
 
-use ingress_model::route::template;
-use ingress_model::{ClaimPath, Demanded, KeySet, KeySource, Token, TokenPlace};
+use ingress_model::{ClaimPath, Demanded, KeySet, KeySource, Token, TokenPlace, route::template};
 
 use crate::{auth::hmac_cache::HmacCache, server::worker::Worker, snapshot::Snapshot};
 
 mod fetch;
 mod jwks_cache;
+mod refresh;
 mod times;
 
 pub(crate) use jwks_cache::JwksCaches;

@@ -93,7 +93,7 @@ mod tests {
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
     use super::*;
-    use crate::tls::provider;
+    use crate::tls::provider::provider;
 
     fn hello(name: &str, protocols: usize) -> Vec<u8> {
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();

@@ -10,6 +10,7 @@
 //! All sockets of a port share it through `SO_REUSEPORT`: the kernel assigns each client to one socket. The endpoint of
 //! a client depends only on the client's address and port, so every worker, process and node chooses the same one.
 
+pub(crate) mod common;
 mod port;
 mod session;
 mod socket;
@@ -29,26 +30,23 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
+use ingress_panics::vital;
+
+use crate::{
+    l4::udp::common::Common,
+    server::{port_changes::Change, signal::Signal, worker::Worker},
+};
 use port::{Port, Serving};
+
 pub(crate) use socket::bind_port;
 pub(crate) use stats::DatagramStats;
 pub use stats::{DatagramStatsView, Dropped};
-
-use crate::server::{Signal, ports::Change, worker::Worker};
-use ingress_panics::vital;
 
 /// The longest datagram of IPv4 and IPv6 (except for jumbograms).
 const DATAGRAM_MAX: usize = 65_535;
 
 /// Longest time that a draining worker waits for outstanding responses.
 const DRAIN: Duration = Duration::from_secs(2);
-
-/// State that all ports of one worker share.
-struct Common {
-    sessions: Cell<usize>,
-    /// The receive buffer. Each borrow ends before the next `await`, so that all ports can share it.
-    buffer: RefCell<Box<[u8]>>,
-}
 
 /// Serves the ports opened through `changes` on one worker until the server stops. When the server drains, returns once
 /// the outstanding responses have arrived, or after [`DRAIN`].

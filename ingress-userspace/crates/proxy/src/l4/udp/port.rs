@@ -17,19 +17,21 @@ use tokio::{
     time::{Instant, interval, sleep, sleep_until},
 };
 
+use ingress_model::{StreamPort, Transport};
+
 use super::{
-    Common, DATAGRAM_MAX, DatagramStats, Dropped,
+    DATAGRAM_MAX, DatagramStats, Dropped,
     session::Session,
     socket::{Client, Socket},
 };
 use crate::{
+    l4::udp::common::Common,
     server::{memory::Pressure, worker::Worker},
     upstream::{
         ConnectError,
         balance::{Choice, Picked, Tried, UpstreamState, hash},
     },
 };
-use ingress_model::{StreamPort, Transport};
 
 /// Datagrams handled in one go before other tasks on the worker get a turn.
 const BATCH: usize = 32;

@@ -15,12 +15,13 @@ use jiff::{
     tz::Offset,
 };
 
-use super::{Entry, Notes};
+use ingress_model::{LogEscape, LogField, LogFormat, LogPiece};
+
 use crate::{
     Authority,
     http::{client_address::push_address, fields::Field},
+    observe::access_log::entry::{Entry, Notes},
 };
-use ingress_model::{LogEscape, LogField, LogFormat, LogPiece};
 
 /// The fields of a JSON line in order: the text before the value, the field, and the text after it.
 const JSON: [(&str, LogField, &str); 19] = [

@@ -1,12 +1,6 @@
 //! The access log: one line for each request, written when its response has ended.
 
-use std::{
-    cell::{Cell, RefCell},
-    net::{IpAddr, SocketAddr},
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
 
 use http::request::Parts;
 
@@ -15,30 +9,16 @@ use ingress_model::{AccessLog, Trust, UpstreamKey};
 use crate::{
     downstream::conn::Conn,
     http::{client_address::Client, request_id::RequestId},
+    observe::access_log::entry::{Entry, Line, Notes, UpstreamAnswer},
     snapshot::Snapshot,
 };
 
+pub(crate) mod entry;
 mod format;
 mod sink;
 
 pub(crate) use sink::Lines;
 pub use sink::{Sink, SinkGuard};
-
-/// The data of an access log line.
-struct Entry {
-    log: Arc<AccessLog>,
-    request: Parts,
-    client: IpAddr,
-    secure: bool,
-    begun: Instant,
-    notes: Notes,
-    status: u16,
-    sent: u64,
-}
-
-/// The pending line of a request, filled in when the response begins. A line never filled in is not written.
-#[derive(Clone, Default)]
-pub(crate) struct Line(Rc<RefCell<Option<Entry>>>);
 
 /// A request being served. If it is dropped before the response begins, the client has disconnected; it is logged with
 /// status 499, as in nginx.
@@ -59,26 +39,6 @@ pub(crate) struct LogEntry {
     line: Line,
     begun: Instant,
     notes: Notes,
-}
-
-/// Data found while the request is served.
-#[derive(Debug, Default)]
-struct Notes {
-    /// The Ingress, as `namespace/name`.
-    owner: Option<Arc<str>>,
-    upstream: Option<UpstreamKey>,
-    answer: Option<UpstreamAnswer>,
-    request_id: Option<RequestId>,
-    /// Bytes of the request body received so far.
-    received: Option<Rc<Cell<u64>>>,
-}
-
-/// The response of an endpoint.
-#[derive(Clone, Copy, Debug)]
-struct UpstreamAnswer {
-    address: SocketAddr,
-    status: u16,
-    took: Duration,
 }
 
 // === impl LogGuard ===
@@ -161,19 +121,3 @@ impl LogEntry {
 }
 
 // === impl Line ===
-
-impl Line {
-    /// Adds `count` bytes of the response body that were sent.
-    pub(crate) fn sent(&self, count: usize) {
-        if let Some(entry) = &mut *self.0.borrow_mut() {
-            entry.sent += count as u64;
-        }
-    }
-
-    /// Adds the line to `lines`: the response has ended, or the client has disconnected.
-    pub(crate) fn finish(self, lines: &Lines) {
-        if let Some(entry) = self.0.take() {
-            lines.add(|line| format::line(line, &entry, entry.begun.elapsed(), jiff::Timestamp::now()));
-        }
-    }
-}

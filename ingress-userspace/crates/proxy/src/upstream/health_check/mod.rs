@@ -28,11 +28,12 @@ use tokio::{
     time::sleep,
 };
 
+use ingress_model::UpstreamKey;
+
 use crate::{
-    server::{Signal, seccomp::Filter, shared::Shared},
+    server::{seccomp::Filter, shared::Shared, signal::Signal},
     upstream::balance::{CheckResult, Checked},
 };
-use ingress_model::UpstreamKey;
 
 mod grpc;
 mod probe;

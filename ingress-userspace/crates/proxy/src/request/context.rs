@@ -1,0 +1,62 @@
+//! The facts about a request that authentication, error pages and mirrors need.
+
+use std::rc::Rc;
+
+use http::Version;
+
+use ingress_model::{
+    Forwarding,
+    route::{Subject, filter::Edits},
+};
+
+use crate::{
+    downstream::conn::Conn,
+    http::{authority::Authority, client_address::Client, fields::Fields, headers::Head, request_id::RequestId},
+    snapshot::Snapshot,
+    tls::client_certificates::Identity,
+    upstream::Limits,
+};
+
+/// A request with a known rule, and its context.
+pub(crate) struct RequestContext<'r> {
+    pub(crate) conn: &'r Rc<Conn>,
+    pub(crate) snapshot: &'r Snapshot,
+    pub(crate) forwarding: &'r Forwarding,
+    pub(crate) version: Version,
+    pub(crate) authority: &'r Authority<'r>,
+    pub(crate) client: &'r Client<'r>,
+    pub(crate) subject: &'r Subject<'r>,
+    /// The fields in its header map that the proxy uses.
+    pub(crate) fields: &'r Fields<'r>,
+    /// The identity in the client's certificate, if the host requests one.
+    pub(crate) identity: Option<&'r Identity>,
+    /// The id that all requests sent on behalf of this one share.
+    pub(crate) request_id: &'r RequestId,
+}
+
+impl RequestContext<'_> {
+    /// Returns the head for a pod, never as a WebSocket handshake. `subject` is the request itself, or replaces it and
+    /// has the same fields.
+    pub(crate) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
+        let Self {
+            conn: _,
+            snapshot,
+            forwarding: _,
+            version,
+            authority,
+            client,
+            subject: _,
+            fields,
+            identity,
+            request_id,
+        } = *self;
+        let identity = identity.map(|identity| identity.fields.as_bytes());
+        let underscores = snapshot.settings.underscores;
+        Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None, underscores }
+    }
+
+    /// Returns the limits of an exchange that provides the client's response.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) }
+    }
+}

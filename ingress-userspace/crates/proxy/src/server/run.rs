@@ -1,0 +1,145 @@
+//! The life of a worker's thread: accepts connections, ticks, takes up changes of ports, and drains at the end.
+
+use std::{
+    collections::BTreeMap,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    net::TcpListener,
+    runtime::LocalRuntime,
+    sync::{mpsc, watch},
+    task::{AbortHandle, JoinSet},
+    time::MissedTickBehavior,
+};
+
+use ingress_model::Settings;
+use ingress_panics::vital;
+
+use crate::{
+    downstream::{
+        accept,
+        conn::{Conn, Order},
+    },
+    l4::udp,
+    server::{
+        listen::Entrance,
+        options::Options,
+        port_changes::{Change, Changed},
+        signal::Signal,
+        worker::Worker,
+    },
+};
+
+/// Runs a worker until it is stopped or drained. Returns the number of connections cut off.
+pub(crate) fn run(
+    runtime: LocalRuntime,
+    worker: &Rc<Worker>,
+    listeners: Vec<(Entrance, TcpListener)>,
+    changed: Changed,
+    signal: watch::Receiver<Signal>,
+) -> usize {
+    let Changed { tcp, udp } = changed;
+    runtime.block_on(async {
+        let datagrams = udp::run(Rc::clone(worker), udp, signal.clone());
+        tokio::select! {
+            _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
+            never = worker.lines.hand_over_in_time() => match never {},
+            never = worker.evict_in_time() => match never {},
+        }
+    });
+    let cut = worker.connections.borrow().len();
+    // Dropping the runtime drops the tasks of the remaining connections with everything they hold. It waits for
+    // password hashes in progress, and the sign of life must not be expected meanwhile.
+    worker.liveness.end();
+    worker.lines.hand_over();
+    drop(runtime);
+    worker.lines.hand_over();
+    cut
+}
+
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    listeners: Vec<(Entrance, TcpListener)>,
+    mut changes: mpsc::Receiver<Change<std::net::TcpListener>>,
+    mut signal: watch::Receiver<Signal>,
+) {
+    let mut accepting = JoinSet::new();
+    // Bound ports of TCP services, each with the task that accepts its connections.
+    let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
+    for (entrance, listener) in listeners {
+        let run = accept::run(Rc::clone(&worker), listener, entrance, signal.clone());
+        accepting.spawn_local(vital(run));
+    }
+    let deadline = loop {
+        tokio::select! {
+            () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
+            Some(change) = changes.recv() => match change {
+                Change::Open { port, socket, held } => match TcpListener::from_std(socket) {
+                    Ok(listener) => {
+                        let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
+                        let task = accepting.spawn_local(vital(async move {
+                            run.await;
+                            drop(held);
+                        }));
+                        open.insert(port, task);
+                    }
+                    // Lack of memory or descriptors. Another worker's listener serves, or the port is opened again.
+                    Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
+                },
+                // Connections in its backlog have no target any more.
+                Change::Close { port } => {
+                    if let Some(task) = open.remove(&port) {
+                        task.abort();
+                    }
+                }
+            },
+            // A listener of a closed port has ended.
+            Some(_ended) = accepting.join_next() => {}
+            // A closed channel means that the server was dropped without an order: stop.
+            changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
+                Signal::Serve => {}
+                Signal::Drain { deadline } => break deadline,
+                Signal::Stop => return,
+            },
+        }
+    };
+    worker.draining.set(true);
+    while accepting.join_next().await.is_some() {}
+    drain(&worker, deadline, signal).await;
+}
+
+/// Waits for the connections to end, until the deadline at the latest. HTTP/2 connections are notified at once, by
+/// GOAWAY; HTTP/1 connections by the next answer; connections without requests are ended some time later. Streams,
+/// bodies and WebSockets continue to their end or the deadline.
+pub(crate) async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
+    let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // A client that has made no request may not know that its connection is open: a GOAWAY now would cost it the
+    // request it is about to send.
+    worker.order_all(Order::Finish, Conn::is_begun_http2);
+    while !worker.is_empty() {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
+        }
+        worker.tick();
+        if worker.now() >= deadline {
+            return;
+        }
+        if worker.now() >= idle_until {
+            worker.order_all(Order::Finish, |conn| conn.is_http2() || conn.progress.is_idle());
+        }
+    }
+}
+
+/// Returns the interval of a worker's ticks: a quarter of the shortest time-out, so that none is overrun by more than
+/// that, within 10 ms and one second.
+pub(crate) fn period(settings: &Settings, options: &Options) -> Duration {
+    let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
+    let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
+    let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));
+    (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}
