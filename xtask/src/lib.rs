@@ -3,13 +3,11 @@
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 pub mod bench;
-pub mod build;
 pub mod check;
 pub mod cluster;
 pub mod demo;
 pub mod fuzz;
 pub mod image;
 pub mod kernels;
-pub mod setup;
 pub mod soak;
 pub mod test_lanes;

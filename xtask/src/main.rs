@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build, check, cluster, demo, fuzz, image, kernels, setup, soak, test_lanes};
+use xtask::{bench, check, cluster, demo, fuzz, image, kernels, soak, test_lanes};
+use xtask_setup::build;
 
 const AFTER_HELP: &str = "\
 Every command first makes sure that what it needs is installed (see `cargo xtask setup --help`).
@@ -29,8 +30,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    #[command(after_help = setup::AFTER_HELP)]
-    Setup(setup::Args),
+    #[command(after_help = xtask_setup::AFTER_HELP)]
+    Setup(xtask_setup::Args),
     #[command(after_help = build::AFTER_HELP)]
     Build(build::Args),
     #[command(after_help = build::AFTER_HELP_EBPF)]
@@ -46,6 +47,11 @@ enum Command {
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Args),
     Bench(bench::Args),
+    /// Run the load of all cases on a build that counts its branches
+    #[command(hide = true)]
+    Train {
+        binary: std::path::PathBuf,
+    },
     Profile(bench::profile::Args),
     Soak(soak::Args),
     Fuzz(fuzz::Args),
@@ -65,7 +71,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
     match &cli.command {
-        Command::Setup(args) => setup::run(args),
+        Command::Setup(args) => xtask_setup::run(args),
         Command::Build(args) => build::run(args),
         Command::BuildEbpf(args) => build::run_ebpf(args),
         Command::Check(args) => check::run(args),
@@ -74,6 +80,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Image(args) => image::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Train { binary } => bench::train(binary),
         Command::Profile(args) => bench::profile::run(args),
         Command::Soak(args) => soak::run(args),
         Command::Fuzz(args) => fuzz::run(args),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ingress_lab::until_within;
+use xtask::cluster::programs::{self, PAUSE};
 use xtask::cluster::{Cluster, NodePlan, Plan, Services, plan};
-use xtask::setup::kubernetes::{self, PAUSE};
 
 /// The settings of the whole machine that a kubelet writes. Listed here and not taken from `xtask::cluster`, whose list is
 /// what this test is the oracle for.
@@ -42,7 +42,7 @@ impl Drop for Guard {
 
 #[test]
 fn a_cluster_survives_disturbances_and_leaves_no_traces() -> Result<()> {
-    if !kubernetes::required_or_skip("the cluster's own test")? {
+    if !programs::required_or_skip("the cluster's own test")? {
         return Ok(());
     }
     let _guard = Guard;

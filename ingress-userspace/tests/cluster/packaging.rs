@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use xtask::setup;
 use xtask_tools::{process, workspace};
 
 use crate::{
@@ -67,7 +66,7 @@ fn deploy(name: &str) -> String {
 }
 
 fn helm(stage: &Stage, args: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new(setup::packagers()?.helm);
+    let mut command = Command::new(xtask_setup::packagers()?.helm);
     command.args(args).args(["--namespace", "xdp-ingress"]).env("KUBECONFIG", stage.cluster.places().kubeconfig());
     stage.cluster.control()?.run(|| process::capture(&mut command))
 }

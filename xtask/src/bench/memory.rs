@@ -8,7 +8,6 @@ use super::{
     record::Part,
     subject::Subject,
 };
-use crate::setup;
 use ingress_lab::{descriptors, idle, idle::Kind, memory};
 
 const AFTER_HELP: &str = "\
@@ -81,7 +80,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { connections, routes, certificates, peers, quick, record, subject } = args;
     let part = if *quick { 10 } else { 1 };
     let [connections, routes, certificates] = [connections, routes, certificates].map(|count| (*count / part) as usize);
-    setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench memory")?;
+    xtask_setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench memory")?;
     let binary = subject.program()?;
     network::own()?;
     // A WebSocket takes one descriptor of the client and one of the pod; the peer has its own limit.

@@ -28,7 +28,6 @@ use super::{
     report::{Results, Row},
     subject::Subject,
 };
-use crate::setup;
 use ingress_lab::client::block_on;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -121,7 +120,7 @@ struct Extent {
 /// # Errors
 /// Fails if a required program is unavailable, or a peer does not start.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
+    xtask_setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
     let binary = args.subject.program()?;
     network::own()?;
     measure(args, &binary)

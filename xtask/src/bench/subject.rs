@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::build::{self, Profile};
+use xtask_setup::build::{self, Profile};
 
 /// Selection of a build; by default the release of this checkout.
 #[derive(Debug, clap::Args)]

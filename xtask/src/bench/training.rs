@@ -11,7 +11,6 @@ use super::{
     load, network,
     peers::{self, Peer, Running, Setting, Stage},
 };
-use crate::setup;
 use xtask_tools::progress;
 
 /// Duration of each case.
@@ -22,7 +21,7 @@ const LENGTH: Duration = Duration::from_secs(3);
 /// # Errors
 /// Fails if a required program is unavailable, the product does not start, or a request fails.
 pub fn train(binary: &Path) -> anyhow::Result<()> {
-    setup::packages(&["nginx", "wrk", "nghttp2-client", "iproute2", "util-linux"], "build --pgo")?;
+    xtask_setup::packages(&["nginx", "wrk", "nghttp2-client", "iproute2", "util-linux"], "build --pgo")?;
     // Runs on its own thread, because the build that follows must not lose its network.
     let trained = thread::scope(|scope| scope.spawn(|| train_here(binary)).join());
     trained.map_err(|_panic| anyhow::anyhow!("the training has panicked"))?

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::licence;
 use super::lock_file::{LockFile, Locked, MANIFESTS};
-use crate::build;
+use xtask_setup::build;
 use xtask_tools::{process, progress, workspace};
 
 /// The registry of cargo itself, as written in lock files.

@@ -14,8 +14,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::build;
-use crate::setup::{self, Purpose};
+use xtask_setup::Purpose;
+use xtask_setup::build;
 use xtask_tools::summary::{Outcome, Summary};
 use xtask_tools::{process, progress, workspace};
 
@@ -128,8 +128,8 @@ impl Check {
 }
 
 fn spelling() -> Result<()> {
-    setup::ensure(Purpose::Check)?;
-    let mut typos = Command::new(setup::spell_checker()?);
+    xtask_setup::ensure(Purpose::Check)?;
+    let mut typos = Command::new(xtask_setup::spell_checker()?);
     typos.current_dir(workspace::root()).args(["--config", ".typos.toml"]);
     process::run(&mut typos).context("words that are right belong into `.typos.toml`")
 }

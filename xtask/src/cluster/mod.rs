@@ -22,6 +22,7 @@ mod network;
 mod node;
 mod pki;
 pub mod plan;
+pub mod programs;
 mod state;
 mod wait;
 
@@ -40,8 +41,8 @@ use self::machine::Machine;
 use self::node::Node;
 use self::pki::Pki;
 pub use self::plan::{NodePlan, Places, Plan, Services};
+use self::programs::Binaries;
 use self::state::{Item, Process, State};
-use crate::setup::kubernetes::{self, Binaries};
 use ingress_lab::Namespace;
 use xtask_tools::{process, progress};
 
@@ -67,9 +68,9 @@ impl Cluster {
     /// Fails if not root, if a program is unavailable, or if a part does not become ready; the error names its log.
     pub fn up(plan: Plan) -> Result<Self> {
         ensure!(process::is_root(), "only root may make namespaces; run `sudo -E cargo xtask cluster up`");
-        let binaries = kubernetes::ensure()?;
+        let binaries = programs::ensure()?;
         if plan.services() == Services::Proxied {
-            kubernetes::ensure_proxy()?;
+            programs::ensure_proxy()?;
         }
         let state = State::of_machine();
         let _lock = state.lock()?;
@@ -106,7 +107,7 @@ impl Cluster {
         let items = state.items()?;
         let plan = items.iter().find_map(|item| if let Item::Plan(plan) = item { Some(*plan) } else { None });
         let Some(plan) = plan.filter(|_| items.contains(&Item::Ready)) else { return Ok(None) };
-        Ok(Some(Self { plan, places: Places::default(), binaries: kubernetes::ensure()?, state }))
+        Ok(Some(Self { plan, places: Places::default(), binaries: programs::ensure()?, state }))
     }
 
     /// Removes the cluster of this machine with everything it created. Succeeds if there is none.

@@ -28,12 +28,12 @@ use std::{
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{build, setup};
 use ingress_lab::{Closer, Lab};
 use page::Page;
 use stage::{Scene, Stage};
 use steps::STEPS;
 use tally::Tally;
+use xtask_setup::build;
 use xtask_tools::workspace;
 
 /// Name of the demo's lab: namespaces are called `xdp-demo-client` and so on.
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(binary) => binary.clone(),
         None => {
             if missing.is_empty() {
-                setup::ensure(setup::Purpose::Demo)?;
+                xtask_setup::ensure(xtask_setup::Purpose::Demo)?;
             }
             build::userspace(build::Profile::Dev)?
         }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use self::report::Report;
-use crate::{build, setup};
+use xtask_setup::build;
 use xtask_tools::{process, progress, workspace};
 
 pub const AFTER_HELP: &str = "\
@@ -127,7 +127,7 @@ fn choose(wanted: &[String], known: &[String]) -> Result<Vec<String>> {
 
 /// Builds the targets; returns the directory of their programs.
 fn build(targets: &[String], dir: &Path) -> Result<PathBuf> {
-    setup::fuzz_tools()?;
+    xtask_setup::fuzz_tools()?;
     let host = host()?;
     let mut cargo = build::cargo();
     cargo.args(["build", "--locked", "--release", "--manifest-path", MANIFEST, "--target", &host]);

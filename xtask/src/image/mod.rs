@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use self::oci::{File, Image};
-use crate::build::{self, Profile};
+use xtask_setup::build::{self, Profile};
 use xtask_tools::{progress, workspace};
 
 /// Text below the options in `image --help`.

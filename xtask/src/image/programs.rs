@@ -15,8 +15,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::oci::File;
-use crate::build::{self, Profile};
-use crate::setup::Compiler;
+use xtask_setup::Compiler;
+use xtask_setup::build::{self, Profile};
 use xtask_tools::{process, workspace};
 
 /// Each program and its package.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::build;
+use xtask_setup::build;
 use xtask_tools::process;
 
 /// A crate: name, version, licence, and `true` if it belongs to this workspace.

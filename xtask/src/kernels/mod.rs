@@ -11,6 +11,7 @@
 //! ```
 
 mod console;
+mod debian;
 mod initramfs;
 mod machine;
 mod scenario;
@@ -19,10 +20,10 @@ mod table;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
+pub use self::debian::can_boot;
 use self::scenario::Findings;
-use crate::build::Profile;
 use crate::image::{self, oci::File};
-use crate::setup;
+use xtask_setup::build::Profile;
 use xtask_tools::progress::Progress;
 
 /// Text below the options in `kernels --help`.
@@ -173,8 +174,7 @@ pub(crate) fn short() -> Result<()> {
 }
 
 fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()> {
-    let fetch =
-        |version: &Version| -> Result<_> { Ok((*version, setup::kernels::ensure(version.name(), version.suite())?)) };
+    let fetch = |version: &Version| -> Result<_> { Ok((*version, debian::ensure(version.name(), version.suite())?)) };
     let kernels: Vec<_> = kernels.iter().map(fetch).collect::<Result<_>>()?;
     let product = image::product(profile)?;
     let mut rows = Vec::new();
@@ -193,7 +193,7 @@ fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()>
     if failed.is_empty() { Ok(()) } else { bail!("not as it must be:\n{}", failed.join("\n")) }
 }
 
-fn observe(kernel: &setup::kernels::Kernel, product: &[File], show_console: bool) -> Result<Findings> {
+fn observe(kernel: &debian::Kernel, product: &[File], show_console: bool) -> Result<Findings> {
     let progress = Progress::begin(format!("Linux {}", kernel.release));
     let (findings, console) = scenario::observe(kernel, product);
     progress.end(if findings.is_ok() { "done" } else { "failed" });

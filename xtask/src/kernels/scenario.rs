@@ -12,11 +12,11 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::console::{self, Stage};
+use super::debian::Kernel;
 use super::initramfs;
 use super::machine::{HOST, Machine};
 use super::{Attached, Hooks, NICS, Support};
 use crate::image::oci::File;
-use crate::setup::kernels::Kernel;
 use ingress_lab::Namespace;
 use ingress_lab::client::{Answer, Ask, Connection, Protocol, Trust, block_on};
 use ingress_lab::controller::{get, read_counts};

@@ -15,8 +15,8 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use self::{pod::Pod, product::Product, slow_read::Law};
-use crate::build;
 use ingress_lab::descriptors;
+use xtask_setup::build;
 use xtask_tools::{process, workspace};
 
 pub const AFTER_HELP: &str = "\

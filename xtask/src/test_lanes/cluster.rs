@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::build::Profile;
+use crate::cluster::programs;
 use crate::cluster::{Cluster, Plan, Services, plan};
-use crate::setup::{self, Purpose, kubernetes};
-use crate::{build, image};
+use crate::image;
+use xtask_setup::build::Profile;
+use xtask_setup::{Purpose, build};
 use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress, workspace};
 
@@ -21,10 +22,10 @@ const NODES: u8 = 2;
 /// # Errors
 /// Fails if a part cannot be created or installed, or a test fails.
 pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
-    if !kubernetes::required_or_skip("cargo xtask test cluster")? {
+    if !programs::required_or_skip("cargo xtask test cluster")? {
         return Ok(Outcome::Skipped("Kubernetes cannot be run here, see above".to_owned()));
     }
-    setup::ensure(Purpose::Demo)?;
+    xtask_setup::ensure(Purpose::Demo)?;
     let images = image::make(Profile::Dev, &image::directory(), env!("CARGO_PKG_VERSION"))?;
     let ran_before = Cluster::running()?.is_some();
     if !ran_before && pass_on.is_empty() {

@@ -6,9 +6,10 @@ mod cluster;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::setup::{self, Purpose};
-use crate::{build, kernels};
+use crate::kernels;
 use ingress_lab::capability;
+use xtask_setup::Purpose;
+use xtask_setup::build;
 use xtask_tools::summary::{Outcome, Summary};
 use xtask_tools::{process, progress};
 
@@ -94,14 +95,14 @@ impl Lane {
             return cluster::run(pass_on);
         }
         if self == Self::Kernels {
-            if !setup::kernels::can_boot() {
+            if !kernels::can_boot() {
                 return Ok(Outcome::Skipped("machines are x86-64, for which this one does not build".to_owned()));
             }
             return kernels::short().map(|()| Outcome::Passed);
         }
         if self == Self::Kernel {
             if process::is_root() {
-                setup::ensure(Purpose::Demo)?;
+                xtask_setup::ensure(Purpose::Demo)?;
             }
             if !capability::required_or_skip("cargo xtask test kernel")? {
                 return Ok(Outcome::Skipped("this machine lacks what the tests need, see above".to_owned()));

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use anyhow::Context as _;
 
 use super::figure::Spread;
-use crate::build;
+use xtask_setup::build;
 use xtask_tools::{process, progress};
 
 /// A row as printed by `tests/kernel/figures.rs`.

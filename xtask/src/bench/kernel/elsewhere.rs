@@ -5,7 +5,7 @@ use std::process::Stdio;
 use anyhow::Context as _;
 
 use super::figure::{Row, Verdict};
-use crate::build;
+use xtask_setup::build;
 use xtask_tools::{process, progress};
 
 /// A figure and the test or bench that guards it.

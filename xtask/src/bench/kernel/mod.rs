@@ -29,7 +29,6 @@ use self::{
     node::{Node, Way},
 };
 use super::{goal::Limit, machine, record::Part, subject::Subject};
-use crate::setup;
 use ingress_lab::capability;
 
 const AFTER_HELP: &str = "\
@@ -88,7 +87,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let missing = capability::missing();
     ensure!(missing.is_empty(), "`cargo xtask bench kernel` needs what this machine lacks: {}", missing.join("; "));
-    setup::packages(&["iproute2", "nftables", "util-linux", "wrk"], "bench kernel")?;
+    xtask_setup::packages(&["iproute2", "nftables", "util-linux", "wrk"], "bench kernel")?;
     let binary = args.subject.program()?;
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     if args.flood {

@@ -37,7 +37,6 @@ use super::{
     record::Part,
     subject::Subject,
 };
-use crate::setup;
 use xtask_tools::process;
 
 const AFTER_HELP: &str = "\
@@ -98,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut packages = vec!["iproute2", "nghttp2-client", "nginx", "strace", "util-linux", "valgrind"];
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
     packages.extend(args.sample.then_some(["linux-perf", "wrk"]).into_iter().flatten());
-    setup::packages(&packages, "profile")?;
+    xtask_setup::packages(&packages, "profile")?;
     let binary = args.subject.program()?;
     network::own()?;
     count(args, &binary)

@@ -16,7 +16,6 @@ use super::{
     record::Part,
     subject::Subject,
 };
-use crate::setup;
 use ingress_lab::descriptors;
 
 const AFTER_HELP: &str = "\
@@ -91,7 +90,7 @@ fn hosts(text: &str) -> Result<usize, String> {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { routes, peers, rounds, slow, quick, record, subject } = args;
     let (routes, rounds) = if *quick { (&[1000][..], 3) } else { (routes.as_slice(), *rounds) };
-    setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench routes")?;
+    xtask_setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench routes")?;
     let binary = subject.program()?;
     network::own()?;
     descriptors::raise(DESCRIPTORS)?;

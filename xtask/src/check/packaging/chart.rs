@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::objects::{self, Objects};
-use crate::setup::Packagers;
+use xtask_setup::Packagers;
 use xtask_tools::{process, workspace};
 
 /// Mistakes in values, each with a word of the message that the user gets.

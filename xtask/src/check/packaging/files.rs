@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::setup;
 use xtask_tools::{process, progress, workspace};
 
 /// Runs all checks of these files.
@@ -38,7 +37,7 @@ fn vagrantfile() -> Result<()> {
     let could_install = process::is_root() && process::find_program("apt-get").is_some();
     if process::find_program("vagrant").is_none()
         && could_install
-        && let Err(error) = setup::packages(&["vagrant"], "check")
+        && let Err(error) = xtask_setup::packages(&["vagrant"], "check")
     {
         progress::warn(&format!("{error:#}"));
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use self::objects::Objects;
-use crate::setup::{self, Packagers};
+use xtask_setup::Packagers;
 use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress, workspace};
 
@@ -30,7 +30,7 @@ const TWINS: [(&str, &[&str]); 4] = [
 /// Describes the first fault of the packaging, or names the missing tool.
 pub(super) fn run() -> Result<Outcome> {
     files::run()?;
-    if !setup::can_have_packagers()? {
+    if !xtask_setup::can_have_packagers()? {
         let lacking = "helm and kustomize are built by Go 1.26 or later, and there is no `go`";
         if process::is_required("REQUIRE_KUBE") {
             bail!("{lacking}; install it from https://go.dev/dl");
@@ -38,7 +38,7 @@ pub(super) fn run() -> Result<Outcome> {
         progress::warn(&format!("SKIPPED manifests and chart: {lacking}; REQUIRE_KUBE=1 makes this an error"));
         return Ok(Outcome::Skipped(lacking.to_owned()));
     }
-    let tools = setup::packagers()?;
+    let tools = xtask_setup::packagers()?;
     for (overlay, values) in TWINS {
         let manifests = kustomize(&tools, overlay)?;
         sound(&manifests).with_context(|| format!("in `deploy/{overlay}`"))?;

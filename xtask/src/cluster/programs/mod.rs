@@ -14,8 +14,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use self::golang::Module;
 use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC, UNPACKED};
-use super::cache::Cache;
-use super::system;
+use xtask_setup::cache::Cache;
+use xtask_setup::system;
 use xtask_tools::{process, progress};
 
 /// Packages for the namespaces, mounts and control groups of a cluster.

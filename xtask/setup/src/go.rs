@@ -11,7 +11,7 @@ use xtask_tools::{process, workspace};
 ///
 /// # Errors
 /// Fails if there is none; the error names `what`, which cannot be built.
-pub(super) fn find(what: &str) -> Result<PathBuf> {
+pub fn find(what: &str) -> Result<PathBuf> {
     process::find_program("go").with_context(|| {
         format!("{what} must be built by Go 1.26 or newer, which is not on `PATH`; install it from https://go.dev/dl")
     })
@@ -19,7 +19,7 @@ pub(super) fn find(what: &str) -> Result<PathBuf> {
 
 /// Returns the `go build` of `package` into `output`, with the versions that `module` pins. `flags` are passed to the
 /// linker in addition to the flags that remove debug information.
-pub(super) fn build(go: &Path, module: &str, package: &str, flags: &str, output: &Path) -> Command {
+pub fn build(go: &Path, module: &str, package: &str, flags: &str, output: &Path) -> Command {
     let mut command = Command::new(go);
     command.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags"]);
     command.arg(format!("-s -w{flags}")).arg("-o").arg(output).arg(package);

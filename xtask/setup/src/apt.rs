@@ -17,7 +17,7 @@ const DOWNLOAD_LIMIT: Duration = Duration::from_secs(900);
 
 /// A private apt in a directory of its own.
 #[derive(Debug)]
-pub(super) struct PrivateApt {
+pub struct PrivateApt {
     dir: PathBuf,
     config: PathBuf,
 }
@@ -27,7 +27,7 @@ impl PrivateApt {
     ///
     /// # Errors
     /// Fails if this is not Debian, its sources name no mirror, its keys are missing, or the mirror cannot be reached.
-    pub(super) fn open(dir: &Path, suite: &str) -> Result<Self> {
+    pub fn open(dir: &Path, suite: &str) -> Result<Self> {
         if process::find_program("apt-get").is_none() {
             bail!("this machine has no `apt-get`");
         }
@@ -54,7 +54,7 @@ impl PrivateApt {
     ///
     /// # Errors
     /// Fails if apt fails.
-    pub(super) fn versions(&self, package: &str) -> Result<Vec<String>> {
+    pub fn versions(&self, package: &str) -> Result<Vec<String>> {
         Ok(parse_madison(&process::capture(self.apt("apt-cache").args(["madison", package]))?))
     }
 
@@ -62,7 +62,7 @@ impl PrivateApt {
     ///
     /// # Errors
     /// Fails if apt fails.
-    pub(super) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+    pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         Ok(parse_depends(&process::capture(self.apt("apt-cache").args(["depends", "--important", package]))?))
     }
 
@@ -71,7 +71,7 @@ impl PrivateApt {
     ///
     /// # Errors
     /// Fails if the download fails.
-    pub(super) fn download(&self, package: &str, version: &str) -> Result<PathBuf> {
+    pub fn download(&self, package: &str, version: &str) -> Result<PathBuf> {
         let mut download = self.apt("apt-get");
         download.args(["-q", "download", &format!("{package}={version}")]).current_dir(&self.dir);
         process::run_shown(&format!("downloading Debian's {package} {version}"), &mut download, DOWNLOAD_LIMIT)?;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use self::modules::Tree;
-use super::apt::PrivateApt;
-use super::cache::{self, Cache};
-use super::system;
+use xtask_setup::apt::PrivateApt;
+use xtask_setup::cache::{self, Cache};
+use xtask_setup::system;
 use xtask_tools::{process, workspace};
 
 /// The package that depends on the newest kernel of a suite.
@@ -27,7 +27,7 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(600);
 
 /// A kernel with its modules and userspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kernel {
+pub(super) struct Kernel {
     /// Output of `uname -r` on this kernel, such as `6.1.0-56-amd64`.
     pub release: String,
     /// The file that a boot loader loads.
@@ -48,7 +48,7 @@ pub const fn can_boot() -> bool {
 ///
 /// # Errors
 /// Fails if the kernel is not in the cache and cannot be fetched, or this machine lacks a required program.
-pub fn ensure(name: &str, suite: &str) -> Result<Kernel> {
+pub(super) fn ensure(name: &str, suite: &str) -> Result<Kernel> {
     ensure!(can_boot(), "machines are x86-64, and so must this one be, which builds what runs there");
     system::ensure(&system::KERNELS, "kernels")?;
     let find = || find_below(&workspace::cache_dir()?, name);

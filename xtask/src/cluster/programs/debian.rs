@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::versions::Package;
-use crate::setup::apt::PrivateApt;
-use crate::setup::cache::{Cache, sha256_file};
+use xtask_setup::apt::PrivateApt;
+use xtask_setup::cache::{Cache, sha256_file};
 use xtask_tools::{process, progress, workspace};
 
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);

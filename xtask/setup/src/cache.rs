@@ -15,7 +15,7 @@ const STAGING: &str = "tmp-";
 
 /// The cache, locked by this process until dropped.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub struct Cache {
     dir: PathBuf,
     // The kernel releases the lock when this process ends, however it ends.
     _lock: File,
@@ -26,7 +26,7 @@ impl Cache {
     ///
     /// # Errors
     /// Fails if the directory cannot be created or locked.
-    pub(super) fn lock() -> Result<Self> {
+    pub fn lock() -> Result<Self> {
         Self::lock_at(workspace::cache_dir()?)
     }
 
@@ -59,7 +59,7 @@ impl Cache {
     ///
     /// # Errors
     /// Returns the errors of `fill`. Also fails if directories cannot be created or renamed.
-    pub(super) fn install(&self, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    pub fn install(&self, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let staging = self.dir.join(format!("{STAGING}{name}"));
         fs::create_dir_all(&staging).with_context(|| format!("cannot make `{}`", staging.display()))?;
         if let Err(error) = fill(&staging) {
@@ -87,7 +87,7 @@ impl Cache {
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(super) fn sha256_file(path: &Path) -> Result<String> {
+pub fn sha256_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
@@ -111,7 +111,7 @@ fn remove(path: &Path) -> Result<()> {
 
 /// Returns the result of `find`; installs the missing part first. Another process may do the same, so the installation
 /// runs under the lock, after another look.
-pub(super) fn kept<T>(
+pub fn kept<T>(
     name: &str,
     find: impl Fn() -> Result<Option<T>>,
     install: impl FnOnce(&Cache) -> Result<()>,

@@ -28,21 +28,21 @@ const PROGRAMS: [(&str, &str); 14] = [
 ];
 
 /// Packages for namespaces, real requests, certificates, and rules of nftables.
-pub(super) const LAB: [&str; 5] = ["curl", "iproute2", "nftables", "openssl", "util-linux"];
+pub const LAB: [&str; 5] = ["curl", "iproute2", "nftables", "openssl", "util-linux"];
 /// Package for typos, which is published as a Python wheel.
-pub(super) const CHECK: [&str; 1] = ["python3"];
+pub const CHECK: [&str; 1] = ["python3"];
 /// Packages for machines that boot other kernels, and for unpacking modules of these.
-pub(super) const KERNELS: [&str; 2] = ["qemu-system-x86", "xz-utils"];
+pub const KERNELS: [&str; 2] = ["qemu-system-x86", "xz-utils"];
 /// Package for libFuzzer, which is C++.
-pub(super) const FUZZ: [&str; 1] = ["g++"];
+pub const FUZZ: [&str; 1] = ["g++"];
 /// The measured programs and the load generators.
-pub(super) const BENCH: [&str; 6] = ["haproxy", "iproute2", "nghttp2-client", "nginx", "util-linux", "wrk"];
+pub const BENCH: [&str; 6] = ["haproxy", "iproute2", "nghttp2-client", "nginx", "util-linux", "wrk"];
 
 /// Installs the missing ones of the Debian packages; `what` is the command that needs them.
 ///
 /// # Errors
 /// Fails if a package is missing and cannot be installed here; the error names the command that would help.
-pub(super) fn ensure(packages: &[&str], what: &str) -> Result<()> {
+pub fn ensure(packages: &[&str], what: &str) -> Result<()> {
     let missing = || packages.iter().copied().filter(|package| process::find_program(program(package)).is_none());
     let absent: Vec<&str> = missing().collect();
     if absent.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn ensure(packages: &[&str], what: &str) -> Result<()> {
 /// # Errors
 /// Fails if this is not root, if there is no apt-get, or if apt-get fails; each error names the command that would
 /// help.
-pub(super) fn install(packages: &[&str]) -> Result<()> {
+pub fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     if process::find_program("apt-get").is_none() {
         bail!("missing on this machine: {names} (names of Debian's packages); install them with its package manager");

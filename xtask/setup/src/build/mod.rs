@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 pub use self::guided::guided;
-use crate::setup::{self, Compiler, Purpose};
+use crate::{Compiler, Purpose};
 use xtask_tools::{process, progress, workspace};
 
 /// The product.
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Fails if the kernel programs do not compile or a tool is missing.
 pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
     let freshness = if args.force { ebpf::Freshness::Rebuild } else { ebpf::Freshness::Reuse };
-    let object = ebpf::build(&setup::bpf_toolchain()?, freshness)?;
+    let object = ebpf::build(&crate::bpf_toolchain()?, freshness)?;
     progress::note(&format!("the kernel programs are in {}", object.display()));
     Ok(())
 }
@@ -143,13 +143,23 @@ fn cargo_build() -> Command {
 /// # Errors
 /// Fails if the programs do not compile or a tool is missing.
 pub fn kernel_programs() -> Result<()> {
-    setup::ensure(Purpose::Build)?;
-    ebpf::build(&setup::bpf_toolchain()?, ebpf::Freshness::Reuse).map(drop)
+    crate::ensure(Purpose::Build)?;
+    ebpf::build(&crate::bpf_toolchain()?, ebpf::Freshness::Reuse).map(drop)
 }
 
 /// Returns a cargo command that runs in the work tree.
 pub fn cargo() -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(workspace::root());
+    command
+}
+
+/// Returns a cargo command that builds and runs `package`, a crate of the tooling. Its arguments are those of the
+/// program, which runs in the current directory, because its arguments may name files there.
+#[must_use]
+pub fn tool(package: &str) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["run", "--quiet", "--package", package, "--bin", package, "--manifest-path"]);
+    command.arg(workspace::root().join("Cargo.toml")).arg("--");
     command
 }

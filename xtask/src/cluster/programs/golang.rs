@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::versions::{self, MODULE};
-use crate::setup::{cache::Cache, go};
+use xtask_setup::{cache::Cache, go};
 use xtask_tools::{process, progress, workspace};
 
 /// The first program compiles nearly everything, which took five minutes on two cores; a slow machine needs many times

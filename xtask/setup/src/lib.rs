@@ -1,18 +1,25 @@
 //! `cargo xtask setup`: ensures that this machine has everything that the other commands need, and installs missing
 //! parts.
 //! A complete machine is recognised by looking at files, without starting cargo.
+//!
+//! ```text
+//! system ── programs of the distribution
+//! apt ── files of Debian's packages, without their installation
+//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers
+//! go ── programs without a package
+//! build ── the kernel programs and the product; other crates of the tooling
+//! ```
 
-mod apt;
+pub mod apt;
 mod bpf;
-mod cache;
+pub mod build;
+pub mod cache;
 mod compiler;
-mod go;
-pub mod kernels;
-pub mod kubernetes;
+pub mod go;
 mod linker;
 mod packagers;
 mod rust_src;
-mod system;
+pub mod system;
 mod typos;
 
 use std::path::PathBuf;

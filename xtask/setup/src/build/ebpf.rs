@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::btf;
 use super::stamp::Stamp;
-use crate::setup::{BpfToolchain, LINKER_VERSION};
+use crate::{BpfToolchain, LINKER_VERSION};
 use xtask_tools::{process, progress, workspace};
 
 /// BPF runs in the byte order of the machine, and all supported machines are little-endian.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use crate::image::oci::{File, Image};
-use crate::setup::cache::Cache;
+use xtask_setup::cache::Cache;
 use xtask_tools::{process, workspace};
 
 /// The image's name. It is in no registry: the image is imported into every node.

@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::stamp::Stamp;
-use crate::bench;
-use crate::setup::Compiler;
+use super::tool;
+use crate::Compiler;
 use xtask_tools::{process, progress, workspace};
 
 /// Builds twice with `compile`, which takes a target directory and further compiler flags, and returns the directory of
@@ -33,7 +33,7 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
         if training.exists() {
             fs::remove_dir_all(&training).with_context(|| format!("cannot remove `{}`", training.display()))?;
         }
-        bench::train(&counting.join(program))?;
+        process::run(tool("xtask").arg("train").arg(counting.join(program)))?;
         process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;
         fs::write(&trained, stamp).with_context(|| format!("cannot write `{}`", trained.display()))?;
     }
