@@ -7,7 +7,6 @@ pub mod check;
 pub mod cluster;
 pub mod demo;
 pub mod fuzz;
-pub mod image;
 pub mod kernels;
 pub mod soak;
 pub mod test_lanes;

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, check, cluster, demo, fuzz, image, kernels, soak, test_lanes};
+use xtask::{bench, check, cluster, demo, fuzz, kernels, soak, test_lanes};
+use xtask_image as image;
 use xtask_setup::build;
 
 const AFTER_HELP: &str = "\

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 
-use crate::image::oci::File;
+use xtask_image::oci::File;
 
 /// Types of files in the mode (inode(7)).
 const DIRECTORY: u32 = 0o040_000;

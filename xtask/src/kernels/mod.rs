@@ -22,7 +22,7 @@ use clap::ValueEnum;
 
 pub use self::debian::can_boot;
 use self::scenario::Findings;
-use crate::image::{self, oci::File};
+use xtask_image::oci::File;
 use xtask_setup::build::Profile;
 use xtask_tools::progress::Progress;
 
@@ -176,7 +176,7 @@ pub(crate) fn short() -> Result<()> {
 fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()> {
     let fetch = |version: &Version| -> Result<_> { Ok((*version, debian::ensure(version.name(), version.suite())?)) };
     let kernels: Vec<_> = kernels.iter().map(fetch).collect::<Result<_>>()?;
-    let product = image::product(profile)?;
+    let product = xtask_image::product(profile)?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (version, kernel) in kernels {

@@ -16,12 +16,12 @@ use super::debian::Kernel;
 use super::initramfs;
 use super::machine::{HOST, Machine};
 use super::{Attached, Hooks, NICS, Support};
-use crate::image::oci::File;
 use ingress_lab::Namespace;
 use ingress_lab::client::{Answer, Ask, Connection, Protocol, Trust, block_on};
 use ingress_lab::controller::{get, read_counts};
 use ingress_lab::echo;
 use ingress_lab::maps::{Counts, Host};
+use xtask_image::oci::File;
 
 /// Longest time to boot and load the programs. It takes ten seconds on two idle cores; other machines may be slow and
 /// busy.

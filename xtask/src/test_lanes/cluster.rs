@@ -6,9 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::programs;
-use crate::cluster::{Cluster, Plan, Services, plan};
-use crate::image;
+use crate::cluster::{Cluster, Plan, Services, plan, programs};
 use xtask_setup::build::Profile;
 use xtask_setup::{Purpose, build};
 use xtask_tools::summary::Outcome;
@@ -26,7 +24,7 @@ pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
         return Ok(Outcome::Skipped("Kubernetes cannot be run here, see above".to_owned()));
     }
     xtask_setup::ensure(Purpose::Demo)?;
-    let images = image::make(Profile::Dev, &image::directory(), env!("CARGO_PKG_VERSION"))?;
+    let images = xtask_image::make(Profile::Dev, &xtask_image::directory(), env!("CARGO_PKG_VERSION"))?;
     let ran_before = Cluster::running()?.is_some();
     if !ran_before && pass_on.is_empty() {
         // These tests create and remove the cluster itself.

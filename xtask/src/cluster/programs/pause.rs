@@ -1,5 +1,5 @@
 //! The image of the container that holds a pod's namespaces, made from one static program. It makes no other image;
-//! [`crate::image::oci`] writes it.
+//! [`xtask_image::oci`] writes it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-use crate::image::oci::{File, Image};
+use xtask_image::oci::{File, Image};
 use xtask_setup::cache::Cache;
 use xtask_tools::{process, workspace};
 

@@ -1,5 +1,6 @@
 //! `cargo xtask image`: the product and the echo test server as container images, without Docker. It builds for this
 //! machine's architecture only; `deploy/Dockerfile` covers the others. It pushes nothing.
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 pub mod oci;
 mod programs;
@@ -83,7 +84,7 @@ pub struct Made {
 pub struct Images {
     /// The product.
     pub xdp_ingress: Made,
-    /// The test pod, [`ingress_lab::echo`].
+    /// The test pod, `ingress_lab::echo`.
     pub echo_server: Made,
 }
 
