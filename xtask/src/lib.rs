@@ -2,11 +2,9 @@
 //! This crate is not part of the product.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
-pub mod bench;
 pub mod check;
 pub mod cluster;
 pub mod demo;
 pub mod fuzz;
 pub mod kernels;
-pub mod soak;
 pub mod test_lanes;

@@ -1,9 +1,12 @@
 //! The command line of `cargo xtask`: declares the commands and passes each to the module that implements it.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, check, cluster, demo, fuzz, kernels, soak, test_lanes};
+use xtask::{check, cluster, demo, fuzz, kernels, test_lanes};
 use xtask_image as image;
 use xtask_setup::build;
 
@@ -47,21 +50,27 @@ enum Command {
     Image(image::Args),
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Args),
-    Bench(bench::Args),
-    /// Run the load of all cases on a build that counts its branches
-    #[command(hide = true)]
-    Train {
-        binary: std::path::PathBuf,
-    },
-    Profile(bench::profile::Args),
-    Soak(soak::Args),
+    /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
+    Bench(Words),
+    /// Count instructions and system calls per request, beside nginx
+    Profile(Words),
+    /// Test for faults that show only after hours, or with thousands of connections
+    Soak(Words),
     Fuzz(fuzz::Args),
     #[command(after_help = kernels::AFTER_HELP)]
     Kernels(kernels::Args),
 }
 
+/// Words for the program of another crate, which alone knows their meaning.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    match run(&Cli::parse_from(help_last(env::args_os().collect()))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -80,11 +89,60 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(args),
         Command::Image(args) => image::run(args),
         Command::Cluster(args) => cluster::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Train { binary } => bench::train(binary),
-        Command::Profile(args) => bench::profile::run(args),
-        Command::Soak(args) => soak::run(args),
+        Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
         Command::Fuzz(args) => fuzz::run(args),
         Command::Kernels(args) => kernels::run(args),
+    }
+}
+
+/// Writes `help COMMAND` as `COMMAND --help`, which the program of another crate understands.
+fn help_last(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.len() > 2 && words[1] == OsStr::new("help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
+}
+
+/// Builds `package`, a crate of the tooling, and gives this process to its program, with the same command line. So its
+/// exit code is that of this process, and signals reach it.
+fn become_tool(package: &str) -> anyhow::Result<()> {
+    let words = help_last(env::args_os().collect());
+    let error = build::tool(package).args(words.iter().skip(1)).exec();
+    Err(anyhow::Error::new(error).context(format!("cannot start cargo for `{package}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn words_of_other_programs_are_not_understood_here() {
+        Cli::command().debug_assert();
+        for (text, expect) in
+            [("bench --help", "--help"), ("bench kernel --flood", "kernel --flood"), ("soak -h", "-h")]
+        {
+            let Ok(Cli { command: Command::Bench(found) | Command::Soak(found) }) =
+                Cli::try_parse_from(words(&format!("xtask {text}")))
+            else {
+                unreachable!("`{text}` is understood")
+            };
+            assert_eq!(found.words, words(expect), "{text}");
+        }
+    }
+
+    #[test]
+    fn help_about_a_command_is_the_help_of_its_program() {
+        for (text, expect) in
+            [("x help bench kernel", "x bench kernel --help"), ("x help", "x help"), ("x a help", "x a help")]
+        {
+            assert_eq!(help_last(words(text)), words(expect), "{text}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::ensure;
 
 use super::senders::{Flood, Senders};
-use crate::bench::{
+use crate::{
     kernel::node::{Node, POD_HOST, SERVED},
     report::{Times, median},
 };
@@ -89,7 +89,7 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::kernel::node::SYNS_PER_SECOND;
+    use crate::kernel::node::SYNS_PER_SECOND;
 
     #[test]
     fn benign_clients_stay_within_limits() {

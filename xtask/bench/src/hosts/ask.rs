@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// The response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bench) enum Found {
+pub(crate) enum Found {
     Pod(Pod),
     /// 404: the peer does not know the host.
     Nothing,

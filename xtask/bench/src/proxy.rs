@@ -298,7 +298,7 @@ fn paced(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::parsed;
+    use crate::parsed;
 
     fn sessions_of(words: &str, cpus: usize) -> Vec<Session> {
         sessions(&parsed(words).expect("understood"), cpus)

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::ensure;
 
-use crate::bench::{
+use crate::{
     hosts::{Change, Serving},
     usage,
 };

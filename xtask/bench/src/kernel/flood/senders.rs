@@ -16,7 +16,7 @@ use nix::{
     sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket},
 };
 
-use crate::bench::kernel::node::SERVED;
+use crate::kernel::node::SERVED;
 use ingress_lab::{Namespace, denied, packet};
 
 /// First of a few addresses, from a network for measurements (RFC 2544).

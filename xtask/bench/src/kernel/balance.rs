@@ -9,7 +9,7 @@ use super::{
     figure::Verdict,
     node::{Node, POD_HOST, SERVED, Way},
 };
-use crate::bench::{
+use crate::{
     goal::Limit,
     report::{Times, median, most},
 };

@@ -12,7 +12,7 @@ use super::{
     product::Product,
     verdict::{Phase, Round, Verdict},
 };
-use crate::bench::Times;
+use crate::report::Times;
 use ingress_lab::{
     Namespace,
     client::{Ask, Protocol},

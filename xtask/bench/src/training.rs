@@ -1,6 +1,6 @@
 //! The training of a build that counts its branches: all cases of the benchmark, for the product alone.
 
-use std::{path::Path, thread, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum as _;
@@ -16,18 +16,13 @@ use xtask_tools::progress;
 /// Duration of each case.
 const LENGTH: Duration = Duration::from_secs(3);
 
-/// Runs all cases against `binary`, and ends it in order, because it writes its counts at a normal exit.
+/// Runs all cases against `binary`, and ends it in order, because it writes its counts at a normal exit. Afterwards
+/// this process has a network of its own.
 ///
 /// # Errors
 /// Fails if a required program is unavailable, the product does not start, or a request fails.
 pub fn train(binary: &Path) -> anyhow::Result<()> {
     xtask_setup::packages(&["nginx", "wrk", "nghttp2-client", "iproute2", "util-linux"], "build --pgo")?;
-    // Runs on its own thread, because the build that follows must not lose its network.
-    let trained = thread::scope(|scope| scope.spawn(|| train_here(binary)).join());
-    trained.map_err(|_panic| anyhow::anyhow!("the training has panicked"))?
-}
-
-fn train_here(binary: &Path) -> anyhow::Result<()> {
     network::own()?;
     let folder = tempfile::Builder::new().prefix("xdp-ingress-training-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;

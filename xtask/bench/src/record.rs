@@ -49,7 +49,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{kernel, memory, profile, proxy, routes};
+    use crate::{kernel, memory, profile, proxy, routes};
 
     #[test]
     fn documents_have_markers_and_keep_their_other_text() {

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::bench::{Times, median};
+use crate::report::{Times, median};
 
 pub(super) const RESIDENT_MAX: u64 = 200 << 20;
 /// Permitted ratio of the 99th percentile under attack to that of the quiet phase.

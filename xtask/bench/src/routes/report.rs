@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::served::Served;
-use crate::bench::{
+use crate::{
     hosts::{Change, Way},
     report::median,
 };

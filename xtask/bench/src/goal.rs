@@ -105,7 +105,7 @@ impl fmt::Display for Goal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::usage::CpuTime;
+    use crate::usage::CpuTime;
 
     #[test]
     fn figures_are_per_request_or_nan() {

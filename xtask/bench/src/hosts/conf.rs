@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 
 use super::{Plan, Pod};
-use crate::bench::peers::Ports;
+use crate::peers::Ports;
 
 /// Inputs of a configuration.
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::hosts::Tls;
+    use crate::hosts::Tls;
 
     #[test]
     fn a_moved_host_leads_to_the_other_pod() {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::bench::{
+use crate::{
     case::Case,
     load::{Amount, Sample, Target, by_handshakes},
 };
@@ -86,7 +86,7 @@ mod tests {
     use std::{net::Ipv4Addr, path::Path};
 
     use super::*;
-    use crate::bench::peers::Ports;
+    use crate::peers::Ports;
     use ingress_lab::client::Trust;
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use ingress_common::map::CLIENTS_MAX;
 
 use super::cpu::Cpu;
-use crate::bench::{
+use crate::{
     Case,
     load::{self, Target},
     peers::Ports,

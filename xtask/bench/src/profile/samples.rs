@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, ensure};
 
 use super::load::Load;
-use crate::bench::load;
+use crate::load;
 use xtask_tools::process;
 
 /// Length of the sampling, and of the load around it: from before perf starts until after it ends.

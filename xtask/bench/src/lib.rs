@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: costs of the product, each measured beside those of others in the same rounds.
+//! `cargo xtask bench`, `profile` and `soak`: costs of the product, each measured beside those of others in the same rounds.
 //!
 //! ```text
 //! proxy ── peers (the proxies, and the pod behind them) ┐
@@ -11,7 +11,9 @@
 //! subject ── the build of the product that is measured
 //! training ── the load of all cases, to train a build
 //! usage ── CPU time and memory of the measured processes
+//! soak ── laws that only hours or thousands of connections break
 //! ```
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod case;
 mod changes;
@@ -32,12 +34,12 @@ mod proxy;
 mod record;
 mod report;
 mod routes;
+pub mod soak;
 mod subject;
 mod training;
 mod usage;
 
 use self::case::Case;
-pub(crate) use self::report::{Times, median};
 pub use self::training::train;
 
 /// Measure the proxy beside nginx and haproxy, or with a subcommand something else

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{counts::PerRequest, samples::Folded};
-use crate::bench::{case::Case, peers::Peer};
+use crate::{case::Case, peers::Peer};
 
 /// Rows of the tables of functions and symbols.
 const ROWS: usize = 30;

@@ -22,7 +22,7 @@ use super::{
     objects,
     serving::{Serving, Told},
 };
-use crate::bench::{
+use crate::{
     load,
     peers::{self, Ports},
 };
@@ -35,7 +35,7 @@ use ingress_lab::{
 };
 
 /// Resources that all peers of a run share.
-pub(in crate::bench) struct Stage {
+pub(crate) struct Stage {
     folder: TempDir,
     binary: PathBuf,
     pub(super) authority: Authority,
@@ -53,7 +53,7 @@ const SPARE_HOSTS: usize = 1000;
 impl Stage {
     /// Starts the pods. If there are two CPUs, the pods and other programs that this thread starts are pinned to CPU 0,
     /// except for the peers.
-    pub(in crate::bench) fn open(binary: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn open(binary: PathBuf) -> anyhow::Result<Self> {
         let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
         if pin {
             load::stay_beside_the_pod()?;
@@ -68,7 +68,7 @@ impl Stage {
     }
 
     /// Starts a peer with one worker, on CPU 1 if there are two, and waits until it serves.
-    pub(in crate::bench) fn start(&self, way: Way, plan: Plan) -> anyhow::Result<Serving<'_>> {
+    pub(crate) fn start(&self, way: Way, plan: Plan) -> anyhow::Result<Serving<'_>> {
         let number = self.started.replace(self.started.get() + 1);
         let folder = self.folder.path().join(number.to_string());
         fs::create_dir(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;

@@ -12,7 +12,7 @@ use nix::sys::{
     time::TimeValLike as _,
 };
 
-use crate::bench::usage::{self, CpuTime};
+use crate::usage::{self, CpuTime};
 use xtask_tools::process;
 
 /// The parent of all kernel threads.

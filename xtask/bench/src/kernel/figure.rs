@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::bench::{
+use crate::{
     goal::Limit,
     report::{least, median},
 };

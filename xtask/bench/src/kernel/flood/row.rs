@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{senders::Senders, service::Service};
-use crate::bench::{
+use crate::{
     goal::Limit,
     kernel::{figure::Verdict, node::Way},
     report::median,

@@ -24,11 +24,11 @@ use super::{
     name, objects,
     stage::{Stage, group_file, secret_file},
 };
-use crate::bench::{peers::Ports, usage};
+use crate::{peers::Ports, usage};
 use ingress_lab::{Process, api_server::ApiServer, idle};
 
 /// A serving peer.
-pub(in crate::bench) struct Serving<'s> {
+pub(crate) struct Serving<'s> {
     pub(super) stage: &'s Stage,
     pub(super) way: Way,
     pub(super) process: Process,
@@ -50,7 +50,7 @@ pub(super) enum Told {
 }
 
 /// A prepared change.
-pub(in crate::bench) enum Telling {
+pub(crate) enum Telling {
     Signal(Signal),
     /// A command of haproxy's runtime API.
     Map(String),
@@ -64,7 +64,7 @@ pub(in crate::bench) enum Telling {
 }
 
 /// The view of a new connection before and after a change.
-pub(in crate::bench) enum Expected {
+pub(crate) enum Expected {
     Pods {
         host: usize,
         before: Found,
@@ -87,27 +87,27 @@ const BEHIND: Duration = Duration::from_millis(100);
 // === impl Serving ===
 
 impl Serving<'_> {
-    pub(in crate::bench) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> Way {
         self.way
     }
 
-    pub(in crate::bench) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.pid().cast_unsigned()
     }
 
     /// Returns the bytes of memory that the peer uses with all its descendants.
-    pub(in crate::bench) fn memory(&self) -> anyhow::Result<u64> {
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
         usage::memory(self.pid())
     }
 
     /// Returns [`Serving::memory`] after the buffers of its start are returned.
-    pub(in crate::bench) fn settled(&self) -> anyhow::Result<u64> {
+    pub(crate) fn settled(&self) -> anyhow::Result<u64> {
         thread::sleep(SETTLE);
         self.memory()
     }
 
     /// Returns the address and name of its first host.
-    pub(in crate::bench) fn server(&self) -> anyhow::Result<idle::Server> {
+    pub(crate) fn server(&self) -> anyhow::Result<idle::Server> {
         let [http, https] = self.addresses();
         Ok(idle::Server { http, https, host: name(0), trust: self.stage.authority.trust()? })
     }
@@ -124,7 +124,7 @@ impl Serving<'_> {
     }
 
     /// Returns the time of its start, up to the first response.
-    pub(in crate::bench) fn start(&self) -> Duration {
+    pub(crate) fn start(&self) -> Duration {
         self.start
     }
 
@@ -133,7 +133,7 @@ impl Serving<'_> {
     ///
     /// # Errors
     /// Fails if the peer does not support such a change, or a file cannot be written.
-    pub(in crate::bench) fn prepare(&mut self, change: Change, number: usize) -> anyhow::Result<(Telling, Expected)> {
+    pub(crate) fn prepare(&mut self, change: Change, number: usize) -> anyhow::Result<(Telling, Expected)> {
         let Conf { plan, pod_port, .. } = self.conf;
         let (found_a, host) = (Found::Pod(Pod::A), number);
         let group = |pod: Pod| objects::group(plan, host, pod.address(), pod_port).to_vec();
@@ -211,7 +211,7 @@ impl Serving<'_> {
     ///
     /// # Errors
     /// Fails if the peer cannot be reached, or refuses.
-    pub(in crate::bench) fn tell(&self, telling: Telling) -> anyhow::Result<()> {
+    pub(crate) fn tell(&self, telling: Telling) -> anyhow::Result<()> {
         match (telling, &self.told) {
             (Telling::Signal(signal), _) => self.process.signal(signal),
             (Telling::Map(command), _) => set_map(&self.conf.socket(), &command),
@@ -226,7 +226,7 @@ impl Serving<'_> {
 
     /// Returns `Some(true)` if a new connection sees the state after the change, `Some(false)` for the state before it,
     /// and `None` for any other.
-    pub(in crate::bench) fn look(&self, expected: &Expected) -> Option<bool> {
+    pub(crate) fn look(&self, expected: &Expected) -> Option<bool> {
         let [http, https] = self.addresses();
         match expected {
             Expected::Pods { host, before, after } => {

@@ -1,0 +1,44 @@
+//! The command line of `cargo xtask bench`, `profile` and `soak`, which the door starts, and of the training that a
+//! guided build starts.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask_bench::{profile, soak};
+
+/// Measure xdp-ingress
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(xtask_bench::Args),
+    Profile(profile::Args),
+    Soak(soak::Args),
+    /// Run the load of all cases on a build that counts its branches
+    Train {
+        /// The build
+        binary: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match &Cli::parse().command {
+        Command::Bench(args) => xtask_bench::run(args),
+        Command::Profile(args) => profile::run(args),
+        Command::Soak(args) => soak::run(args),
+        Command::Train { binary } => xtask_bench::train(binary),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
