@@ -6,5 +6,4 @@ pub mod check;
 pub mod cluster;
 pub mod demo;
 pub mod fuzz;
-pub mod kernels;
 pub mod test_lanes;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask_bench::{profile, soak};
+use xtask_tools::summary::{Outcome, ended};
 
 /// Measure xdp-ingress
 #[derive(Debug, Parser)]
@@ -34,11 +35,5 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(args),
         Command::Train { binary } => xtask_bench::train(binary),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(result.map(|()| Outcome::Passed))
 }

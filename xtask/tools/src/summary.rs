@@ -1,11 +1,16 @@
 //! The table at the end of a command with several steps. All steps run in order even after a failure, so that one
 //! failure does not hide the next.
 
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
+use crate::process;
 use crate::progress::{self, Tone, paint};
+
+/// Exit code of a program that could not run here and was allowed to skip; that of Automake's tests.
+const SKIPPED: u8 = 77;
 
 /// Result of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +19,38 @@ pub enum Outcome {
     Passed,
     /// The step could not run here, for this reason.
     Skipped(String),
+}
+
+/// Runs a step in another program, which ends with [`ended`] and says itself why it skips.
+///
+/// # Errors
+/// Fails if the program cannot be started or fails.
+pub fn step_of(command: &mut Command) -> Result<Outcome> {
+    let shown = process::show(command);
+    let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
+    match status.code() {
+        Some(0) => Ok(Outcome::Passed),
+        Some(code) if code == i32::from(SKIPPED) => {
+            Ok(Outcome::Skipped("this machine lacks a requirement, see above".to_owned()))
+        }
+        _ => bail!("`{shown}` failed ({status})"),
+    }
+}
+
+/// Returns the exit code for the result of a program; prints an error, or the reason to skip.
+#[must_use]
+pub fn ended(result: Result<Outcome>) -> ExitCode {
+    match result {
+        Ok(Outcome::Passed) => ExitCode::SUCCESS,
+        Ok(Outcome::Skipped(why)) => {
+            progress::warn(&format!("SKIPPED: {why}"));
+            ExitCode::from(SKIPPED)
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[derive(Debug)]

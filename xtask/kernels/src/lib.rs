@@ -9,6 +9,7 @@
 //!  client ── 127.x.y.z:9110 ──────────── virtio-net :9110             │
 //!  pod    ── 127.0.0.1:PORT ──────────── 10.0.2.2:PORT ───────────────┘
 //! ```
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod console;
 mod debian;
@@ -169,7 +170,7 @@ pub fn run(args: &Args) -> Result<()> {
 ///
 /// # Errors
 /// Fails like [`run`].
-pub(crate) fn short() -> Result<()> {
+pub fn short() -> Result<()> {
     boot(&[SHORT], Profile::Dev, false)
 }
 
