@@ -3,7 +3,6 @@
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 pub mod check;
-pub mod cluster;
 pub mod demo;
 pub mod fuzz;
 pub mod test_lanes;

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{check, cluster, demo, fuzz, test_lanes};
+use xtask::{check, demo, fuzz, test_lanes};
 use xtask_image as image;
 use xtask_setup::build;
 
@@ -48,8 +48,8 @@ enum Command {
     Demo(demo::Args),
     #[command(after_help = image::AFTER_HELP)]
     Image(image::Args),
-    #[command(after_help = cluster::AFTER_HELP)]
-    Cluster(cluster::Args),
+    /// Run a real Kubernetes on this machine, in namespaces
+    Cluster(Words),
     /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
     Bench(Words),
     /// Count instructions and system calls per request, beside nginx
@@ -88,7 +88,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Test(args) => test_lanes::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Image(args) => image::run(args),
-        Command::Cluster(args) => cluster::run(args),
+        Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
         Command::Fuzz(args) => fuzz::run(args),
         Command::Kernels(_) => become_tool("xtask-kernels"),

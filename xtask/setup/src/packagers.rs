@@ -1,4 +1,4 @@
-//! Helm and kustomize, which check and install the packaging, in the versions that `xtask/kubernetes/helm/go.mod` pins.
+//! Helm and kustomize, which check and install the packaging, in the versions that `xtask/setup/helm/go.mod` pins.
 //! Go builds them into the cache.
 
 use std::fs;
@@ -12,7 +12,7 @@ use super::go;
 use xtask_tools::{process, workspace};
 
 /// Module that pins the versions, relative to the work tree.
-const MODULE: &str = "xtask/kubernetes/helm";
+const MODULE: &str = "xtask/setup/helm";
 /// The programs, each with the package that it is built from.
 const PROGRAMS: [(&str, &str); 2] =
     [("helm", "helm.sh/helm/v4/cmd/helm"), ("kustomize", "sigs.k8s.io/kustomize/kustomize/v5")];

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use ingress_lab::client::{Ask, Protocol, Trust};
 use serde_json::Value;
-use xtask::cluster::NodePlan;
+use xtask_kube_lab::NodePlan;
 use xtask_tools::process;
 
 use crate::{

@@ -1,4 +1,4 @@
-//! Versions and checksums of the tests' real Kubernetes, except those in `xtask/kubernetes/go.mod`, which pins the
+//! Versions and checksums of the tests' real Kubernetes, except those in `kubernetes/go.mod`, which pins the
 //! programs that are built. This file contains data and the parser of that `go.mod`; it fetches nothing.
 //!
 //! This combination was tested. etcd 3.4 and 3.5.1 refuse the streaming lists of Kubernetes 1.36. runc from Debian's
@@ -7,7 +7,7 @@
 use anyhow::{Context, Result};
 
 /// The module that builds the programs of Kubernetes itself, below the work tree.
-pub(super) const MODULE: &str = "xtask/kubernetes";
+pub(super) const MODULE: &str = "xtask/kube-lab/kubernetes";
 
 /// Programs built by `MODULE`, in the order in which a cluster needs them.
 pub(super) const BUILT: [&str; 5] =

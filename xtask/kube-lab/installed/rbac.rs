@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{ingress, rule},
-    stage::{SCOPE, Scope, Stage, stage, until},
+    stage::{SCOPE, Scope, Stage, product, stage, until},
 };
 
 /// Resource, its API group, and the log's text without it.
@@ -44,6 +44,7 @@ fn every_missing_permission_is_named_with_what_is_lost() {
     let tls =
         "  tls: [{hosts: [rbac.test], secretName: tls}]\n".to_owned() + &rule("rbac.test", &[("Prefix", "/", "web")]);
     scope.apply(&ingress("web", &tls).replace("ingressClassName: xdp", "ingressClassName: rbac"));
+    let binary = product();
     let processes: Vec<_> = PERMISSIONS
         .iter()
         .enumerate()
@@ -54,7 +55,7 @@ fn every_missing_permission_is_named_with_what_is_lost() {
             let kubeconfig = lab.home().join(format!("{account}.kubeconfig"));
             std::fs::write(&kubeconfig, config(stage, &scope, &account)).expect("a kubeconfig");
             let port = 20_000 + 10 * u16::try_from(number).expect("a small number");
-            let mut run = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+            let mut run = Command::new(&binary);
             run.args(["run", "--steer", "bind", "--xdp-mode", "off", "--workers", "1", "--kubeconfig"])
                 .arg(&kubeconfig)
                 .args(["--http-port", &port.to_string(), "--https-port", &(port + 1).to_string()])

@@ -1,8 +1,6 @@
 //! `cargo xtask test`: assigns cargo's tests to lanes, and checks the requirements of each lane on the machine.
 //! Tests are selected by target, not by name.
 
-mod cluster;
-
 use anyhow::Result;
 use clap::ValueEnum;
 
@@ -91,7 +89,7 @@ impl Lane {
 
     fn run(self, pass_on: &[String]) -> Result<Outcome> {
         if self == Self::Cluster {
-            return cluster::run(pass_on);
+            return step_of(build::tool("xtask-kube-lab").args(["lane", "--"]).args(pass_on));
         }
         if self == Self::Kernels {
             return step_of(build::tool("xtask-kernels").arg("lane"));

@@ -14,7 +14,7 @@ use super::pki::Pki;
 use super::plan::{API_PORT, CONTROL_V4, NodePlan, Places};
 use super::state::{Item, Process, State};
 use super::{config, wait};
-use crate::cluster::programs::Binaries;
+use crate::programs::Binaries;
 use ingress_lab::Namespace;
 use xtask_tools::process;
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::{Cluster, Plan, Services, plan, programs};
+use crate::{Cluster, Plan, Services, plan, programs};
 use xtask_setup::build::Profile;
 use xtask_setup::{Purpose, build};
 use xtask_tools::summary::Outcome;
@@ -19,7 +19,7 @@ const NODES: u8 = 2;
 ///
 /// # Errors
 /// Fails if a part cannot be created or installed, or a test fails.
-pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
+pub fn run(pass_on: &[String]) -> Result<Outcome> {
     if !programs::required_or_skip("cargo xtask test cluster")? {
         return Ok(Outcome::Skipped("Kubernetes cannot be run here, see above".to_owned()));
     }
@@ -28,11 +28,11 @@ pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
     let ran_before = Cluster::running()?.is_some();
     if !ran_before && pass_on.is_empty() {
         // These tests create and remove the cluster itself.
-        test(&["--package", "xtask", "--test", "cluster"], pass_on)?;
+        test(&["--package", "xtask-kube-lab", "--test", "cluster"], pass_on)?;
     }
     let cluster = Cluster::up(Plan::new(NODES, Services::Unrouted)?)?;
     let result = install(&cluster, [&images.xdp_ingress.file, &images.echo_server.file])
-        .and_then(|()| test(&["--package", "ingress-userspace", "--test", "cluster"], pass_on));
+        .and_then(|()| test(&["--package", "xtask-installed", "--test", "installed"], pass_on));
     if ran_before {
         progress::note("the cluster ran before and stays; `cargo xtask cluster down` removes it");
     } else {

@@ -3,6 +3,7 @@
 
 use std::{
     net::SocketAddr,
+    path::PathBuf,
     sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
 };
@@ -21,7 +22,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use xtask::cluster::{Cluster, NodePlan};
+use xtask_kube_lab::{Cluster, NodePlan};
+use xtask_setup::build::{self, Profile};
 use xtask_tools::process::is_required;
 
 use crate::objects::pods;
@@ -47,6 +49,11 @@ pub(crate) struct Scope<'s> {
     pub(crate) name: String,
 }
 
+/// Returns the program that is in the image.
+pub(crate) fn product() -> PathBuf {
+    build::userspace(Profile::Dev).expect("the product")
+}
+
 /// Returns the stage, or `None` where there is no cluster to test in.
 pub(crate) fn stage() -> Option<&'static Stage> {
     static STAGE: OnceLock<Option<Stage>> = OnceLock::new();
@@ -63,7 +70,7 @@ impl Stage {
                 !is_required("REQUIRE_KUBE"),
                 "there is no cluster, and REQUIRE_KUBE=1; run `cargo xtask test cluster` as root"
             );
-            skipped("tests/cluster", "there is no cluster; run `cargo xtask test cluster` as root");
+            skipped("the installed product", "there is no cluster; run `cargo xtask test cluster` as root");
             return None;
         };
         let client = cluster.client().expect("the client's namespace");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, io::ErrorKind, os::unix::fs::MetadataExt as
 
 use anyhow::Context as _;
 use serde_json::json;
-use xtask::cluster::NodePlan;
+use xtask_kube_lab::NodePlan;
 
 use crate::{
     faults::process_on,

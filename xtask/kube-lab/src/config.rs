@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::pki::{self, Pki};
 use super::plan::{NodePlan, PODS, Places, Plan};
-use crate::cluster::programs::{Binaries, PAUSE};
+use crate::programs::{Binaries, PAUSE};
 
 /// Interval at which a kubelet reports its status. The controller manager waits several times as long before it
 /// declares a node lost.

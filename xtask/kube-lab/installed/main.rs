@@ -1,4 +1,4 @@
-//! The product as installed, in a real Kubernetes of two nodes (`xtask::cluster`), with a client outside of it.
+//! The product as installed, in a real Kubernetes of two nodes (`xtask_kube_lab`), with a client outside of it.
 //!
 //! `cargo xtask test cluster` creates the cluster, builds the images and installs them by the scripts that VMs use. The
 //! tests here find all that and skip loudly where it is missing (`REQUIRE_KUBE=1` makes that an error). Each test has a

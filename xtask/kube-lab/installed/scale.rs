@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
@@ -15,7 +16,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use kube::Api;
 use serde_json::json;
 
-use crate::stage::{Stage, number, quantile, stage, until};
+use crate::stage::{Stage, number, product, quantile, stage, until};
 
 /// Concurrent writes to the API server.
 const TOGETHER: usize = 32;
@@ -58,7 +59,7 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
         .expect("all are written");
     println!("{} Ingresses written in {:?}", count(), began.elapsed());
 
-    let binary = std::env::var_os("XDP_INGRESS_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_xdp-ingress").into());
+    let binary = std::env::var_os("XDP_INGRESS_BINARY").map_or_else(product, PathBuf::from);
     let mut run = Command::new(binary);
     run.args([
         "run",

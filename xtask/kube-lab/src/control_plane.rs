@@ -12,7 +12,7 @@ use super::pki::{self, Pki};
 use super::plan::{API_PORT, CONTROL_V4, Places, SERVICES};
 use super::state::{Process, State};
 use super::{config, wait};
-use crate::cluster::programs::Binaries;
+use crate::programs::Binaries;
 
 /// The control plane's name among machines.
 pub(super) const NAME: &str = "control";

@@ -1,4 +1,4 @@
-module xdp-ingress.io/xtask/kubernetes/helm
+module xdp-ingress.io/xtask/setup/helm
 
 go 1.26.0
 

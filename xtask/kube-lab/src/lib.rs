@@ -11,12 +11,14 @@
 //! ```
 //!
 //! A cluster outlives the process that created it. A machine has at most one at a time.
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod cgroup;
 mod command;
 mod config;
 mod control_plane;
 mod disturb;
+pub mod lane;
 mod machine;
 mod network;
 mod node;

@@ -15,7 +15,7 @@ use xtask_tools::{process, workspace};
 
 /// The image's name. It is in no registry: the image is imported into every node.
 pub(super) const NAME: &str = "xdp-ingress.local/pause:1";
-const SOURCE: &str = include_str!("../../../kubernetes/pause.rs");
+const SOURCE: &str = include_str!("../../kubernetes/pause.rs");
 const FILE: &str = "pause.tar";
 const LIMIT: Duration = Duration::from_secs(300);
 

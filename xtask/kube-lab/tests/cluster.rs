@@ -1,4 +1,4 @@
-//! `xtask::cluster` on this machine: a cluster is made, disturbed in every way the library offers, and removed. It tests
+//! `xtask_kube_lab` on this machine: a cluster is made, disturbed in every way the library offers, and removed. It tests
 //! nothing of the product. Needs root; skipped loudly where Kubernetes cannot be had, unless `REQUIRE_KUBE=1` is set.
 //!
 //! There is one cluster on a machine, so this is one test; a cluster that runs already is removed.
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ingress_lab::until_within;
-use xtask::cluster::programs::{self, PAUSE};
-use xtask::cluster::{Cluster, NodePlan, Plan, Services, plan};
+use xtask_kube_lab::programs::{self, PAUSE};
+use xtask_kube_lab::{Cluster, NodePlan, Plan, Services, plan};
 
-/// The settings of the whole machine that a kubelet writes. Listed here and not taken from `xtask::cluster`, whose list is
+/// The settings of the whole machine that a kubelet writes. Listed here and not taken from `xtask_kube_lab`, whose list is
 /// what this test is the oracle for.
 const SYSCTLS: [&str; 6] = [
     "vm/overcommit_memory",
@@ -67,14 +67,14 @@ fn a_cluster_survives_disturbances_and_leaves_no_traces() -> Result<()> {
 
 /// Kills the command while it makes nodes.
 fn crash_in_the_middle() -> Result<()> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask-kube-lab"));
     command.args(["cluster", "up", "--nodes", "3"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().context("cannot start xtask")?;
+    let mut child = command.spawn().context("cannot start the program")?;
     let on_nodes =
         || fs::read_to_string(STATE).is_ok_and(|state| state.contains("process n2 containerd")).then_some(());
     until_within(Duration::from_secs(120), "the second node to be made", on_nodes)?;
-    child.kill().context("cannot kill xtask")?;
-    child.wait().context("cannot wait for xtask")?;
+    child.kill().context("cannot kill the program")?;
+    child.wait().context("cannot wait for the program")?;
     assert!(Cluster::running()?.is_none(), "half a cluster is none");
     Ok(())
 }
