@@ -3,6 +3,5 @@
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 pub mod check;
-pub mod demo;
 pub mod fuzz;
 pub mod test_lanes;

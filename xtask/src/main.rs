@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{check, demo, fuzz, test_lanes};
+use xtask::{check, fuzz, test_lanes};
 use xtask_image as image;
 use xtask_setup::build;
 
@@ -45,7 +45,7 @@ enum Command {
     #[command(after_help = test_lanes::AFTER_HELP)]
     Test(test_lanes::Args),
     /// Show xdp-ingress at work on this machine: namespaces, XDP, the proxy, real requests, per-host counts
-    Demo(demo::Args),
+    Demo(Words),
     #[command(after_help = image::AFTER_HELP)]
     Image(image::Args),
     /// Run a real Kubernetes on this machine, in namespaces
@@ -86,7 +86,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::BuildEbpf(args) => build::run_ebpf(args),
         Command::Check(args) => check::run(args),
         Command::Test(args) => test_lanes::run(args),
-        Command::Demo(args) => demo::run(args),
+        Command::Demo(_) => become_tool("xtask-demo"),
         Command::Image(args) => image::run(args),
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),

@@ -4,7 +4,6 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
-use ingress_lab::capability;
 use xtask_setup::Purpose;
 use xtask_setup::build;
 use xtask_tools::summary::{Outcome, Summary, step_of};
@@ -98,8 +97,9 @@ impl Lane {
             if process::is_root() {
                 xtask_setup::ensure(Purpose::Demo)?;
             }
-            if !capability::required_or_skip("cargo xtask test kernel")? {
-                return Ok(Outcome::Skipped("this machine lacks what the tests need, see above".to_owned()));
+            let capable = step_of(build::tool("xtask-demo").args(["capable", "cargo xtask test kernel"]))?;
+            if capable != Outcome::Passed {
+                return Ok(capable);
             }
         }
         for selection in self.selections() {

@@ -6,6 +6,7 @@
 //!                  │                                   ├── page
 //! stage (namespaces or loopback, proxy, copies) ── counts (pinned maps) ──┘
 //! ```
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod live;
 mod manifests;
