@@ -43,6 +43,18 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy"]),
 ];
 
+/// The crates of the tooling, likewise. The door knows no lab, so that it is soon built.
+const TOOLS: [(&str, &[&str]); 8] = [
+    ("xtask", &["xtask-image", "xtask-setup", "xtask-tools"]),
+    ("xtask/bench", &["ingress-common", "ingress-lab", "xtask-setup", "xtask-tools"]),
+    ("xtask/demo", &["ingress-common", "ingress-lab", "xtask-setup", "xtask-tools"]),
+    ("xtask/image", &["xtask-setup", "xtask-tools"]),
+    ("xtask/kernels", &["ingress-common", "ingress-lab", "xtask-image", "xtask-setup", "xtask-tools"]),
+    ("xtask/kube-lab", &["ingress-lab", "xtask-image", "xtask-setup", "xtask-tools"]),
+    ("xtask/setup", &["xtask-tools"]),
+    ("xtask/tools", &[]),
+];
+
 /// The part of a manifest that matters here.
 #[derive(Deserialize)]
 struct Manifest {
@@ -74,8 +86,9 @@ pub(super) fn run() -> Result<()> {
     if found != known {
         bail!("the crates are {found:?} but `CRATES` of `xtask/src/check/walls.rs` has {known:?}");
     }
-    for (name, allowed) in CRATES {
-        let path = crates.join(name).join("Cargo.toml");
+    let of_product = CRATES.map(|(name, allowed)| (format!("ingress-userspace/crates/{name}"), allowed));
+    for (name, allowed) in of_product.into_iter().chain(TOOLS.map(|(name, allowed)| (name.to_owned(), allowed))) {
+        let path = workspace::root().join(&name).join("Cargo.toml");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
         if let Some(other) = forbidden_dependency(&text, allowed).with_context(|| format!("in `{name}`"))? {
             bail!("crate `{name}` depends on `{other}`, which it must not know (ARCHITECTURE.md, invariants)");
