@@ -65,7 +65,7 @@ fn escalations(net: &Net, result: &str) -> f64 {
 }
 
 fn violations(net: &Net) -> f64 {
-    metric(net, "xdp_ingress_offences_total{reason=\"blocked\"}")
+    metric(net, "xdp_ingress_violations_total{reason=\"blocked\"}")
 }
 
 fn wait_for_escalation(net: &Net, result: &str, count: f64) {

@@ -262,7 +262,7 @@ const fn state_name(state: LinkState) -> &'static str {
     match state {
         LinkState::Attached => "attached",
         LinkState::Elsewhere => "elsewhere",
-        LinkState::Detached => "severed",
+        LinkState::Detached => "detached",
     }
 }
 

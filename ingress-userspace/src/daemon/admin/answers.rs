@@ -248,7 +248,7 @@ mod tests {
             "xdp_ingress_denied_bytes_total{rule=\"192.0.2.0/24\"} 180",
             "xdp_ingress_denied_networks_left_out 2",
             "xdp_ingress_denials{origin=\"escalation\"} 4",
-            "xdp_ingress_offences_total{reason=\"credentials\"} 0",
+            "xdp_ingress_violations_total{reason=\"credentials\"} 0",
             "xdp_ingress_escalations_total{result=\"dry_run\"} 0",
             "xdp_ingress_interface_packets_total{interface=\"eth0\",direction=\"received\"} 1",
             "xdp_ingress_interface_bytes_total{interface=\"eth0\",direction=\"transmitted\"} 120",

@@ -144,7 +144,7 @@ type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec
 fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let help = "Endpoints of an upstream, by their current state";
     let rows = upstreams.iter().flat_map(|UpstreamView { key, fit, ejected, unwell, .. }| {
-        let states = [("fit", *fit), ("ejected", *ejected), ("unhealthy", *unwell)];
+        let states = [("healthy", *fit), ("ejected", *ejected), ("unhealthy", *unwell)];
         states.map(|(state, count)| ([("upstream", key.as_str()), ("state", state)], count as u64))
     });
     gauges(encoder, "upstream_endpoints", help, rows)?;
@@ -283,7 +283,7 @@ impl Scrape {
                 slow_reads,
             ),
             (
-                "request_rests_cut",
+                "request_bodies_cut",
                 "Answered requests whose unread bodies were too long or too slow to be drained",
                 rests_cut,
             ),
@@ -324,11 +324,11 @@ impl Scrape {
         let help = "Clients whose rate state was evicted early because the table was full";
         counter(encoder, "limited_clients_forgotten", help, forgotten)?;
         let help = "Refusals that counted against a client, by reason; none unless refusals escalate";
-        counters(encoder, "offences", help, by("reason", Violation::ALL.map(Violation::as_str), violations))?;
+        counters(encoder, "violations", help, by("reason", Violation::ALL.map(Violation::as_str), violations))?;
         let help = "Clients that were refused too often, by action";
         counters(encoder, "escalations", help, by("result", Escalated::ALL.map(Escalated::as_str), escalated))?;
         let help = "Clients whose refusal counts were evicted early because the table was full";
-        counter(encoder, "offenders_forgotten", help, violators_forgotten)?;
+        counter(encoder, "violators_forgotten", help, violators_forgotten)?;
         let help = "Memory pressure level: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
         gauge(encoder, "memory_pressure", help, pressure as u64)?;
         let help = "Bytes of request bodies buffered until their endpoints receive them";

@@ -108,7 +108,7 @@ impl Destination {
                     port += &format!("+tls({})", tls.label());
                 }
                 if let Some(health_policy) = health_policy {
-                    port += &format!("+upkeep({health_policy})");
+                    port += &format!("+health({health_policy})");
                 }
                 if let Some(version) = proxy_header {
                     port += &format!("+proxy-protocol({version})");
