@@ -1,4 +1,5 @@
-//! Chooses a worker for a new connection: the preferred one, unless it is too busy.
+//! Chooses a worker for a new connection: the preferred one, unless it is too busy. A worker is too busy with more than
+//! 125 % of the mean number of connections (ADR 0027).
 //!
 //! The choice reads every worker of the process once, because the mean needs them all: some thirty instructions and
 //! less than half a cache line for each, for SYNs only. A worker without connections is never too busy, so it is chosen

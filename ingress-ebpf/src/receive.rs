@@ -3,6 +3,9 @@
 //!
 //! Dropped are packets that the deny list denies, packets above a client's limits, packets that hide their port from
 //! those limits, and requests for a rewritten port; all others pass. Packets are changed only to rewrite ports.
+//!
+//! The deny list applies always. Limits and the choice of workers apply only while the proxy's heartbeat is at most 3 s
+//! old. Senders with a pass entry in the deny list are not limited (ADR 0024).
 
 use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;

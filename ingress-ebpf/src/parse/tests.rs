@@ -1,4 +1,4 @@
-//! Frames in, segments and verdicts out; the kernel tables of `ingress-userspace/tests/kernel` repeat this under the
+//! Frames in, segments and verdicts out; the kernel tables of `crates/datapath/tests/kernel` repeat this under the
 //! verifier.
 
 use super::*;

@@ -1,4 +1,10 @@
 //! Hands node ownership over between processes: claim, offer, reclaim.
+//!
+//! A predecessor notices within 0.2 s that a newer process owns the node. It is no longer ready, moves its heartbeat to
+//! the second entry of `alive`, leaves the admin address, and keeps its accepted connections and its backlog. If the new
+//! owner dies, the predecessor takes the node back. A process that is asked to end offers the node first, and the other
+//! process takes it while this one still serves; a roll-back therefore refuses no connection. Owner and slots change
+//! under one lock, so two processes cannot end up with some of the slots each.
 
 use std::{os::fd::AsFd as _, time::Duration};
 
@@ -70,7 +76,7 @@ impl Kernel {
             return;
         }
         if let Err(error) = self.datapath.give_up() {
-            warn!(%error, "cannot offer the node to another process; it takes over when this one has ended");
+            warn!(%error, "cannot offer the node to another process; that one takes over when this one has ended");
             return;
         }
         let (mut look, limit) = (interval(OFFER_LOOK), Instant::now() + OFFER);
@@ -78,7 +84,7 @@ impl Kernel {
             look.tick().await;
             if self.datapath.owner() != Owner::This {
                 if let Err(error) = self.datapath.has_company() {
-                    warn!(%error, "cannot wait for the process that takes the node");
+                    warn!(%error, "cannot wait for the next owner of the node");
                 }
                 info!("another process has taken the node");
                 return;
@@ -91,7 +97,7 @@ impl Kernel {
         match self.datapath.owner() {
             Owner::Other => {
                 if owner.send_if_modified(|owner| std::mem::replace(owner, false)) {
-                    info!("a newer process owns the node; serving the connections that are left until SIGTERM");
+                    info!("a newer process owns the node; serving the remaining connections until SIGTERM");
                 }
                 return;
             }

@@ -1,5 +1,5 @@
 //! Keeps the ports of TCP and UDP services open according to the configuration: binds one socket per worker and hands
-//! it over. It neither accepts nor receives.
+//! it over. It neither accepts nor receives. The main thread binds, because workers have no capability for it.
 //!
 //! ```text
 //! main thread   snapshot ─▶ bind ─▶ Change::Open { socket, held } ─▶ worker

@@ -1,4 +1,4 @@
-//! Tests of claims. Signatures are tested over sockets, in `tests/proxy/annotations/tokens.rs`.
+//! Tests of claims. Signatures are tested over sockets, in `ingress-userspace/tests/annotations/tokens.rs`.
 
 use serde_json::json;
 
