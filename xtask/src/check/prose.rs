@@ -1,5 +1,6 @@
 //! Checks the English of pages and doc comments by measures that other well-known projects meet. It judges shares of
-//! many sentences, so that a single sentence may be an exception. It does not check spelling.
+//! many sentences, so that a single sentence may be an exception. Guides address their readers. It does not check
+//! spelling.
 
 use std::{
     fmt, fs,
@@ -15,10 +16,26 @@ use xtask_tools::workspace;
 const PAGES: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
 const FOLDERS: [&str; 2] = ["docs", "docs/adr"];
+/// Pages on which a reader acts, and is addressed as "you". All other pages are reference.
+const GUIDES: [&str; 12] = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "deploy/README.md",
+    "docs/balancing.md",
+    "docs/bpftool.md",
+    "docs/cross-namespace.md",
+    "docs/rbac.md",
+    "docs/sharing-hosts.md",
+    "docs/streams.md",
+    "docs/tls.md",
+    "docs/tokens.md",
+    "docs/tracing.md",
+];
 /// Directories with doc comments, each of which is measured as a whole.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 14] = [
     "ingress-common/src",
     "ingress-ebpf/src",
+    "ingress-userspace/benches",
     "ingress-userspace/src",
     "ingress-userspace/tests",
     "ingress-userspace/crates/control",
@@ -27,6 +44,8 @@ const SOURCES: [&str; 11] = [
     "ingress-userspace/crates/model",
     "ingress-userspace/crates/panics",
     "ingress-userspace/crates/proxy",
+    "ingress-userspace/crates/proxy-testing",
+    "ingress-userspace/fuzz/fuzz_targets",
     "xtask",
 ];
 
@@ -36,6 +55,8 @@ const WORDS_MAX: f64 = 16.0;
 const LONG_MAX: f64 = 5.0;
 const HEADLESS_MAX: f64 = 0.5;
 const RELATIVE_MAX: f64 = 0.3;
+/// Least number of "you" and "your" per 1,000 words of a guide.
+const YOU_MIN: f64 = 10.0;
 /// Limits of doc comments: percent of blocks that begin with "What", and with another word of [`ODD`].
 const WHAT_MAX: f64 = 0.2;
 const ODD_MAX: f64 = 2.0;
@@ -52,6 +73,7 @@ const VERBS: [&str; 23] = [
     "can", "may", "must", "would", "cannot", "nobody", "other", "others",
 ];
 const RELATIVE: [&str; 5] = ["whoever", "whom", "whose", "whatever", "whichever"];
+const READER: [&str; 3] = ["you", "your", "yours"];
 const ODD: [&str; 18] = [
     "What", "Who", "Whoever", "Whom", "Whose", "Whatever", "That", "Those", "Of", "By", "As", "Some", "None", "One",
     "It", "They", "Nobody", "Nothing",
@@ -66,6 +88,8 @@ struct Page {
     long: usize,
     headless: usize,
     relative: usize,
+    /// Words of [`READER`].
+    reader: usize,
 }
 
 /// Measures of doc comments.
@@ -83,11 +107,22 @@ struct Openings {
 pub(super) fn run() -> Result<()> {
     let root = workspace::root();
     let mut objections = Vec::new();
+    if let Some(gone) = GUIDES.iter().find(|guide| !root.join(guide).exists()) {
+        objections.push(format!("`{gone}` is a guide of `xtask/src/check/prose.rs`, but does not exist"));
+    }
     for path in pages(root)? {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let page = Page::of(&text);
+        let path = path.strip_prefix(root).unwrap_or(&path);
         if page.sentences >= SENTENCES_MIN && !page.is_within_limits() {
-            objections.push(format!("`{}`: {page}", path.strip_prefix(root).unwrap_or(&path).display()));
+            objections.push(format!("`{}`: {page}", path.display()));
+        }
+        if GUIDES.iter().any(|guide| path == Path::new(guide)) && !page.addresses_its_reader() {
+            let you = share(page.reader, page.words, 1000.0);
+            objections.push(format!(
+                "`{}`: of 1,000 words {you:.1} are \"you\" or \"your\" (at least {YOU_MIN}); address readers where they act",
+                path.display()
+            ));
         }
     }
     for source in SOURCES {
@@ -215,22 +250,27 @@ impl Page {
             let is_headless = |pair: &&[String]| HEADS.contains(&&*pair[0]) && VERBS.contains(&&*pair[1]);
             page.headless += words.windows(2).filter(is_headless).count();
             page.relative += words.iter().filter(|word| RELATIVE.contains(&&***word)).count();
+            page.reader += words.iter().filter(|word| READER.contains(&&***word)).count();
         }
         page
     }
 
     fn is_within_limits(&self) -> bool {
-        let Self { sentences, words, long, headless, relative } = *self;
+        let Self { sentences, words, long, headless, relative, reader: _ } = *self;
         share(words, sentences, 1.0) <= WORDS_MAX
             && share(long, sentences, 100.0) <= LONG_MAX
             && share(headless, words, 1000.0) <= HEADLESS_MAX
             && share(relative, words, 1000.0) <= RELATIVE_MAX
     }
+
+    fn addresses_its_reader(&self) -> bool {
+        share(self.reader, self.words, 1000.0) >= YOU_MIN
+    }
 }
 
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sentences, words, long, headless, relative } = *self;
+        let Self { sentences, words, long, headless, relative, reader: _ } = *self;
         write!(
             f,
             "{:.1} words a sentence (at most {WORDS_MAX}), {:.1} % of sentences above {LONG} words ({LONG_MAX}); of 1,000 words {:.2} clauses without a noun such as \"what is\" ({HEADLESS_MAX}), {:.2} times \"whose\" or \"whatever\" ({RELATIVE_MAX})",
@@ -276,7 +316,7 @@ mod tests {
     fn only_prose_is_measured() {
         let page = "# What is a heading\n\nA [link](what/is/this.md) and `what is` code. It ends: Here is more.\n\n\
             | what is | a table |\n\n```sh\nwhat is this\n```\n\n- Who has one item has two.\n";
-        assert_eq!(Page::of(page), Page { sentences: 3, words: 14, long: 0, headless: 1, relative: 0 });
+        assert_eq!(Page::of(page), Page { sentences: 3, words: 14, long: 0, headless: 1, relative: 0, reader: 0 });
     }
 
     #[test]
@@ -288,6 +328,13 @@ mod tests {
         assert!(!page(&"A client, whose address is known. ".repeat(2)));
         assert!(!page(&"A word and another one ".repeat(2400)));
         assert!(!page(&format!("{}. ", "It has many words ".repeat(8)).repeat(60)));
+    }
+
+    #[test]
+    fn guides_address_their_reader() {
+        let page = |text: &str| Page::of(&[text, &"The proxy closes the connection. ".repeat(10)].concat());
+        assert!(page("You set your limits here. ").addresses_its_reader());
+        assert!(!page("Limits are set here. ").addresses_its_reader());
     }
 
     #[test]

@@ -16,7 +16,7 @@ impl Table {
         self.host_with(host, endpoints, Vec::new())
     }
 
-    /// A host whose pods are in this namespace, and not in `default`.
+    /// A host with pods in this namespace, and not in `default`.
     pub fn host_of(self, namespace: &str, host: &str, endpoints: &[SocketAddr]) -> Self {
         self.host_to(UpstreamKey::new(namespace, host, "80"), host, endpoints, Vec::new())
     }
