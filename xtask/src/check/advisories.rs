@@ -1,5 +1,7 @@
 //! Checks both lock files for packages with known vulnerabilities, by the snapshot of RustSec advisories in
 //! `advisories.toml`. The check needs no network; advisories published after the snapshot are unknown to it.
+//!
+//! The crate `rustsec` would replace `hits` alone: it reads a copy of the database with all texts, not a list of ranges.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,14 +14,17 @@ use super::lock_file::{LockFile, Locked};
 use xtask_tools::{progress, workspace};
 
 const SNAPSHOT: &str = "advisories.toml";
-/// Age in days above which the snapshot causes a warning.
+/// Age in days of the snapshot's source above which the snapshot causes a warning.
 const DAYS_MAX: i64 = 30;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Snapshot {
-    /// The day on which the snapshot was taken: `YYYY-MM-DD`.
-    taken: String,
+    /// The date of the newest advisory that the source had, about whichever package: `YYYY-MM-DD`.
+    source_date: String,
+    /// The day on which the source was looked through for every locked package. It has no part in the snapshot's age:
+    /// an old copy of the database that was read today is old.
+    checked: String,
     advisory: Vec<Advisory>,
 }
 
@@ -29,6 +34,7 @@ struct Snapshot {
 struct Advisory {
     id: String,
     package: String,
+    date: String,
     /// Short description of the vulnerability.
     title: String,
     patched: Vec<VersionReq>,
@@ -46,16 +52,14 @@ pub(super) fn run() -> Result<()> {
     if !hits.is_empty() {
         bail!("packages with known vulnerabilities (`cargo update --package NAME`):\n  {}", hits.join("\n  "));
     }
-    let age = today()? - day(&snapshot.taken)?;
-    if age > DAYS_MAX {
-        progress::warn(&format!(
-            "the advisories in `{SNAPSHOT}` are {age} days old: later ones are NOT looked at. Bring it up to date from \
-             https://rustsec.org, or run `cargo audit`"
-        ));
+    if let Some(text) = snapshot.warning(today()?)? {
+        progress::warn(&text);
     }
-    let Snapshot { taken, advisory } = snapshot;
+    let Snapshot { source_date, checked, advisory } = snapshot;
     let (packages, known) = (lock.package.len(), advisory.len());
-    progress::note(&format!("none of {packages} packages is hit by the {known} advisories of {taken}"));
+    progress::note(&format!(
+        "none of {packages} packages is hit by {known} advisories (source complete to {source_date}, looked through on {checked})"
+    ));
     Ok(())
 }
 
@@ -66,6 +70,20 @@ impl Snapshot {
         let text = fs::read_to_string(workspace::root().join(SNAPSHOT));
         let text = text.with_context(|| format!("cannot read `{SNAPSHOT}`"))?;
         toml::from_str(&text).with_context(|| format!("cannot understand `{SNAPSHOT}`"))
+    }
+
+    /// Returns the warning about an old source, with what to do.
+    fn warning(&self, today: i64) -> Result<Option<String>> {
+        let Self { source_date, checked, advisory: _ } = self;
+        let age = today - day(source_date)?;
+        Ok((age > DAYS_MAX).then(|| {
+            format!(
+                "the source of `{SNAPSHOT}` ends on {source_date}, {age} days ago (looked through on {checked}): later \
+                 advisories are compared only in part. Now: `cargo audit`, which asks the live database. To end this \
+                 warning: look through a newer copy of https://github.com/rustsec/advisory-db as the head of the file \
+                 says, and set `source_date` and `checked`"
+            )
+        }))
     }
 }
 
@@ -78,8 +96,8 @@ fn hits(snapshot: &Snapshot, lock: &LockFile) -> Vec<String> {
         let mut fine = advisory.patched.iter().chain(&advisory.unaffected);
         !fine.any(|versions| versions.matches(&locked.version))
     };
-    let shown = |(Advisory { id, title, .. }, Locked { name, version, source: _ }): (&Advisory, &Locked)| {
-        format!("`{name}` {version}: {title} (https://rustsec.org/advisories/{id})")
+    let shown = |(Advisory { id, date, title, .. }, Locked { name, version, source: _ }): (&Advisory, &Locked)| {
+        format!("`{name}` {version}: {title} ({date}, https://rustsec.org/advisories/{id})")
     };
     pairs.filter(hit).map(shown).collect()
 }
@@ -101,22 +119,27 @@ fn day(date: &str) -> Result<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn versions_neither_patched_nor_unaffected_are_reported() {
         let snapshot: Snapshot = toml::from_str(
             r#"
-            taken = "2026-11-23"
+            source_date = "2026-11-22"
+            checked = "2026-11-23"
             [[advisory]]
             id = "RUSTSEC-2026-0001"
             package = "it"
+            date = "2026-01-02"
             title = "it breaks"
             patched = [">=1.2.3, <2.0.0-alpha.1", ">=2.0.1"]
             unaffected = ["<1.0.0"]
             [[advisory]]
             id = "RUSTSEC-2026-0002"
             package = "never"
+            date = "2026-01-03"
             title = "nobody mends it"
             patched = []
             "#,
@@ -150,10 +173,29 @@ mod tests {
     }
 
     #[test]
+    fn an_old_source_is_named_however_recently_it_was_checked() {
+        let source_date = "2026-10-09".to_owned();
+        let warning = |checked: &str, today: &str| {
+            let snapshot = Snapshot { source_date: source_date.clone(), checked: checked.to_owned(), advisory: vec![] };
+            snapshot.warning(day(today).unwrap()).unwrap()
+        };
+        assert_eq!(warning("2026-10-10", "2026-11-08"), None);
+        for checked in ["2026-10-10", "2026-11-09"] {
+            let text = warning(checked, "2026-11-09").unwrap();
+            assert!(text.contains("ends on 2026-10-09, 31 days ago") && text.contains(checked), "{text}");
+            assert!(text.contains("`cargo audit`") && text.contains("set `source_date`"), "{text}");
+        }
+    }
+
+    #[test]
     fn the_snapshot_parses_and_names_locked_packages() {
         let (snapshot, lock) = (Snapshot::read().unwrap(), LockFile::read().unwrap());
-        assert!(day(&snapshot.taken).is_ok());
-        for Advisory { id, package, .. } in &snapshot.advisory {
+        let (source_date, checked) = (day(&snapshot.source_date).unwrap(), day(&snapshot.checked).unwrap());
+        assert!(source_date <= checked);
+        let mut ids = BTreeSet::new();
+        for Advisory { id, package, date, .. } in &snapshot.advisory {
+            assert!(ids.insert(id), "{id} is there twice");
+            assert!(day(date).unwrap() <= checked, "{id}: {date}");
             assert!(lock.package.iter().any(|locked| locked.name == *package), "{id}: nobody uses `{package}`");
         }
     }
