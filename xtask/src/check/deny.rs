@@ -195,6 +195,7 @@ mod tests {
         };
         check("it v1.0.0|MIT OR Apache-2.0", CRATES_IO, None);
         check("it v1.0.0 (/here/it)|MIT", CRATES_IO, None);
+        check("it v1.0.0 (/here/it)|MIT OR Apache-2.0 (*)", CRATES_IO, None);
         check("it v1.0.0|AGPL-3.0-only", CRATES_IO, Some("AGPL-3.0-only"));
         check("it v1.0.0|", CRATES_IO, Some("names no licence"));
         check("ring v0.17.8|MIT", CRATES_IO, Some("one TLS crypto provider"));
