@@ -1,7 +1,7 @@
 //! WebSockets: recognition of handshakes, and that the bytes after them pass untouched.
 
 use std::{
-    io::Read,
+    io::{Read, Write},
     net::Shutdown,
     sync::{Mutex, mpsc},
     time::{Duration, Instant},
@@ -41,7 +41,7 @@ fn a_websocket_passes_untouched_both_ways() {
     let sent: Vec<u8> = (0..2_000_000_u32).map(|i| (i % 251) as u8).collect();
     let mut writer = client.stream.try_clone().expect("cloned");
     let all = sent.clone();
-    let writing = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &all).expect("sent"));
+    let writing = std::thread::spawn(move || writer.write_all(&all).expect("sent"));
     assert!(client.at_least(sent.len()) == sent);
     writing.join().expect("joined");
     client.stream.shutdown(Shutdown::Write).expect("shut down");
@@ -247,4 +247,32 @@ fn a_websocket_in_which_nobody_speaks_ends_in_time() {
         let HostL7 { requests, active, .. } = proxy.count(1);
         (requests, active) == ([0, 0, 0, 0, 1].into(), 0)
     });
+}
+
+#[test]
+fn a_pod_that_takes_nothing_from_a_websocket_is_cut_off_in_time() {
+    let (over, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::start(move |peer| {
+        peer.head();
+        peer.send(SWITCH);
+        // It reads nothing more, and the connection stays open.
+        wait.lock().expect("unpoisoned").recv().unwrap_or_default();
+    });
+    // The read time-out, which silence on both sides has, would end it only much later.
+    let forwarding = Forwarding {
+        send_timeout: Duration::from_millis(500),
+        read_timeout: Duration::from_secs(3600),
+        ..Forwarding::default()
+    };
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding));
+    let (client, head) = open(&proxy, b"");
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    let mut stream = client.stream.try_clone().expect("cloned");
+    // More than sockets hold; the proxy resets the connection meanwhile.
+    let writing = std::thread::spawn(move || stream.write_all(&vec![b'x'; 50_000_000]).is_err());
+    wait_until("the request is over", || proxy.count(1).requests.aborted == 1);
+    assert!(writing.join().expect("joined"), "the client is cut off, too");
+    assert_eq!(proxy.count(1).active, 0);
+    drop(over);
 }

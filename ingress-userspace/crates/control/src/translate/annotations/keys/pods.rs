@@ -182,9 +182,11 @@ pub(super) const KEYS: &[Key] = &[
             Ok(())
         },
     ),
-    key("proxy-send-timeout", "longest time that a pod takes no byte of a request, in seconds", |value, parsed| {
-        seconds(value, &mut parsed.forwarding.send_timeout)
-    })
+    key(
+        "proxy-send-timeout",
+        "longest time that a pod takes no byte of a request, or of what a client sends in a WebSocket, in seconds",
+        |value, parsed| seconds(value, &mut parsed.forwarding.send_timeout),
+    )
     .default("60"),
     key(
         "proxy-ssl-name",
