@@ -14,6 +14,7 @@ mod grpc_interop;
 mod h2c;
 mod http2;
 mod https;
+mod library_defects;
 mod load;
 mod messages;
 mod overload;
