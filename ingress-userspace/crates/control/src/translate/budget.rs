@@ -169,14 +169,11 @@ impl<A: Amount> Holders<A> {
         refused
     }
 
-    /// Returns the largest amount that any Ingress would use.
+    /// Returns the amount that each Ingress would use.
     #[cfg(test)]
-    pub(super) fn largest(&self) -> A
-    where
-        A: Ord,
-    {
+    pub(super) fn amounts(&self) -> impl Iterator<Item = A> {
         let holders = self.namespaces.values().flat_map(|held| &held.holders);
-        holders.map(|ByAge(claims)| (self.amount)(claims)).max().unwrap_or_default()
+        holders.map(|ByAge(claims)| (self.amount)(claims))
     }
 }
 

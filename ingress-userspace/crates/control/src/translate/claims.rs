@@ -9,6 +9,7 @@ use k8s_openapi::{
 };
 
 use super::{
+    compiled_expressions::Cost,
     ingress_role::IngressRole,
     policy::{Clients, Redirect},
 };
@@ -46,8 +47,8 @@ pub(crate) struct Claims {
     pub(crate) shares_with: Arc<[Arc<str>]>,
     /// The requests that its rules take from those of other Ingresses, if it is a canary.
     pub(crate) canary: Option<Box<CanaryRule>>,
-    /// Memory of the regular expressions of its paths, in bytes.
-    pub(crate) expressions: usize,
+    /// Number and memory of the regular expressions of its paths.
+    pub(crate) expressions: Cost,
     /// Number of rules to count separately.
     pub(crate) metered: usize,
     /// Sorted by host, each once.

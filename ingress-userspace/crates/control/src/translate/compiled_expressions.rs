@@ -2,14 +2,25 @@
 
 use std::{
     collections::HashMap,
+    ops::{AddAssign, SubAssign},
     sync::{Arc, Weak},
 };
 
+use super::budget::Amount;
+
 use ingress_model::{PathError, PathMatch, PathPattern, PatternError};
 
-/// Maximum memory of the automata of regular expressions, in bytes: for one Ingress, for all Ingresses of a namespace,
-/// and for all.
-pub(crate) const MAX_OF_INGRESS: usize = 2 << 20;
+/// Maximum number and memory of the regular expressions of one Ingress.
+pub(crate) const MAX_OF_INGRESS: Cost = Cost { count: 2_000, bytes: 2 << 20 };
+
+/// Cost of regular expressions. Memory alone does not bound the work to build the automaton of a host, because short
+/// expressions take little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) count: usize,
+    /// Memory of their automata.
+    pub(crate) bytes: usize,
+}
 
 /// The expressions in use.
 #[derive(Default)]
@@ -19,8 +30,9 @@ pub(crate) struct Known {
     sweep_at: usize,
 }
 
-/// The remaining allowance of one Ingress.
+/// The remaining allowance of one Ingress. Its callers bound the number of expressions beforehand.
 pub(crate) struct Allowance {
+    count: usize,
     left: usize,
     pub(crate) is_exhausted: bool,
 }
@@ -46,11 +58,11 @@ impl Known {
 
 impl Allowance {
     pub(crate) const fn new() -> Self {
-        Self { left: MAX_OF_INGRESS, is_exhausted: false }
+        Self { count: 0, left: MAX_OF_INGRESS.bytes, is_exhausted: false }
     }
 
-    pub(crate) const fn used(&self) -> usize {
-        MAX_OF_INGRESS - self.left
+    pub(crate) const fn used(&self) -> Cost {
+        Cost { count: self.count, bytes: MAX_OF_INGRESS.bytes - self.left }
     }
 
     /// Returns the match for the expression `text`, or `None` once the allowance is used up.
@@ -78,8 +90,30 @@ impl Allowance {
             self.is_exhausted = true;
             return None;
         };
-        self.left = left;
+        (self.count, self.left) = (self.count + 1, left);
         known.insert(&pattern);
         Some(Ok(PathMatch::Pattern(pattern)))
+    }
+}
+
+// === impl Cost ===
+
+impl Amount for Cost {
+    fn exceeds(&self, limit: &Self) -> bool {
+        self.count > limit.count || self.bytes > limit.bytes
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, Self { count, bytes }: Self) {
+        self.count += count;
+        self.bytes += bytes;
+    }
+}
+
+impl SubAssign for Cost {
+    fn sub_assign(&mut self, Self { count, bytes }: Self) {
+        self.count -= count;
+        self.bytes -= bytes;
     }
 }

@@ -6,29 +6,36 @@ use std::collections::BTreeSet;
 use super::{
     Context,
     budget::{Budget, Holders},
+    compiled_expressions::Cost,
 };
 use crate::{change::ObjectName, outcome::Reason};
 
-/// Maximum number of regular expressions of one Ingress.
-pub(super) const MAX_COUNT: usize = 2_000;
-const MAX_OF_NAMESPACE: usize = 8 << 20;
-const MAX_OF_ALL: usize = 32 << 20;
+/// Maximum number and memory of the regular expressions of all Ingresses of a namespace, and of all.
+const MAX_OF_NAMESPACE: Cost = Cost { count: 8_000, bytes: 8 << 20 };
+const MAX_OF_ALL: Cost = Cost { count: 32_000, bytes: 32 << 20 };
 
 /// Returns the budget of expressions, with no holders yet.
-pub(super) fn holders() -> Holders<usize> {
+pub(super) fn holders() -> Holders<Cost> {
     let budget = Budget { of_namespace: MAX_OF_NAMESPACE, of_all: MAX_OF_ALL };
     Holders::new(budget, |claims| claims.expressions)
 }
 
 /// Determines the refused Ingresses anew, and returns those with a changed result.
-pub(super) fn judge(holders: &mut Holders<usize>, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
+pub(super) fn judge(holders: &mut Holders<Cost>, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
     holders.judge(|refusal, budget| {
-        let message = format!(
-            "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
-            refusal.amount.div_ceil(1024),
-            refusal.scope,
-            budget.of(refusal.scope) / 1024
-        );
+        let (amount, limit, scope) = (refusal.amount, budget.of(refusal.scope), refusal.scope);
+        let message = if refusal.together.count > limit.count {
+            format!(
+                "its paths are {} regular expressions, and together with those of older Ingresses of {scope} more than the {} allowed; it is not served, use prefixes or fewer expressions",
+                amount.count, limit.count
+            )
+        } else {
+            format!(
+                "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {scope} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
+                amount.bytes.div_ceil(1024),
+                limit.bytes / 1024
+            )
+        };
         context.report(&refusal.object, Reason::TooLarge, message);
     })
 }
@@ -47,7 +54,7 @@ mod tests {
         change::{Change, Object},
         cluster::Cluster,
         outcome::Origin,
-        translate::{Options, Translation, Translator},
+        translate::{Options, Translation, Translator, compiled_expressions::MAX_OF_INGRESS},
     };
     use ingress_model::{PathMatch, PathPattern};
 
@@ -137,7 +144,8 @@ mod tests {
         for scope in ["its namespace", "all namespaces"] {
             assert!(reported.iter().any(|reported| reported.contains(scope)), "{scope}: {reported:?}");
         }
-        let fit = MAX_OF_NAMESPACE / translator.expressions.largest();
+        let largest = translator.expressions.amounts().map(|cost| cost.bytes).max().expect("a holder");
+        let fit = MAX_OF_NAMESPACE.bytes / largest;
         let of_first = |name: &&String| name.ends_with(".n0.test");
         assert_eq!(served(&translation).iter().filter(of_first).count(), fit);
         // An Ingress that goes makes room.
@@ -145,6 +153,35 @@ mod tests {
         cluster.apply(ingress(namespace, name, std::iter::empty()));
         let translation = translator.translate(&cluster);
         assert!(served(&translation).contains(&format!("i{fit}.n0.test")));
+    }
+
+    #[test]
+    fn the_number_of_expressions_of_a_namespace_and_of_all_is_limited() {
+        let (mut cluster, mut translator) = (Cluster::default(), Translator::new(Options::default()));
+        let all = || (0..6).flat_map(|namespace| (0..5).map(move |name| (namespace, name)));
+        // Short ones, the same in each Ingress, which need far less memory than allowed.
+        let short = || (0..MAX_OF_INGRESS.count).map(|number| format!("/{number}"));
+        for (namespace, name) in all() {
+            cluster.apply(ingress(&format!("n{namespace}"), &format!("i{name}"), short()));
+        }
+        let translation = translator.translate(&cluster);
+        // Without a date, names decide: the fifth Ingress of each namespace is one too many, and so is, after four
+        // namespaces, each further one.
+        let of_age = |name: &str| served(&translation).iter().filter(|host| host.ends_with(name)).count();
+        let served_of_each: Vec<_> = (0..6).map(|namespace| of_age(&format!(".n{namespace}.test"))).collect();
+        assert_eq!(served_of_each, [4, 4, 4, 4, 0, 0]);
+        let reported = too_large(&translation);
+        let of_scope = |scope: &str| reported.iter().filter(|reported| reported.contains(scope)).count();
+        let namespace = of_scope(
+            "regular expressions, and together with those of older Ingresses of its namespace more than the 8000 allowed",
+        );
+        let all = of_scope("Ingresses of all namespaces more than the 32000 allowed");
+        assert_eq!((namespace, all, reported.len()), (4, 10, 14), "{reported:?}");
+        // An Ingress that goes makes room.
+        cluster.apply(ingress("n0", "i0", std::iter::empty()));
+        let translation = translator.translate(&cluster);
+        assert!(served(&translation).contains(&"i4.n0.test".to_owned()));
+        assert!(translation == Translator::new(Options::default()).translate(&cluster));
     }
 
     #[test]

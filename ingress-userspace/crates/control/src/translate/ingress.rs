@@ -15,8 +15,7 @@ use super::{
     backend_protocol::{Speech, Wanted},
     claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
     class::Ours,
-    compiled_expressions::{Allowance, MAX_OF_INGRESS},
-    expressions::MAX_COUNT,
+    compiled_expressions::{Allowance, Cost, MAX_OF_INGRESS},
     ingress_role::IngressRole,
     named::named,
     options::CatchAll,
@@ -46,7 +45,7 @@ pub(super) fn claims(
         shares_with: Arc::default(),
         clients: Clients::Any,
         passes: false,
-        expressions: 0,
+        expressions: Cost::default(),
         metered: 0,
         hosts: Vec::new(),
         object,
@@ -71,9 +70,10 @@ pub(super) fn claims(
     let tls = tls.as_deref().unwrap_or_default();
     let expressions = rules.iter().flat_map(|rule| rule.http.iter().flat_map(|http| &http.paths));
     let expressions = expressions.filter(|path| policy.has_patterns(&path.path_type)).count();
-    if expressions > MAX_COUNT {
+    if expressions > MAX_OF_INGRESS.count {
         let message = format!(
-            "rules hold {expressions} regular expressions, allowed are {MAX_COUNT}; split the Ingress or use prefixes"
+            "rules hold {expressions} regular expressions, allowed are {}; split the Ingress or use prefixes",
+            MAX_OF_INGRESS.count
         );
         context.report(object, Reason::TooLarge, message);
         return claims;
@@ -110,7 +110,7 @@ pub(super) fn claims(
     if builder.allowance.is_exhausted {
         let message = format!(
             "the regular expressions of its paths need more than the {} KiB allowed; it is not served, split the Ingress or write shorter ones",
-            MAX_OF_INGRESS / 1024
+            MAX_OF_INGRESS.bytes / 1024
         );
         builder.context.report(object, Reason::TooLarge, message);
         return claims;

@@ -21,6 +21,7 @@ use super::{
     claims::{Claims, HostClaim},
     class,
     cluster_addresses::ClusterAddresses,
+    compiled_expressions::Cost,
     context::{Context, Memo},
     effects::Effects,
     expressions,
@@ -62,7 +63,7 @@ pub struct Translator {
     claims: HashMap<ObjectName, Arc<Claims>>,
     /// Claims by host, in order of precedence.
     claimants: HashMap<HostPattern, Vec<Arc<Claims>>>,
-    pub(super) expressions: Holders<usize>,
+    pub(super) expressions: Holders<Cost>,
     meters: Meters,
     shares: Holders<Size>,
     /// Hosts for challenges only, which are settled together.
