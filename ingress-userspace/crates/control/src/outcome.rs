@@ -55,6 +55,8 @@ pub enum Reason {
     EndpointRefused,
     /// An Ingress leads to a Service of another namespace without a grant, or to the Service of the API server.
     RefNotPermitted,
+    /// The health checks of all pods are more than a node makes, so that it makes them less often.
+    HealthChecksDelayed,
     /// An Ingress of another namespace makes a claim that only the owner of a host may make; it is refused.
     HostClaimedByOther,
     /// Another namespace decides on the host as a whole, or on the path; the claim is refused.
@@ -179,6 +181,7 @@ impl Reason {
             Self::ExternalNameRefused => "ExternalNameRefused",
             Self::EndpointRefused => "EndpointRefused",
             Self::RefNotPermitted => "RefNotPermitted",
+            Self::HealthChecksDelayed => "HealthChecksDelayed",
             Self::HostClaimedByOther => "HostClaimedByOther",
             Self::HostOwnedByOther => "HostOwnedByOther",
             Self::HostPathConflict => "HostPathConflict",

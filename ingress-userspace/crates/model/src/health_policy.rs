@@ -75,6 +75,21 @@ pub struct CircuitBreaker {
     pub pending: u32,
 }
 
+// === impl Check ===
+
+impl Check {
+    /// Limit of checks per second that one node makes, over all upstreams; each check opens a connection. Above it, all
+    /// intervals become longer by the same factor.
+    pub const MAX_PER_SECOND: u32 = 500;
+
+    /// Returns the checks of one endpoint in a million seconds. An integer, so that a sum does not depend on its order.
+    #[must_use]
+    pub fn rate(&self) -> u64 {
+        let rate = 1_000_000_000_000 / self.interval.as_micros().max(1);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
 // === impl Ejection ===
 
 impl Ejection {

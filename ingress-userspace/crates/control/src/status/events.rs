@@ -24,8 +24,8 @@ use crate::outcome::Reason;
 /// Interval at which a persistent problem is reported again. It is half of the API server's event lifetime
 /// (`--event-ttl`, 1 h), so that `kubectl describe` shows the problem as long as it persists.
 pub(super) const REPEAT: Duration = Duration::from_secs(30 * 60);
-/// How long endpoints must be missing: a rolling update may leave none for a moment.
-pub(super) const ENDPOINTS_MISSING: Duration = Duration::from_secs(5);
+/// How long endpoints must be missing, or too many: a rolling update may leave none, or twice as many, for a moment.
+pub(super) const ENDPOINTS_UNUSUAL: Duration = Duration::from_secs(5);
 /// Maximum number of problems tracked per object; the log has all of them.
 const MAX_OF_OBJECT: usize = 100;
 
@@ -130,7 +130,10 @@ fn truncated(text: &str, bytes: usize) -> &str {
 }
 
 fn must_stand_for(reason: Reason) -> Duration {
-    if reason == Reason::NoReadyEndpoints { ENDPOINTS_MISSING } else { Duration::ZERO }
+    match reason {
+        Reason::NoReadyEndpoints | Reason::HealthChecksDelayed => ENDPOINTS_UNUSUAL,
+        _ => Duration::ZERO,
+    }
 }
 
 // === impl EventDeduper ===
@@ -274,7 +277,7 @@ mod tests {
         let mut deduper = EventDeduper::new(start);
         let missing = problem("a", Reason::NoReadyEndpoints, "none");
         let persistent = BTreeSet::from([missing.clone()]);
-        let (none, half) = (BTreeSet::new(), ENDPOINTS_MISSING / 2);
+        let (none, half) = (BTreeSet::new(), ENDPOINTS_UNUSUAL / 2);
         for (problems, after) in
             [(&persistent, Duration::ZERO), (&none, half), (&persistent, half * 2), (&persistent, half * 3)]
         {

@@ -25,6 +25,7 @@ mod alias;
 mod annotations;
 mod backend_protocol;
 mod budget;
+mod checks;
 mod claims;
 mod class;
 mod cluster_addresses;

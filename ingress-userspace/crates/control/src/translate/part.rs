@@ -40,6 +40,8 @@ pub(crate) enum Part {
     Host(HostPattern),
     /// Rules that hosts for challenges inherit.
     Loans,
+    /// Upstreams of the table, and Ingresses beyond the check rate of a node.
+    Checks,
 }
 
 /// A lookup, whether it found something or not. Results made from it are out of date when it changes.

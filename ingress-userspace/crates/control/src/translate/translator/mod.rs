@@ -18,6 +18,7 @@ use std::{
 use super::{
     Options, Translation,
     budget::Holders,
+    checks::Checks,
     claims::{Claims, HostClaim},
     class,
     cluster_addresses::ClusterAddresses,
@@ -66,6 +67,7 @@ pub struct Translator {
     pub(super) expressions: Holders<Cost>,
     meters: Meters,
     shares: Holders<Size>,
+    checks: Checks,
     /// Hosts for challenges only, which are settled together.
     borrowers: BTreeMap<HostPattern, MergedHost>,
     /// Hosts that they may inherit from: those that are not exact.
@@ -105,6 +107,7 @@ impl Translator {
             expressions: expressions::holders(),
             meters: Meters::new(&options),
             shares: shares::holders(&options),
+            checks: Checks::default(),
             borrowers: BTreeMap::new(),
             lenders: BTreeMap::new(),
             uses: HashMap::new(),
@@ -118,6 +121,8 @@ impl Translator {
     pub fn translate(&mut self, cluster: &Cluster) -> Translation {
         let options = Arc::clone(&self.options);
         let mut work = Work { stale: self.stale(cluster), ..Work::default() };
+        // The last of all. Its cost depends on the changes that the others have made.
+        work.stale.insert(Part::Checks);
         let memo = std::mem::take(&mut self.memo);
         let mut context = Context::new(cluster, &options, self.globals.clone(), memo);
         while let Some(part) = work.stale.pop_first() {
@@ -135,7 +140,6 @@ impl Translator {
                 self.records.record(part, trace);
             }
         }
-        self.supply(&context.memo, work.upstreams);
         self.tidy(&mut context.memo);
         let Context { globals, memo, .. } = context;
         (self.globals, self.memo, self.cluster) = (globals, memo, Some(cluster.clone()));
@@ -143,7 +147,7 @@ impl Translator {
             table: self.table.clone(),
             outcomes: self.records.outcomes().clone(),
             served: self.served.clone(),
-            in_effect: self.effects.settle(|name| self.claims.get(name).map_or(0, |claims| claims.hosts.len())),
+            in_effect: self.in_effect(),
             external_names: self.records.external_names().clone(),
         }
     }
@@ -280,8 +284,21 @@ impl Translator {
                 }
                 trace
             }
+            Part::Checks => {
+                self.supply(&context.memo, std::mem::take(&mut work.upstreams));
+                if !self.checks.take_stale() {
+                    return;
+                }
+                let in_effect = self.in_effect();
+                context.traced(|context| self.checks.judge(&self.claims, &in_effect, context)).1
+            }
         };
         self.records.record(part, trace);
+    }
+
+    /// Returns the Ingresses with a claim in the table.
+    fn in_effect(&mut self) -> Tree<ObjectName, ()> {
+        self.effects.settle(|name| self.claims.get(name).map_or(0, |claims| claims.hosts.len()))
     }
 
     /// Returns `true` if an Ingress exceeds a budget that it shares with others.
@@ -328,6 +345,7 @@ impl Translator {
         }
         let before = self.claims.remove(name);
         self.effects.touch(name);
+        self.checks.touch();
         let claims = claims.map(Arc::new);
         if self.expressions.set(before.as_ref(), claims.as_ref()) {
             work.stale.insert(Part::Expressions);

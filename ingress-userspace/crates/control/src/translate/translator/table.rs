@@ -25,6 +25,8 @@ impl Translator {
         if self.table.hosts.get(pattern).map(Arc::as_ref) == routes.as_ref() {
             return;
         }
+        // Other Ingresses may be in effect now.
+        self.checks.touch();
         let routes = routes.map(Arc::new);
         let before = match &routes {
             Some(routes) => self.table.hosts.insert(pattern.clone(), Arc::clone(routes)),
@@ -83,7 +85,9 @@ impl Translator {
     pub(super) fn supply(&mut self, memo: &Memo, keys: BTreeSet<UpstreamKey>) {
         for key in keys {
             let gathered = memo.upstreams.get(&key).and_then(|(_, gathered)| gathered.upstream.as_ref());
-            match gathered.filter(|_| self.uses.contains_key(&key)) {
+            let gathered = gathered.filter(|_| self.uses.contains_key(&key));
+            self.checks.set(&key, gathered.map(Arc::as_ref));
+            match gathered {
                 None => drop(self.table.upstreams.remove(&key)),
                 Some(upstream) if self.table.upstreams.get(&key) == Some(upstream) => {}
                 Some(upstream) => drop(self.table.upstreams.insert(key, Arc::clone(upstream))),

@@ -28,7 +28,7 @@ use tokio::{
     time::sleep,
 };
 
-use ingress_model::UpstreamKey;
+use ingress_model::{Check, UpstreamKey};
 
 use crate::{
     server::{seccomp::Filter, shared::Shared, signal::Signal},
@@ -41,8 +41,8 @@ mod probe;
 /// Snapshots that follow each other within this time are applied together.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Limit of checks per second for the whole process, over all Ingresses; each check opens a connection.
-const MAX_RATE: f64 = 500.0;
+/// Limit of checks per second for the whole process, over all Ingresses. The translation reports the Ingresses beyond it.
+const MAX_RATE: f64 = Check::MAX_PER_SECOND as f64;
 
 /// Starts the thread. It ends with the signal to drain or stop, because the successor process runs its own checks.
 pub(crate) fn start(
