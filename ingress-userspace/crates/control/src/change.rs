@@ -3,11 +3,12 @@
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node, Secret},
+    core::v1::{ConfigMap, Node},
     networking::v1::{Ingress, IngressClass},
 };
 
 use super::{
+    held_secret::HeldSecret,
     namespace::Namespace,
     outcome::{Origin, Outcome},
     reference_grant::Grant,
@@ -45,7 +46,7 @@ pub enum Object {
     IngressClass(Arc<IngressClass>),
     Service(Arc<Service>),
     EndpointSlice(Arc<Slice>),
-    Secret(Arc<Secret>),
+    Secret(Arc<HeldSecret>),
     ConfigMap(Arc<ConfigMap>),
     Node(Arc<Node>),
     Namespace(Arc<Namespace>),
@@ -98,7 +99,7 @@ impl fmt::Debug for Object {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+    use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
     use super::super::cluster::Cluster;
     use super::*;
@@ -110,7 +111,7 @@ mod tests {
             data: Some([("tls.key".to_owned(), ByteString(b"hunter2".to_vec()))].into()),
             ..Secret::default()
         };
-        let change = Change::Apply { object: Object::Secret(Arc::new(secret)), origin: Origin::Api };
+        let change = Change::Apply { object: Object::Secret(Arc::new(secret.into())), origin: Origin::Api };
         let mut cluster = Cluster::default();
         cluster.apply(change.clone());
         for debug in [format!("{change:?}"), format!("{cluster:?}")] {

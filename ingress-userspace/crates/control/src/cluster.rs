@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, fmt, hash::Hash, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node, Secret},
+    core::v1::{ConfigMap, Node},
     networking::v1::{Ingress, IngressClass},
 };
 
 use super::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
+    held_secret::HeldSecret,
     namespace::LeftOut,
     outcome::{ObjectRef, Origin},
     reference_grant::Grant,
@@ -27,7 +28,7 @@ pub struct Cluster {
     pub ingresses: Store<Ingress>,
     pub classes: Store<IngressClass>,
     pub services: Store<Service>,
-    pub secrets: Store<Secret>,
+    pub secrets: Store<HeldSecret>,
     pub config_maps: Store<ConfigMap>,
     pub nodes: Store<Node>,
     /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been looked up.

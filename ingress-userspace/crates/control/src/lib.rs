@@ -17,6 +17,7 @@ mod clock;
 pub mod cluster;
 mod contact;
 mod error;
+pub mod held_secret;
 pub mod namespace;
 mod object;
 mod options;

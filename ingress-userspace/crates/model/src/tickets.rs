@@ -61,7 +61,17 @@ impl fmt::Debug for TicketKey {
 
 #[cfg(test)]
 mod tests {
+    use zeroize::ZeroizeOnDrop;
+
     use super::*;
+
+    /// Compiles only if the memory of a key is wiped.
+    #[test]
+    fn ticket_keys_are_wiped() {
+        fn wiped<T: ZeroizeOnDrop>(_: &T) {}
+        let TicketKey(bytes) = TicketKey::new(&[7; 48]).expect("a key");
+        wiped(&bytes);
+    }
 
     #[test]
     fn debug_redacts_keys_and_errors_quote_none() {

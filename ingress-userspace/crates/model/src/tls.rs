@@ -159,7 +159,18 @@ impl fmt::Debug for Authorities {
 
 #[cfg(test)]
 mod tests {
+    use zeroize::ZeroizeOnDrop;
+
     use super::*;
+
+    /// Compiles only if the memory of a key is wiped.
+    #[test]
+    fn private_keys_are_wiped() {
+        fn wiped<T: ZeroizeOnDrop>(_: &T) {}
+        let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let key = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        wiped(&*Certificate::from_pem("a/b", pem, key).expect("well-formed").key);
+    }
 
     #[test]
     fn a_secret_that_is_no_key_is_refused_without_quoting_it() {

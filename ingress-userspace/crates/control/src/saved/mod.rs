@@ -34,6 +34,7 @@ use serde_json::Value;
 use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
+    held_secret::HeldSecret,
     outcome::Origin,
     reference_grant::ReferenceGrant,
     service,
@@ -202,19 +203,28 @@ fn backends(ingress: &Ingress) -> impl Iterator<Item = &str> {
     paths.chain(default).filter_map(|backend| backend.service.as_ref()).map(|service| service.name.as_str())
 }
 
-fn saved_secret(secret: &Arc<Secret>, keys: PrivateKeys) -> Arc<Secret> {
-    let is_saved = |key: &str| match keys {
-        PrivateKeys::Keep => !key.starts_with(TicketKeys::FIELD),
-        PrivateKeys::Leave => matches!(key, "ca.crl" | "ca.crt" | "tls.crt" | "tls.ocsp-staple"),
+/// Copies only what is saved.
+fn saved_secret(secret: &HeldSecret, keys: PrivateKeys) -> Arc<HeldSecret> {
+    fn saved<V: Clone>(values: Option<&BTreeMap<String, V>>, keys: PrivateKeys) -> Option<BTreeMap<String, V>> {
+        let is_saved = |key: &str| match keys {
+            PrivateKeys::Keep => !key.starts_with(TicketKeys::FIELD),
+            PrivateKeys::Leave => matches!(key, "ca.crl" | "ca.crt" | "tls.crt" | "tls.ocsp-staple"),
+        };
+        let saved = |values: &BTreeMap<String, V>| {
+            let values = values.iter().filter(|(key, _)| is_saved(key));
+            values.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        values.map(saved)
+    }
+    let Secret { data, string_data, immutable, metadata, type_ } = &**secret;
+    let copy = Secret {
+        data: saved(data.as_ref(), keys),
+        string_data: saved(string_data.as_ref(), keys),
+        immutable: *immutable,
+        metadata: metadata.clone(),
+        type_: type_.clone(),
     };
-    let mut secret = Secret::clone(secret);
-    if let Some(data) = &mut secret.data {
-        data.retain(|key, _| is_saved(key));
-    }
-    if let Some(data) = &mut secret.string_data {
-        data.retain(|key, _| is_saved(key));
-    }
-    Arc::new(secret)
+    Arc::new(copy.into())
 }
 
 // === impl File ===
@@ -359,7 +369,10 @@ fn read_object(value: Value) -> Result<Option<Object>, serde_json::Error> {
             let object: EndpointSlice = serde_json::from_value(value)?;
             Object::EndpointSlice(Arc::new(object.into()))
         }
-        Kind::Secret => Object::Secret(serde_json::from_value(value).map(Arc::new)?),
+        Kind::Secret => {
+            let object: Secret = serde_json::from_value(value)?;
+            Object::Secret(Arc::new(object.into()))
+        }
         Kind::ConfigMap => Object::ConfigMap(serde_json::from_value(value).map(Arc::new)?),
         Kind::Node => Object::Node(serde_json::from_value(value).map(Arc::new)?),
         // Namespaces are not saved.
@@ -378,7 +391,7 @@ impl Serialize for Written<'_> {
             Object::IngressClass(object) => (**object).serialize(serializer),
             Object::Service(service) => Service::from(&**service).serialize(serializer),
             Object::EndpointSlice(slice) => EndpointSlice::from(&**slice).serialize(serializer),
-            Object::Secret(object) => (**object).serialize(serializer),
+            Object::Secret(secret) => (***secret).serialize(serializer),
             Object::ConfigMap(object) => (**object).serialize(serializer),
             Object::Node(object) => (**object).serialize(serializer),
             Object::Namespace(_) => serializer.serialize_unit(),

@@ -16,6 +16,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+use zeroize::Zeroize as _;
+
 use crate::{change::Object, reference_grant::ReferenceGrant, status::field_owners::reduce};
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
@@ -95,15 +97,15 @@ pub(super) fn secret(mut secret: Secret) -> Object {
     strip(&mut secret.metadata);
     for (key, value) in secret.data.iter_mut().flatten() {
         if !keep(key, &value.0) {
-            value.0 = Vec::new();
+            std::mem::take(&mut value.0).zeroize();
         }
     }
     for (key, value) in secret.string_data.iter_mut().flatten() {
         if !keep(key, value.as_bytes()) {
-            *value = String::new();
+            std::mem::take(value).zeroize();
         }
     }
-    Object::Secret(Arc::new(secret))
+    Object::Secret(Arc::new(secret.into()))
 }
 
 /// Keeps the name, UID and age of an object, and its labels and annotations.
@@ -142,7 +144,7 @@ mod tests {
         let kept = match convert(read) {
             Object::Ingress(object) => serde_json::to_value(&*object),
             Object::EndpointSlice(slice) => serde_json::to_value(EndpointSlice::from(&*slice)),
-            Object::Secret(object) => serde_json::to_value(&*object),
+            Object::Secret(secret) => serde_json::to_value(&**secret),
             Object::Node(object) => serde_json::to_value(&*object),
             other => panic!("unexpected {other:?}"),
         };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node, Secret},
+    core::v1::{ConfigMap, Node},
     networking::v1::IngressClass,
 };
 
@@ -26,6 +26,7 @@ use super::{
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     cluster::{Cluster, Store, Stored},
+    held_secret::HeldSecret,
     outcome::{ObjectRef, Outcome, Reason},
     reference_grant::Grant,
     service::Service,
@@ -99,7 +100,7 @@ impl<'c> Context<'c> {
         self.cluster.grants_of(namespace)
     }
 
-    pub(crate) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<Secret>> {
+    pub(crate) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<HeldSecret>> {
         self.note(Kind::Secret, name);
         self.cluster.secrets.get(name)
     }

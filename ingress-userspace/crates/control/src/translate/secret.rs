@@ -10,6 +10,7 @@ use super::{Context, staple, tls_secret::Content};
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,
+    held_secret::HeldSecret,
     outcome::{ObjectRef, Origin, Reason},
 };
 use ingress_model::{Authorities, Certificate, HostPattern, tls};
@@ -79,7 +80,7 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
 }
 
 /// Reports an OCSP response that is unusable, or out of date by the hour.
-fn report_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Certificate, context: &mut Context<'_>) {
+fn report_staple(name: &ObjectName, stored: &Stored<HeldSecret>, certificate: &Certificate, context: &mut Context<'_>) {
     let Some(response) = field(&stored.object, staple::FIELD) else { return };
     let problem = match (&certificate.staple, staple::read(response, &certificate.chain)) {
         (Some(staple), _) if context.hour() < staple.until => return,
