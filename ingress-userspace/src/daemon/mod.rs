@@ -134,7 +134,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let numbers = datapath
         .clone()
         .map_or_else(|| HostNumbers::memory(cells), |datapath| HostNumbers::kernel(datapath, Instant::now()));
-    let publisher = Arc::new(Mutex::new(Publisher::new(Arc::clone(&shared), numbers, progress)));
+    let publisher = Arc::new(Mutex::new(Publisher::new(Arc::clone(&shared), numbers, progress, view.status.clone())));
     let mut control = Control::start(source, control_options, publisher)?;
     // After the control thread, which inherits the current privileges and needs different ones.
     privileges::keep_for_main();

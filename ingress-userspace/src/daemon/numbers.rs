@@ -82,6 +82,14 @@ impl HostNumbers {
         }
     }
 
+    /// Returns the size that `--host-capacity` gave the counters of this node.
+    pub(super) fn capacity(&self) -> usize {
+        match &self.place {
+            Place::Kernel(datapath) => datapath.host_cells().len(),
+            Place::Memory { cells, .. } => cells.len(),
+        }
+    }
+
     /// Marks a host as removed from all routes.
     pub(super) fn leave(&mut self, name: String, now: Instant) {
         if !self.refused.remove(&name) {

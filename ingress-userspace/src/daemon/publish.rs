@@ -12,6 +12,7 @@ use std::{
 use ingress_control::{
     Translation,
     outcome::{Outcome, Reason, Severity},
+    status,
 };
 use ingress_model::{HostId, Tree, tree::Difference};
 use ingress_proxy::{CertificateProblem, Shared, Snapshot};
@@ -24,6 +25,8 @@ pub(super) struct Publisher {
     shared: Arc<Shared>,
     numbers: HostNumbers,
     progress: Arc<Progress>,
+    /// The task that tells Ingresses of hosts without a number; `None` where none runs.
+    status: Option<Arc<status::Handle>>,
     /// The translation published last.
     published: Translation,
     /// Counter names of TCP services.
@@ -72,11 +75,17 @@ pub(super) struct Progress {
 // === impl Publisher ===
 
 impl Publisher {
-    pub(super) fn new(shared: Arc<Shared>, numbers: HostNumbers, progress: Arc<Progress>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        numbers: HostNumbers,
+        progress: Arc<Progress>,
+        status: Option<Arc<status::Handle>>,
+    ) -> Self {
         Self {
             shared,
             numbers,
             progress,
+            status,
             published: Translation::default(),
             streams: BTreeSet::new(),
             outcomes: Tree::new(),
@@ -111,6 +120,9 @@ impl Publisher {
         });
         let over_capacity = snapshot.unnumbered() + streams_over_capacity;
         let generation = snapshot.generation;
+        if let Some(status) = &self.status {
+            status.set_uncounted(snapshot.unnumbered_hosts(), self.numbers.capacity());
+        }
         self.shared.publish(snapshot);
         let now = Instant::now();
         let streams = std::mem::replace(&mut self.streams, streams);
@@ -136,8 +148,8 @@ impl Publisher {
             let message = format!(
                 "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`, or remove hosts, whose numbers are free some 12 minutes later"
             );
-            let object = "counters".to_owned();
-            remarks.insert(Remark { severity: Severity::Warning, reason: "HostCapacity", object, message });
+            let (object, reason) = ("counters".to_owned(), Reason::HostCapacity.as_str());
+            remarks.insert(Remark { severity: Severity::Warning, reason, object, message });
         }
         let reported = std::mem::replace(&mut self.reported, remarks);
         log(&mut self.lines, now, self.reported.difference(&reported), reported.difference(&self.reported));
@@ -284,7 +296,10 @@ mod tests {
         let cells: &'static [HostL7Cell] = Box::leak(Box::new([(); 2].map(|()| HostL7Cell::default())));
         let shared = Arc::new(Shared::new(cells, None).expect("a state"));
         let progress = Arc::new(Progress::default());
-        let mut publisher = Publisher::new(Arc::clone(&shared), HostNumbers::memory(cells), Arc::clone(&progress));
+        let numbers = HostNumbers::memory(cells);
+        let status = Arc::<status::Handle>::default();
+        let told = Some(Arc::clone(&status));
+        let mut publisher = Publisher::new(Arc::clone(&shared), numbers, Arc::clone(&progress), told);
         let mut publish = |hosts: &[&str]| {
             let mut translation = Translation::default();
             for host in hosts {
@@ -295,13 +310,15 @@ mod tests {
         };
         let number = |host| shared.snapshot().routes.host(host).map(|entry| entry.id.0);
         let over = || progress.hosts_over_capacity.load(Relaxed);
+        let told = || status.uncounted_hosts().keys().map(ToString::to_string).collect::<Vec<_>>();
         publish(&["a.test", "b.test"]);
         assert_eq!((number("a.test"), number("b.test"), over()), (Some(1), Some(0), 1));
+        assert_eq!(told(), ["b.test"]);
         publish(&["b.test"]);
         assert_eq!((number("a.test"), number("b.test"), over()), (None, Some(0), 1), "not before it has long gone");
         cells[1].bytes_out.fetch_add(9, Relaxed);
         publisher.give_back(Instant::now() + Duration::from_secs(3600));
-        assert_eq!((number("b.test"), over()), (Some(1), 0));
+        assert_eq!((number("b.test"), over(), told()), (Some(1), 0, Vec::new()));
         assert_eq!(cells[1].load().bytes_out, 0);
         let names = progress.names.lock().expect("whole").clone();
         assert_eq!(names, BTreeMap::from([(1, "b.test".to_owned())]));

@@ -57,6 +57,8 @@ pub enum Reason {
     RefNotPermitted,
     /// The health checks of all pods are more than a node makes, so that it makes them less often.
     HealthChecksDelayed,
+    /// A node has counters for fewer hosts than there are, so that this one is counted with others.
+    HostCapacity,
     /// An Ingress of another namespace makes a claim that only the owner of a host may make; it is refused.
     HostClaimedByOther,
     /// Another namespace decides on the host as a whole, or on the path; the claim is refused.
@@ -182,6 +184,7 @@ impl Reason {
             Self::EndpointRefused => "EndpointRefused",
             Self::RefNotPermitted => "RefNotPermitted",
             Self::HealthChecksDelayed => "HealthChecksDelayed",
+            Self::HostCapacity => "HostCapacity",
             Self::HostClaimedByOther => "HostClaimedByOther",
             Self::HostOwnedByOther => "HostOwnedByOther",
             Self::HostPathConflict => "HostPathConflict",

@@ -106,6 +106,12 @@ impl Snapshot {
         self.routes.unnumbered()
     }
 
+    /// Returns the hosts that have no number of their own.
+    #[must_use]
+    pub fn unnumbered_hosts(&self) -> &Tree<HostPattern, ()> {
+        self.routes.unnumbered_hosts()
+    }
+
     /// Returns whether a TCP service has this port.
     #[must_use]
     pub fn has_tcp_service(&self, number: u16) -> bool {

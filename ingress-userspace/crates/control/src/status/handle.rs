@@ -1,15 +1,26 @@
-//! State shared between the process and the status task: its counters, and the signal to leave. This module writes
-//! nothing to the cluster.
+//! State shared between the process and the status task: its counters, the hosts that this node does not count by
+//! themselves, and the signal to leave. This module writes nothing to the cluster.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::watch;
+
+use ingress_model::{HostPattern, Tree};
 
 /// Shared between the status task, the metrics, and the shutdown sequence.
 #[derive(Debug)]
 pub struct Handle {
     stats: Stats,
     leaving: watch::Sender<bool>,
+    uncounted: watch::Sender<Uncounted>,
+}
+
+/// Hosts without counters of their own on this node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Uncounted {
+    pub(super) hosts: Tree<HostPattern, ()>,
+    /// Number of hosts that have such counters.
+    pub(super) capacity: usize,
 }
 
 /// Counters of the status task, over all terms of this process.
@@ -44,7 +55,7 @@ pub enum WriteResult {
 
 impl Default for Handle {
     fn default() -> Self {
-        Self { stats: Stats::default(), leaving: watch::Sender::new(false) }
+        Self { stats: Stats::default(), leaving: watch::Sender::new(false), uncounted: watch::Sender::default() }
     }
 }
 
@@ -57,6 +68,28 @@ impl Handle {
     /// Gives up leadership for good, as the first step of a shutdown. Reading and routing continue.
     pub fn leave(&self) {
         self.leaving.send_replace(true);
+    }
+
+    /// Sets the hosts that this node cannot count by themselves, because there are `capacity` counters only. Their
+    /// Ingresses are told.
+    pub fn set_uncounted(&self, hosts: &Tree<HostPattern, ()>, capacity: usize) {
+        self.uncounted.send_if_modified(|uncounted| {
+            let is_new = uncounted.hosts != *hosts;
+            if is_new {
+                *uncounted = Uncounted { hosts: hosts.clone(), capacity };
+            }
+            is_new
+        });
+    }
+
+    /// Returns the hosts that this node cannot count by themselves.
+    #[must_use]
+    pub fn uncounted_hosts(&self) -> Tree<HostPattern, ()> {
+        self.uncounted.borrow().hosts.clone()
+    }
+
+    pub(super) fn uncounted(&self) -> watch::Receiver<Uncounted> {
+        self.uncounted.subscribe()
     }
 
     pub(super) async fn left(&self) {

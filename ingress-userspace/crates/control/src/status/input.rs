@@ -5,12 +5,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::{core::v1::ObjectReference, networking::v1::Ingress};
 
-use super::{Kind, ObjectName, field_owners::entries};
+use super::{Kind, ObjectName, field_owners::entries, handle::Uncounted};
 use crate::{
     Translation,
     cluster::{Cluster, Stored},
     outcome::{ObjectRef, Origin, Outcome, Reason, Severity},
 };
+use ingress_model::Rule;
 
 /// A snapshot of all input. It is cheap to make, because every replica makes one after every change.
 #[derive(Clone, Debug, Default)]
@@ -95,9 +96,31 @@ impl StatusInput {
             || (secrets, config_maps) != (&old.secrets, &old.config_maps)
     }
 
-    pub(super) fn problems(&self) -> BTreeSet<Problem> {
+    /// Returns the problems of the translation, and of the Ingresses with rules for hosts that are not counted by
+    /// themselves.
+    pub(super) fn problems(&self, uncounted: &Uncounted) -> BTreeSet<Problem> {
         let Self { cluster, translation, manager: _ } = self;
-        translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster)).collect()
+        let of_objects = translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster));
+        of_objects.chain(self.uncounted(uncounted)).collect()
+    }
+
+    fn uncounted(&self, Uncounted { hosts, capacity }: &Uncounted) -> impl Iterator<Item = Problem> {
+        let hosts = hosts.keys().filter_map(|host| Some((host, self.translation.table.hosts.get(host)?)));
+        hosts.flat_map(move |(host, routes)| {
+            let owners: BTreeSet<_> =
+                routes.rules.iter().chain(routes.fallback.as_deref()).map(|Rule { owner, .. }| owner).collect();
+            let message = format!(
+                "host `{host}` has no counters of its own, because a node has them for {capacity} hosts; its requests count as unattributed, ask the operator for a larger `--host-capacity`, or remove hosts"
+            );
+            owners.into_iter().filter_map(move |owner| {
+                let (namespace, name) = owner.split_once('/')?;
+                let name = ObjectName::new(namespace, name);
+                let stored = self.cluster.ingresses.get(&name)?;
+                let object = name.refer(Kind::Ingress, &stored.origin);
+                let outcome = Outcome { object, reason: Reason::HostCapacity, message: message.clone() };
+                Problem::of(&outcome, &self.cluster)
+            })
+        })
     }
 }
 
@@ -235,7 +258,7 @@ mod tests {
             cluster.apply(Change::Apply { object, origin: Origin::Api });
         }
         let translation = translate::translate(&cluster, &translate::Options::for_manifests());
-        let problems = StatusInput::new(&cluster, &translation, &Arc::from("manager")).problems();
+        let problems = StatusInput::new(&cluster, &translation, &Arc::from("manager")).problems(&Uncounted::default());
         let reported: Vec<_> = problems.iter().map(|problem| (problem.kind, &*problem.uid, problem.reason)).collect();
         assert_eq!(reported, [(Kind::Service, "s", Reason::EndpointRefused)]);
         let message = problems.iter().map(|problem| &*problem.message).collect::<String>();
@@ -267,7 +290,7 @@ mod tests {
                 cluster.apply(Change::Apply { object, origin: Origin::Api });
             }
             let input = StatusInput::new(&cluster, &translator.translate(&cluster), &Arc::from("manager"));
-            let found = (input.may_have_other_problems(&before), input.problems().len());
+            let found = (input.may_have_other_problems(&before), input.problems(&Uncounted::default()).len());
             assert_eq!(found, (may_be_others, problems), "{text}");
             before = input;
         }

@@ -30,14 +30,18 @@ use crate::clock::expiry;
 pub(super) async fn keep(client: &Client, options: &Options, mut input: watch::Receiver<Arc<StatusInput>>) {
     let mut deduper = EventDeduper::new(Instant::now());
     let mut recorder = Recorder::new(client, options);
+    let mut uncounted = options.handle.uncounted();
     input.mark_changed();
     let mut dropped = 0;
     let mut observed: Option<Arc<StatusInput>> = None;
     loop {
-        if input.has_changed().unwrap_or_default() {
+        let counts_otherwise = uncounted.has_changed().unwrap_or_default();
+        if counts_otherwise || input.has_changed().unwrap_or_default() {
             let known = Arc::clone(&input.borrow_and_update());
-            if observed.as_ref().is_none_or(|observed| known.may_have_other_problems(observed)) {
-                let before = std::mem::replace(&mut dropped, deduper.observe(&known.problems(), Instant::now()));
+            let is_new = |observed: &Arc<StatusInput>| counts_otherwise || known.may_have_other_problems(observed);
+            if observed.as_ref().is_none_or(is_new) {
+                let problems = known.problems(&uncounted.borrow_and_update());
+                let before = std::mem::replace(&mut dropped, deduper.observe(&problems, Instant::now()));
                 let more = dropped.saturating_sub(before);
                 if more > 0 {
                     tracing::warn!(
@@ -65,6 +69,8 @@ pub(super) async fn keep(client: &Client, options: &Options, mut input: watch::R
                         Ok(()) => input.mark_changed(),
                         Err(_closed) => return,
                     },
+                    // The sender belongs to the handle, which outlives this future.
+                    _changed = uncounted.changed() => uncounted.mark_changed(),
                     () = expiry(at) => {}
                 }
             }

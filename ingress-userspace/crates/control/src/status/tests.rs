@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::*;
 use super::{input::ManagedState, options::MANAGER};
 use crate::outcome::{Origin, Outcome, Reason};
+use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Unavailable};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -461,6 +462,37 @@ async fn events_on_the_server_continue_their_series() {
     server.state(|state| state.events.clear());
     server.until("create events", 3).await;
     assert_eq!(counts(&server), [None], "forgotten by the server, told anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ingresses_of_hosts_without_counters_are_told_while_there_are_none() {
+    let server = Server::new();
+    let (mut cluster, mut translation) = (Cluster::default(), Translation::default());
+    cluster.apply(Change::Apply { object: Object::Ingress(ingress("a", &[])), origin: Origin::Api });
+    let host = HostPattern::parse("a.test").expect("a host");
+    let rule = Rule {
+        path: PathMatch::prefix("/").expect("a path"),
+        owner: "n/a".into(),
+        filters: Vec::new(),
+        action: Action::Refuse(Unavailable::Policy),
+        forwarding: Arc::default(),
+    };
+    let routes = HostRoutes { rules: vec![rule], ..HostRoutes::default() };
+    translation.table.hosts.insert(host.clone(), Arc::new(routes));
+    let known = StatusInput::new(&cluster, &translation, &MANAGER.into());
+    let (_a, handle) = replica(&server, "a", Arc::new(known));
+    server.until("update leases", 3).await;
+    assert_eq!(server.seen("create events").len(), 0);
+    let gone = HostPattern::parse("gone.test").expect("a host");
+    handle.set_uncounted(&[(gone, ()), (host, ())].into_iter().collect(), 16_384);
+    let events = server.until("create events", 1).await;
+    let event = &events[0].body;
+    assert_eq!((event["reason"].as_str(), event["regarding"]["name"].as_str()), (Some("HostCapacity"), Some("a")));
+    let note = event["note"].as_str().unwrap_or_default();
+    assert!(["`a.test`", "16384 hosts", "`--host-capacity`"].iter().all(|part| note.contains(part)), "{note}");
+    handle.set_uncounted(&Tree::new(), 16_384);
+    tokio::time::sleep(2 * events::REPEAT).await;
+    assert_eq!((server.seen("create events").len(), server.seen("patch events").len()), (1, 0), "resolved");
 }
 
 #[tokio::test(start_paused = true)]

@@ -242,6 +242,12 @@ impl Routes {
         self.unnumbered
     }
 
+    /// Returns the hosts that did not get a number in the last compilation.
+    #[must_use]
+    pub fn unnumbered_hosts(&self) -> &Tree<HostPattern, ()> {
+        &self.unasked
+    }
+
     /// Iterates over the meters of all metered rules.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
         self.metered.keys().filter_map(|pattern| self.of(pattern)).flat_map(|entry| entry.meters()).map(Arc::as_ref)
