@@ -2,11 +2,15 @@
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -47,11 +51,7 @@ impl Product {
             .spawn()
             .expect("started");
         let product = Self { child, http, https };
-        let start = Instant::now();
-        while !product.serves() {
-            assert!(start.elapsed() < DEADLINE, "it does not serve");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        until("it serves", || product.serves());
         product
     }
 
@@ -66,6 +66,14 @@ impl Product {
             std::io::Result::Ok(answer)
         };
         ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 404"))
+    }
+}
+
+fn until(what: &str, is_met: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_met() {
+        assert!(start.elapsed() < DEADLINE, "never: {what}");
+        thread::park_timeout(Duration::from_millis(1));
     }
 }
 
@@ -117,7 +125,7 @@ fn frames_and_requests_write_no_log_lines() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = tempfile::NamedTempFile::new().expect("a file");
     let product = Product::start(directory.path(), log.reopen().expect("opened"), &[]);
-    let lines = || std::fs::read_to_string(log.path()).expect("text");
+    let lines = || fs::read_to_string(log.path()).expect("text");
     for (what, bytes) in floods() {
         let before = lines().lines().count();
         for to in [product.http, product.https, product.http] {
@@ -128,4 +136,176 @@ fn frames_and_requests_write_no_log_lines() {
         let written: Vec<_> = after.lines().skip(before).take(3).collect();
         assert_eq!(written, [""; 0], "{what}: {} lines", after.lines().count() - before);
     }
+}
+
+/// A pod that begins each connection, or answers each request, with the next of `answers`, and counts them.
+struct OddPod {
+    address: SocketAddr,
+    given: Arc<AtomicUsize>,
+}
+
+impl OddPod {
+    /// The thread lives as long as the test's process.
+    fn start(answers: Vec<Vec<u8>>) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        let (address, given) = (listener.local_addr().expect("an address"), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&given);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let answer = answers[count.load(Relaxed) % answers.len()].clone();
+                let count = Arc::clone(&count);
+                thread::spawn(move || {
+                    // A head arrives in one piece. The proxy may be the first to end the connection.
+                    if matches!(stream.read(&mut [0; 16 * 1024]), Ok(1..)) {
+                        stream.write_all(&answer).unwrap_or_default();
+                        count.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+        });
+        Self { address, given }
+    }
+}
+
+/// Answers of HTTP/1 that no client expects.
+fn odd_heads() -> Vec<Vec<u8>> {
+    const LENGTH: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n";
+    vec![
+        Vec::new(),
+        b"SSH-2.0-OpenSSH\r\n".to_vec(),
+        b"HTTP/9.9 7 what\r\n\r\n".to_vec(),
+        [LENGTH, b"Content-Length: 4\r\n\r\nabcd"].concat(),
+        [LENGTH, b"\0bad\x7f: \x01\r\n\r\nabc"].concat(),
+        [LENGTH, b"Transfer-Encoding: gzip, chunked\r\n\r\nzz\r\n"].concat(),
+        [LENGTH, b"\r\nabc", LENGTH, b"\r\nabc and more than anybody asked for"].concat(),
+        [LENGTH, b"X-Long: ", &b"x".repeat(300_000), b"\r\n\r\nabc"].concat(),
+        [LENGTH, &b"A: b\r\n".repeat(20_000), b"\r\nabc"].concat(),
+        [&b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(5_000), LENGTH, b"\r\nabc"].concat(),
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n".to_vec(),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n".to_vec(),
+    ]
+}
+
+/// Frames of HTTP/2 that no client expects, behind the SETTINGS of a server.
+fn odd_frames() -> Vec<Vec<u8>> {
+    let settings = frame(4, 0, 0, &[]);
+    let odd = [
+        PING_ACK.repeat(5_000),
+        frame(6, 0, 0, b"12345678").repeat(5_000),
+        frame(0xfa, 0, 0, b"12345678").repeat(5_000),
+        frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 11]).repeat(1_000),
+        frame(3, 0, 1, &[0, 0, 0, 8]).repeat(1_000),
+        (0..1_000).flat_map(|number| frame(3, 0, 2 * number + 101, &[0, 0, 0, 8])).collect(),
+        frame(8, 0, 1, &[0; 4]).repeat(1_000),
+        frame(0, 0, 1, b"a body without a head").repeat(1_000),
+        // `:status: 200`, and a name in upper case.
+        frame(1, 4, 1, b"\x88\0\x01A\x01x").repeat(1_000),
+        frame(1, 5, 1, b"\x88").repeat(1_000),
+        frame(5, 4, 1, &[&[0, 0, 0, 2], GET].concat()).repeat(1_000),
+        frame(4, 1, 0, &[]).repeat(5_000),
+    ];
+    let odd = odd.into_iter().map(|frames| [settings.clone(), frames].concat());
+    odd.chain([b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), vec![0xff; 64 * 1024]]).collect()
+}
+
+/// Returns a Service with its EndpointSlice.
+fn service(name: &str, protocol: &str, address: SocketAddr) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default}}\nspec: {{ports: [{{port: 80, {protocol}}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-1, namespace: default, labels: {{kubernetes.io/service-name: {name}}}}}\n\
+         addressType: IPv4\nports: [{{port: {}, {protocol}}}]\nendpoints: [{{addresses: [{}]}}]\n---\n",
+        address.port(),
+        address.ip()
+    )
+}
+
+/// Returns an Ingress for the host `NAME.test`.
+fn ingress(name: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  ingressClassName: xdp\n  rules:\n\
+         \x20 - {{host: {name}.test, http: {{paths: [{{path: /, pathType: Prefix, backend: {{service: {{name: {name}, port: {{number: 80}}}}}}}}]}}}}\n---\n"
+    )
+}
+
+const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n---\n";
+
+#[test]
+fn pods_write_no_log_lines() {
+    /// Rounds of all odd answers.
+    const ROUNDS: usize = 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let pods = [("h1", odd_heads(), "protocol: TCP"), ("h2", odd_frames(), "appProtocol: kubernetes.io/h2c")]
+        .map(|(name, answers, protocol)| (name, answers.len(), protocol, OddPod::start(answers)));
+    let objects = pods.each_ref().map(|(name, _, protocol, pod)| service(name, protocol, pod.address) + &ingress(name));
+    fs::write(directory.path().join("pods.yaml"), CLASS.to_owned() + &objects.concat()).expect("written");
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let product = Product::start(directory.path(), log.reopen().expect("opened"), &[]);
+    let lines = || fs::read_to_string(log.path()).expect("text");
+    for (name, answers, _, pod) in pods {
+        let before = lines().lines().count();
+        let request = format!("GET / HTTP/1.1\r\nHost: {name}.test\r\nConnection: close\r\n\r\n");
+        let start = Instant::now();
+        while pod.given.load(Relaxed) < answers * ROUNDS {
+            assert!(start.elapsed() < 3 * DEADLINE, "{name}: {} answers", pod.given.load(Relaxed));
+            send(product.http, request.as_bytes());
+        }
+        assert!(product.serves(), "{name}");
+        let after = lines();
+        let written: Vec<_> = after.lines().skip(before).take(3).collect();
+        assert_eq!(written, [""; 0], "{name}: {} lines", after.lines().count() - before);
+    }
+}
+
+/// Sends `count` datagrams of all sizes from each of some sockets, and takes no answer.
+fn flood(to: SocketAddr, count: usize) {
+    for _ in 0..20 {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("bound");
+        for number in 0..count {
+            // The queue of the socket may be full, or the port closed.
+            socket.send_to(&vec![b'x'; number * 31 % 9_000], to).unwrap_or_default();
+        }
+    }
+}
+
+#[test]
+fn datagrams_write_no_log_lines() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pod = UdpSocket::bind(("127.0.0.1", 0)).expect("bound");
+    let nobody = UdpSocket::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()).expect("a port");
+    let ports = [(); 2].map(|()| UdpSocket::bind(("127.0.0.1", 0)).expect("bound"));
+    let ports = ports.map(|socket| socket.local_addr().expect("an address"));
+    let objects = [
+        service("pod", "protocol: UDP", pod.local_addr().expect("an address")),
+        service("nobody", "protocol: UDP", nobody),
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: udp, namespace: default}\ndata:\n".to_owned(),
+        format!("  \"{}\": default/pod:80\n  \"{}\": default/nobody:80\n", ports[0].port(), ports[1].port()),
+    ];
+    fs::write(directory.path().join("udp.yaml"), objects.concat()).expect("written");
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let options = ["--udp-services-configmap", "default/udp"];
+    let product = Product::start(directory.path(), log.reopen().expect("opened"), &options);
+    let lines = || fs::read_to_string(log.path()).expect("text");
+    until("the ports are open", || lines().matches("UDP port open").count() == ports.len());
+    let received = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&received);
+    // Answers that are empty, large or repeated. The thread lives as long as the test's process.
+    thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok((length, peer)) = pod.recv_from(&mut buffer) {
+            for answer in [&buffer[..0], &buffer[..length], &[b'y'; 60_000]] {
+                // Its session may be over.
+                pod.send_to(answer, peer).unwrap_or_default();
+            }
+            count.fetch_add(1, Relaxed);
+        }
+    });
+    let before = lines().lines().count();
+    for (to, what) in ports.iter().zip(["a pod that answers too much", "a port that nobody has"]) {
+        flood(*to, 500);
+        assert!(product.serves(), "{what}");
+        let after = lines();
+        let written: Vec<_> = after.lines().skip(before).take(3).collect();
+        assert_eq!(written, [""; 0], "{what}: {} lines", after.lines().count() - before);
+    }
+    until("the pod has got datagrams", || received.load(Relaxed) > 100);
 }
