@@ -59,6 +59,16 @@ pub(crate) fn settings(net: &Net, rows: &[&str]) {
 
 /// Starts a proxy that serves `web.test` and a UDP service on port 53, with these settings.
 pub(crate) fn serving(name: &str, rows: &[&str]) -> Option<(Net, Process)> {
+    serving_more(name, rows, |_| (), &[])
+}
+
+/// The same with further objects, which `write` writes, and further arguments.
+pub(crate) fn serving_more(
+    name: &str,
+    rows: &[&str],
+    write: impl FnOnce(&Net),
+    arguments: &[&str],
+) -> Option<(Net, Process)> {
     let net = Net::build(name)?;
     let addresses = format!("addr add {BLOCKED_V4}/24 dev eth0\naddr add {BLOCKED_V6}/64 dev eth0 nodad");
     net.topology.client.ip(&addresses).expect("more addresses");
@@ -68,8 +78,9 @@ pub(crate) fn serving(name: &str, rows: &[&str]) -> Option<(Net, Process)> {
     }
     udp_services::manifests(&net, &[53]);
     settings(&net, rows);
+    write(&net);
     let mut command = net.options("first", 9110).command();
-    command.args(["--configmap", "default/settings", "--udp-services-configmap", "default/udp"]);
+    command.args(["--configmap", "default/settings", "--udp-services-configmap", "default/udp"]).args(arguments);
     let mut process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
     let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
     process.wait_until(READY, "the proxy is ready", is_ready).expect("it becomes ready");

@@ -25,7 +25,7 @@ const READY: Duration = Duration::from_secs(30);
 const POD_PORT: u16 = 9000;
 
 /// A pod that sends back all received bytes at the end of the stream.
-fn mirror(namespace: &Namespace) {
+pub(crate) fn mirror(namespace: &Namespace) {
     let listener = namespace.run(|| Ok(TcpListener::bind(("0.0.0.0", POD_PORT))?)).expect("a pod listens");
     // The thread lives as long as the test's process and leaves nothing behind on the machine.
     thread::spawn(move || {
@@ -39,7 +39,7 @@ fn mirror(namespace: &Namespace) {
 }
 
 /// Writes the Service `db` on pod-a, and the ConfigMap with these rows.
-fn manifests(net: &Net, rows: &[(u16, &str)]) {
+pub(crate) fn manifests(net: &Net, rows: &[(u16, &str)]) {
     let rows: String = rows.iter().map(|(port, row)| format!("  \"{port}\": {row:?}\n")).collect();
     net.write(
         "db.yaml",
