@@ -9,33 +9,11 @@
 //! elapsed time.
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
-use std::{
-    env, fs,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    path::Path,
-    sync::Arc,
-    thread,
-};
+use std::{env, net::SocketAddr};
 
-use ingress_common::HostL7Cell;
-use ingress_control::{
-    Origin,
-    change::Change,
-    cluster::Cluster,
-    source::manifests::parse,
-    translate::{Options, Translator},
-};
-use ingress_model::HostId;
-use ingress_proxy::{ListenMode, ListenOptions, Server, Shared, Snapshot};
-use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
-    unistd::Pid,
-};
+use served::{Served, medians, pod, request, stay_on_one_cpu};
 
-/// Requests of each kind per round.
-const REQUESTS: usize = 2000;
-const ROUNDS: usize = 21;
+mod served;
 
 /// A filter, its annotations, and additional fields of a request that uses it.
 type Row = (&'static str, &'static [(&'static str, &'static str)], &'static str);
@@ -75,6 +53,8 @@ const ROWS: &[Row] = &[
 /// Signed by the key in the Secret `keys`, valid until the year 3000.
 const TOKEN: &str = "Authorization: Bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhIiwiZXhwIjozMjUwMzY4MDAwMH0.7lBx9U6bnjCVb-xhEtfCPOmsx-USzFFZN0Q1f8vsjyw\r\n";
 
+const TARGET: &str = "/old";
+
 fn main() {
     // Threads on one CPU alternate. On several CPUs, the cost of wake-ups hides everything else.
     stay_on_one_cpu();
@@ -86,135 +66,15 @@ fn main() {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
             continue;
         }
-        let (none, beside) = (Bench::new(pod, &[]), Bench::new(pod, annotations));
-        let mut times = [Vec::new(), Vec::new(), Vec::new()];
-        for round in 0..=ROUNDS {
-            let kinds = [none.time("plain.test", ""), beside.time("plain.test", ""), beside.time("used.test", fields)];
-            // The first round fills pools and caches.
-            if round > 0 {
-                times.iter_mut().zip(kinds).for_each(|(times, time)| times.push(time));
-            }
-        }
-        let [none, beside, used] = times.map(|mut times| {
-            times.sort_by(f64::total_cmp);
-            times[times.len() / 2] / 1e3
-        });
+        let new = |annotations| Served::new(&table(pod, annotations), "plain.test", TARGET);
+        let (none, beside) = (new(&[][..]), new(annotations));
+        let (plain, used) = (request("plain.test", TARGET, ""), request("used.test", TARGET, fields));
+        let [none, beside, used] = medians(|| [none.time(&plain), beside.time(&plain), beside.time(&used)]);
         println!("| {name} | {none:.2} µs | {beside:.2} µs | {used:.2} µs | {:+.2} µs |", used - beside);
     }
 }
 
-/// Pins the process to the first CPU that it may use.
-fn stay_on_one_cpu() {
-    let this = Pid::from_raw(0);
-    let may_use = sched_getaffinity(this).expect("the kernel tells");
-    let first = (0..CpuSet::count()).find(|cpu| may_use.is_set(*cpu) == Ok(true)).expect("a CPU");
-    let mut cpus = CpuSet::new();
-    cpus.set(first).expect("a CPU");
-    sched_setaffinity(this, &cpus).expect("it may be used");
-}
-
-/// A proxy with one worker and two hosts, `plain.test` and `used.test`, of which one has annotations.
-struct Bench {
-    _server: Server,
-    http: SocketAddr,
-    /// File with the CPU time of the worker's thread.
-    schedstat: String,
-}
-
-impl Bench {
-    fn new(pod: SocketAddr, annotations: &[(&str, &str)]) -> Self {
-        let table = table(pod, annotations);
-        let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
-        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-        let (snapshot, problems) = Snapshot::compile(None, &table, |_| Some(HostId(1)));
-        assert!(problems.is_empty(), "{problems:?}");
-        shared.publish(snapshot);
-        let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
-        let listeners = ingress_proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
-        let http = listeners[0].http.local_addr().expect("an address");
-        let before = threads();
-        let server = Server::start(shared, listeners, &ingress_proxy::Options::default()).expect("started");
-        let schedstat = |thread: &String| format!("/proc/self/task/{thread}/schedstat");
-        // The worker is the thread that runs when a request arrives: other threads of the server are asleep then.
-        let new: Vec<String> = threads().iter().filter(|thread| !before.contains(thread)).map(schedstat).collect();
-        let mut bench = Self { _server: server, http, schedstat: String::new() };
-        let idle: Vec<u64> = new.iter().map(|path| on_cpu(path)).collect();
-        bench.ask("plain.test", "", 100);
-        let busiest = new.iter().zip(idle).max_by_key(|(path, idle)| on_cpu(path) - idle);
-        bench.schedstat.clone_from(busiest.expect("a worker").0);
-        bench
-    }
-
-    /// Returns the worker's nanoseconds per request.
-    fn time(&self, host: &str, fields: &str) -> f64 {
-        let before = on_cpu(&self.schedstat);
-        self.ask(host, fields, REQUESTS);
-        (on_cpu(&self.schedstat) - before) as f64 / REQUESTS as f64
-    }
-
-    fn ask(&self, host: &str, fields: &str, count: usize) {
-        let mut stream = TcpStream::connect(self.http).expect("connected");
-        stream.set_nodelay(true).expect("set");
-        let request = format!("GET /old HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
-        let mut bytes = [0; 4096];
-        for _ in 0..count {
-            stream.write_all(request.as_bytes()).expect("sent");
-            let mut answer = Vec::new();
-            // Bodies of the pod and of the proxy do not end with a line break.
-            while !answer.windows(4).any(|window| window == b"\r\n\r\n") || is_short(&answer) {
-                let count = stream.read(&mut bytes).expect("an answer");
-                assert!(count > 0, "{host}: {}", answer.escape_ascii());
-                answer.extend_from_slice(&bytes[..count]);
-            }
-            assert!(
-                answer.starts_with(b"HTTP/1.1 200") || answer.starts_with(b"HTTP/1.1 30"),
-                "{}",
-                answer.escape_ascii()
-            );
-        }
-    }
-}
-
-/// Returns whether the body is incomplete.
-fn is_short(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer);
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    length.and_then(|length| length.parse::<usize>().ok()).is_some_and(|length| body.len() < length)
-}
-
-fn threads() -> Vec<String> {
-    let tasks = fs::read_dir("/proc/self/task").expect("Linux").map(|task| task.expect("a thread").file_name());
-    tasks.map(|task| task.to_string_lossy().into_owned()).collect()
-}
-
-/// Returns nanoseconds on the CPU.
-fn on_cpu(schedstat: &str) -> u64 {
-    let text = fs::read_to_string(schedstat).expect("a thread that lives");
-    text.split(' ').next().and_then(|time| time.parse().ok()).expect("a time")
-}
-
-/// Starts a pod that answers every request with 200.
-fn pod() -> SocketAddr {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let mut bytes = [0; 4096];
-                while let Ok(count @ 1..) = stream.read(&mut bytes) {
-                    // Requests arrive one at a time and in one piece.
-                    assert!(bytes[..count].ends_with(b"\r\n\r\n"));
-                    if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\npod").is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
-
+/// Returns the table of two hosts, `plain.test` and `used.test`, of which one has annotations.
 fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_model::RouteTable {
     let ingress = |name: &str, annotations: &[(&str, &str)]| {
         let lines = annotations.iter().map(|(key, value)| match key.contains('/') {
@@ -245,17 +105,5 @@ fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_model::RouteT
         ingress("plain", &[]),
         ingress("used", annotations),
     ];
-    let path: Arc<Path> = Path::new("bench.yaml").into();
-    let mut cluster = Cluster::default();
-    for text in &objects {
-        let parsed = parse(&path, text);
-        assert!(parsed.remarks.is_empty(), "{:?} {text}", parsed.remarks);
-        for object in parsed.objects {
-            cluster.apply(Change::Apply { object, origin: Origin::Api });
-        }
-    }
-    let translation = Translator::new(Options::default()).translate(&cluster);
-    let problems: Vec<_> = translation.outcomes.iter().collect();
-    assert!(problems.is_empty(), "{problems:?}");
-    translation.table
+    served::translate(&objects)
 }
