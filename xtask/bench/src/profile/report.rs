@@ -214,7 +214,7 @@ mod tests {
                 "ingress_proxy::request::<impl ingress_proxy::request::matching::Matching>::act",
                 "ingress_proxy::request",
             ),
-            ("core::ptr::drop_in_place<ingress_proxy::downstream::park::Stage>", "ingress_proxy::downstream::park"),
+            ("core::ptr::drop_in_place<ingress_proxy::downstream::park::Stage>", "ingress_proxy::downstream"),
             ("<hyper::proto::h1::role::Server as hyper::proto::h1::Http1Transaction>::encode", "hyper"),
             ("core::ptr::drop_in_place<http::header::map::HeaderMap>", "http"),
             ("tokio::runtime::io::registration::Registration::poll_ready", "tokio"),
