@@ -22,7 +22,7 @@ use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 const NAME: &str = "pods.example.test";
-/// What the resolver makes of longer times.
+/// The resolver's limit for longer times to live.
 const MAX_TTL: Duration = Duration::from_hours(24);
 /// The runtime's clock is paused, and the resolver reads another clock, which runs on.
 const CLOCK_DIFFERENCE: Duration = Duration::from_mins(1);
@@ -214,7 +214,7 @@ fuzz_target!(|replies: Vec<Reply>| {
     let found = runtime.expect("a runtime").block_on(lookup_over(script.clone(), NAME));
     let Some((addresses, ttl)) = found else { return };
     let said = script.said.lock().unwrap_or_else(PoisonError::into_inner);
-    // Whatever a message says: RFC 2181, 8 allows 68 years.
+    // Applies to any message: RFC 2181, 8 allows 68 years.
     assert!(ttl <= MAX_TTL + CLOCK_DIFFERENCE, "{ttl:?}");
     for family in
         [addresses.iter().filter(|ip| ip.is_ipv4()).count(), addresses.iter().filter(|ip| ip.is_ipv6()).count()]

@@ -1,7 +1,7 @@
-//! Frames as the kernel programs read them: no panic, and no datagram of which a stack learns a flow that the program
-//! took for nothing or for another. The stack is etherparse: it reads the headers, however many there are, and puts the
-//! fragments together. It is not the kernel; what the kernel itself delivers of fragments is tested on real links
-//! (`tests/namespaces/fragments.rs`).
+//! The kernel programs' parser on hostile frames. The target checks that nothing panics, and that a network stack never
+//! delivers a datagram to a flow that the parser missed or mistook for another. The stack is etherparse, which reads
+//! any number of headers and reassembles the fragments. It is not the kernel: `tests/namespaces/fragments.rs` tests on
+//! real links how the kernel delivers fragments.
 #![no_main]
 
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ enum Input {
     Sent(Datagram),
 }
 
-/// A datagram, and the way it is sent.
+/// A datagram, and its fragmentation.
 #[derive(Arbitrary, Debug)]
 struct Datagram {
     is_v6: bool,
@@ -62,8 +62,8 @@ fn kind(of: u8) -> u8 {
     [0, 43, 60, 51][usize::from(of) % 4]
 }
 
-/// A chain of extension headers, of which the last one names `next`; and what names the first. Options for each hop stand
-/// nowhere but at the beginning (RFC 8200, 4.1), or no stack delivers the datagram.
+/// Returns a chain of extension headers that ends with `next`, and the protocol number of its first header. Hop-by-hop
+/// options occur only at the beginning (RFC 8200, 4.1); otherwise no stack delivers the datagram.
 fn chain(kinds: &[(u8, u8)], is_first: bool, next: u8) -> (u8, Vec<u8>) {
     let kinds: Vec<_> = kinds
         .iter()
@@ -75,7 +75,7 @@ fn chain(kinds: &[(u8, u8)], is_first: bool, next: u8) -> (u8, Vec<u8>) {
         .collect();
     let mut bytes = Vec::new();
     for (index, &(kind, length)) in kinds.iter().enumerate() {
-        // An authentication header has a value for checking it, so that it has 12 bytes at least (RFC 4302, 2).
+        // An authentication header has an integrity check value, and therefore at least 12 bytes (RFC 4302, 2).
         let (length, unit) = if kind == 51 { (length + 1, 4) } else { (length, 8) };
         bytes.extend([kinds.get(index + 1).map_or(next, |(kind, _)| *kind), length]);
         bytes.resize(bytes.len() + 6 + usize::from(length) * unit, 0);
@@ -160,7 +160,7 @@ impl Datagram {
     }
 }
 
-/// Addresses as the programs have them.
+/// Addresses in the form of the kernel programs.
 fn ends_of(net: &NetSlice<'_>) -> Option<([u8; 16], [u8; 16])> {
     let mapped = |addr: IpAddr| match addr {
         IpAddr::V4(addr) => v4_mapped(addr.octets()),
@@ -179,7 +179,7 @@ fn ends_of(net: &NetSlice<'_>) -> Option<([u8; 16], [u8; 16])> {
     }
 }
 
-/// What the stack has of a datagram that has come whole: `proto` and `bytes` follow the fragment header, or that of IPv4.
+/// Returns the stack's delivery of a complete datagram; `proto` and `bytes` follow the fragment header, or that of IPv4.
 fn transport(proto: IpNumber, bytes: &[u8], is_v6: bool) -> Option<([u8; 2], [u8; 2], u8)> {
     let (proto, bytes) = if is_v6 {
         let (_, proto, bytes) = Ipv6ExtensionsSlice::from_slice(proto, bytes).ok()?;
@@ -201,7 +201,7 @@ fn transport(proto: IpNumber, bytes: &[u8], is_v6: bool) -> Option<([u8; 2], [u8
     Some((from.to_be_bytes(), to.to_be_bytes(), proto.0))
 }
 
-/// What the stack has once all frames have come.
+/// Returns the stack's delivery once all frames have arrived.
 fn delivered(frames: &[Vec<u8>]) -> Option<Delivered> {
     let mut pool = IpDefragPool::<(), ()>::new();
     for frame in frames {
@@ -226,7 +226,7 @@ fn delivered(frames: &[Vec<u8>]) -> Option<Delivered> {
     None
 }
 
-/// That the programs have the flow that the stack has.
+/// Asserts that the kernel programs find the same flow as the stack.
 fn agree(segment: &Segment, (remote, local, remote_port, local_port, proto): Delivered) {
     let flow = segment.flow;
     assert_eq!((flow.remote_addr, flow.local_addr, flow.proto), (remote, local, proto));
@@ -252,7 +252,7 @@ fuzz_target!(|input: Input| {
         Input::Sent(datagram) => datagram,
     };
     let frames = datagram.frames();
-    // What comes later than the first fragment has no header of TCP or UDP, whatever its bytes look like.
+    // Later fragments have no TCP or UDP header, even if their bytes look like one.
     for later in &frames[1..] {
         assert!(parse(&Bytes(later)).is_err());
     }

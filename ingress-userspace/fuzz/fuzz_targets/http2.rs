@@ -1,9 +1,9 @@
-//! HTTP/2 frames, right and wrong, over a connection to a whole worker, whose pod is the strict one of `tests/proxy`:
-//! nothing panics, the connection ends when its client has said all, and no request gets to the pod that RFC 9113 calls
-//! malformed, or that two readers of HTTP/1 would read differently.
+//! Valid and invalid HTTP/2 frames on a connection to a complete worker with the strict pod of `tests/proxy`. The target
+//! checks that nothing panics, and that the connection ends after the client's last frame. No request may reach the pod
+//! that RFC 9113 calls malformed, or that two HTTP/1 parsers could read differently.
 //!
-//! HTTP/2 is read by h2, a library. Where the target breaks, h2 alone is served the same bytes, and the message says
-//! whether it fails alike: then it is to blame, else we are.
+//! The library h2 parses HTTP/2. After a failure, the target feeds the same bytes to h2 alone. If h2 fails in the same
+//! way, the message blames h2, and otherwise the proxy.
 #![no_main]
 
 use std::{
@@ -318,12 +318,12 @@ fn connect(to: SocketAddr) -> TcpStream {
     }
 }
 
-// === who is to blame ===
+// === blame ===
 
-/// What h2 alone makes of the same bytes.
+/// Requests and end of a connection of h2 alone, for the same bytes.
 #[derive(Default)]
 struct Library {
-    /// Methods and paths of requests that it hands on.
+    /// Methods and paths of the requests that h2 delivers.
     requests: Vec<String>,
     has_ended: bool,
 }
@@ -344,7 +344,7 @@ impl Library {
                     drop(answered);
                 }
             };
-            // The end comes when nothing else can be done: h2 hands on no request that comes together with it.
+            // The end comes last, because h2 delivers no request that arrives together with it.
             let client = tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 client.shutdown().await.map(|()| client)
@@ -394,7 +394,7 @@ fuzz_target!(|input: Input| {
     }
     assert!(received <= sent.len() * 64 + 64 * 1024, "{received} bytes for {}", sent.len());
     let seen = bench.pod.take();
-    // What we write is ours, whatever was read.
+    // The proxy writes valid frames for any input.
     assert!(seen.faults.is_empty(), "the pod got {:?}: to blame are we, who wrote it", seen.faults);
     if let Some(malformed) = seen.seen.iter().find(|seen| seen.contains(&bench.mark)) {
         let is_alike = Library::serve(sent).requests.iter().any(|request| request.contains(&bench.mark));

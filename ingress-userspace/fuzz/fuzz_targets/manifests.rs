@@ -16,7 +16,7 @@ use ingress_model::HostId;
 use ingress_proxy::Snapshot;
 use libfuzzer_sys::fuzz_target;
 
-/// Whole objects, which a fuzzer would take long to find, as a base for mutations.
+/// Complete objects as a base for mutations, because a fuzzer would find them only slowly.
 const OBJECTS: &[&str] = &[
     "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n",
     "apiVersion: v1\nkind: Service\nmetadata: {namespace: n, name: s}\nspec: {ports: [{port: 80}]}\n",

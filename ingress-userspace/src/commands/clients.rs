@@ -37,13 +37,13 @@ pub(crate) fn words(limits: ClientLimits) -> String {
     match (limits.is_empty(), is_dry_run) {
         (true, _) => "clients are not limited".to_owned(),
         (false, false) => format!("each client may send {}", limits.join("; ")),
-        (false, true) => format!("dry run, nothing is dropped: each client might send {}", limits.join("; ")),
+        (false, true) => format!("dry run, nothing is dropped: each client could send {}", limits.join("; ")),
     }
 }
 
 fn text(limits: ClientLimits, shown: &[LimitedClient], all: usize) -> String {
     format!(
-        "{}\n{} of {all} clients that sent more, since the limits are these\n{}",
+        "{}\n{} of {all} clients sent more since these limits apply\n{}",
         words(limits),
         shown.len(),
         print::table(COLUMNS, &shown.iter().map(cells).collect::<Vec<_>>())

@@ -194,7 +194,7 @@ fn added(denial: &Denial, entered: Entered) -> anyhow::Result<String> {
             Ok(format!("denied {network} {lasts}"))
         }
         Entered::LeftOut => Err(anyhow!(
-            "`{network}` is noted, but the deny list is full, and its packets pass until there is room; name larger \
+            "`{network}` is recorded, but the deny list is full, and its packets pass until there is room; name larger \
              networks in `block-cidrs`, or remove denials"
         )),
         Entered::Rejected(why) => Err(why.into()),
@@ -206,19 +206,20 @@ fn removed(removed: &Removed) -> anyhow::Result<String> {
     let Removed { network, origins, is_configured, still_denied_by } = removed;
     match (&origins[..], is_configured, still_denied_by) {
         ([], true, _) => Err(anyhow!(
-            "`{network}` is denied by `block-cidrs` of the settings; take it out of the ConfigMap, and every node lets it in"
+            "`{network}` is denied by `block-cidrs` of the settings; remove it from the ConfigMap, and every node \
+             admits it"
         )),
         ([], false, Some(by)) => {
-            Err(anyhow!("no denial of `{network}` is in the list; `{by}` contains it: remove that one"))
+            Err(anyhow!("the list has no denial of `{network}`, but `{by}` contains it; remove that one"))
         }
         ([], false, None) => {
-            Err(anyhow!("no denial of `{network}` is in the list; `xdp-ingress deny list` shows all denials"))
+            Err(anyhow!("the list has no denial of `{network}`; `xdp-ingress deny list` shows all denials"))
         }
         (origins, is_configured, still_denied_by) => {
             let origins: Vec<_> = origins.iter().map(|origin| origin.as_str()).collect();
             let rest = match still_denied_by {
-                _ if *is_configured => "; `block-cidrs` of the settings goes on to deny it".to_owned(),
-                Some(by) => format!("; `{by}` goes on to deny it"),
+                _ if *is_configured => "; `block-cidrs` of the settings still denies it".to_owned(),
+                Some(by) => format!("; `{by}` still denies it"),
                 None => String::new(),
             };
             Ok(format!("removed {network} ({}){rest}", origins.join(", ")))
@@ -232,7 +233,7 @@ fn verdict(entries: &[DenyEntry], address: IpAddr) -> String {
         Some(DenyEntry { prefix, rule: None }) => {
             format!("passes by {prefix}, a network of trusted proxies")
         }
-        None => "passes; no entry of the deny list holds it".to_owned(),
+        None => "passes; no entry of the deny list contains it".to_owned(),
     }
 }
 
@@ -357,9 +358,9 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
         let both = vec![Origin::Operator, Origin::Escalation];
         for (origins, is_configured, by, expect) in [
             (both, false, None, Ok("removed 192.0.2.0/24 (operator, escalation)")),
-            (vec![Origin::Operator], false, Some("192.0.0.0/16"), Ok("(operator); `192.0.0.0/16` goes on to deny it")),
-            (vec![Origin::Operator], true, Some("192.0.2.0/24"), Ok("`block-cidrs` of the settings goes on")),
-            (vec![], true, Some("192.0.2.0/24"), Err("take it out of the ConfigMap")),
+            (vec![Origin::Operator], false, Some("192.0.0.0/16"), Ok("(operator); `192.0.0.0/16` still denies it")),
+            (vec![Origin::Operator], true, Some("192.0.2.0/24"), Ok("`block-cidrs` of the settings still denies it")),
+            (vec![], true, Some("192.0.2.0/24"), Err("remove it from the ConfigMap")),
             (vec![], false, Some("192.0.0.0/16"), Err("`192.0.0.0/16` contains it")),
             (vec![], false, None, Err("no denial of `192.0.2.0/24` is in the list")),
         ] {
@@ -379,7 +380,7 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
             ("10.2.3.4", "denied by 10.0.0.0/8 (rule 2)"),
             ("::ffff:10.2.3.4", "denied by 10.0.0.0/8 (rule 2)"),
             ("10.1.3.4", "passes by 10.1.0.0/16, a network of trusted proxies"),
-            ("192.0.2.1", "passes; no entry of the deny list holds it"),
+            ("192.0.2.1", "passes; no entry of the deny list contains it"),
             ("2001:db8:1::1", "denied by 2001:db8:1::/48 (rule 0)"),
             ("2001:db8:2::1", "denied by 2001:db8::/32 (rule 1)"),
         ] {

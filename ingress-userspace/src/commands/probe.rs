@@ -23,7 +23,7 @@ pub(crate) enum ProbeError {
     NoAnswer { path: PathBuf, source: io::Error },
     #[error("no answer on `{path}` within {timeout:?}; the process hangs or is still starting")]
     Late { path: PathBuf, timeout: Duration },
-    #[error("the process that answers on `{0}` is not xdp-ingress; check `--socket`")]
+    #[error("another program than xdp-ingress answers on `{0}`; check `--socket`")]
     Strange(PathBuf),
 }
 
@@ -82,7 +82,7 @@ fn parse(answer: &[u8]) -> Option<(u16, String)> {
     let answer = String::from_utf8_lossy(answer);
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    Some((status, body.lines().next().unwrap_or("it does not say why").to_owned()))
+    Some((status, body.lines().next().unwrap_or("it gives no reason").to_owned()))
 }
 
 #[cfg(test)]

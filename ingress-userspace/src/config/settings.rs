@@ -60,8 +60,7 @@ pub(crate) enum SettingsError {
     #[error("`--interface` names an interface for XDP, but `--xdp-mode off` attaches none; drop one of the two")]
     InterfaceWithoutXdp,
     #[error(
-        "`--steer rewrite` is the work of programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the \
-         two"
+        "`--steer rewrite` needs programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the two"
     )]
     RewriteWithoutXdp,
     #[error(transparent)]

@@ -269,7 +269,7 @@ async fn watch_memory(shared: Arc<Shared>) {
         let usage = match memory.read() {
             Ok(usage) => usage,
             Err(error) => {
-                debug!(error = &error as &dyn std::error::Error, "cannot read how much memory is used");
+                debug!(error = &error as &dyn std::error::Error, "cannot read the memory usage");
                 continue;
             }
         };
@@ -422,7 +422,7 @@ impl Control {
 
     fn why(result: Result<Result<(), ingress_control::Error>, oneshot::error::RecvError>) -> anyhow::Error {
         match result {
-            Ok(Err(error)) => anyhow::Error::new(error).context("cannot follow the configuration"),
+            Ok(Err(error)) => anyhow::Error::new(error).context("cannot watch the configuration"),
             Ok(Ok(())) => anyhow::anyhow!("the source of the configuration ended"),
             Err(_) => anyhow::anyhow!("the control thread ended; its panic message is above"),
         }

@@ -12,11 +12,10 @@ use ingress_common::Total;
 pub(crate) const LOST_MIN: u64 = 16;
 
 /// Advice to the operator.
-pub(crate) const ADVICE: &str = "a rule of netfilter takes or drops them before: look for port 80 or 443 (with \
-                                 `--steer rewrite` for what that makes of them, 10080 or 10443 unless \
-                                 `--rewrite-offset` says otherwise) in `nft list ruleset` and `iptables-save` on the \
-                                 node (a pod's `hostPort`, a load balancer, a firewall), and remove it, give one of \
-                                 the two other ports, or go past a DNAT rule with `--steer rewrite`";
+pub(crate) const ADVICE: &str = "a rule of netfilter takes or drops them first. Look for port 80 or 443 in `nft list \
+ ruleset` and `iptables-save` on the node (with `--steer rewrite` for the rewritten ports, 10080 or 10443 by default): \
+ a pod's `hostPort`, a load balancer or a firewall. Remove the rule, give one of the two other ports, or bypass a DNAT \
+ rule with `--steer rewrite`";
 
 /// Progress of lookups relative to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -124,7 +124,7 @@ impl Place {
                 Err(ingress_datapath::Error::HostsFull { .. }) => Err(Refused::Full),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    warn!(name, error, "cannot number a host; counted as unattributed");
+                    warn!(name, error, "cannot assign an id to a host; counted as unattributed");
                     Err(Refused::Unknown)
                 }
             },
@@ -159,7 +159,7 @@ impl Place {
                 let Given { ids, freed, error } = datapath.host_ids().give_back(names, MOST);
                 if let Some(error) = &error {
                     let error = error as &dyn std::error::Error;
-                    warn!(error, "cannot give back each number of hosts that have gone; trying again");
+                    warn!(error, "cannot release all ids of hosts that are gone; trying again");
                 }
                 Returned { numbers: ids.into_iter().map(HostId).collect(), has_freed: freed > 0 }
             }

@@ -22,22 +22,19 @@ pub(crate) struct PortRewrite {
 /// Reason why a port cannot be rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
-    #[error("port {port} and `--rewrite-offset` {offset} are more than 65535; choose a smaller offset")]
+    #[error("port {port} plus `--rewrite-offset` {offset} exceeds 65535; choose a smaller offset")]
     Beyond { port: u16, offset: NonZeroU16 },
     #[error(
-        "port {port} would become {rewritten}, which may be that of a Service of type NodePort (30000-32767); choose \
-         another `--rewrite-offset`"
+        "port {port} would become {rewritten}, in the range of NodePort Services (30000-32767); choose another \
+         `--rewrite-offset`"
     )]
     NodePort { port: u16, rewritten: u16 },
     #[error(
-        "port {port} would become {rewritten}, which the kernel may take for connections that the node opens \
+        "port {port} would become {rewritten}, in the kernel's range for outgoing connections \
          (`net.ipv4.ip_local_port_range`); choose another `--rewrite-offset`, or make that range smaller"
     )]
     Local { port: u16, rewritten: u16 },
-    #[error(
-        "port {port} would become {rewritten}, which is served under that number already; choose another \
-         `--rewrite-offset`"
-    )]
+    #[error("port {port} would become {rewritten}, which is already a served port; choose another `--rewrite-offset`")]
     Served { port: u16, rewritten: u16 },
 }
 

@@ -50,16 +50,16 @@ pub(crate) fn hide_memory() -> anyhow::Result<()> {
 pub(crate) fn without<T: Send>(works: impl Fn() -> bool + Send, start: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     thread::scope(|scope| {
         let starter = thread::Builder::new().name("starter".into()).spawn_scoped(scope, move || {
-            set_no_new_privs(true).context("cannot give up the right to gain privileges")?;
+            set_no_new_privs(true).context("cannot set no_new_privs")?;
             let held = capabilities(None).context("cannot read the capabilities of this thread")?.permitted;
             // Only removed from the effective set at first, so that they can be restored.
-            set(CapabilitySet::empty(), held).context("cannot put capabilities aside")?;
+            set(CapabilitySet::empty(), held).context("cannot drop capabilities for now")?;
             let kept = if works() { CapabilitySet::empty() } else { held & CapabilitySet::BPF };
-            set(kept, kept).context("cannot give up capabilities")?;
+            set(kept, kept).context("cannot drop capabilities")?;
             if kept.is_empty() {
                 info!("workers run without capabilities");
             } else {
-                warn!("workers keep CAP_BPF: this kernel wants it for every use of a map (5.19 does not)");
+                warn!("workers keep CAP_BPF: this kernel requires it for every use of a map (5.19 does not)");
             }
             anyhow::Ok(start())
         });
@@ -88,7 +88,7 @@ fn keep(wanted: CapabilitySet, thread: &'static str) {
     });
     match given_up {
         Ok(()) => {}
-        Err(error) => warn!(%error, thread, "cannot give up capabilities; going on with them"),
+        Err(error) => warn!(%error, thread, "cannot drop capabilities; continuing with them"),
     }
 }
 

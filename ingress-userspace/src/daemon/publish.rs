@@ -146,7 +146,8 @@ impl Publisher {
         let mut remarks: BTreeSet<Remark> = problems.into_iter().map(Remark::from).collect();
         if over_capacity > 0 {
             let message = format!(
-                "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`, or remove hosts, whose numbers are free some 12 minutes later"
+                "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger \
+                 `--host-capacity`, or remove hosts; their ids become free some 12 minutes later"
             );
             let (object, reason) = ("counters".to_owned(), Reason::HostCapacity.as_str());
             remarks.insert(Remark { severity: Severity::Warning, reason, object, message });
@@ -160,7 +161,7 @@ impl Publisher {
     pub(super) fn give_back(&mut self, now: Instant) {
         let Returned { numbers, has_freed } = self.numbers.give_back(now);
         if !numbers.is_empty() {
-            info!(count = numbers.len(), "gave back the numbers of hosts that have gone");
+            info!(count = numbers.len(), "released the ids of hosts that are gone");
         }
         let mut names = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner);
         for number in numbers {
@@ -212,7 +213,7 @@ fn log<'r>(
         }
     }
     for (object, count) in lines.take_left_out() {
-        warn!(object, count, "more lines about this object are left out, for {LINES} within {WINDOW:?} are the limit");
+        warn!(object, count, "further lines about this object are left out; the limit is {LINES} within {WINDOW:?}");
     }
 }
 
@@ -263,7 +264,7 @@ impl From<&Outcome> for Remark {
 
 impl From<CertificateProblem> for Remark {
     fn from(CertificateProblem { origin, reason }: CertificateProblem) -> Self {
-        let message = format!("{reason}; correct it, its hosts get the self-signed certificate meanwhile");
+        let message = format!("{reason}; correct it, its hosts get the self-signed certificate until then");
         let reason = Reason::InvalidCertificate.as_str();
         Self { severity: Severity::Warning, reason, object: format!("Secret {origin}"), message }
     }

@@ -72,9 +72,9 @@ fn versions_are_those_of_the_settings() {
         ("TLSv1.3", false, true, ""),
         ("TLSv1.3 TLSv1.2", true, true, ""),
         ("TLSv1.2", true, false, ""),
-        ("TLSv1 TLSv1.1 TLSv1.2", true, true, "older versions are not safe"),
-        ("SSLv3", true, true, "older versions are not safe"),
-        ("", true, true, "older versions are not safe"),
+        ("TLSv1 TLSv1.1 TLSv1.2", true, true, "older versions are unsafe"),
+        ("SSLv3", true, true, "older versions are unsafe"),
+        ("", true, true, "older versions are unsafe"),
     ] {
         let (table, outcomes) = table(&ingress, &origin, &[("ssl-protocols", value)]);
         assert_eq!(outcomes.contains("InvalidSetting"), !remark.is_empty(), "{value}: {outcomes}");

@@ -201,7 +201,11 @@ fn what_would_have_to_be_read_is_refused_with_a_reason() {
     let pod = counting();
     for protection in [("limit-rps", "5"), ("auth-url", "http://web.default.svc.cluster.local/")] {
         let site = Ingress::with(&[PASSTHROUGH, protection]).serve(&pod);
-        assert!(site.outcomes.contains("passes connections on unread"), "{protection:?}: {}", site.outcomes);
+        assert!(
+            site.outcomes.contains("forwards connections without reading them"),
+            "{protection:?}: {}",
+            site.outcomes
+        );
         assert!(exchange(&site, &hello("a.test"), usize::MAX).is_err(), "{protection:?}");
     }
     // Another Ingress of the host requires certificates, but a passthrough host cannot request them.

@@ -116,7 +116,7 @@ fn a_secret_that_is_not_as_it_should_be_is_told_and_never_quoted() {
     let long = in_order(b"QR");
     for (held, remarks, shared) in [
         (None, &["warning SecretNotFound Secret default/tickets"][..], false),
-        (Some(keys(&[("other", b'Q', 80)])), &["InvalidTicketKey", "holds no usable key `tickets.key`"], false),
+        (Some(keys(&[("other", b'Q', 80)])), &["InvalidTicketKey", "has no usable key `tickets.key`"], false),
         (Some(keys(&[("tickets.key", b'Q', 32)])), &["`tickets.key` has 32 bytes", "no usable key"], false),
         (
             Some(keys(&[("tickets.key", b'Q', 32), ("tickets.key.1", b'Q', 48)])),

@@ -258,8 +258,7 @@ fn who_finds_no_room_in_the_list_is_left_to_the_proxy() {
         .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
     assert!(said.contains("left_out=1") && said.contains("merge or remove networks"), "{said}");
     let said = attention(&net);
-    let words =
-        "map `deny6` is 100 % full: further networks to be denied are left to the proxy, which refuses their requests";
+    let words = "map `deny6` is 100 % full: the proxy, not XDP, refuses further denied networks";
     assert!(said.contains(words) && said.contains("name larger networks in `block-cidrs`"), "{said}");
 
     let [(_, client_v4, dropped), (_, client_v6, left_out)] = CLIENTS;

@@ -169,7 +169,7 @@ fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
         said.err()
     });
     let said = said.expect("it refuses");
-    assert!(said.contains("`192.0.2.3/32` is in `192.0.2.0/24`, whose peers are trusted"), "{said}");
+    assert!(said.contains("`192.0.2.3/32` is in `192.0.2.0/24`, a network of trusted proxies"), "{said}");
     assert!(list(&net).is_empty());
 
     // Without the setting no refusals are counted, either.
@@ -201,9 +201,9 @@ fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
     until("the settings name it, too", || (list(&net)[0].1 == ["settings", "operator"]).then_some(()))
         .expect("they do");
     let said = command(&net, &["deny", "remove", "192.0.2.3"]);
-    assert!(said.contains("`block-cidrs` of the settings goes on to deny it"), "{said}");
+    assert!(said.contains("`block-cidrs` of the settings still denies it"), "{said}");
     let said = run(&net, &["deny", "remove", "192.0.2.3"]).expect_err("nothing of ours is left");
-    assert!(said.contains("take it out of the ConfigMap"), "{said}");
+    assert!(said.contains("remove it from the ConfigMap"), "{said}");
     is_shut_out(&net, VIOLATOR, Family::V4);
     change(&net, &[BLOCK]);
     until("it is let in", || (get(&net, VIOLATOR, Family::V4, "").ok()? == 200).then_some(())).expect("served again");
@@ -233,18 +233,16 @@ fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
         offend(&net, VIOLATOR, Family::V4);
     }
     wait_for_escalation(&net, "failed", 1.0);
-    let words = "could not deny a client that was refused too often; unless an error stands above, there is no room: \
-                 remove denials, or merge networks of `block-cidrs`";
+    let words = "could not deny a client that was refused too often; without an error above, the list has no room: \
+     remove denials, or merge networks of `block-cidrs`";
     process.wait_for_log(words, 1).expect("it is told");
     offend(&net, VIOLATOR, Family::V4);
     is_served(&net, VIOLATOR, Family::V4);
     let said = run(&net, &["deny", "add", "192.0.2.3"]).expect_err("there is no room");
-    let words =
-        format!("there are {DENIALS_MAX} denials already; remove some of those that `xdp-ingress deny list` shows");
+    let words = format!("there are {DENIALS_MAX} denials already; remove some that `xdp-ingress deny list` shows");
     assert!(said.contains(&words), "{said}");
     let said = attention(&net);
-    let words =
-        "map `denials` is 100 % full: further denials are refused; take some back with `xdp-ingress deny remove`";
+    let words = "map `denials` is 100 % full: further denials are refused; remove some with `xdp-ingress deny remove`";
     assert!(said.contains(words), "{said}");
 
     command(&net, &["deny", "remove", "10.0.0.1"]);

@@ -89,7 +89,7 @@ fn faults(net: &Net) -> Vec<Fault> {
         name: "bpffs",
         command: without_bpffs(net),
         says: vec![
-            format!("no BPF file system at `{plain}`; mount one with `mkdir -p {plain} && mount -t bpf bpf {plain}`"),
+            format!("no BPF file system is mounted at `{plain}`; mount one with `mkdir -p {plain} && mount -t bpf bpf {plain}`"),
             "for a pod, on the node: `mount -t bpf bpf /sys/fs/bpf`".into(),
         ],
     });
@@ -171,7 +171,7 @@ fn pins_of_another_version_are_refused_and_whoever_serves_goes_on() {
     fs::remove_file(pin(map::PORTS)).expect("removed");
     fs::rename(pin(map::FLOWS), pin(map::PORTS)).expect("renamed");
     let layout = "has another layout (40 → 8 bytes; this version needs 4 → 16 bytes)";
-    let remedies = ["use the version of xdp-ingress that has made it", "with `xdp-ingress unload`"];
+    let remedies = ["use the version of xdp-ingress that created it", "with `xdp-ingress unload`"];
     let says = |said: &str| {
         assert!(said.contains("v1/maps/ports` ") && said.contains(layout), "{said}");
         assert!(remedies.iter().all(|remedy| said.contains(remedy)), "{said}");

@@ -99,7 +99,7 @@ fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
     assert_eq!(after.l7.requests.success, before.l7.requests.success + 3, "requests are exact");
     assert_eq!(after.net.rx_packets, before.net.rx_packets, "packets are those of host 0");
     let said = attention(&net);
-    let words = "map `flows` is 100 % full: packets of further connections count for host 0, and all are served";
+    let words = "map `flows` is 100 % full: packets of further connections count for host 0, but all are served";
     assert!(said.contains(words), "{said}");
 
     // The successor removes the flows that a dead process leaves behind.

@@ -91,7 +91,7 @@ fn superseded(process: &Generation) {
     assert!(said.ends_with("not ready: another process owns the node"), "{said}");
     process.probe("live").expect("it lives on");
     process.probe("started").expect("it has started");
-    let words = "a newer process owns the node; serving the connections that are left until SIGTERM";
+    let words = "a newer process owns the node; serving the remaining connections until SIGTERM";
     until("the log", || process.process.log().contains(words).then_some(())).expect("it says what it goes on with");
 }
 

@@ -77,7 +77,7 @@ fn a_probe_socket_belongs_to_one_process() {
     let mut second = Generation::spawn(&net, "pod", &[]);
     assert_eq!(second.ended().code(), Some(1));
     let said = second.process.log();
-    assert!(said.contains("belongs to a process that lives"), "{said}");
+    assert!(said.contains("belongs to a running process"), "{said}");
     first.probe("ready").expect("the first is not disturbed");
     first.process.kill().expect("it crashes");
     let said = first.probe("live").expect_err("nobody answers");

@@ -74,7 +74,7 @@ fn clients_of_a_process_that_hangs_wait_and_whoever_looks_is_told() {
     })
     .expect("it is told");
     let said = attention(&net);
-    assert!(said.contains("it hangs, or there is no CPU for it") && said.contains("restart it"), "{said}");
+    assert!(said.contains("it hangs or gets no CPU") && said.contains("restart it"), "{said}");
     let said = process.probe("live").expect_err("it hangs");
     assert!(said.contains("the process hangs or is still starting"), "{said}");
 

@@ -149,7 +149,7 @@ fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
     process.wait_until(Duration::from_secs(30), "it is ready", is_ready).expect("it becomes ready");
     becomes(&net, &process, NODE_NIC, Some("tcx"));
     let log = process.log();
-    let is_told = |line: &str| line.contains("this interface is in no better mode") && line.contains(busy);
+    let is_told = |line: &str| line.contains("this interface has no better mode") && line.contains(busy);
     assert!(log.lines().any(|line| line.contains("WARN") && is_told(line)), "{log}");
     let load = steady(&net);
     load.pass(50).expect("clients are served");

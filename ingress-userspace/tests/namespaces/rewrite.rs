@@ -195,7 +195,7 @@ fn an_interface_that_is_not_seen_to_send_is_served_without() {
     FAMILIES.into_iter().for_each(|family| served(&net, family));
     let nics: Vec<Nic> = pinned::<u32, Nic>(&net, map::NICS).iter().map(|nic| nic.expect("read").1).collect();
     assert_eq!(nics, [Nic { mode: NIC_NATIVE, flags: 0 }], "what `status` says of it follows from that");
-    assert!(proxy.log().contains("`--steer rewrite` does nothing for what it receives"), "{}", proxy.log_tail(20));
+    assert!(proxy.log().contains("`--steer rewrite` does nothing for received ones"), "{}", proxy.log_tail(20));
     fs::remove_dir(in_its_way).expect("nothing is in its way");
 }
 

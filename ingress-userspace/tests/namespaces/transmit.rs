@@ -141,7 +141,11 @@ fn a_node_whose_transmit_program_cannot_be_attached_serves() {
     fs::create_dir_all(&in_its_way).expect("a directory in its way");
     let proxy = net.start("first", 9110);
     net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
-    assert!(proxy.process.log().contains("what this interface sends is not counted"), "{}", proxy.process.log_tail(20));
+    assert!(
+        proxy.process.log().contains("packets that this interface sends are not counted"),
+        "{}",
+        proxy.process.log_tail(20)
+    );
     let metrics = net.admin("/metrics").expect("answered");
     let metrics = String::from_utf8_lossy(&metrics.text);
     let series = format!(

@@ -10,7 +10,7 @@ pub enum Error {
     Unsupported(Vec<Missing>),
     #[error(
         "pinned map `{}` has another layout ({found}; this version needs {expected}); use the version of xdp-ingress \
-         that has made it, or remove all that is pinned, its counters too, with `xdp-ingress unload`",
+         that created it, or remove all pins and their counters with `xdp-ingress unload`",
         path.display()
     )]
     Layout { path: PathBuf, found: String, expected: String },
@@ -21,7 +21,7 @@ pub enum Error {
     )]
     NothingPinned(PathBuf),
     #[error(
-        "the maps pinned below `{}` must not be read; run as the user that runs xdp-ingress, which is root, and before \
+        "this user may not read the maps pinned below `{}`; run as the user of xdp-ingress, which is root, and before \
          Linux 5.19 with CAP_BPF",
         path.display()
     )]
@@ -41,7 +41,7 @@ pub enum Error {
          `ip link set dev {interface} xdp off`)"
     )]
     Busy { interface: String },
-    #[error("there is no interface `{0}` in this network namespace; `ip link` lists those there are")]
+    #[error("this network namespace has no interface `{0}`; `ip link` lists the existing ones")]
     NoInterface(String),
     #[error("cannot {operation} `{object}`")]
     Kernel {
@@ -59,14 +59,14 @@ pub enum Error {
         source: Box<aya::programs::ProgramError>,
     },
     #[error(
-        "the process may lock no more memory, which maps and programs are counted as before Linux 5.11; give it \
-         `CAP_SYS_RESOURCE`, with which it raises the limit itself, or raise that (`ulimit -l unlimited`, for a unit of \
+        "the process reached its limit of locked memory, which includes maps and programs before Linux 5.11; give it \
+         `CAP_SYS_RESOURCE` to raise the limit itself, or raise the limit (`ulimit -l unlimited`, for a unit of \
          systemd `LimitMEMLOCK=infinity`)"
     )]
     LockedMemory,
-    #[error("slot {slot} is beyond the {max} listeners that fit")]
+    #[error("slot {slot} is beyond the limit of {max} listeners")]
     Slot { slot: u32, max: u32 },
-    #[error("{count} {what} are too many, for {max} fit; configure fewer of them")]
+    #[error("{count} {what} exceed the limit of {max}; configure fewer of them")]
     TooMany { what: &'static str, count: usize, max: u32 },
     #[error("all {capacity} host ids are taken; raise `--host-capacity` after `xdp-ingress unload`")]
     HostsFull { capacity: u32 },
@@ -103,9 +103,7 @@ impl Error {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Programs => {
-                f.write_str("this binary was built without kernel programs; build it with `cargo xtask build`")
-            }
+            Self::Programs => f.write_str("this binary has no kernel programs; build it with `cargo xtask build`"),
             Self::Capability(name) => write!(
                 f,
                 "the process lacks `{name}`; run it as root, or give it that capability (a container by \
@@ -116,22 +114,21 @@ impl fmt::Display for Missing {
             }
             Self::Rewriting { running, needed } => write!(
                 f,
-                "kernel `{running}` is too old for `--steer rewrite`; `{needed}` or later is needed, and `--steer auto` \
-                 runs here"
+                "kernel `{running}` is too old for `--steer rewrite`; use `{needed}` or later, or `--steer auto`"
             ),
             Self::ProgramType(name) => write!(
                 f,
                 "the kernel does not load `{name}` programs; let the process use bpf(2) (seccomp, SELinux, AppArmor), \
-                 or take a kernel with `CONFIG_BPF_SYSCALL`"
+                 or use a kernel with `CONFIG_BPF_SYSCALL`"
             ),
             Self::Btf => f.write_str(
-                "the kernel takes no BTF from the process; let it use bpf(2) (seccomp, SELinux, AppArmor), or take a \
+                "the kernel accepts no BTF from the process; let it use bpf(2) (seccomp, SELinux, AppArmor), or use a \
                  kernel with `CONFIG_BPF_SYSCALL`",
             ),
             Self::Bpffs(path) => write!(
                 f,
-                "no BPF file system at `{0}`; mount one with `mkdir -p {0} && mount -t bpf bpf {0}` (for a pod, on the \
-                 node: `mount -t bpf bpf /sys/fs/bpf`)",
+                "no BPF file system is mounted at `{0}`; mount one with `mkdir -p {0} && mount -t bpf bpf {0}` (for a \
+                 pod, on the node: `mount -t bpf bpf /sys/fs/bpf`)",
                 path.display()
             ),
         }

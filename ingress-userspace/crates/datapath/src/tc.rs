@@ -71,8 +71,8 @@ impl Direction {
     /// Returns the operation for error messages.
     const fn operation(self) -> &'static str {
         match self {
-            Self::In => "see what is received by",
-            Self::Out => "count what is sent by",
+            Self::In => "see the packets received by",
+            Self::Out => "count the packets sent by",
         }
     }
 }

@@ -17,17 +17,17 @@ impl State {
         let owner = self.processes.iter().find(|process| process.role != Role::Draining);
         let mut attention: Vec<_> = match owner {
             None => {
-                vec!["no process has taken this node over; see the log of `xdp-ingress run`, if it runs".to_owned()]
+                vec!["no process owns this node; see the log of `xdp-ingress run`, if it is running".to_owned()]
             }
             Some(Process { lives: Some(false), .. }) => vec![
                 "the process that owns this node has ended; new connections are refused until another takes over: \
-                 start `xdp-ingress run`, and see at the end of its log why the last one ended"
+                 start `xdp-ingress run`; the end of its log explains why the last one ended"
                     .to_owned(),
             ],
             Some(Process { silence, .. }) if *silence > Duration::from_nanos(HEARTBEAT_STALE_NS) => vec![format!(
-                "the process that owns this node has given no heartbeat for {:.1} s: it hangs, or there is no CPU for \
-                 it; XDP chooses no worker and limits nobody, the default rule delivers, and clients may wait: restart \
-                 it if it does not go on",
+                "the process that owns this node has given no heartbeat for {:.1} s: it hangs or gets no CPU; XDP \
+                 chooses no workers and limits no clients, the default rule delivers, and clients may wait: restart it \
+                 if it does not recover",
                 silence.as_secs_f64()
             )],
             Some(_) => Vec::new(),
@@ -36,8 +36,8 @@ impl State {
         if self.ports.iter().any(|port| port.rewritten.is_some()) {
             attention.extend(self.one_way.iter().map(|index| {
                 format!(
-                    "ports are not rewritten in what interface {index} receives, for what it sends is not seen; the log of \
-                     `xdp-ingress run` says why"
+                    "ports of packets that interface {index} receives are not rewritten, because its sent packets are \
+                     not seen; the log of `xdp-ingress run` explains why"
                 )
             }));
         }
@@ -45,15 +45,14 @@ impl State {
             let what = match fill.map {
                 map::HOST_IDS => "further hosts count for host 0; raise `--host-capacity` after `xdp-ingress unload`",
                 map::FLOWS => {
-                    "packets of further connections count for host 0, and all are served; there is room again when \
+                    "packets of further connections count for host 0, but all are served; room returns when \
                      connections end"
                 }
                 map::DENY4 | map::DENY6 => {
-                    "further networks to be denied are left to the proxy, which refuses their requests; name larger \
-                     networks in `block-cidrs`"
+                    "the proxy, not XDP, refuses further denied networks; name larger networks in `block-cidrs`"
                 }
-                map::DENIALS => "further denials are refused; take some back with `xdp-ingress deny remove`",
-                _ => "further entries are left out, and the log of `xdp-ingress run` says so",
+                map::DENIALS => "further denials are refused; remove some with `xdp-ingress deny remove`",
+                _ => "further entries are left out, and the log of `xdp-ingress run` reports it",
             };
             format!("map `{}` is {} % full: {what}", fill.map, percent(fill))
         }));
@@ -72,7 +71,7 @@ impl State {
         };
         if let Some(requests) = NetfilterCheck::default().lost(packets) {
             attention.push(format!(
-                "XDP has chosen workers for {requests} connection requests, and none has come to sk_lookup: {ADVICE}"
+                "XDP has chosen workers for {requests} connection requests, but none reached sk_lookup: {ADVICE}"
             ));
         }
         attention
@@ -84,14 +83,15 @@ fn loose(link: &PinnedLink) -> Option<String> {
     match (&link.hook, link.state) {
         (_, LinkState::Attached) => None,
         (Hook::Xdp { interface, .. } | Hook::TcIn { interface } | Hook::TcOut { interface }, _) => Some(format!(
-            "interface `{interface}` has gone, and its program with it; `xdp-ingress run` attaches it when the interface \
-             is back, and its log says so"
+            "interface `{interface}` is gone, and its program with it; `xdp-ingress run` attaches the program when the \
+             interface returns, and logs it"
         )),
         (Hook::Lookup, LinkState::Detached) => {
-            Some("the network namespace of sk_lookup has gone; run `xdp-ingress unload`".to_owned())
+            Some("the network namespace of sk_lookup is gone; run `xdp-ingress unload`".to_owned())
         }
         (Hook::Lookup, LinkState::Elsewhere) => Some(
-            "sk_lookup is attached to another network namespace than this command's; run it in that of the node"
+            "sk_lookup is attached to another network namespace than this command's; run the command in the node's \
+             namespace"
                 .to_owned(),
         ),
     }
@@ -115,14 +115,14 @@ mod tests {
         let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
         let total = |total, packets| Counted { total, name: "", traffic: Traffic { packets, bytes: 0 } };
         for (state, expected) in [
-            (State { processes: Vec::new(), ..well() }, "no process has taken this node over"),
+            (State { processes: Vec::new(), ..well() }, "no process owns this node"),
             (State { processes: vec![process(Role::Owner, fresh, Some(false))], ..well() }, "has ended"),
             (State { processes: vec![process(Role::Owner, 4 * fresh, Some(true))], ..well() }, ""),
             (
                 State { processes: vec![process(Role::Owner, 8 * fresh, Some(true))], ..well() },
                 "no heartbeat for 4.0 s: it hangs",
             ),
-            (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process has taken"),
+            (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process owns"),
             (State { links: vec![detached(gone, LinkState::Detached)], ..well() }, "interface `eth1` has gone"),
             (
                 State { links: vec![detached(Hook::Lookup, LinkState::Elsewhere)], ..well() },

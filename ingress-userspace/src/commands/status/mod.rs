@@ -138,7 +138,7 @@ impl State {
             let lives = match lives {
                 Some(true) => "lives",
                 Some(false) => "has ended",
-                None => "may live: the pins are being changed",
+                None => "may be alive: the pins are changing",
             };
             text.line(
                 role(process),
@@ -149,8 +149,8 @@ impl State {
             let (label, place) = match hook {
                 Hook::Lookup => ("sk_lookup", "network namespace".to_owned()),
                 Hook::Xdp { interface, mode } => ("xdp", format!("{interface}, {}", mode_name(*mode))),
-                Hook::TcIn { interface } => ("tcx", format!("{interface}, what it receives")),
-                Hook::TcOut { interface } => ("tcx", format!("{interface}, what it sends")),
+                Hook::TcIn { interface } => ("tcx", format!("{interface}, received packets")),
+                Hook::TcOut { interface } => ("tcx", format!("{interface}, sent packets")),
             };
             let state = state_name(*state);
             text.line(label, format_args!("{place}: {state} (link {link_id}, program {program_id})"));
@@ -159,7 +159,7 @@ impl State {
             text.line("sk_lookup", "off");
         }
         for index in filters {
-            text.line("clsact", format_args!("interface {index}, what it receives"));
+            text.line("clsact", format_args!("interface {index}, received packets"));
         }
         if filters.is_empty() && !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
             text.line("xdp", "off");

@@ -31,7 +31,7 @@ pub(super) enum Next {
 
 /// Text of the last line.
 const HELP: &str = "q quit  s sort by the next column  r reverse  / filter  t rates or totals  p pause";
-const HELP_TYPING: &str = "type part of a name; Enter keeps it, Esc drops it";
+const HELP_TYPING: &str = "type part of a name; Enter applies it, Esc drops it";
 
 const INTERRUPT: u8 = 3;
 const BACKSPACE: u8 = 8;

@@ -46,8 +46,8 @@ pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
     if !once {
         anyhow::ensure!(
             io::stdin().is_terminal() && io::stdout().is_terminal(),
-            "`top` draws on a terminal, and there is none; give it one (`kubectl exec --stdin --tty`), or use \
-             `top --once` for one table and `top --once --output json` for programs"
+            "`top` needs a terminal; give it one (`kubectl exec --stdin --tty`), or use `top --once` for one table and \
+             `top --once --output json` for programs"
         );
         let title = bpffs.display().to_string();
         return screen::run(&title, interval.unwrap_or(INTERVAL), selection, || Ok(read(&bpffs)?));

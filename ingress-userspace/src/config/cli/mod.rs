@@ -37,8 +37,8 @@ never reaches the other pod of the node:
   live      the main thread and each worker have made progress within 10 s. The API server, pods and
             configuration have no influence: a restart would not repair them.
   started   programs are loaded and listeners open. The API server need not answer, because a restart would not help.
-  ready     a snapshot is served, the node's new connections come to this process, and it has not been asked to end. A pod whose
-            successor has taken the node over is not ready; it serves what it has accepted.
+  ready     a snapshot is served, the node's new connections come to this process, and it has not been asked to end. A pod
+            with a successor that took the node over is not ready; it still serves its accepted connections.
 Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
 
 const DENY: &str = "\
@@ -151,7 +151,7 @@ pub(crate) fn fraction(text: &str) -> Result<Duration, String> {
 
 fn patience(text: &str) -> Result<Duration, String> {
     let time = fraction(text)?;
-    if time.is_zero() { Err("no answer comes in no time; give more than 0".to_owned()) } else { Ok(time) }
+    if time.is_zero() { Err("an answer needs time; give more than 0".to_owned()) } else { Ok(time) }
 }
 
 #[cfg(test)]

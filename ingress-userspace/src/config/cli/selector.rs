@@ -17,14 +17,14 @@ pub(super) fn label_selector(text: &str) -> Result<String, String> {
         let requirement = requirement.trim();
         if requirement.contains(['<', '>']) {
             return Err(format!(
-                "`{requirement}` compares numbers, as selectors of nodes do; namespaces are selected by `=`, `!=`, `in` and \
-                 `notin`"
+                "`{requirement}` compares numbers, as only selectors of nodes do; select namespaces by `=`, `!=`, `in` \
+                 and `notin`"
             ));
         }
         check(requirement).ok_or_else(|| {
             format!(
-                "`{requirement}` is no requirement on a label; write `KEY=VALUE`, `KEY!=VALUE`, `KEY in (A,B)`, `KEY notin \
-                 (A,B)`, `KEY` or `!KEY`, and separate several by commas"
+                "`{requirement}` is not a requirement on a label; write `KEY=VALUE`, `KEY!=VALUE`, `KEY in (A,B)`, \
+                 `KEY notin (A,B)`, `KEY` or `!KEY`, and separate several by commas"
             )
         })?;
     }

@@ -160,7 +160,7 @@ fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<
         ("upstream_checks", "Health checks, by result", "result", |view| {
             CheckResult::ALL.iter().map(|result| result.as_str()).zip(view.checks).collect()
         }),
-        ("upstream_requests_refused", "Requests refused because an upstream was full, by cap", "reason", |view| {
+        ("upstream_requests_refused", "Requests refused because an upstream was full, by limit", "reason", |view| {
             Full::ALL.iter().map(|full| full.as_str()).zip(view.refused).collect()
         }),
     ];
@@ -189,7 +189,7 @@ fn encode_interfaces(interfaces: &[InterfaceCounters], encoder: &mut DescriptorE
     let help = "Bytes on the wire of all hosts, by interface";
     counters(encoder, "interface_bytes", help, by_direction(|each| [each.net.rx_bytes, each.net.tx_bytes]))?;
     let help =
-        "1 where the program for packets of this direction is attached to the interface, and how; else 0, and why";
+        "1 with the way (how) if the program for this direction is attached to the interface; 0 with the reason if not";
     let rows = interfaces.iter().flat_map(|InterfaceCounters { name, receives, transmits, net: _ }| {
         DIRECTIONS.into_iter().zip([receives, transmits]).map(move |(direction, attached)| {
             let labels = [("interface", name.as_str()), ("direction", direction), ("how", attached.how)];
@@ -284,7 +284,7 @@ impl Scrape {
             ),
             (
                 "request_bodies_cut",
-                "Answered requests whose unread bodies were too long or too slow to be drained",
+                "Answered requests with unread bodies that were too long or too slow to be drained",
                 rests_cut,
             ),
             (
@@ -321,13 +321,13 @@ impl Scrape {
         let help = "Requests refused because their client exceeded a limit, by limit";
         let rows = by("reason", ["rate", "in_flight"], [over_rate, over_in_flight]);
         counters(encoder, "requests_limited", help, rows)?;
-        let help = "Clients whose rate state was evicted early because the table was full";
+        let help = "Clients evicted early from the table of rates because it was full";
         counter(encoder, "limited_clients_forgotten", help, forgotten)?;
         let help = "Refusals that counted against a client, by reason; none unless refusals escalate";
         counters(encoder, "violations", help, by("reason", Violation::ALL.map(Violation::as_str), violations))?;
         let help = "Clients that were refused too often, by action";
         counters(encoder, "escalations", help, by("result", Escalated::ALL.map(Escalated::as_str), escalated))?;
-        let help = "Clients whose refusal counts were evicted early because the table was full";
+        let help = "Clients evicted early from the table of refusals because it was full";
         counter(encoder, "violators_forgotten", help, violators_forgotten)?;
         let help = "Memory pressure level: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
         gauge(encoder, "memory_pressure", help, pressure as u64)?;
@@ -405,7 +405,7 @@ impl Scrape {
             ("client_connections", "Client connections open now, handshakes included", self.proxy.connections as u64),
             (
                 "client_connections_parked",
-                "Idle client connections whose buffers are released while they wait for a request",
+                "Idle client connections with released buffers, waiting for a request",
                 self.proxy.parked as u64,
             ),
             (

@@ -29,9 +29,9 @@ pub(crate) struct Socket {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    #[error("the probe socket `{0}` belongs to a process that lives; give each process a path of its own")]
+    #[error("the probe socket `{0}` belongs to a running process; give each process its own path")]
     InUse(PathBuf),
-    #[error("`{0}` is no socket, and is not replaced by the probe socket; remove it or choose another path")]
+    #[error("`{0}` is not a socket, so the probe socket does not replace it; remove it or choose another path")]
     NoSocket(PathBuf),
     #[error("cannot make the probe socket `{path}`; its directory must exist and be writable")]
     Io { path: PathBuf, source: io::Error },

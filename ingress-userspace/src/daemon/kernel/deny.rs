@@ -51,9 +51,9 @@ impl Denied {
                     warn!(
                         left_out,
                         room = DENY_MAX,
-                        "more networks in `block-cidrs` and denials than the kernel part has room for: of those left out, \
-                         hosts answer 403 to networks of `block-cidrs`, services of TCP and UDP serve all; merge or \
-                         remove networks"
+                        "`block-cidrs` and denials have more networks than the kernel part has room for; of those left \
+                         out, hosts answer 403 to networks of `block-cidrs`, and TCP and UDP services serve all; merge \
+                         or remove networks"
                     );
                 }
                 Some(self)

@@ -28,7 +28,7 @@ impl Kernel {
                 }
             }
             Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "cannot end denials whose time is over; trying again");
+                warn!(error = &error as &dyn std::error::Error, "cannot end expired denials; trying again");
             }
         }
         let (tried, violators): (Vec<_>, Vec<_>) =
@@ -39,7 +39,7 @@ impl Kernel {
             log(violator, *result);
         }
         if let Some(more @ 1..) = results.len().checked_sub(LOGGED_MAX) {
-            warn!(more, "more clients were refused too often; `xdp-ingress deny list` shows who is denied");
+            warn!(more, "more clients were refused too often; `xdp-ingress deny list` shows the denied ones");
         }
         results.iter().for_each(|(_, result)| shared.escalated(*result));
     }
@@ -88,13 +88,14 @@ fn log(violator: &Violator, result: Escalated) {
             warn!(%network, after, within, last, lasts, "would deny a client that was refused too often (dry run)");
         }
         Escalated::Trusted => {
-            info!(%network, after, within, last, "a peer was refused too often, but may speak for others; not denied");
+            info!(%network, after, within, last, "a peer was refused too often, but is a trusted proxy for others; not \
+             denied");
         }
         Escalated::Failed => {
             warn!(
                 %network, after, within, last,
-                "could not deny a client that was refused too often; unless an error stands above, there is no room: remove \
-                 denials, or merge networks of `block-cidrs`"
+                "could not deny a client that was refused too often; without an error above, the list has no room: \
+                 remove denials, or merge networks of `block-cidrs`"
             );
         }
     }

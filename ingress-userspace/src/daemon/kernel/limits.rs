@@ -62,8 +62,8 @@ impl Limited {
                 if is_in_vain {
                     warn!(
                         room = DENY_MAX,
-                        "no client is limited, for `proxy-real-ip-cidr` has more networks to be spared than the kernel \
-                         part has room for; name larger networks"
+                        "no client is limited, because `proxy-real-ip-cidr` has more networks to exempt than the \
+                         kernel part has room for; name larger networks"
                     );
                 }
                 Some(self)

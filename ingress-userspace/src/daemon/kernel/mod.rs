@@ -287,7 +287,7 @@ impl Kernel {
     fn watch_delivery(&mut self) {
         let Ok(totals) = self.datapath.totals() else { return };
         if let Some(requests) = self.netfilter_check.lost(|total| totals.get(total).packets) {
-            warn!(requests, "none of the latest connection requests has come to sk_lookup: {ADVICE}");
+            warn!(requests, "none of the latest connection requests reached sk_lookup: {ADVICE}");
         }
     }
 
@@ -312,7 +312,8 @@ fn report(report: &Report, wanted: u32) {
         warn!(
             host_capacity,
             wanted,
-            "the pinned maps keep their capacity; for another one run `xdp-ingress unload` first, which forgets the counters"
+            "the pinned maps keep their capacity; to change it, run `xdp-ingress unload` first, which deletes the \
+             counters"
         );
     }
 }

@@ -32,9 +32,7 @@ impl Chosen {
         }
         let routed = node.default_routes().await?;
         if routed.is_empty() {
-            warn!(
-                "no interface has a default route, so XDP is attached to none until one has; or name one with --interface"
-            );
+            warn!("no interface has a default route, so XDP waits for one; or name an interface with --interface");
         }
         Ok(Self::Routed(routed))
     }
@@ -142,13 +140,13 @@ pub(super) fn report(nic: &NicReport) {
     info!(name, index, ?state, transmit = transmit.as_str(), "interface");
     for refusal in refusals {
         let error = &**refusal as &dyn Error;
-        warn!(error = error, name, mode = state.as_str(), "this interface is in no better mode");
+        warn!(error = error, name, mode = state.as_str(), "this interface has no better mode");
     }
     if *state == NicState::Failed {
         warn!(
             name,
-            "what this interface receives is not counted, `--steer rewrite` does nothing for it, and the deny list does \
-             not hold for it but where the proxy refuses; it is served"
+            "packets that this interface receives are served, but not counted; `--steer rewrite` does nothing for \
+             them, and only the proxy applies the deny list"
         );
     }
     if let TransmitState::Failed(error) = transmit {
@@ -156,8 +154,8 @@ pub(super) fn report(nic: &NicReport) {
         warn!(
             error = error,
             name,
-            "what this interface sends is not counted, and `--steer rewrite` does nothing for what it receives; everything \
-             else works"
+            "packets that this interface sends are not counted, and `--steer rewrite` does nothing for received ones; \
+             everything else works"
         );
     }
 }

@@ -83,8 +83,8 @@ impl Kernel {
                 left_out = left_out.len(),
                 unserved,
                 room = PORTS_MAX,
-                "more ports than the kernel part has room for: those left out are not counted, and some may not be \
-                 served; remove rows"
+                "there are more ports than the kernel part has room for; those left out are not counted, and some may \
+                 not be served; remove rows"
             );
         }
         self.left_out = left_out;
@@ -103,7 +103,7 @@ impl Kernel {
         }
         // The function is called more than once per change.
         for why in unfit.iter().filter(|why| !self.unfit.contains(why)) {
-            warn!("serving this port without rewriting it, so that a DNAT rule for it comes first: {why}");
+            warn!("serving this port without rewriting it, so a DNAT rule for it comes first: {why}");
         }
         self.unfit = unfit;
     }
@@ -133,7 +133,7 @@ impl Kernel {
             addresses.truncate(room);
             warn!(
                 left_out = self.addresses.len() - room,
-                "more addresses than the kernel part has room for; link-local ones are left out first"
+                "there are more addresses than the kernel part has room for; link-local ones are left out first"
             );
         }
         match self.datapath.set_node_addrs(&addresses) {

@@ -129,7 +129,7 @@ impl Stats {
 
     pub(super) fn set_leader(&self, is_leader: bool) {
         if self.leader.swap(is_leader, Relaxed) != is_leader {
-            tracing::info!(is_leader, "writing of statuses and events");
+            tracing::info!(is_leader, "leadership changed");
         }
     }
 }

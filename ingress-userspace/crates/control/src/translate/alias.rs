@@ -24,7 +24,8 @@ pub(super) fn add(
         let held = rules.rules.len() + usize::from(rules.fallback.is_some());
         if held.saturating_mul(names.len()) > MAX_PATHS {
             let message = format!(
-                "`server-alias` has {} names for {held} paths, allowed are {MAX_PATHS} in all; it is as if not set, name fewer",
+                "`server-alias` has {} names for {held} paths, but {MAX_PATHS} in all are allowed; it has no effect, \
+                 name fewer",
                 names.len()
             );
             builder.context.report(builder.object, Reason::TooLarge, message);

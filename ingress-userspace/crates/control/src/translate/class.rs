@@ -33,7 +33,8 @@ pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
                 && (is_ours || classes.owns_annotation(annotation, context))
             {
                 let message = format!(
-                    "`spec.ingressClassName` is `{field}` but annotation `{LEGACY_CLASS}` is `{annotation}`; the field counts, remove the annotation"
+                    "`spec.ingressClassName` is `{field}` but annotation `{LEGACY_CLASS}` is `{annotation}`; the field \
+                     applies, remove the annotation"
                 );
                 context.report(object, Reason::ClassMismatch, message);
             }
@@ -52,8 +53,10 @@ pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
             let is_ours = classes.watch_without_class || default.is_some_and(|class| classes.owns(class));
             if !is_ours && classes.apply_default_class && default.is_none() {
                 let name = &classes.name;
-                let message =
-                    format!("no class is named and none is marked as default; set `spec.ingressClassName: {name}`");
+                let message = format!(
+                    "the Ingress names no class and none is marked as default; set `spec.ingressClassName: \
+                     {name}`"
+                );
                 context.report(object, Reason::ClassMismatch, message);
             }
             (is_ours, default.and_then(|class| class.metadata.name.as_deref()))

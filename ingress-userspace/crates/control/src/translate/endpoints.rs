@@ -194,7 +194,8 @@ impl Refused {
             others => format!(", and {others} more that are refused"),
         };
         Some(format!(
-            "EndpointSlice `{slice}` has `{endpoint}`, {kind}{others}; no request is sent there, correct the slice or ask the operator to add the network to `--allow-endpoints-in`"
+            "EndpointSlice `{slice}` has `{endpoint}`, {kind}{others}; it gets no requests, correct the slice or ask \
+             the operator to add the network to `--allow-endpoints-in`"
         ))
     }
 }

@@ -26,12 +26,14 @@ pub(super) fn judge(holders: &mut Holders<Cost>, context: &mut Context<'_>) -> B
         let (amount, limit, scope) = (refusal.amount, budget.of(refusal.scope), refusal.scope);
         let message = if refusal.together.count > limit.count {
             format!(
-                "its paths are {} regular expressions, and together with those of older Ingresses of {scope} more than the {} allowed; it is not served, use prefixes or fewer expressions",
+                "its paths are {} regular expressions; with those of older Ingresses of {scope} they exceed the {} \
+                 allowed; it is not served, use prefixes or fewer expressions",
                 amount.count, limit.count
             )
         } else {
             format!(
-                "the regular expressions of its paths need {} KiB, and together with those of older Ingresses of {scope} more than the {} KiB allowed; it is not served, write shorter ones or use prefixes",
+                "the regular expressions of its paths need {} KiB; with those of older Ingresses of {scope} they exceed \
+                 the {} KiB allowed; it is not served, write shorter ones or use prefixes",
                 amount.bytes.div_ceil(1024),
                 limit.bytes / 1024
             )

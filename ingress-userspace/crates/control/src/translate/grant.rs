@@ -19,7 +19,7 @@ pub(super) fn is_api_server(service: &ObjectName) -> bool {
 pub(super) fn check(namespace: &str, service: &ObjectName, context: &mut Context<'_>) -> Result<(), String> {
     if is_api_server(service) {
         return Err(format!(
-            "service `{service}`, the API server, which gets no requests from the proxy; name another"
+            "service `{service}`, the API server, which never gets requests from the proxy; name another"
         ));
     }
     let is_own = *service.namespace == *namespace;
@@ -30,7 +30,8 @@ pub(super) fn check(namespace: &str, service: &ObjectName, context: &mut Context
         return Ok(());
     }
     Err(format!(
-        "service `{service}` of another namespace, which gets no requests; name one of `{namespace}`, have a ReferenceGrant in `{}` allow it, or ask the operator to add it to `--allow-cross-namespace-services`",
+        "service `{service}` of another namespace, which gets no requests; name one of `{namespace}`, add a \
+         ReferenceGrant in `{}`, or ask the operator to add it to `--allow-cross-namespace-services`",
         service.namespace
     ))
 }

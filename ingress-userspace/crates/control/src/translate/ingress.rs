@@ -72,7 +72,7 @@ pub(super) fn claims(
     let expressions = expressions.filter(|path| policy.has_patterns(&path.path_type)).count();
     if expressions > MAX_OF_INGRESS.count {
         let message = format!(
-            "rules hold {expressions} regular expressions, allowed are {}; split the Ingress or use prefixes",
+            "rules contain {expressions} regular expressions, but {} are allowed; split the Ingress or use prefixes",
             MAX_OF_INGRESS.count
         );
         context.report(object, Reason::TooLarge, message);
@@ -81,7 +81,8 @@ pub(super) fn claims(
     let metered = paths_of(spec) * (1 + policy.aliases.len());
     if metered > MAX_METERED && policy.stop_metering() {
         let message = format!(
-            "`metrics-per-path` would count {metered} rules, allowed are {MAX_METERED}; it is as if not set, split the Ingress"
+            "`metrics-per-path` would count {metered} rules, but {MAX_METERED} are allowed; it has no effect, split \
+             the Ingress"
         );
         context.report(object, Reason::TooLarge, message);
     }
@@ -181,23 +182,26 @@ pub(super) fn too_large(ingress: &Ingress, spec: &IngressSpec, options: &Options
     let annotations = ingress.metadata.annotations.iter().flatten();
     let bytes: usize = annotations.map(|(key, value)| key.len() + value.len()).sum();
     if bytes > MAX_ANNOTATION_BYTES {
-        return Some(format!("annotations hold {bytes} bytes, allowed are {MAX_ANNOTATION_BYTES}; shorten them"));
+        return Some(format!(
+            "annotations contain {bytes} bytes, but {MAX_ANNOTATION_BYTES} are allowed; shorten them"
+        ));
     }
     let paths = paths_of(spec);
     if paths > MAX_PATHS {
-        return Some(format!("rules hold {paths} paths, allowed are {MAX_PATHS}; split the Ingress"));
+        return Some(format!("rules contain {paths} paths, but {MAX_PATHS} are allowed; split the Ingress"));
     }
     let hosts: usize =
         spec.tls.iter().flatten().map(|tls| tls.hosts.as_ref().map_or(1, |hosts| hosts.len().max(1))).sum();
     if hosts > MAX_PATHS {
-        return Some(format!("`spec.tls` holds {hosts} hosts, allowed are {MAX_PATHS}; split the Ingress"));
+        return Some(format!("`spec.tls` contains {hosts} hosts, but {MAX_PATHS} are allowed; split the Ingress"));
     }
     let limit = options.max_references;
     let at_most = spec.tls.iter().flatten().count() + ingress.metadata.annotations.iter().flatten().count();
     let named = if at_most > limit { named(ingress, spec, options).len() } else { at_most };
     (named > limit).then(|| {
         format!(
-            "it names {named} Secrets and ConfigMaps, allowed are {limit}, and none of them is read; split the Ingress, or raise `--max-references`"
+            "it names {named} Secrets and ConfigMaps, but {limit} are allowed; none is read; split the Ingress, or \
+             raise `--max-references`"
         )
     })
 }

@@ -43,7 +43,8 @@ impl Meters {
                 BudgetScope::All => "--max-metered-rules",
             };
             let message = format!(
-                "`metrics-per-path` would count {} rules, and together with those of older Ingresses of {} more than the {} allowed; its requests are counted by host alone, set it for fewer Ingresses or raise `{flag}`",
+                "`metrics-per-path` would count {} rules; with those of older Ingresses of {} they exceed the {} \
+                 allowed; its requests are counted only by host, set it for fewer Ingresses or raise `{flag}`",
                 refusal.amount,
                 refusal.scope,
                 budget.of(refusal.scope)

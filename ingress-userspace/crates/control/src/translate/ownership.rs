@@ -128,7 +128,7 @@ impl<'m> Ownership<'m> {
                 if is_above || is_below { CHALLENGES } else { Ok(path.clone()) }
             }
             PathMatch::Pattern(pattern) => {
-                let confined = pattern.confined().ok_or("whose matches have no path but `/` in common,")?;
+                let confined = pattern.confined().ok_or("with only the path `/` common to all its matches,")?;
                 let beginning = pattern.beginning().to_ascii_lowercase();
                 let challenges = format!("{}/", path::ACME_CHALLENGE);
                 let meets = beginning.starts_with(&challenges) || challenges.starts_with(&beginning);
@@ -149,7 +149,8 @@ impl<'m> Ownership<'m> {
         let Some(owner) = self.owner else { return };
         let ObjectRef { kind, namespace, name, origin: _ } = &owner.object;
         let message = format!(
-            "{what} of host `{}` is refused, as the older {kind} `{namespace}/{name}` makes namespace `{namespace}` the host's owner; ask there for it, or the operator for another `--host-sharing`",
+            "{what} of host `{}` is refused, because the older {kind} `{namespace}/{name}` makes namespace \
+             `{namespace}` the host's owner; ask that owner, or the operator for another `--host-sharing`",
             self.pattern
         );
         context.report(&claims.object, Reason::HostOwnedByOther, message);
@@ -164,7 +165,8 @@ impl<'m> Ownership<'m> {
         let Self { pattern, owner: Some(owner), refused, .. } = self else { return };
         for (namespace, name) in refused {
             let message = format!(
-                "Ingress `{namespace}/{name}` makes claims on host `{pattern}`, which belongs to this namespace; they are refused, ask its owner to remove them if the host is yours"
+                "Ingress `{namespace}/{name}` makes claims on host `{pattern}`, which belongs to this namespace; they \
+                 are refused, ask its owner to remove them if the host is your own"
             );
             context.report(&owner.object, Reason::HostClaimedByOther, message);
         }

@@ -14,7 +14,8 @@ pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, context: 
         "https" | "HTTPS" | "kubernetes.io/wss" => Protocol::Https,
         other => {
             let message = format!(
-                "`appProtocol: {}` is not known, so HTTP/1.1 is spoken; known are `http`, `https`, `kubernetes.io/h2c`, `kubernetes.io/ws`, `kubernetes.io/wss`",
+                "`appProtocol: {}` is not known, so pods get HTTP/1.1; known are `http`, `https`, `kubernetes.io/h2c`, \
+                 `kubernetes.io/ws`, `kubernetes.io/wss`",
                 shorten(other)
             );
             context.report(service, Reason::UnknownProtocol, message);

@@ -67,12 +67,15 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
     match &*context.certificate(name) {
         Content::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
         Content::Broken { secret, reason } => {
-            let message =
-                format!("{reason}; `--default-ssl-certificate` names it, a self-signed certificate stands in");
+            let message = format!(
+                "{reason}; `--default-ssl-certificate` names it, clients get a self-signed certificate until \
+                 then"
+            );
             context.report(secret, Reason::InvalidCertificate, message);
         }
         Content::Nothing => {
-            let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
+            let message = "`--default-ssl-certificate` names it, but it does not exist; create it, clients get a \
+             self-signed certificate until then";
             context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
         }
     }
@@ -87,7 +90,7 @@ fn report_staple(name: &ObjectName, stored: &Stored<HeldSecret>, certificate: &C
         (Some(_), _) | (None, Ok(_)) => "is out of date".to_owned(),
         (None, Err(error)) => error.to_string(),
     };
-    let message = format!("`{}` {problem}; renew it, clients get none meanwhile", staple::FIELD);
+    let message = format!("`{}` {problem}; renew it, clients get no staple until then", staple::FIELD);
     context.report(&stored.refer(Kind::Secret, name), Reason::InvalidStaple, message);
 }
 

@@ -159,7 +159,10 @@ fn forward(
     context: &mut Context<'_>,
 ) -> Action {
     if grant::is_api_server(name) {
-        let message = format!("service `{name}` is the API server, to which no request is sent; name another service");
+        let message = format!(
+            "service `{name}` is the API server, which never gets requests from the proxy; name \
+         another service"
+        );
         context.report(object, Reason::RefNotPermitted, message);
         return Action::Refuse(Unavailable::Backend);
     }
@@ -197,7 +200,8 @@ fn forward(
     let agreed = backend_tls.filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
     if backend_tls.is_some() && agreed.is_none() {
         let message = format!(
-            "annotations `proxy-ssl-*` have no effect for service `{name}`, as no TLS is spoken to its pods; set `backend-protocol` to `HTTPS` or `GRPCS`"
+            "annotations `proxy-ssl-*` have no effect for service `{name}`, because connections to its pods use no \
+             TLS; set `backend-protocol` to `HTTPS` or `GRPCS`"
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }

@@ -38,7 +38,8 @@ pub(super) fn judge(holders: &mut Holders<Size>, context: &mut Context<'_>) -> B
             ("paths", size.paths, limit.paths, "--max-paths-per-namespace")
         };
         let message = format!(
-            "it claims {count} {what}, together with older Ingresses of its namespace more than the {limit} allowed; it is not served, remove some, or ask the operator to raise `{flag}`"
+            "it claims {count} {what}; with older Ingresses of its namespace it exceeds the {limit} allowed; it is not \
+             served, remove some, or ask the operator to raise `{flag}`"
         );
         context.report(&refusal.object, Reason::TooLarge, message);
     })

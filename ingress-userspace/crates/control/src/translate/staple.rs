@@ -32,11 +32,11 @@ pub(super) enum StapleError {
     Malformed,
     #[error("is longer than {MAX_BYTES} bytes")]
     TooLong,
-    #[error("says that the responder had no answer")]
+    #[error("reports that the responder had no answer")]
     Unsuccessful,
     #[error("is about another certificate")]
     OtherCertificate,
-    #[error("does not say that the certificate is good")]
+    #[error("does not report the certificate as good")]
     NotGood,
     #[error("does not state when it expires")]
     Unlimited,

@@ -38,7 +38,7 @@ pub(crate) fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
     let unreadable = || {
         let value = shorten(value);
         format!(
-            "`{value}` is not a service; write `NAMESPACE/SERVICE:PORT`, and behind it `:PROXY` if clients send a header of the PROXY protocol, `::PROXY` or `::PROXY-V2` if pods get one, or both as `:PROXY:PROXY-V2`"
+            "`{value}` is not a service; write `NAMESPACE/SERVICE:PORT`, then `:PROXY` if clients send a header of the PROXY protocol, `::PROXY` or `::PROXY-V2` if pods get one, or both as `:PROXY:PROXY-V2`"
         )
     };
     let mut parts = value.trim().split(':').map(str::trim);

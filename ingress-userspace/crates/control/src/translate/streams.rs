@@ -83,10 +83,11 @@ fn read<'r>(
     findings: &mut Vec<Finding>,
 ) -> Option<Row<'r>> {
     let row = parse(key, value).and_then(|row| match transport {
-        Transport::Tcp if context.options.reserved_ports.contains(&row.number) => Err(
-            "HTTP, HTTPS or the metrics of this process use it, or get it by `--steer rewrite`; choose another port"
-                .to_owned(),
-        ),
+        Transport::Tcp if context.options.reserved_ports.contains(&row.number) => {
+            Err("HTTP, HTTPS or the metrics of this process use it, or `--steer rewrite` assigns it to them; choose \
+             another port"
+                .to_owned())
+        }
         Transport::Udp if row.accepts_proxy_protocol || row.proxy_header.is_some() => {
             Err("the PROXY protocol works with TCP only; write `NAMESPACE/SERVICE:PORT`".to_owned())
         }

@@ -14,7 +14,7 @@ use ingress_model::{TicketKey, TicketKeys};
 /// Returns the keys in Secret `name`, or `None` if there are none. The latter is reported on the Secret, as is each
 /// unusable key.
 pub(super) fn keys(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<TicketKeys>> {
-    const ALONE: &str = "sessions are resumed by this process alone meanwhile";
+    const ALONE: &str = "only this process resumes its sessions until then";
     let Some(stored) = context.secret(name) else {
         let message = format!("`--tls-ticket-secret` names it, but it does not exist; create it, {ALONE}");
         context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message);
@@ -32,7 +32,7 @@ pub(super) fn keys(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<T
     }
     if keys.is_empty() {
         let message = format!(
-            "`--tls-ticket-secret` names it, but it holds no usable key `{}`; add one of 80 random bytes, {ALONE}",
+            "`--tls-ticket-secret` names it, but it has no usable key `{}`; add one of 80 random bytes, {ALONE}",
             TicketKeys::FIELD
         );
         context.report(&object, Reason::InvalidTicketKey, message);

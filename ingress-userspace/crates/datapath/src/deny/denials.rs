@@ -38,12 +38,12 @@ pub struct Denial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     #[error(
-        "`{network}` is in `{by}`, whose peers are trusted to speak for others: to drop their packets would shut out \
-         whomever they speak for; name the clients behind them in `block-cidrs`, by which the proxy refuses them, or \
-         take them out of `proxy-real-ip-cidr`"
+        "`{network}` is in `{by}`, a network of trusted proxies: dropping their packets would shut out all clients \
+         behind them; name those clients in `block-cidrs`, so that the proxy refuses them, or remove the network from \
+         `proxy-real-ip-cidr`"
     )]
     Trusted { network: IpNet, by: IpNet },
-    #[error("there are {max} denials already; remove some of those that `xdp-ingress deny list` shows", max = DENIALS_MAX)]
+    #[error("there are {max} denials already; remove some that `xdp-ingress deny list` shows", max = DENIALS_MAX)]
     Full,
 }
 

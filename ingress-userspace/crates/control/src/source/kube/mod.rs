@@ -179,12 +179,11 @@ struct Watches<'n> {
 
 /// The functions that are lost without the objects of a watch, for the log.
 const NOTHING_NEW: &str = "changes in the cluster do not reach the proxy, and after a start nothing is served";
-const NO_NODES: &str =
-    "zones of nodes are unknown, and names and endpoints of Services may lead to programs that listen on nodes";
+const NO_NODES: &str = "zones of nodes are unknown, and names and endpoints of Services may lead to programs on nodes";
 const NO_NAMESPACES: &str =
     "Ingresses of a namespace that is being deleted are served, and keep their hosts, until each of them is gone";
-const NO_GRANTS: &str = "changes of ReferenceGrants are not seen, and after a start no grant allows anything";
-const NO_BACKEND: &str = "a Service of another namespace that the operator names, or the API server's, is unknown";
+const NO_GRANTS: &str = "changes of ReferenceGrants have no effect, and after a start no grant is in effect";
+const NO_BACKEND: &str = "the API server's Service, or one of another namespace that the operator names, is unknown";
 const NO_CERTIFICATE: &str = "the default certificate is served for its hosts";
 const NO_SETTINGS: &str = "its settings have their defaults";
 

@@ -153,7 +153,7 @@ pub(super) async fn watch<K: Watched>(
                 Err(error) => {
                     let recovery = Recovery::of(&error, listing, progress.is_listing);
                     if recovery == Recovery::Page {
-                        tracing::debug!(kind = %progress.kind, "the server does not stream lists, asking for pages");
+                        tracing::debug!(kind = %progress.kind, "the server does not stream lists; requesting pages");
                         listing = Listing::Paged;
                         continue 'lists;
                     }
@@ -292,7 +292,8 @@ impl Progress {
                 if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
                     self.is_in_doubt = true;
                     let kind = &self.kind;
-                    tracing::warn!(%kind, "the list is empty after an error; nothing is removed until a second list says so");
+                    tracing::warn!(%kind, "the list is empty after an error; objects are removed only if a second list \
+                     confirms it");
                     return None;
                 }
                 self.has_objects = self.is_filled;

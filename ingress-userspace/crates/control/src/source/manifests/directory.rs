@@ -394,6 +394,6 @@ fn duplicate(id: &ObjectId, origin: &Origin, first: &Origin) -> Outcome {
         Origin::File(path) => path.display().to_string(),
         Origin::Api => "the API server".into(),
     };
-    let message = format!("`{place}` defines it already, and first in order of paths; remove one of the two");
+    let message = format!("`{place}`, earlier in the order of paths, defines it already; remove one of the two");
     Outcome { object, reason: Reason::DuplicateObject, message }
 }

@@ -31,14 +31,16 @@ pub(super) fn make(
     let is_basic = basic.is_wanted || basic.secret.is_some();
     let basic = is_basic.then(|| self::basic(&basic, ingress, context)).transpose()?;
     if basic.is_some() && token.is_wanted() && token.reads_authorization() && !satisfy_any {
-        let message = "no request has both a password and a token in `Authorization`; its rules answer 503, take the token from elsewhere by `jwt-header` or `jwt-cookie`, or set `satisfy: any`";
+        let message = "a request cannot have both a password and a token in `Authorization`; its rules answer 503, take \
+         the token from another field with `jwt-header` or `jwt-cookie`, or set `satisfy: any`";
         return Err((Reason::InvalidAnnotation, message.into()));
     }
     let token = token.is_wanted().then(|| token::make(&token, ingress, object, context)).transpose()?;
     let (ext_authz, author) = match ext_authz.is_wanted() || !takes_global {
         true => (ext_authz, Author::Ingress),
         false if global_is_unreadable => {
-            let message = "a setting `global-auth-…` cannot be read; its rules answer 503 until it is corrected, or set `enable-global-auth: \"false\"`";
+            let message = "a setting `global-auth-…` is invalid; its rules answer 503 until it is corrected, or set \
+             `enable-global-auth: \"false\"`";
             return Err((Reason::InvalidSetting, message.into()));
         }
         false => (global, Author::Operator),

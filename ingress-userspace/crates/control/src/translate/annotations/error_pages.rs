@@ -59,7 +59,8 @@ impl ParsedErrorPages {
                 // The problem of the named Service is already reported.
                 None if !is_own || is_named => return None,
                 None => {
-                    let message = "annotation `custom-http-errors` has no effect, as no Service makes the error pages; name one in `default-backend`";
+                    let message = "annotation `custom-http-errors` has no effect, because no Service makes the error \
+                     pages; name one in `default-backend`";
                     context.report(object, Reason::InvalidAnnotation, message.to_owned());
                     return None;
                 }

@@ -117,7 +117,7 @@ fn key(value: &str) -> Read<Option<Template>> {
     let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
     // With a constant key, the first client's response would be used for all clients.
     if template.literal().is_some() {
-        return Err("a text with variables, by which requests differ".into());
+        return Err("a text with variables that differ between requests".into());
     }
     without_groups(template).map(Some).map_err(Into::into)
 }

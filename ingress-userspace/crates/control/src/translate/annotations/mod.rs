@@ -64,7 +64,7 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
             let Err(expected) = read(value, &mut parsed) else { continue };
             let consequence = match otherwise {
                 Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
-                Otherwise::Default => format!("it is as if not set, for which the default is `{default}`"),
+                Otherwise::Default => format!("the default, `{default}`, applies"),
                 Otherwise::Refuse => {
                     service = service.max(Service::Refuse);
                     "its rules answer 503 until then".to_owned()
@@ -80,13 +80,18 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
             Some(Other::Protective { instead }) => {
                 service = service.max(Service::Refuse);
                 let message = format!(
-                    "annotation `{name}` is not supported; its rules answer 503 rather than go unprotected, {instead}"
+                    "annotation `{name}` is not supported; its rules answer 503, because without it they would be \
+                     unprotected; {instead}"
                 );
                 (Reason::UnsupportedAnnotation, message)
             }
-            Some(Other::Ineffective { because }) => {
-                (Reason::IneffectiveAnnotation, format!("annotation `{name}` has no effect, as {because}; remove it"))
-            }
+            Some(Other::Ineffective { because }) => (
+                Reason::IneffectiveAnnotation,
+                format!(
+                    "annotation `{name}` has no effect, because {because}; remove \
+                 it"
+                ),
+            ),
             None => {
                 let message = format!("annotation `{name}` is not supported and has no effect; remove it");
                 (Reason::UnsupportedAnnotation, message)

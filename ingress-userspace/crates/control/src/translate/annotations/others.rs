@@ -26,8 +26,8 @@ pub(super) fn is_off(value: &str) -> bool {
 }
 
 const REMOVE: &str = "remove it to serve them";
-const SNIPPETS: &str =
-    "write annotations as `response-headers` or `denylist-source-range` instead, configuration is never taken as text";
+const SNIPPETS: &str = "write annotations such as `response-headers` or `denylist-source-range` instead, because snippets of \
+     configuration are not supported";
 const FIREWALL: &str = "put a web application firewall in front of the services that need one";
 
 /// Keys that protect the destination of a rule, and alternatives to them; `*` at the end stands for any rest. Snippets
@@ -48,12 +48,12 @@ const PROTECTIVE: &[(&str, &str)] = &[
     ("stream-snippet", SNIPPETS),
 ];
 
-const STREAMS: &str = "bodies of responses are streamed and never kept";
-const POOLED: &str = "connections are kept open while they are useful";
+const STREAMS: &str = "bodies of responses are streamed and never buffered";
+const POOLED: &str = "connections stay open while they are useful";
 
 const INEFFECTIVE: &[(&str, &str)] = &[
     ("auth-keepalive*", POOLED),
-    ("enable-rewrite-log", "there is no such log"),
+    ("enable-rewrite-log", "this log does not exist"),
     ("http2-push-preload", "browsers no longer support server push"),
     ("proxy-buffering", STREAMS),
     ("proxy-buffers-number", STREAMS),

@@ -126,7 +126,9 @@ pub(super) fn make(
     let limit = limit(limits, name, context).map(|limit| Filter::Limit(Arc::new(limit)));
     if passthrough && (authentication.is_some() || limit.is_some() || clients != Clients::Any) {
         service = service.max(Service::Refuse);
-        let message = "annotation `ssl-passthrough` passes connections on unread, so that clients cannot be authenticated and requests cannot be counted; its rules answer 503, remove it or the annotations that ask for that";
+        let message = "annotation `ssl-passthrough` forwards connections without reading them, so that clients cannot \
+         be authenticated and requests cannot be counted; its rules answer 503, remove it or the annotations that \
+         require these";
         context.report(object, Reason::InvalidAnnotation, message.to_owned());
     }
     let cors = enable_cors.then(|| Filter::Cors(Arc::new(cors)));

@@ -129,7 +129,7 @@ pub(super) fn make(
         (Some(value), None) => KeySource::Secret(held(value, ingress, context)?.into()),
         (None, Some(url)) => KeySource::Server(server(url, authorities.as_deref(), ingress, object, context)?.into()),
         (Some(_), Some(_)) => {
-            let message = "annotations `jwt-jwks-secret` and `jwt-jwks-url` both name the keys that sign tokens; its rules answer 503, remove one";
+            let message = "annotations `jwt-jwks-secret` and `jwt-jwks-url` both name keys for tokens; its rules answer 503, remove one";
             return Err((Reason::InvalidAnnotation, message.into()));
         }
         (None, None) => {
@@ -161,7 +161,7 @@ fn server(
         && context.service(&name).is_some_and(|stored| stored.object.external_name.is_some())
     {
         return Err(invalid(format!(
-            "service `{name}` of `jwt-jwks-url` is of type ExternalName, whose host cannot be verified over `http://`; its rules answer 503, write `https://` and the external name"
+            "service `{name}` of `jwt-jwks-url` is of type ExternalName, and its host cannot be verified over `http://`; its rules answer 503, write `https://` and the external name"
         )));
     }
     let url = match authorities.map(|value| own_object(value, &ingress.namespace).ok_or(value)) {

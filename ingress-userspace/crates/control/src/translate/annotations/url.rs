@@ -34,7 +34,7 @@ pub(crate) fn service_of(url: &str) -> Option<ObjectName> {
 
 pub(super) fn without_groups(template: Template) -> Result<Template, &'static str> {
     let has_groups = template.variables().any(|variable| matches!(variable, Variable::Group(_)));
-    if has_groups { Err("groups of regular expressions are not known here") } else { Ok(template) }
+    if has_groups { Err("groups of regular expressions have no value here") } else { Ok(template) }
 }
 
 // === impl Url ===
@@ -75,9 +75,9 @@ impl Url {
             return Err("it has variables");
         }
         match (self.is_secure, self.service()) {
-            (false, None) => return Err("`http://` is for Services alone"),
+            (false, None) => return Err("only Services may have `http://`"),
             // The issuer of certificates within a cluster is not known.
-            (true, Some(_)) => return Err("a Service is reached over `http://`"),
+            (true, Some(_)) => return Err("a Service needs `http://`"),
             (true, None) if trust_anchors::name(authority.host()).is_none() => {
                 return Err("its host is not a name that a certificate can have");
             }

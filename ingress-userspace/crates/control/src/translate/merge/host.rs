@@ -161,7 +161,7 @@ impl MergedHost {
                 Some(main) => takes |= main.split(when, rule),
                 None => {
                     let message = format!(
-                        "no other Ingress has path `{}` of host `{pattern}`, from which it could take requests; add one",
+                        "no other Ingress has path `{}` of host `{pattern}`, so the canary gets no requests; add one",
                         rule.path
                     );
                     context.report(object, Reason::CanaryWithoutMain, message);
@@ -179,7 +179,7 @@ impl MergedHost {
             (Some(rule), Some(main)) => takes |= main.split(when, rule),
             (Some(_), None) => {
                 let message = format!(
-                    "no other Ingress has a default backend for host `{pattern}`, from which it could take requests; add one"
+                    "no other Ingress has a default backend for host `{pattern}`, so the canary gets no requests; add one"
                 );
                 context.report(object, Reason::CanaryWithoutMain, message);
             }

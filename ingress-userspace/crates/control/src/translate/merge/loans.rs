@@ -34,7 +34,8 @@ pub(in super::super) fn lend(
             let lent_so_far = lent_so_far.entry(namespace(host)).or_default();
             if *lent_so_far + lent.rule_count() > share {
                 let message = format!(
-                    "rules of `{name}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
+                    "rules of `{name}` apply to more hosts with challenges than the limit, so `{pattern}` answers 404 \
+                     except for the challenge; solve fewer at one time"
                 );
                 if let Some(claimant) = host.a_claimant() {
                     context.report(claimant, Reason::TooLarge, message);

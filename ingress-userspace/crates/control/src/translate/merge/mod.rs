@@ -83,7 +83,8 @@ pub(super) fn merge(
         };
         if *pattern == HostPattern::Any && context.options.default_certificate.is_some() {
             let message = format!(
-                "secret `{secret_name}` is not used, as `--default-ssl-certificate` is for all hosts without a certificate of their own; name hosts in `spec.tls`"
+                "secret `{secret_name}` is not used, because `--default-ssl-certificate` serves all hosts without \
+                 their own certificate; name hosts in `spec.tls`"
             );
             context.report(&claims.object, Reason::CatchAllRefused, message);
             continue;
@@ -193,7 +194,7 @@ fn report_conflict(
 ) {
     let ObjectRef { kind, namespace, name, origin: _ } = winner;
     let message = match role {
-        _ if loser == winner => format!("{what} is claimed twice by this Ingress; the first stands, remove the other"),
+        _ if loser == winner => format!("this Ingress claims {what} twice; the first applies, remove the other"),
         IngressRole::Solver => format!("{what} belongs to {kind} `{namespace}/{name}` until its challenge is answered"),
         IngressRole::Ordinary => {
             format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two")

@@ -47,7 +47,8 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     if let Some(object) = context.options.default_backend.is_none().then_some(config_map).flatten()
         && globals.parsed.error_pages.is_wanted()
     {
-        let message = "`custom-http-errors` is set, but no Service makes the error pages; give `--default-backend-service`, else it is for Ingresses with `default-backend` alone";
+        let message = "`custom-http-errors` is set, but no Service makes the error pages; set \
+         `--default-backend-service`, or it applies only to Ingresses with `default-backend`";
         context.report(&object, Reason::InvalidSetting, message.to_owned());
     }
     globals.settings.access_log = globals.log.made();
@@ -82,14 +83,14 @@ pub(crate) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectN
 /// on it.
 fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdits {
     let Some(stored) = context.config_map(name) else {
-        let message = format!("`{key}` names it, but it does not exist; create it, its fields are missing");
+        let message = format!("`{key}` names it, but it does not exist; create it, its fields are missing until then");
         context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
         return HeaderEdits::default();
     };
     let ConfigMap { data, .. } = &*stored.object;
     let fields = data.iter().flatten().map(|(field, value)| (field.as_str(), value.as_str()));
     HeaderEdits::setting(fields).unwrap_or_else(|error| {
-        let message = format!("`{key}` names it, but {error}; correct it, none of its fields is set");
+        let message = format!("`{key}` names it, but {error}; correct it, its fields are missing until then");
         context.report(&stored.refer(Kind::ConfigMap, name), Reason::InvalidSetting, message);
         HeaderEdits::default()
     })
@@ -116,12 +117,14 @@ fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)>
         (
             trusts_peers && !proxy_protocol && trusted_proxies.holds_every_v4(),
             Reason::UnsafeSetting,
-            "`proxy-real-ip-cidr` holds every address: a client's own `X-Forwarded-For` names it to limits and lists; list the networks of the proxies in front of this one",
+            "`proxy-real-ip-cidr` contains every address: limits and lists believe a client's own `X-Forwarded-For`; \
+             list the networks of the proxies in front of this one",
         ),
         (
             *proxy_protocol && (is_without_proxies || trusted_proxies.holds_every_v4()),
             Reason::UnsafeSetting,
-            "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` is empty or holds every address: any client that reaches the ports may claim any address; list the networks of the load balancers",
+            "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` is empty or contains every address: any client can \
+             claim any address; list the networks of the load balancers",
         ),
     ]
     .into_iter()
@@ -180,7 +183,9 @@ fn parameters(context: &mut Context<'_>) -> Vec<(ObjectRef, ObjectName)> {
             && context.config_map(&name).is_some_and(is_overruled)
         {
             let message = format!(
-                "of ConfigMap `{name}` only `host-sharing` and `host-sharing-grants` have an effect, as the older IngressClass `{}` sets `{winner}` for all hosts; remove the other keys, or name the same ConfigMap in both",
+                "in ConfigMap `{name}`, only `host-sharing` and `host-sharing-grants` have an effect, because the \
+                 older IngressClass `{}` sets `{winner}` for all hosts; remove the other keys, or name the same \
+                 ConfigMap in both",
                 older.name
             );
             context.report(&class, Reason::ParametersConflict, message);

@@ -18,7 +18,7 @@ pub(super) enum Other {
 pub(super) fn find(key: &str) -> Option<Other> {
     let is = |pattern: &&str| fits(pattern, key);
     if INEFFECTIVE.iter().any(is) {
-        return Some(Other::Ineffective { because: "there is nothing to tune" });
+        return Some(Other::Ineffective { because: "it has no counterpart here" });
     }
     if let Some((_, because)) = FIXED.iter().find(|(pattern, _)| is(pattern)) {
         return Some(Other::Ineffective { because });
@@ -29,8 +29,8 @@ pub(super) fn find(key: &str) -> Option<Other> {
     LATER.iter().find(|(pattern, _)| is(pattern)).map(|(_, default)| Other::Later { default })
 }
 
-const SNIPPETS: &str = "write annotations instead, configuration is never taken as text";
-const TEMPLATES: &str = "there is no template that a value could break out of, so remove it";
+const SNIPPETS: &str = "write annotations instead, because snippets of configuration are not supported";
+const TEMPLATES: &str = "remove it, because no template exists that a value could break out of";
 const FIREWALL: &str = "put a web application firewall in front of the services that need one";
 
 const CIPHERS: &str =
@@ -38,7 +38,7 @@ const CIPHERS: &str =
 const TICKETS: &str = "keys cannot be settings; put them into a Secret that `--tls-ticket-secret` names";
 
 const STAPLES: &str =
-    "nothing is fetched; `tls.ocsp-staple` of a TLS Secret is stapled as long as it holds (docs/tls.md)";
+    "responses are not fetched; `tls.ocsp-staple` of a TLS Secret is stapled while it is valid (docs/tls.md)";
 
 const FIXED: &[(&str, &str)] = &[
     ("enable-ocsp", STAPLES),

@@ -14,43 +14,43 @@ use ingress_model::Demand;
 pub(super) const KEYS: &[Key] = &[
     key(
         "allowlist-source-range",
-        "networks whose requests are allowed, separated by commas; all others get 403",
+        "allowed networks, separated by commas; requests from all others get 403",
         |value, parsed| networks(value, &mut parsed.access.allow),
     )
     .or_refuse(),
     key(
         "auth-always-set-cookie",
-        "whether cookies that the service of `auth-url` sets reach clients with errors, too",
+        "whether clients get the cookies of the service of `auth-url` with error responses, too",
         |value, parsed| parsed.authentication.ext_authz.always_set_cookie(value),
     )
     .default("false"),
     key(
         "auth-cache-duration",
-        "how long answers of the service of `auth-url` are cached, by status: statuses and a time of at most a day, \
-         and more of these after commas",
+        "how long answers of the service of `auth-url` are cached: a list, separated by commas, of statuses with a \
+         time of at most a day",
         |value, parsed| parsed.authentication.ext_authz.cache_duration(value),
     )
     .default("200 202 401 5m"),
     key(
         "auth-cache-key",
-        "cache key: requests with the same value share one cached answer, with variables, as \
-         `$cookie_session$http_authorization`; without it, or where it is empty, the service is asked about each \
-         request. Answers with cookies, or with `Cache-Control` against it, are not kept",
+        "cache key, a text with variables such as `$cookie_session$http_authorization`: requests with the same value \
+         share one cached answer. Without it, or if the value is empty, each request asks the service. Answers with \
+         cookies, or with a `Cache-Control` that forbids it, are not cached",
         |value, parsed| parsed.authentication.ext_authz.cache_key(value),
     ),
-    key("auth-method", "method of requests to the service of `auth-url`", |value, parsed| {
+    key("auth-method", "method of the requests to the service of `auth-url`", |value, parsed| {
         parsed.authentication.ext_authz.method(value)
     })
     .default("GET")
     .or_refuse(),
     key(
         "auth-proxy-set-headers",
-        "a ConfigMap whose data are header fields for the service of `auth-url`",
+        "a ConfigMap with header fields for the requests to the service of `auth-url`",
         |value, parsed| parsed.authentication.ext_authz.proxy_set_headers(value),
     )
     .naming(Kind::ConfigMap)
     .or_refuse(),
-    key("auth-realm", "the realm that browsers show when they ask for a password", |value, parsed| {
+    key("auth-realm", "realm that browsers show when they prompt for a password", |value, parsed| {
         let quotable = |c: char| !c.is_control();
         if !value.chars().all(quotable) || value.len() > 256 {
             return Err("a text of at most 256 bytes without control characters".into());
@@ -61,21 +61,21 @@ pub(super) const KEYS: &[Key] = &[
     .default("Authentication Required"),
     key(
         "auth-request-redirect",
-        "`X-Auth-Request-Redirect` that the service of `auth-url` gets, with variables; without it, path and query of \
-         the request",
+        "value of `X-Auth-Request-Redirect` for the service of `auth-url`, with variables; without it, path and query \
+         of the request",
         |value, parsed| parsed.authentication.ext_authz.request_redirect(value),
     ),
     key(
         "auth-response-headers",
-        "fields of the answer from the service of `auth-url` that pods get, separated by commas; those of clients \
-         never reach pods",
+        "fields to copy from answers of the service of `auth-url` to requests for pods, separated by commas; pods \
+         never get these fields from clients",
         |value, parsed| parsed.authentication.ext_authz.response_headers(value),
     )
     .or_refuse(),
     key(
         "auth-secret",
-        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), \
-         as one of whom clients must authenticate. It applies without `auth-type`, too",
+        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`); \
+         clients must authenticate as one of these users. It applies without `auth-type`, too",
         |value, parsed| {
             parsed.authentication.basic.secret = Some(value.to_owned());
             Ok(())
@@ -85,8 +85,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-secret-type",
-        "contents of `auth-secret`: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash \
-         under the name of each user",
+        "format of `auth-secret`: `auth-file`, an htpasswd file under the key `auth`, or `auth-map`, one key with a \
+         hash for each user",
         |value, parsed| {
             parsed.authentication.basic.layout = match value {
                 "auth-file" => Layout::File,
@@ -100,27 +100,26 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-signin",
-        "location to which clients are redirected, with 302, when the service of `auth-url` answers 401; with \
-         variables",
+        "location that clients are redirected to, with 302, if the service of `auth-url` answers 401; with variables",
         |value, parsed| parsed.authentication.ext_authz.sign_in(value),
     ),
     key(
         "auth-signin-redirect-param",
-        "query argument of `auth-signin` with the URL that the client asked for, added if it is missing",
+        "query argument of `auth-signin` for the URL of the original request; it is added if it is missing",
         |value, parsed| parsed.authentication.ext_authz.redirect_param(value),
     )
     .default("rd"),
     key(
         "auth-tls-pass-certificate-to-upstream",
-        "whether pods get the certificate of the client, as PEM with percent-escapes in `ssl-client-cert`",
+        "whether pods get the client certificate in `ssl-client-cert`, as percent-encoded PEM",
         |value, parsed| boolean(value, &mut parsed.clients.passed),
     )
     .default("false"),
     key(
         "auth-tls-secret",
-        "a Secret whose `ca.crt` issues certificates of clients, and whose `ca.crl`, if there is one, revokes them. It \
-         is for all paths of the hosts, whichever Ingress has them; where two differ, the older one's. Pods get \
-         `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and why), `ssl-client-subject-dn` and \
+        "a Secret with the authorities for client certificates in `ca.crt`, and optionally revocations in `ca.crl`. \
+         It applies to all paths of the hosts, of any Ingress; if two Ingresses differ, the older one decides. Pods \
+         get `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and the reason), `ssl-client-subject-dn` and \
          `ssl-client-issuer-dn`",
         |value, parsed| secret(value, &mut parsed.clients.secret),
     )
@@ -128,9 +127,9 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-tls-verify-client",
-        "`on`: without a valid certificate, 400; `optional`: also without any; `optional_no_ca`: also with one of an \
-         unknown issuer; `off`: none is asked for. Over plain HTTP, 403 or a redirect. Without it, `on` if there is \
-         `auth-tls-secret`",
+        "`on`: requests without a valid certificate get 400; `optional`: clients may omit the certificate; \
+         `optional_no_ca`: its issuer may be unknown, too; `off`: the handshake requests none. Over plain HTTP, \
+         requests get 403 or a redirect. The default is `on` with `auth-tls-secret`",
         |value, parsed| {
             parsed.clients.verify = match value {
                 "on" => Wish::On(Demand::Required),
@@ -145,7 +144,7 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-tls-verify-depth",
-        "most certificates between that of a client and the one in `ca.crt`; more than 6 are never looked at",
+        "largest number of certificates between the client's and the one in `ca.crt`; never more than 6",
         |value, parsed| {
             number(value, 0..=100, &mut parsed.clients.depth).ok_or("a number up to 100")?;
             Ok(())
@@ -155,7 +154,7 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-type",
-        "`basic`: clients must show name and password (RFC 7617), which pods do not get",
+        "`basic`: clients must authenticate by name and password (RFC 7617); pods do not get these",
         |value, parsed| {
             match value {
                 "basic" => parsed.authentication.basic.is_wanted = true,
@@ -170,68 +169,65 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-url",
-        "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all \
-         else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as \
-         `http://NAME.NAMESPACE.svc.cluster.local/PATH`, of another namespace only if a \
-         ReferenceGrant there or `--allow-cross-namespace-services` allows it, what the rules of the same host have \
-         for a path as `https://$host/PATH`, or another host under the rules for external names; its certificate is \
-         not verified",
+        "a service that authorizes each request, without its body: 2xx admits the request, 401 and 403 go to the \
+         client. Any other status, or no answer within 10 s or `proxy-read-timeout`, becomes 500. The URL names a \
+         Service (`http://NAME.NAMESPACE.svc.cluster.local/PATH`; in another namespace only if a ReferenceGrant there \
+         or `--allow-cross-namespace-services` allows it), a path of the same host's rules (`https://$host/PATH`), or \
+         another host under the rules for external names; that host's certificate is not verified",
         |value, parsed| parsed.authentication.ext_authz.url(value),
     )
     .or_refuse(),
     key(
         "denylist-source-range",
-        "networks that get 403, separated by commas, even if they are allowed otherwise",
+        "networks to answer with 403, separated by commas, even if another list allows them",
         |value, parsed| networks(value, &mut parsed.access.deny),
     )
     .or_refuse(),
     key(
         "enable-global-auth",
-        "whether `global-auth-url` of the settings holds where there is no `auth-url`",
+        "whether the setting `global-auth-url` applies if there is no `auth-url`",
         |value, parsed| boolean(value, &mut parsed.authentication.takes_global),
     )
     .default("true"),
     key(
         "jwt-audience",
-        "audiences, separated by commas, of which the token must be for one (`aud`); without it, any",
+        "accepted audiences (`aud`), separated by commas; the token must name one. Without it, any",
         |value, parsed| parsed.authentication.token.audiences(value),
     )
     .or_refuse(),
     key(
         "jwt-claims-to-headers",
-        "claims that pods get as fields, as `sub=X-User, realm_access.roles=X-Roles`; those of clients never reach \
-         pods",
+        "claims to send to pods as fields, as `sub=X-User, realm_access.roles=X-Roles`; pods never get these fields \
+         from clients",
         |value, parsed| parsed.authentication.token.passed(value),
     )
     .or_refuse(),
-    key("jwt-cookie", "the cookie that holds the token, instead of `Authorization: Bearer`", |value, parsed| {
+    key("jwt-cookie", "cookie with the token, instead of `Authorization: Bearer`", |value, parsed| {
         parsed.authentication.token.cookie(value)
     })
     .or_refuse(),
-    key(
-        "jwt-header",
-        "the field that holds the token, by itself, instead of `Authorization: Bearer`",
-        |value, parsed| parsed.authentication.token.header(value),
-    )
+    key("jwt-header", "field with only the token, instead of `Authorization: Bearer`", |value, parsed| {
+        parsed.authentication.token.header(value)
+    })
     .or_refuse(),
     key(
         "jwt-issuer",
-        "issuers, separated by commas, of which the token must be from one (`iss`); without it, any",
+        "accepted issuers (`iss`), separated by commas; the token must name one. Without it, any",
         |value, parsed| parsed.authentication.token.issuers(value),
     )
     .or_refuse(),
     key(
         "jwt-jwks-ca-secret",
-        "a Secret whose `ca.crt` holds the authorities of which one must have issued the certificate of the host of \
-         `jwt-jwks-url`, instead of public ones. Specific to xdp-ingress",
+        "a Secret with the authorities, in `ca.crt`, that may issue the certificate for the host of `jwt-jwks-url`, \
+         instead of public ones. Specific to xdp-ingress",
         |value, parsed| secret(value, &mut parsed.authentication.token.authorities),
     )
     .naming(Kind::Secret)
     .or_refuse(),
     key(
         "jwt-jwks-secret",
-        "a Secret whose `jwks` is the JSON Web Key Set (RFC 7517) that signs tokens (RFC 7519), of which clients must \
-         show a valid one, with an end, that is not over by 30 s. Without one, or with another, 401. See \
+        "a Secret with a JSON Web Key Set (RFC 7517) under `jwks`. Clients must present a valid token (RFC 7519), \
+         signed by one of these keys, with an expiry that is not over by 30 s; other requests get 401. See \
          [tokens.md](tokens.md)",
         |value, parsed| secret(value, &mut parsed.authentication.token.secret),
     )
@@ -239,18 +235,19 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "jwt-jwks-url",
-        "where the key set is instead, as `https://login.test/jwks`, under the rules for external names, with a \
-         certificate of a public authority or of one in `jwt-jwks-ca-secret`; or \
-         `http://NAME.NAMESPACE.svc.cluster.local/PATH` of a Service, of another namespace only if a \
-         ReferenceGrant there or `--allow-cross-namespace-services` allows it. It is fetched again as its \
-         `Cache-Control` says. 503 as long as it never came. Specific to xdp-ingress",
+        "URL of the key set instead. `https://login.test/jwks` follows the rules for external names, with a \
+         certificate of a public authority or of one in `jwt-jwks-ca-secret`. \
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH` names a Service; in another namespace only if a \
+         ReferenceGrant there or `--allow-cross-namespace-services` allows it. The set is refreshed according to its \
+         `Cache-Control`. Requests get 503 until it has arrived once. Specific to xdp-ingress",
         |value, parsed| parsed.authentication.token.url(value),
     )
     .or_refuse(),
     key(
         "jwt-required-claims",
-        "claims that the token must have, else 403, as `email_verified=true, scope=read, sub`: the value, in a text, a \
-         list or the words of `scope`, or one of several with bars between them; or any value",
+        "claims that the token must have, as `email_verified=true, scope=read, sub`; other requests get 403. A value \
+         matches a text, an element of a list or a word of `scope`. Bars separate alternative values; without a \
+         value, any value matches",
         |value, parsed| parsed.authentication.token.demands(value),
     )
     .or_refuse(),
@@ -268,37 +265,36 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "limit-connections",
-        "requests that one client may have in flight at one time, on each node; `0` for any. See \
-         [clients.md](clients.md)",
+        "largest number of requests in flight for one client, on each node; `0` for any. See [clients.md](clients.md)",
         |value, parsed| count(value, &mut parsed.limits.in_flight),
     )
     .default("0")
     .or_refuse(),
-    key("limit-rpm", "requests that one client may make per minute, on each node; `0` for any", |value, parsed| {
+    key("limit-rpm", "requests per minute that one client may send, on each node; `0` for any", |value, parsed| {
         count(value, &mut parsed.limits.per_minute)
     })
     .default("0")
     .or_refuse(),
-    key("limit-rps", "requests that one client may make per second, on each node; `0` for any", |value, parsed| {
+    key("limit-rps", "requests per second that one client may send, on each node; `0` for any", |value, parsed| {
         count(value, &mut parsed.limits.per_second)
     })
     .default("0")
     .or_refuse(),
     key(
         "limit-scope",
-        "`node`: each node counts by itself; `cluster`: it grants its share of the limits, divided by the number of \
-         nodes that are ready. Specific to xdp-ingress",
+        "`node`: each node applies the limits by itself; `cluster`: each node grants its share, the limits divided by \
+         the number of ready nodes. Specific to xdp-ingress",
         |value, parsed| limit_scope(value, &mut parsed.limits.of_cluster),
     )
     .default("node")
     .or_refuse(),
-    key("limit-whitelist", "networks whose clients have no limits, separated by commas", |value, parsed| {
+    key("limit-whitelist", "networks without limits for their clients, separated by commas", |value, parsed| {
         networks(value, &mut parsed.limits.exempt)
     })
     .or_refuse(),
     key(
         "satisfy",
-        "`all`: clients must come from an allowed network and authenticate; `any`: one of these is enough",
+        "`all`: clients must come from an allowed network and authenticate; `any`: one of the two is enough",
         |value, parsed| {
             parsed.authentication.satisfy_any = match value {
                 "all" => false,

@@ -13,12 +13,12 @@ use ingress_model::{HeaderEdit, HeaderEdits, HeaderText, Origins};
 pub(super) const KEYS: &[Key] = &[
     key(
         "compression",
-        "codings in which clients get responses, of `gzip`, `br` and `zstd`, separated by commas, the best first, or \
-         `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Specific to \
+        "codings for responses, from `gzip`, `br` and `zstd`, separated by commas, the preferred one first, or `off`; \
+         replaces `use-gzip`, `enable-brotli` and `enable-zstd`, but their types and lengths apply. Specific to \
          xdp-ingress",
         |value, parsed| parsed.compression.choose(value),
     ),
-    key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, parsed| {
+    key("cors-allow-credentials", "whether browsers may send credentials, such as cookies", |value, parsed| {
         boolean(value, &mut parsed.cors.credentials)
     })
     .default("true"),
@@ -31,7 +31,7 @@ pub(super) const KEYS: &[Key] = &[
         .default("GET, PUT, POST, DELETE, PATCH, OPTIONS"),
     key(
         "cors-allow-origin",
-        "origins that may ask, separated by commas; `https://*.a.test` stands for one label more, `*` for all",
+        "allowed origins, separated by commas; `https://*.a.test` matches one further label, `*` every origin",
         |value, parsed| {
             parsed.cors.origins =
                 Origins::parse(value).map_err(|error| format!("origins, separated by commas ({error})"))?;
@@ -40,20 +40,20 @@ pub(super) const KEYS: &[Key] = &[
     )
     .default("*")
     .or_refuse(),
-    key("cors-expose-headers", "fields that browsers may show to scripts", |value, parsed| {
+    key("cors-expose-headers", "fields that scripts may read", |value, parsed| {
         let mut fields = HeaderValue::from_static("");
         names(value, &mut fields)?;
         parsed.cors.expose = Some(fields).filter(|fields| !fields.is_empty());
         Ok(())
     }),
-    key("cors-max-age", "how long browsers may keep the answer to a preflight, in seconds", |value, parsed| {
+    key("cors-max-age", "how long browsers may cache the answer to a preflight, in seconds", |value, parsed| {
         number(value, 0..=31_536_000, &mut parsed.cors.max_age).ok_or("a number of seconds up to 31536000")?;
         Ok(())
     })
     .default("1728000"),
     key(
         "custom-headers",
-        "a ConfigMap whose data are fields that every response gets; `global-allowed-response-headers` may limit them",
+        "a ConfigMap with fields to add to every response; `global-allowed-response-headers` may limit them",
         |value, parsed| {
             parsed.custom_headers = Some(value.to_owned());
             Ok(())
@@ -61,29 +61,31 @@ pub(super) const KEYS: &[Key] = &[
     )
     .naming(Kind::ConfigMap)
     .or_refuse(),
-    key("enable-access-log", "whether requests are in the access log, if there is one", |value, parsed| {
+    key("enable-access-log", "whether requests appear in the access log, if it is on", |value, parsed| {
         boolean(value, &mut parsed.forwarding.logged)
     })
     .default("true"),
     key(
         "enable-cors",
-        "whether other sites' pages may use the rules. Only real preflights are answered, other `OPTIONS` reach the \
-         pods",
+        "whether pages of other origins may use the rules. Only real preflights are answered; other `OPTIONS` \
+         requests reach the pods",
         |value, parsed| boolean(value, &mut parsed.enable_cors),
     )
     .default("false"),
     key(
         "request-headers",
-        "changes of the fields that pods get, one a line: `Name: value`, `+Name: value` for one more, `-Name` for \
-         none. Specific to xdp-ingress",
+        "changes to the fields for pods, one per line: `Name: value` sets, `+Name: value` adds, `-Name` removes. \
+         Specific to xdp-ingress",
         |value, parsed| edits(value, &mut parsed.request_headers),
     )
     .or_refuse(),
-    key("response-headers", "the same for the fields that clients get. Specific to xdp-ingress", |value, parsed| {
-        edits(value, &mut parsed.response_headers)
-    })
+    key(
+        "response-headers",
+        "changes to the fields for clients, in the same form. Specific to xdp-ingress",
+        |value, parsed| edits(value, &mut parsed.response_headers),
+    )
     .or_refuse(),
-    key("upstream-vhost", "`Host` that pods get instead of the client's", |value, parsed| {
+    key("upstream-vhost", "`Host` for pods, instead of the client's", |value, parsed| {
         let authority: Authority = value.parse().map_err(|_invalid| "a host, as `a.test` or `a.test:8080`")?;
         if authority.as_str().contains('@') {
             return Err("a host, without a user".into());
@@ -92,7 +94,7 @@ pub(super) const KEYS: &[Key] = &[
         Ok(())
     })
     .or_refuse(),
-    key("x-forwarded-prefix", "`X-Forwarded-Prefix` that pods get", |value, parsed| {
+    key("x-forwarded-prefix", "`X-Forwarded-Prefix` for pods", |value, parsed| {
         let text = HeaderValue::from_str(value).map_err(|_invalid| "a path")?;
         let name = HeaderName::from_static("x-forwarded-prefix");
         parsed.request_headers.push(HeaderEdit::Set(name, HeaderText::Fixed(text)));

@@ -12,19 +12,18 @@ use crate::translate::annotations::row::{Key, key};
 pub(super) const KEYS: &[Key] = &[
     key(
         "eject-after",
-        "failures in a row after which a pod gets no requests for a while: no connection, a time-out, a connection \
-         that is closed before an answer; `0` for never. Specific to xdp-ingress",
+        "consecutive failures after which a pod gets no requests for a while; failures are refused connections, \
+         time-outs, and connections closed before an answer; `0` for never. Specific to xdp-ingress",
         |value, parsed| count(value, 1000, &mut parsed.health_policy.ejection.after),
     )
     .default("1"),
-    key("eject-on-5xx", "whether answers of 5xx are such failures, too. Specific to xdp-ingress", |value, parsed| {
+    key("eject-on-5xx", "whether 5xx responses count as failures, too. Specific to xdp-ingress", |value, parsed| {
         boolean(value, &mut parsed.health_policy.ejection.errors)
     })
     .default("false"),
     key(
         "eject-share",
-        "percentage of the pods that may be ejected at one time: at least one pod, and never all. Specific to \
-         xdp-ingress",
+        "largest percentage of the pods to eject at a time: at least one pod, and never all. Specific to xdp-ingress",
         |value, parsed| {
             number(value, 1..=100, &mut parsed.health_policy.ejection.share)
                 .ok_or_else(|| "a number from 1 to 100".into())
@@ -33,19 +32,19 @@ pub(super) const KEYS: &[Key] = &[
     .default("50"),
     key(
         "eject-time",
-        "time of the first ejection, as `500ms` or `2s`; each further failure doubles it. Specific to xdp-ingress",
+        "duration of the first ejection, as `500ms` or `2s`; each further failure doubles it. Specific to xdp-ingress",
         |value, parsed| span(value, &mut parsed.health_policy.ejection.first),
     )
     .default("500ms"),
-    key("eject-time-max", "longest time of an ejection. Specific to xdp-ingress", |value, parsed| {
+    key("eject-time-max", "longest duration of an ejection. Specific to xdp-ingress", |value, parsed| {
         span(value, &mut parsed.health_policy.ejection.longest)
     })
     .default("16s"),
     key(
         "health-check",
-        "how each node checks the health of pods: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` \
-         `GRPC` or `GRPCS`), `tcp` (a connection), or `off`; without it, `http` if there is a `health-check-path`. \
-         Specific to xdp-ingress",
+        "how each node checks the health of pods: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` `GRPC` or \
+         `GRPCS`), `tcp` (a connection), or `off`; the default is `http` with a `health-check-path`. Specific to \
+         xdp-ingress",
         |value, parsed| {
             parsed.health_policy.check.kind = match value {
                 "http" => Kind::Http,
@@ -59,7 +58,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "health-check-expected-statuses",
-        "statuses of good answers to `http`, as `200, 204, 300-399`. Specific to xdp-ingress",
+        "statuses of healthy pods for `http`, as `200, 204, 300-399`. Specific to xdp-ingress",
         |value, parsed| {
             parsed.health_policy.check.statuses =
                 statuses(value).ok_or("statuses and ranges of them, as `200, 204, 300-399`")?;
@@ -69,13 +68,13 @@ pub(super) const KEYS: &[Key] = &[
     .default("200-399"),
     key(
         "health-check-healthy-threshold",
-        "good answers in a row after which a pod gets requests again. Specific to xdp-ingress",
+        "consecutive passed checks after which a pod gets requests again. Specific to xdp-ingress",
         |value, parsed| threshold(value, &mut parsed.health_policy.check.healthy),
     )
     .default("2"),
     key(
         "health-check-host",
-        "`Host` of `http`; without it, the address of the pod. Specific to xdp-ingress",
+        "`Host` of `http` checks; without it, the address of the pod. Specific to xdp-ingress",
         |value, parsed| {
             let is_host = value.parse::<http::uri::Authority>().is_ok_and(|host| !host.as_str().contains('@'));
             parsed.health_policy.check.host =
@@ -85,8 +84,8 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "health-check-interval",
-        "time between two checks of one pod, from `1s`; longer where all checks of a node together are too many. \
-         Specific to xdp-ingress",
+        "time between two checks of one pod, from `1s`; longer if the checks of the node would be too many. Specific \
+         to xdp-ingress",
         |value, parsed| slow_span(value, &mut parsed.health_policy.check.interval),
     )
     .default("10s"),
@@ -108,7 +107,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "health-check-service",
-        "the service in `grpc` checks; without it, the server as a whole. Specific to xdp-ingress",
+        "service name in `grpc` checks; without it, the whole server. Specific to xdp-ingress",
         |value, parsed| {
             let is_name = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
             parsed.health_policy.check.service = Some(value).filter(|_| is_name).ok_or("the name of a service")?.into();
@@ -117,26 +116,27 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "health-check-timeout",
-        "time for the connection and the answer of a check. Specific to xdp-ingress",
+        "time limit for a check, connection and answer together. Specific to xdp-ingress",
         |value, parsed| span(value, &mut parsed.health_policy.check.timeout),
     )
     .default("5s"),
     key(
         "health-check-unhealthy-threshold",
-        "failed checks in a row (another answer, or none) after which a pod gets no requests. Specific to xdp-ingress",
+        "consecutive failed checks (a wrong answer, or none) after which a pod gets no requests. Specific to \
+         xdp-ingress",
         |value, parsed| threshold(value, &mut parsed.health_policy.check.unhealthy),
     )
     .default("3"),
     key(
         "max-connections",
-        "requests that one node has under way at all pods of a service, each on a connection of its own if that is \
-         HTTP/1.1; more wait or get 503. Specific to xdp-ingress",
+        "largest number of requests that one node has in flight at all pods of a service, each on its own connection \
+         with HTTP/1.1; more wait or get 503. Specific to xdp-ingress",
         |value, parsed| cap(value, &mut parsed.health_policy.circuit_breaker.connections),
     ),
     key(
         "max-pending-requests",
-        "how many requests wait, for no longer than `proxy-connect-timeout`, where `max-connections` are under way; \
-         more get 503 at once. Specific to xdp-ingress",
+        "largest number of requests that wait, for `proxy-connect-timeout` at most, while `max-connections` are in \
+         flight; more get 503 at once. Specific to xdp-ingress",
         |value, parsed| {
             number(value, 0..=CAP_MAX, &mut parsed.health_policy.circuit_breaker.pending)
                 .ok_or_else(|| "a number up to 1000000".into())
@@ -145,14 +145,14 @@ pub(super) const KEYS: &[Key] = &[
     .default("0"),
     key(
         "max-requests",
-        "requests that one node has under way at one pod; what no pod has room for gets 503 at once. Specific to \
-         xdp-ingress",
+        "largest number of requests that one node has in flight at one pod; requests for which no pod has room get \
+         503 at once. Specific to xdp-ingress",
         |value, parsed| cap(value, &mut parsed.health_policy.circuit_breaker.requests),
     ),
     key(
         "slow-start",
-        "how long the share of a pod that has come, or has come back, grows to that of the others, in seconds; not \
-         where requests are hashed or a cookie chooses. Specific to xdp-ingress",
+        "time in which a new or recovered pod ramps up to its full share of requests, in seconds; no effect with \
+         hashing or a cookie. Specific to xdp-ingress",
         |value, parsed| {
             let mut time = std::time::Duration::ZERO;
             span(value, &mut time)?;

@@ -43,11 +43,11 @@ mod tests {
     #[test]
     fn the_page_of_annotations_lists_the_table() {
         let mut page = "# Annotations\n\n\
-            What an Ingress asks for by annotations. Each is written with the prefix `nginx.ingress.kubernetes.io/`, or with\n\
-            `xdp-ingress.io/`, which goes before it. Where a value cannot be read, an event says what to write, and what\n\
-            applies is the default or, for keys marked *, that the rules answer 503: without them they would be unsafe, or\n\
-            lead to somewhere else than was meant. The defaults of some can be set for all Ingresses: see\n\
-            [settings](settings.md).\n\n\
+            Annotations change how the rules of an Ingress are served. Write each with the prefix\n\
+            `nginx.ingress.kubernetes.io/` or `xdp-ingress.io/`; the second takes precedence. If a value is invalid, an event\n\
+            on the Ingress names the valid ones. The default then applies. For keys marked *, the rules answer 503 instead,\n\
+            because without the annotation they would be unsafe or lead to an unintended destination. You can set the\n\
+            defaults of some annotations for all Ingresses with [settings](settings.md).\n\n\
             | annotation | default | meaning |\n|---|---|---|\n"
             .to_owned();
         let rows: BTreeMap<_, _> = all().map(|key| (key.name, key)).collect();

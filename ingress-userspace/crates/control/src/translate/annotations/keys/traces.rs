@@ -11,8 +11,7 @@ pub(super) const KEYS: &[Key] = &[
     .default("false"),
     key(
         "metrics-per-path",
-        "whether requests of each rule are counted for themselves, by host and path of the rule. Specific to \
-         xdp-ingress",
+        "whether each rule has metrics of its own, by its host and path. Specific to xdp-ingress",
         |value, parsed| boolean(value, &mut parsed.forwarding.metered),
     )
     .default("false"),
@@ -26,7 +25,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "opentelemetry-trust-incoming-span",
-        "whether the trace that a client says its request is part of (`traceparent`) goes on",
+        "whether the request's span joins the client's trace (`traceparent`)",
         |value, parsed| boolean(value, &mut parsed.trace.trusts),
     )
     .default("true"),

@@ -21,14 +21,14 @@ pub(super) const SETTINGS: &[Setting] = &[
     .nginx("false"),
     setting(
         "log-format-escape-json",
-        "whether values in `log-format-upstream` are escaped as within JSON",
+        "whether values in `log-format-upstream` are escaped for JSON",
         |value, globals| boolean(value, &mut globals.log.escapes_json),
     )
     .default("false"),
     setting(
         "log-format-upstream",
-        "the line: a text with variables of nginx, of which those of sizes count bodies alone; JSON with all that is \
-         known if there is none",
+        "format of a line: a text with variables of nginx, of which the size variables count only bodies; if empty, \
+         JSON with all values",
         |value, globals| {
             LogFormat::parse(value, LogEscape::Default).map_err(|error| format!("a text with variables ({error})"))?;
             value.clone_into(&mut globals.log.format);
@@ -38,7 +38,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .nginx(UPSTREAM_INFO),
     setting(
         "skip-access-log-urls",
-        "paths of requests that are not in the access log, separated by commas",
+        "paths of requests to omit from the access log, separated by commas",
         |value, globals| {
             let paths = elements(value).map(PathMatch::exact).collect::<Result<Vec<_>, _>>();
             globals.log.skip = paths.map_err(|error| format!("paths, separated by commas ({error})"))?.into();

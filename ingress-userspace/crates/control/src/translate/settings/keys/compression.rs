@@ -10,19 +10,19 @@ macro_rules! coding {
         &[
             setting(
                 concat!(stringify!($coding), "-level"),
-                concat!("how well, from ", $first, " to ", $last, "; more is smaller and slower", $remark),
+                concat!("compression level, from ", $first, " to ", $last, "; higher is smaller and slower", $remark),
                 |value, globals| globals.parsed.compression.$coding.level($first..=$last, value),
             )
             .default($level),
             setting(
                 concat!(stringify!($coding), "-min-length"),
-                concat!("shorter responses stay as they are, in bytes", $remark),
+                concat!("smallest response to compress, in bytes", $remark),
                 |value, globals| globals.parsed.compression.$coding.min_length(value),
             )
             .default($min_length),
             setting(
                 concat!(stringify!($coding), "-types"),
-                concat!("types that are compressed besides `text/html`, separated by spaces; `*` for all", $remark),
+                concat!("media types to compress besides `text/html`, separated by spaces; `*` for all", $remark),
                 |value, globals| globals.parsed.compression.$coding.types(value),
             )
             .default(MediaTypes::DEFAULT),
@@ -38,25 +38,25 @@ pub(super) const ZSTD: &[Setting] = coding!(zstd, 1..=12, "3", "256", ". Specifi
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "enable-brotli",
-        "whether responses are compressed with brotli for clients that take it, where an Ingress does not say",
+        "whether responses are compressed with brotli for clients that accept it, unless an Ingress overrides it",
         |value, globals| boolean(value, &mut globals.parsed.compression.brotli.enabled),
     )
     .default("false"),
     setting(
         "enable-zstd",
-        "whether responses are compressed with zstd for clients that take it, where an Ingress does not say. \
+        "whether responses are compressed with zstd for clients that accept it, unless an Ingress overrides it. \
          Specific to xdp-ingress",
         |value, globals| boolean(value, &mut globals.parsed.compression.zstd.enabled),
     )
     .default("false"),
     setting(
         "gzip-disable",
-        "clients without gzip: a regular expression for something in `User-Agent`",
+        "clients without gzip: a regular expression that matches a part of `User-Agent`",
         |value, globals| globals.parsed.compression.disable_gzip(value),
     ),
     setting(
         "use-gzip",
-        "whether responses are compressed with gzip for clients that take it, where an Ingress does not say",
+        "whether responses are compressed with gzip for clients that accept it, unless an Ingress overrides it",
         |value, globals| boolean(value, &mut globals.parsed.compression.gzip.enabled),
     )
     .default("false"),

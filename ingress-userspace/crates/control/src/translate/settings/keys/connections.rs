@@ -8,35 +8,36 @@ use ingress_model::Versions;
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "client-body-min-rate",
-        "bytes per second that a request body brings at least, on average over the time that it is waited for and once \
-         that is 5 s, else 408; not of gRPC, and not where an Ingress says `proxy-request-buffering: \"off\"`; `0` for \
-         any. Specific to xdp-ingress",
+        "smallest rate of a request body, in bytes per second: an average over the time that the proxy waits for it, \
+         from 5 s on. Slower requests get 408. Not for gRPC, nor with `proxy-request-buffering: \"off\"` of an \
+         Ingress; `0` for any rate. Specific to xdp-ingress",
         |value, globals| count(value, RATE_MAX, &mut globals.settings.body_min_rate),
     )
     .default("240"),
     setting(
         "client-body-timeout",
-        "longest pause within a request body, and longest time that a client takes no byte of a response, in seconds",
+        "longest pause within a request body, and longest time during which a client accepts no byte of a response, \
+         in seconds",
         |value, globals| seconds(value, &mut globals.settings.stall_timeout),
     )
     .default("60"),
     setting(
         "client-header-timeout",
-        "time for the head of a request from its first byte to its last, in seconds",
+        "time limit for the head of a request from its first byte to its last, in seconds",
         |value, globals| seconds(value, &mut globals.settings.head_timeout),
     )
     .default("10")
     .nginx("60"),
     setting(
         "client-read-min-rate",
-        "bytes per second that a client takes of responses at least, on average over the time that its socket is full \
-         and once that is 5 s, else its connection ends; `0` for any. Specific to xdp-ingress",
+        "smallest rate at which a client reads a response, in bytes per second: an average over the time that its \
+         socket is full, from 5 s on. Slower connections end; `0` for any rate. Specific to xdp-ingress",
         |value, globals| count(value, RATE_MAX, &mut globals.settings.read_min_rate),
     )
     .default("240"),
     setting(
         "http2-max-concurrent-streams",
-        "streams open at one time on one HTTP/2 connection, from 1 to 10000",
+        "largest number of open streams on one HTTP/2 connection, from 1 to 10000",
         |value, globals| {
             number(value, 1..=10_000, &mut globals.settings.streams_max)
                 .ok_or_else(|| "a number from 1 to 10000".into())
@@ -51,50 +52,50 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("75"),
     setting(
         "max-connections",
-        "client connections that each worker has open at one time, more are closed; `0` for any number. Specific to \
-         xdp-ingress",
+        "largest number of client connections that each worker has open; further ones are closed; `0` for any number. \
+         Specific to xdp-ingress",
         |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_max),
     )
     .default("65536"),
     setting(
         "max-connections-per-client",
-        "the same for one client, on one node; a quarter of what one worker takes by default, as many clients may share \
-         an address; proxies that are trusted are no clients; `0` for any number. Specific to xdp-ingress",
+        "the same for one client on one node. The default is a quarter of the default for a worker, because many \
+         clients may share an address; trusted proxies are exempt; `0` for any number. Specific to xdp-ingress",
         |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_per_client),
     )
     .default("16384"),
     setting(
         "ssl-protocols",
-        "versions of TLS: `TLSv1.2`, `TLSv1.3` or both; older ones are not safe, and not there. Of new connections, as \
-         the other settings of TLS",
+        "versions of TLS: `TLSv1.2`, `TLSv1.3` or both; older ones are unsafe and not supported. A change applies to \
+         new connections, as with the other settings of TLS",
         |value, globals| versions(value, &mut globals.settings.handshakes.versions),
     )
     .default("TLSv1.2 TLSv1.3"),
     setting(
         "ssl-reject-handshake",
-        "whether handshakes end with the alert `unrecognized_name` where no rule and no certificate names the host, or \
-         the client says none; else the fallback certificate is shown",
+        "whether handshakes fail with the alert `unrecognized_name` if no rule and no certificate has the server \
+         name, or if the client sends none; otherwise clients get the fallback certificate",
         |value, globals| boolean(value, &mut globals.settings.handshakes.rejects_unknown_names),
     )
     .default("false"),
     setting(
         "ssl-session-tickets",
-        "whether clients get tickets to resume their sessions with; nothing of a session is kept here, so that without \
-         them all handshakes are full ones",
+        "whether clients get tickets for session resumption; the proxy itself keeps no sessions, so all handshakes \
+         are full ones without tickets",
         |value, globals| boolean(value, &mut globals.settings.handshakes.tickets),
     )
     .default("true"),
     setting(
         "ssl-session-timeout",
-        "how long a ticket is good for, up to a day (`10m`, `12h`); no longer than 12 h with keys of the process \
-         alone, see `--tls-ticket-secret`",
+        "lifetime of a ticket, up to a day (`10m`, `12h`); at most 12 h with keys of only this process, see \
+         `--tls-ticket-secret`",
         |value, globals| span(value, &mut globals.settings.handshakes.session_timeout),
     )
     .default("12h")
     .nginx("10m"),
     setting(
         "use-http2",
-        "whether HTTP/2 is offered in TLS handshakes, and spoken with clients that begin with it on port 80",
+        "whether TLS handshakes offer HTTP/2, and port 80 accepts clients that begin with it",
         |value, globals| boolean(value, &mut globals.settings.http2),
     )
     .default("true"),
@@ -119,7 +120,7 @@ fn versions(value: &str, field: &mut Versions) -> Read {
     Ok(())
 }
 
-const VERSIONS: &str = "`TLSv1.2`, `TLSv1.3` or both, as older versions are not safe and not implemented";
+const VERSIONS: &str = "`TLSv1.2`, `TLSv1.3` or both; older versions are unsafe and not implemented";
 
 const CONNECTIONS_MAX: u32 = 10_000_000;
 /// Upper bound of minimum rates: some legitimate clients have less than a megabyte per second.

@@ -12,42 +12,42 @@ use crate::{
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "add-headers",
-        "a ConfigMap, as `namespace/name`, whose data are fields that every response gets",
+        "a ConfigMap, as `namespace/name`, with fields to add to every response",
         |value, globals| config_map(value, &mut globals.add_headers),
     ),
     setting(
         "custom-http-errors",
-        "statuses of pods' responses that are replaced, where an Ingress does not say: as the annotation",
+        "statuses of pods' responses to replace, unless an Ingress overrides it: see the annotation",
         |value, globals| globals.parsed.error_pages.statuses(value),
     ),
     setting(
         "disable-proxy-intercept-errors",
-        "whether no response of a pod is replaced, where an Ingress does not say",
+        "whether all responses of pods stay as they are, unless an Ingress overrides it",
         |value, globals| boolean(value, &mut globals.parsed.error_pages.disabled),
     )
     .default("false"),
     setting(
         "enable-underscores-in-headers",
-        "whether pods get fields of clients whose names have `_` in them, which many pods take for `-`; those that would \
-         be taken for a field that only the proxy may set are dropped in any case",
+        "whether pods get fields of clients with `_` in their names, which many pods read as `-`; a field that a pod \
+         could take for one of the proxy's own is dropped in any case",
         |value, globals| boolean(value, &mut globals.settings.underscores),
     )
     .default("false"),
     setting(
         "global-allowed-response-headers",
-        "fields that `custom-headers` of an Ingress may set, separated by commas; all if there are none",
+        "fields that `custom-headers` of an Ingress may set, separated by commas; if empty, all",
         |value, globals| {
             globals.allowed_headers = header_names(value)?;
             Ok(())
         },
     ),
-    setting("hide-headers", "fields of pods that clients do not get, separated by commas", |value, globals| {
+    setting("hide-headers", "fields of pods' responses to hide from clients, separated by commas", |value, globals| {
         globals.hidden_headers = header_names(value)?;
         Ok(())
     }),
     setting(
         "proxy-set-headers",
-        "a ConfigMap, as `namespace/name`, whose data are fields that every pod gets",
+        "a ConfigMap, as `namespace/name`, with fields to add to every request for a pod",
         |value, globals| config_map(value, &mut globals.set_headers),
     ),
 ];

@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn the_page_of_settings_lists_the_tables() {
         let mut page = "# Settings for all hosts\n\n\
-            Keys of the ConfigMap that `--configmap` names, and of the one that `spec.parameters` of our oldest IngressClass\n\
-            names (`kind: ConfigMap`, `scope: Namespace`), which goes before it key by key. Other keys of ingress-nginx are\n\
-            accepted, and each that asks for something is reported. The second default holds for `--controller-class\n\
-            k8s.io/ingress-nginx`.\n\n\
+            Settings are keys of two ConfigMaps: the one of `--configmap`, and the one that `spec.parameters` of the oldest\n\
+            served IngressClass names (`kind: ConfigMap`, `scope: Namespace`). The second takes precedence, key by key. Other\n\
+            keys of ingress-nginx are accepted, and an event reports each one with an effect there. The second default\n\
+            applies with `--controller-class k8s.io/ingress-nginx`.\n\n\
             | key | default | with ingress-nginx's class | meaning |\n|---|---|---|---|\n"
             .to_owned();
         let rows: BTreeMap<_, _> = all().map(|setting| (setting.name, setting)).collect();

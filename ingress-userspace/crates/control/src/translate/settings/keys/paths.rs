@@ -7,16 +7,16 @@ use crate::translate::settings::row::{Setting, setting};
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "path-with-double-escapes-action",
-        "requests with an escaped escape in their path (`%252f`), which pods that decode twice take for another path: \
-         `keep-unchanged`, or `reject-request` for 400. Specific to xdp-ingress",
+        "what happens to requests with an escaped escape in their path (`%252f`), which pods that decode twice take \
+         for another path: `keep-unchanged`, or `reject-request` for 400. Specific to xdp-ingress",
         |value, globals| is_rejected(value, &mut globals.settings.refused_paths.double_escapes),
     )
     .default(KEEP),
     setting(
         "path-with-parameters-action",
-        "requests with `;` or `%3b` in their path, behind which some pods cut it off: `keep-unchanged`, but 400 for a dot \
-         segment with parameters (`..;x`) that could be meant for two rules; or `reject-request` for 400. Specific to \
-         xdp-ingress",
+        "what happens to requests with `;` or `%3b` in their path, where some pods cut the path off: \
+         `keep-unchanged`, but 400 for a dot segment with parameters (`..;x`) that two rules could match; or \
+         `reject-request` for 400. Specific to xdp-ingress",
         |value, globals| is_rejected(value, &mut globals.settings.refused_paths.parameters),
     )
     .default(KEEP),

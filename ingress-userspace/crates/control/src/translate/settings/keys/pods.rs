@@ -7,7 +7,7 @@ use crate::translate::settings::row::{Setting, setting};
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "load-balance",
-        "how pods share requests where an Ingress does not say: `round_robin`, `ewma` or `least_request`",
+        "how pods share requests, unless an Ingress overrides it: `round_robin`, `ewma` or `least_request`",
         |value, globals| {
             globals.parsed.forwarding.balance = balance(value)?;
             Ok(())
@@ -16,62 +16,62 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("round_robin"),
     setting(
         "proxy-body-size",
-        "longest body of a request, else 413, where an Ingress does not say; `0` for any",
+        "largest body of a request, unless an Ingress overrides it; larger ones get 413; `0` for any",
         |value, globals| limit(value, &mut globals.parsed.forwarding.body_max),
     )
     .default("0")
     .nginx("1m"),
-    setting("proxy-connect-timeout", "time to open a connection to an endpoint, in seconds", |value, globals| {
+    setting("proxy-connect-timeout", "time limit for a connection to an endpoint, in seconds", |value, globals| {
         seconds(value, &mut globals.parsed.forwarding.connect_timeout)
     })
     .default("5"),
     setting(
         "proxy-next-upstream",
-        "when a request goes to another pod, where an Ingress does not say: as the annotation",
+        "conditions for a retry at another pod, unless an Ingress overrides it: see the annotation",
         |value, globals| retry_when(value, &mut globals.parsed.forwarding.retry),
     )
     .default("error")
     .nginx("error timeout"),
     setting(
         "proxy-next-upstream-timeout",
-        "no other pod after this time, in seconds, where an Ingress does not say; `0` for any",
+        "time after which there is no further retry, in seconds, unless an Ingress overrides it; `0` for no limit",
         |value, globals| retry_within(value, &mut globals.parsed.forwarding.retry),
     )
     .default("0"),
     setting(
         "proxy-next-upstream-tries",
-        "pods tried in all, where an Ingress does not say, up to 10; `0` for 10",
+        "largest number of pods to try in all, up to 10, unless an Ingress overrides it; `0` for 10",
         |value, globals| retry_tries(value, &mut globals.parsed.forwarding.retry),
     )
     .default("3"),
     setting(
         "proxy-read-timeout",
-        "longest silence of an endpoint before and within a response, and of both sides of a WebSocket, in seconds",
+        "longest silence of an endpoint before and within a response, or of both sides of a WebSocket, in seconds",
         |value, globals| seconds(value, &mut globals.parsed.forwarding.read_timeout),
     )
     .default("60"),
     setting(
         "proxy-send-timeout",
-        "longest time that an endpoint takes no byte of a request, in seconds",
+        "longest time during which an endpoint accepts no byte of a request, in seconds",
         |value, globals| seconds(value, &mut globals.parsed.forwarding.send_timeout),
     )
     .default("60"),
     setting(
         "retry-non-idempotent",
-        "whether requests that may have had an effect are sent to another pod, too, where an Ingress does not say",
+        "whether requests that may have had an effect are retried at another pod, too, unless an Ingress overrides it",
         |value, globals| boolean(value, &mut globals.parsed.forwarding.retry.non_idempotent),
     )
     .default("false"),
     setting(
         "service-upstream",
-        "whether requests go to the address of the Service, so that the cluster chooses the pod, where an Ingress does \
-         not say",
+        "whether requests go to the Service's own address, so that the cluster chooses the pod, unless an Ingress \
+         overrides it",
         |value, globals| boolean(value, &mut globals.parsed.through_service),
     )
     .default("false"),
     setting(
         "upstream-keepalive-connections",
-        "idle connections kept per endpoint and worker, from 0 to 65535",
+        "idle connections to keep per endpoint and worker, from 0 to 65535",
         |value, globals| {
             number(value, 0..=65_535, &mut globals.settings.upstream_idle_per_endpoint)
                 .ok_or_else(|| "a number from 0 to 65535".into())

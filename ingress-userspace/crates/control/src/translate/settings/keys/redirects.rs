@@ -5,22 +5,22 @@ use crate::translate::settings::row::{Setting, prefixes, setting};
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
-    setting("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, globals| {
-        boolean(value, &mut globals.parsed.force_ssl_redirect)
-    })
+    setting(
+        "force-ssl-redirect",
+        "whether requests over plain HTTP are redirected to HTTPS for hosts without TLS, too",
+        |value, globals| boolean(value, &mut globals.parsed.force_ssl_redirect),
+    )
     .default("false"),
     setting(
         "hsts",
-        "whether hosts with TLS send `Strict-Transport-Security` (RFC 6797), so that browsers use TLS from then on",
+        "whether hosts with TLS send `Strict-Transport-Security` (RFC 6797), so that browsers use only TLS afterwards",
         |value, globals| boolean(value, &mut globals.hsts.enabled),
     )
     .default("false")
     .nginx("true"),
-    setting(
-        "hsts-include-subdomains",
-        "whether `Strict-Transport-Security` includes names below the host",
-        |value, globals| boolean(value, &mut globals.hsts.include_subdomains),
-    )
+    setting("hsts-include-subdomains", "whether `Strict-Transport-Security` includes subdomains", |value, globals| {
+        boolean(value, &mut globals.hsts.include_subdomains)
+    })
     .default("true"),
     setting("hsts-max-age", "`max-age` of `Strict-Transport-Security`, in seconds", |value, globals| {
         number(value, 0..=u64::from(u32::MAX), &mut globals.hsts.max_age)
@@ -37,16 +37,18 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("308"),
     setting(
         "no-tls-redirect-locations",
-        "paths, separated by commas, that are not redirected to HTTPS, nor what is below them; those of ACME \
-         challenges never are",
+        "paths, separated by commas; requests at or below them are not redirected to HTTPS. Those of ACME challenges \
+         never are",
         |value, globals| {
             globals.redirect_except = prefixes(value)?;
             Ok(())
         },
     ),
-    setting("ssl-redirect", "whether hosts with TLS are redirected to it", |value, globals| {
-        boolean(value, &mut globals.parsed.ssl_redirect)
-    })
+    setting(
+        "ssl-redirect",
+        "whether requests over plain HTTP are redirected to HTTPS, for hosts with TLS",
+        |value, globals| boolean(value, &mut globals.parsed.ssl_redirect),
+    )
     .default("true"),
 ];
 

@@ -10,8 +10,9 @@ use ingress_model::StreamRetry;
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "max-udp-sessions",
-        "sessions of UDP services that each worker has open at one time, from 1 to 1000000; datagrams of further \
-         clients are dropped. Each takes a port of the node (`net.ipv4.ip_local_port_range`). Specific to xdp-ingress",
+        "largest number of sessions of UDP services that each worker has open, from 1 to 1000000; datagrams of \
+         further clients are dropped. Each session takes a port of the node (`net.ipv4.ip_local_port_range`). \
+         Specific to xdp-ingress",
         |value, globals| {
             let mut count = 0;
             number(value, 1..=1_000_000, &mut count).ok_or("a number from 1 to 1000000")?;
@@ -22,31 +23,35 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("4096"),
     setting(
         "proxy-stream-next-upstream",
-        "whether another pod is tried where no connection to one can be opened, for TCP services",
+        "whether TCP services try another pod if a connection to one fails",
         |value, globals| boolean(value, &mut globals.settings.streams.retry.enabled),
     )
     .default("true"),
     setting(
         "proxy-stream-next-upstream-timeout",
-        "no other pod after this time, as `30s` or `10m`; `0` for any",
+        "time after which no other pod is tried, as `30s` or `10m`; `0` for no limit",
         |value, globals| {
             globals.settings.streams.retry.within = Some(time(value)?).filter(|within| !within.is_zero());
             Ok(())
         },
     )
     .default("600s"),
-    setting("proxy-stream-next-upstream-tries", "pods tried in all, up to 10; `0` for 10", |value, globals| {
-        let mut tries = 0;
-        number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;
-        globals.settings.streams.retry.tries =
-            if tries == 0 { StreamRetry::TRIES_MAX } else { tries.min(StreamRetry::TRIES_MAX) };
-        Ok(())
-    })
+    setting(
+        "proxy-stream-next-upstream-tries",
+        "largest number of pods to try in all, up to 10; `0` for 10",
+        |value, globals| {
+            let mut tries = 0;
+            number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;
+            globals.settings.streams.retry.tries =
+                if tries == 0 { StreamRetry::TRIES_MAX } else { tries.min(StreamRetry::TRIES_MAX) };
+            Ok(())
+        },
+    )
     .default("3"),
     setting(
         "proxy-stream-responses",
-        "datagrams with which pods of UDP services answer each of a client's; a session that has had all its answers \
-         is kept for a second alone",
+        "number of datagrams with which pods of UDP services answer each datagram of a client; a session with all its \
+         answers is kept for only one second",
         |value, globals| {
             number(value, 0..=1_000_000, &mut globals.settings.streams.responses)
                 .ok_or_else(|| "a number up to 1000000".into())
@@ -55,8 +60,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("1"),
     setting(
         "proxy-stream-timeout",
-        "how long connections of TCP services, and sessions of UDP services, stay open while nothing comes either way, \
-         as `30s` or `10m`",
+        "how long connections of TCP services, and sessions of UDP services, stay open without bytes in either \
+         direction, as `30s` or `10m`",
         |value, globals| {
             globals.settings.streams.timeout =
                 Some(time(value)?).filter(|time| !time.is_zero()).ok_or("a time from `1s` to `7d`")?;

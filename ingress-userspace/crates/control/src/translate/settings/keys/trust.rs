@@ -9,47 +9,48 @@ use crate::translate::settings::row::{Setting, setting};
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "compute-full-forwarded-for",
-        "whether pods get all addresses of `forwarded-for-header`, and the peer's, with `use-forwarded-headers`; else \
-         the client's alone",
+        "whether pods get all addresses of `forwarded-for-header` and the peer's, with `use-forwarded-headers`; \
+         otherwise only the client's",
         |value, globals| boolean(value, &mut globals.settings.trust.keeps_chain),
     )
     .default("false"),
     setting(
         "enable-real-ip",
-        "whether `forwarded-for-header` of the networks of `proxy-real-ip-cidr` names the client, even without \
+        "whether `forwarded-for-header` from the networks of `proxy-real-ip-cidr` names the client, even without \
          `use-forwarded-headers`",
         |value, globals| boolean(value, &mut globals.settings.trust.address),
     )
     .default("false"),
     setting(
         "forwarded-for-header",
-        "the field in which proxies in front of this one note their clients",
+        "field in which the proxies in front of this one name their clients",
         |value, globals| chain_field(value, &mut globals.settings.trust.field),
     )
     .default("X-Forwarded-For"),
     setting(
         "proxy-protocol-header-timeout",
-        "time for the header of the PROXY protocol, in seconds",
+        "time limit for the header of the PROXY protocol, in seconds",
         |value, globals| seconds(value, &mut globals.settings.trust.proxy_protocol_timeout),
     )
     .default("5"),
     setting(
         "proxy-real-ip-cidr",
-        "networks of the proxies in front of this one, separated by commas: only their information on clients is \
-         trusted",
+        "networks of the proxies in front of this one, separated by commas; information about clients is trusted only \
+         from them",
         |value, globals| networks(value, &mut globals.settings.trust.trusted_proxies),
     )
     .nginx("0.0.0.0/0"),
     setting(
         "use-forwarded-headers",
-        "whether `X-Forwarded-*` of the networks of `proxy-real-ip-cidr` stand: the client, its scheme, port and host",
+        "whether `X-Forwarded-*` from the networks of `proxy-real-ip-cidr` applies: the client, its scheme, port and \
+         host",
         |value, globals| boolean(value, &mut globals.settings.trust.forwarded),
     )
     .default("false"),
     setting(
         "use-proxy-protocol",
-        "whether connections begin with a header of the PROXY protocol, version 1 or 2; others are closed, and, where \
-         `proxy-real-ip-cidr` is set, those from elsewhere. Of new connections",
+        "whether connections begin with a header of the PROXY protocol, version 1 or 2; others are closed. With \
+         `proxy-real-ip-cidr`, connections from elsewhere are closed, too. A change applies to new connections",
         |value, globals| boolean(value, &mut globals.settings.trust.proxy_protocol),
     )
     .default("false"),
