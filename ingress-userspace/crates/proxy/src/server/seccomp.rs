@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_makes_a_forbidden_system_call_ends_the_process() {
-        const TEST: &str = "syscalls::tests::a_worker_that_makes_a_forbidden_system_call_ends_the_process";
+        const TEST: &str = "server::seccomp::tests::a_worker_that_makes_a_forbidden_system_call_ends_the_process";
         if let Some(role) = role() {
             let (seccomp, name) = match role.strip_suffix(", logged") {
                 Some(name) => (Seccomp::Log, name.to_owned()),
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_bound_thread_does_its_work_and_opens_no_file() {
-        const TEST: &str = "syscalls::tests::a_bound_thread_does_its_work_and_opens_no_file";
+        const TEST: &str = "server::seccomp::tests::a_bound_thread_does_its_work_and_opens_no_file";
         if role().is_some() {
             return bound(Seccomp::Kill, work);
         }
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn where_no_filter_can_be_had_a_trial_says_so() {
-        const TEST: &str = "syscalls::tests::where_no_filter_can_be_had_a_trial_says_so";
+        const TEST: &str = "server::seccomp::tests::where_no_filter_can_be_had_a_trial_says_so";
         let filter = Filter::new(Seccomp::Kill).expect("compiles").expect("a filter");
         if role().is_some() {
             filter.try_out().expect("this process may");
