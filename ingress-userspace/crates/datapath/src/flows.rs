@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use super::error::Error;
+use crate::shared::{Shared, octets};
 use ingress_common::{Flow, FlowKey, HostId, flow::PROTO_TCP};
-
-use super::{Shared, error::Error};
 
 /// Handle on the flow map: cheap to clone, usable from every worker at the same time.
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ impl Flows {
 #[must_use]
 pub fn flow_key(remote: SocketAddr, local: SocketAddr) -> FlowKey {
     FlowKey {
-        remote_addr: super::octets(remote.ip()),
-        local_addr: super::octets(local.ip()),
+        remote_addr: octets(remote.ip()),
+        local_addr: octets(local.ip()),
         remote_port_be: remote.port().to_be(),
         local_port_be: local.port().to_be(),
         proto: PROTO_TCP,

@@ -14,15 +14,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
+use self::known::{Known, LATEST, Ledger};
+use super::{error::Error, maps::Maps};
+use crate::shared::Shared;
 use ingress_common::{
     HostId, HostL7Cell, HostName, HostNet,
     flow::{GONE, UNATTRIBUTED},
 };
 
 pub use self::known::Given;
-use self::known::{Known, LATEST, Ledger};
-use super::{Shared, error::Error, maps::Maps};
-
 /// The host ids of this node. Every living process may assign new ones. The latest id is stored in the map itself,
 /// under the empty name, and is changed under the lock of the pins.
 #[derive(Debug)]

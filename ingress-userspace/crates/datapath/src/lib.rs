@@ -38,6 +38,7 @@ mod pinned;
 mod pins;
 mod probe;
 mod report;
+mod shared;
 mod sys;
 mod table;
 mod tc;
@@ -57,12 +58,6 @@ use std::{
 };
 
 use aya::Ebpf;
-use ingress_common::{
-    HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total, WorkerCell,
-    flow::v4_mapped,
-    map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
-    steer::{PORT_REWRITTEN, SLOTS_PER_PORT, WORKER_ABSENT},
-};
 
 use self::{
     alive::Life,
@@ -72,6 +67,13 @@ use self::{
     sys::Access,
     tc::Direction,
 };
+use crate::shared::{Shared, octets};
+use ingress_common::{
+    HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total, WorkerCell,
+    map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
+    steer::{PORT_REWRITTEN, SLOTS_PER_PORT, WORKER_ABSENT},
+};
+
 pub use self::{
     deny::{
         Applied, Denial, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyList, DenyView, Entered, Origin, Rejection,
@@ -103,16 +105,6 @@ pub struct Datapath {
     client_limits: ClientLimiter,
     debug_log: Option<DebugLog>,
     report: Report,
-}
-
-/// State shared by the handles of a [`Datapath`].
-#[derive(Debug)]
-struct Shared {
-    pins: Pins,
-    maps: Maps,
-    life: Life,
-    /// Number of connections that did not fit in `flows` and are not yet in `totals`.
-    flows_full: AtomicU64,
 }
 
 // === impl Datapath ===
@@ -392,12 +384,4 @@ fn slot_fits(slot: u32) -> Result<(), Error> {
 
 fn log_error(error: aya_log::Error) -> Error {
     Error::kernel("open", "log of the programs", std::io::Error::other(error))
-}
-
-/// Converts an address to the form of the maps: IPv4 as v4-mapped.
-fn octets(addr: IpAddr) -> [u8; 16] {
-    match addr {
-        IpAddr::V4(v4) => v4_mapped(v4.octets()),
-        IpAddr::V6(v6) => v6.octets(),
-    }
 }

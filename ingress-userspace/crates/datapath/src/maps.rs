@@ -1,7 +1,7 @@
 //! The pinned maps with their types, and functions that read them. Maps are not changed here, but mapped into memory
 //! for the proxy's writes without system calls.
 
-use std::{cmp::Reverse, collections::BTreeMap, iter};
+use std::{collections::BTreeMap, iter};
 
 use ingress_common::{
     Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7,
@@ -10,11 +10,9 @@ use ingress_common::{
 };
 
 use super::{
-    deny::{self, DenyConfig, DenyEntry},
     error::Error,
-    limits::{ClientLimits, LimitedClient},
     pins::Pins,
-    sys::{self, Access, Mapping},
+    sys::{Access, Mapping},
     table::{PerCpu, Table, Trie},
 };
 
@@ -100,63 +98,12 @@ impl Maps {
         self.totals.sums(self.totals.capacity()).map(Totals)
     }
 
-    /// Returns the deny list, sorted by prefix.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the read.
-    pub fn deny_entries(&self) -> Result<Vec<DenyEntry>, Error> {
-        let v4 = self.deny4.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v4(key, rule));
-        let v6 = self.deny6.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v6(key, rule));
-        let mut entries: Vec<_> = v4.chain(v6).collect();
-        entries.sort_by_key(|entry| entry.prefix);
-        entries.dedup_by_key(|entry| entry.prefix);
-        Ok(entries)
-    }
-
-    /// Returns the denials by operators and escalations, sorted by network, including expired ones that no process has
-    /// removed yet.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the read.
-    pub fn denials(&self) -> Result<Vec<deny::Denial>, Error> {
-        deny::read_denials(self)
-    }
-
-    /// Returns the configured part of the deny list, as last written by the owner of the node.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the read.
-    pub fn deny_config(&self) -> Result<DenyConfig, Error> {
-        DenyConfig::read(self)
-    }
-
     /// Returns the packets and bytes dropped by each deny rule, by its number, summed over the CPUs.
     ///
     /// # Errors
     /// Fails if the kernel refuses the read.
     pub fn deny_hits(&self) -> Result<Vec<Traffic>, Error> {
         self.deny_hits.sums(self.deny_hits.capacity())
-    }
-
-    /// Returns the limits of each client.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the read.
-    pub fn client_limits(&self) -> Result<ClientLimits, Error> {
-        Ok(ClientLimits::from_kernel(self.limits.get(&map::LIMITS_ALL)?.unwrap_or_default()))
-    }
-
-    /// Returns the clients that exceeded their limits, those with the most packets above them first. Reads all recently
-    /// active clients, about 0.1 µs for each.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the read.
-    pub fn limited_clients(&self) -> Result<Vec<LimitedClient>, Error> {
-        let (now, mut limited) = (sys::now_ns(), Vec::new());
-        self.clients.scan(|key, client| limited.extend(LimitedClient::of(*key, *client, now)))?;
-        let mut limited = LimitedClient::joined(limited);
-        limited.sort_by_key(|client| (Reverse(client.limited()), client.client));
-        Ok(limited)
     }
 
     /// Returns wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call. Before Linux

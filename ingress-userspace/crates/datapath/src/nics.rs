@@ -12,15 +12,10 @@ use std::{
 };
 
 use aya::{Ebpf, programs::ProgramFd};
-use ingress_common::{
-    Nic,
-    map::{NIC_GONE, NIC_OTHER},
-    steer::{NIC_ABOVE, NIC_TRANSMITS},
-};
 
 use super::{
-    Attachment, Datapath, Interfaces, NicMode, NicReport, NicState, Options, ProgramReport, Shared, TcHook,
-    TransmitState, XdpMode,
+    Attachment, Datapath, Interfaces, NicMode, NicReport, NicState, Options, ProgramReport, TcHook, TransmitState,
+    XdpMode,
     error::Error,
     link::{self, XdpHook},
     maps::Maps,
@@ -30,6 +25,12 @@ use super::{
     sys,
     table::Table,
     tc::{self, Direction},
+};
+use crate::shared::Shared;
+use ingress_common::{
+    Nic,
+    map::{NIC_GONE, NIC_OTHER},
+    steer::{NIC_ABOVE, NIC_TRANSMITS},
 };
 
 /// The programs, and the interfaces that have them.

@@ -117,6 +117,18 @@ impl DenyConfig {
     }
 }
 
+// === impl Maps ===
+
+impl Maps {
+    /// Returns the configured part of the deny list, as last written by the owner of the node.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn deny_config(&self) -> Result<DenyConfig, Error> {
+        DenyConfig::read(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -157,6 +157,19 @@ pub(crate) fn read(maps: &Maps) -> Result<Vec<Denial>, Error> {
     Ok(entries(maps)?.into_iter().map(|entry| entry.denial(now_ns)).collect())
 }
 
+// === impl Maps ===
+
+impl Maps {
+    /// Returns the denials by operators and escalations, sorted by network, including expired ones that no process has
+    /// removed yet.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn denials(&self) -> Result<Vec<Denial>, Error> {
+        read(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,18 +15,19 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{error::Error, flags::PortFlags, maps::Maps, sys};
+use crate::shared::Shared;
 use ingress_common::{
     DenyKey4, DenyKey6, DenyRule, Traffic,
     map::DENY_RULES_MAX,
     steer::{DENY_OTHERS, DENY_PASS, PORT_DENIES},
 };
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Shared, error::Error, flags::PortFlags, maps::Maps, sys};
 use apply::{State, apply};
 pub use config::DenyConfig;
 use denials::Entry;
-pub(super) use denials::read as read_denials;
 pub use denials::{Denial, Origin, Rejection};
 pub use edit::{DenyEditor, Entered, Removed};
 use plan::Present;
@@ -246,4 +247,21 @@ fn key4(net: Ipv4Net) -> DenyKey4 {
 
 fn key6(net: Ipv6Net) -> DenyKey6 {
     DenyKey6 { prefix_len: net.prefix_len().into(), addr: net.network().octets() }
+}
+
+// === impl Maps ===
+
+impl Maps {
+    /// Returns the deny list, sorted by prefix.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn deny_entries(&self) -> Result<Vec<DenyEntry>, Error> {
+        let v4 = self.deny4.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v4(key, rule));
+        let v6 = self.deny6.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v6(key, rule));
+        let mut entries: Vec<_> = v4.chain(v6).collect();
+        entries.sort_by_key(|entry| entry.prefix);
+        entries.dedup_by_key(|entry| entry.prefix);
+        Ok(entries)
+    }
 }

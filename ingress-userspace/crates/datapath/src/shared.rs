@@ -1,0 +1,24 @@
+//! State that the handles of a datapath share: the pins, the maps and the heartbeat.
+
+use std::{net::IpAddr, sync::atomic::AtomicU64};
+
+use crate::{alive::Life, maps::Maps, pins::Pins};
+use ingress_common::flow::v4_mapped;
+
+/// State shared by the handles of a [`Datapath`].
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) pins: Pins,
+    pub(crate) maps: Maps,
+    pub(crate) life: Life,
+    /// Number of connections that did not fit in `flows` and are not yet in `totals`.
+    pub(crate) flows_full: AtomicU64,
+}
+
+/// Converts an address to the form of the maps: IPv4 as v4-mapped.
+pub(crate) fn octets(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => v4_mapped(v4.octets()),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
