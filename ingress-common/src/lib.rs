@@ -13,6 +13,7 @@ pub mod denial;
 pub mod flow;
 pub mod limit;
 pub mod map;
+pub mod sizes;
 pub mod steer;
 mod text;
 

@@ -4,8 +4,10 @@ use core::sync::atomic::AtomicU64;
 
 use crate::{
     FlowKey,
-    map::{DENY_VERDICTS_MAX, HANDOFFS_MAX},
+    sizes::{DENY_VERDICTS_MAX, HANDOFFS_MAX},
 };
+
+pub use crate::sizes::SLOTS_PER_PORT;
 
 /// Key of [`crate::map::PORTS`]. Aligned like [`FlowKey`], for the same reason.
 #[repr(C, align(4))]
@@ -36,10 +38,6 @@ pub struct PortRule {
     /// in order.
     pub first_worker: u32,
 }
-
-/// Slots reserved for each steered port, so that processes with different numbers of workers never share a slot between
-/// two ports; also the most workers a process can have.
-pub const SLOTS_PER_PORT: u32 = 64;
 
 /// Count this port's packets but leave delivery to the stack (a bound UDP socket).
 pub const PORT_COUNT_ONLY: u16 = 1;

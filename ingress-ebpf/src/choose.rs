@@ -5,9 +5,8 @@
 //! less than half a cache line for each, for SYNs only. A worker without connections is never too busy, so it is chosen
 //! without that loop.
 
+use crate::node_facts::Node;
 use ingress_common::{PortRule, steer::SLOTS_PER_PORT};
-
-use crate::decide::Node;
 
 /// A worker is too busy if it has more connections than this percentage of the mean.
 const TOO_BUSY_PERCENT: u64 = 125;

@@ -1,8 +1,12 @@
 //! Decides about packets and lookups from the state of the node. The functions here count nothing and change nothing;
 //! the token buckets of a client are handled by the closures that callers pass in.
 
+use crate::{
+    choose::choose,
+    parse::{Ends, Quoted, Segment},
+};
 use ingress_common::{
-    DenyRule, FlowKey, Handoff, PortKey, PortRule, Total, WorkerLoad,
+    DenyRule, FlowKey, Handoff, PortKey, PortRule, Total,
     flow::PROTO_TCP,
     steer::{
         CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES,
@@ -10,30 +14,7 @@ use ingress_common::{
     },
 };
 
-use crate::{
-    choose::choose,
-    parse::{Ends, Quoted, Segment},
-};
-
-/// The state that decisions depend on. Queried lazily, cheapest question first; each answer describes the present
-/// moment.
-pub trait Node {
-    /// Returns the rule of a steered port.
-    fn rule(&self, port: &PortKey) -> Option<PortRule>;
-    /// Returns `true` if `addr` (IPv4 as v4-mapped) is an address of this node.
-    fn holds(&self, addr: &[u8; 16]) -> bool;
-    /// Looks `addr` (IPv4 as v4-mapped) up in the deny list. Returns the entry of the longest prefix: a rule or
-    /// [`DENY_PASS`].
-    fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule>;
-    /// Returns the load of a worker, by its index in the map of workers; `None` beyond the end of the map.
-    fn worker(&self, index: u32) -> Option<WorkerLoad>;
-    /// Returns the time of the proxy's latest heartbeat; 0 for none.
-    fn heartbeat_ns(&self) -> u64;
-    /// Returns the time on `CLOCK_MONOTONIC`.
-    fn now_ns(&self) -> u64;
-    /// Returns the number of the CPU that runs the program.
-    fn cpu(&self) -> u32;
-}
+pub use crate::node_facts::Node;
 
 /// Decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

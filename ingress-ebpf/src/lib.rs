@@ -6,8 +6,8 @@
 //!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
 //! ```
 //!
-//! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`decide::Node`] the
-//! maps, and on the host in unit tests, where they are a slice and a struct.
+//! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`node_facts::Node`]
+//! the maps, and on the host in unit tests, where they are a slice and a struct.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -15,4 +15,5 @@ pub mod checksum;
 mod choose;
 pub mod decide;
 pub mod limit;
+pub mod node_facts;
 pub mod parse;

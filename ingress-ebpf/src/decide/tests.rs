@@ -1,6 +1,7 @@
 //! Decisions about packets, lookups and ICMP errors, on nodes with various configurations.
 
 use ingress_common::{
+    WorkerLoad,
     flow::{PROTO_UDP, v4_mapped},
     steer::PORT_REWRITTEN,
 };
