@@ -106,7 +106,7 @@ mod tests {
         let clients = [limited("2001:db8:1:2::/64", 1200, 3), limited("192.0.2.7/32", 4, 0)];
         let expect = "\
 each client may send 50 SYNs per second, 100 at once
-2 of 7 clients that sent more, since the limits are these
+2 of 7 clients sent more since these limits apply
 CLIENT                     SYNS       PACKETS       AGO
 2001:db8:1:2::/64          1200             3       2 s
 192.0.2.7/32                  4             0       2 s
@@ -124,7 +124,7 @@ CLIENT                     SYNS       PACKETS       AGO
             ),
             (
                 ClientLimits { syns: None, packets: rate(30, 40), is_dry_run: true },
-                "dry run, nothing is dropped: each client might send 30 packets per second, 40 at once",
+                "dry run, nothing is dropped: each client could send 30 packets per second, 40 at once",
             ),
         ] {
             assert_eq!(words(limits), expect);

@@ -362,7 +362,7 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
             (vec![Origin::Operator], true, Some("192.0.2.0/24"), Ok("`block-cidrs` of the settings still denies it")),
             (vec![], true, Some("192.0.2.0/24"), Err("remove it from the ConfigMap")),
             (vec![], false, Some("192.0.0.0/16"), Err("`192.0.0.0/16` contains it")),
-            (vec![], false, None, Err("no denial of `192.0.2.0/24` is in the list")),
+            (vec![], false, None, Err("the list has no denial of `192.0.2.0/24`")),
         ] {
             let network = net("192.0.2.0/24");
             let result = removed(&Removed { network, origins, is_configured, still_denied_by: by.map(net) });

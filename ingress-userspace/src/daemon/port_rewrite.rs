@@ -100,14 +100,14 @@ mod tests {
             assert_eq!(port_rewrite(offset).of(port, is_served), expected, "{port} by {offset}");
         }
         for (offset, port, expected) in [
-            (65_093, 443, "port 443 and `--rewrite-offset` 65093 are more than 65535"),
-            (30_000, 80, "port 80 would become 30080, which may be that of a Service of type NodePort"),
-            (32_324, 443, "would become 32767, which may be"),
-            (32_325, 443, "port 443 would become 32768, which the kernel may take"),
-            (60_919, 80, "would become 60999, which the kernel may take"),
-            (363, 80, "port 80 would become 443, which is served"),
-            (9_030, 80, "would become 9110, which is served"),
-            (5_352, 80, "would become 5432, which is served"),
+            (65_093, 443, "port 443 plus `--rewrite-offset` 65093 exceeds 65535"),
+            (30_000, 80, "port 80 would become 30080, in the range of NodePort Services"),
+            (32_324, 443, "would become 32767, in the range of NodePort"),
+            (32_325, 443, "port 443 would become 32768, in the kernel's range"),
+            (60_919, 80, "would become 60999, in the kernel's range"),
+            (363, 80, "port 80 would become 443, which is already a served port"),
+            (9_030, 80, "would become 9110, which is already"),
+            (5_352, 80, "would become 5432, which is already"),
         ] {
             let unfit = port_rewrite(offset).of(port, is_served).expect_err("unfit").to_string();
             assert!(unfit.contains(expected) && unfit.contains("choose"), "{unfit}");

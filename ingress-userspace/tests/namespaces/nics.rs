@@ -108,7 +108,7 @@ fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
         assert_eq!(answer.pod(), Some("pod-c"), "which `web.test` does not use");
     }
     let said = attention(&net);
-    assert!(said.contains("and none has come to sk_lookup: a rule of netfilter takes or drops them"), "{said}");
+    assert!(said.contains("but none reached sk_lookup: a rule of netfilter takes or drops them"), "{said}");
     assert!(said.contains("nft list ruleset") && said.contains("`--steer rewrite`"), "{said}");
 }
 

@@ -123,7 +123,7 @@ mod tests {
                 "no heartbeat for 4.0 s: it hangs",
             ),
             (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process owns"),
-            (State { links: vec![detached(gone, LinkState::Detached)], ..well() }, "interface `eth1` has gone"),
+            (State { links: vec![detached(gone, LinkState::Detached)], ..well() }, "interface `eth1` is gone"),
             (
                 State { links: vec![detached(Hook::Lookup, LinkState::Elsewhere)], ..well() },
                 "another network namespace",
@@ -132,7 +132,7 @@ mod tests {
             (State { links: Vec::new(), ..well() }, ""),
             (
                 State { totals: vec![total(Total::Decided, 40)], ..well() },
-                "workers for 40 connection requests, and none has come to sk_lookup: a rule of netfilter",
+                "workers for 40 connection requests, but none reached sk_lookup: a rule of netfilter",
             ),
             (State { totals: vec![total(Total::Decided, 40), total(Total::LookupDecided, 1)], ..well() }, ""),
             (
@@ -141,7 +141,7 @@ mod tests {
             ),
             (
                 State { fills: vec![Fill { map: map::DENY6, entries: 100_000, capacity: map::DENY_MAX }], ..well() },
-                "map `deny6` is 100 % full: further networks to be denied are left to the proxy",
+                "map `deny6` is 100 % full: the proxy, not XDP, refuses further denied networks",
             ),
             (
                 State { limited: limited(), ..well() },

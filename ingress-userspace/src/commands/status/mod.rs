@@ -344,7 +344,7 @@ mod tests {
         let rewriting = State { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
         let text = rewriting.text();
         assert!(text.contains("\nport       80/tcp: listeners 0 to 1, rewritten to 10080\n"), "{text}");
-        assert!(text.contains("\nattention  ports are not rewritten in what interface 3 receives"), "{text}");
+        assert!(text.contains("\nattention  ports of packets that interface 3 receives are not rewritten"), "{text}");
         assert_eq!(rewriting.json()["ports"][0]["rewritten_to"], 10_080);
         let steering = State { ports: vec![port(None)], one_way: vec![3], ..well() };
         assert_eq!(steering.attention(), Vec::<String>::new(), "nobody misses anything");
@@ -355,10 +355,10 @@ mod tests {
         expect![[r"
             pins       /sys/fs/bpf/xdp-ingress/v1
             owner      process 4, heartbeat 0.6 s ago, lives
-            draining   process 3, heartbeat 0.1 s ago, may live: the pins are being changed
+            draining   process 3, heartbeat 0.1 s ago, may be alive: the pins are changing
             sk_lookup  network namespace: attached (link 7, program 8)
             xdp        eth0, native: attached (link 7, program 8)
-            tcx        eth0, what it sends: attached (link 7, program 8)
+            tcx        eth0, sent packets: attached (link 7, program 8)
             port       80/tcp: listeners 0 to 1
             port       5353/udp: counted, not steered
             address    192.0.2.7 on interface 2
@@ -385,7 +385,7 @@ mod tests {
     fn disabled_hooks_and_clsact_filters_are_shown() {
         let filtered = State { links: Vec::new(), filters: vec![3], ..well() };
         assert!(
-            filtered.text().contains("\nsk_lookup  off\nclsact     interface 3, what it receives\nport"),
+            filtered.text().contains("\nsk_lookup  off\nclsact     interface 3, received packets\nport"),
             "{}",
             filtered.text()
         );
