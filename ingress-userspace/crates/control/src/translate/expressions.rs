@@ -174,10 +174,8 @@ mod tests {
         assert_eq!(served_of_each, [4, 4, 4, 4, 0, 0]);
         let reported = too_large(&translation);
         let of_scope = |scope: &str| reported.iter().filter(|reported| reported.contains(scope)).count();
-        let namespace = of_scope(
-            "regular expressions, and together with those of older Ingresses of its namespace more than the 8000 allowed",
-        );
-        let all = of_scope("Ingresses of all namespaces more than the 32000 allowed");
+        let namespace = of_scope("older Ingresses of its namespace they exceed the 8000 allowed");
+        let all = of_scope("older Ingresses of all namespaces they exceed the 32000 allowed");
         assert_eq!((namespace, all, reported.len()), (4, 10, 14), "{reported:?}");
         // An Ingress that goes makes room.
         cluster.apply(ingress("n0", "i0", std::iter::empty()));

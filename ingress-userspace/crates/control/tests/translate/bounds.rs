@@ -20,7 +20,8 @@ fn an_oversized_ingress_is_refused_alone() {
     let (table, outcomes) = translated("in.yaml", &text);
     assert!(table.contains("host ok.test") && !table.contains("annotated.test"), "{table}");
     assert!(table.ends_with("without effect default/annotated\nwithout effect default/many\n"), "{table}");
-    for expect in ["TooLarge Ingress default/annotated (in.yaml): annotations contain 10", "TooLarge Ingress default/many"]
+    for expect in
+        ["TooLarge Ingress default/annotated (in.yaml): annotations contain 10", "TooLarge Ingress default/many"]
     {
         assert!(outcomes.contains(expect), "{outcomes}");
     }
