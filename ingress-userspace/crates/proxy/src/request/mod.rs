@@ -184,7 +184,7 @@ impl Matching<'_> {
             }
         };
         LogEntry::skip(log_entry, target);
-        let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
+        let identity = if conn.secure { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
         // Filters and endpoints see an extended CONNECT as the HTTP/1.1 request that it becomes.
         let connect = parts.method == Method::CONNECT;

@@ -20,7 +20,7 @@ use ingress_model::{
 };
 
 use crate::{
-    auth::{authz_cache::AuthzCache, jwt::Tokens, passwords::Passwords},
+    auth::{authz_cache::AuthzCache, jwt::token_cache::Tokens, passwords::Passwords},
     limits::{
         Limiter,
         buffer_space::BufferSpace,
@@ -69,7 +69,7 @@ pub struct Shared {
     /// Cells in which workers publish their load, by worker number, if that is used.
     worker_cells: OnceLock<&'static [WorkerCell]>,
     /// Destination of the access log, if any.
-    pub(crate) sink: OnceLock<Sink>,
+    pub(crate) sink: Arc<OnceLock<Sink>>,
     thread_liveness: Mutex<Vec<Arc<Liveness>>>,
     /// One entry per worker.
     durations: Mutex<Vec<Arc<Durations>>>,
@@ -119,7 +119,7 @@ impl Shared {
             stats: Stats::default(),
             spans: Spans::new(),
             worker_cells: OnceLock::new(),
-            sink: OnceLock::new(),
+            sink: Arc::default(),
             thread_liveness: Mutex::default(),
             durations: Mutex::default(),
             forgotten: Mutex::default(),

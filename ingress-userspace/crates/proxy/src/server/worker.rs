@@ -96,7 +96,7 @@ impl Worker {
         let pool = Pool::new(pool_options(&settings, &options));
         let http2 = h2::Clients::new(pool.clone());
         Rc::new(Self {
-            lines: Lines::new(Arc::clone(&shared)),
+            lines: Lines::new(Arc::clone(&shared.sink)),
             shared,
             options,
             pool,

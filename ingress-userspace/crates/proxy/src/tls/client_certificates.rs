@@ -27,10 +27,8 @@ use x509_cert::{Certificate, der::Decode};
 
 use ingress_model::{
     ClientCertificates,
-    route::{HostEntry, filter::Shown, template::RESERVED},
+    route::{HostEntry, Routes, filter::Shown, template::RESERVED},
 };
-
-use crate::snapshot::Snapshot;
 
 /// State of client certificates on a connection.
 #[derive(Debug, Default)]
@@ -77,15 +75,15 @@ impl Client {
     /// Returns the identity of the client for `host`, or `None` if the host requests no certificate.
     pub(crate) fn identity(
         &self,
-        snapshot: &Snapshot,
+        routes: &Routes,
         host: Option<&HostEntry>,
     ) -> Result<Option<Rc<Identity>>, Misdirected> {
-        if !snapshot.routes.ask_clients() {
+        if !routes.ask_clients() {
             return Ok(None);
         }
         let policy = host.and_then(HostEntry::clients);
         let known = self.greeting.get().map(|known| &**known);
-        let greeted = known.and_then(|known| snapshot.routes.host(&known.greeting.server_name)?.clients());
+        let greeted = known.and_then(|known| routes.host(&known.greeting.server_name)?.clients());
         match (policy, known) {
             _ if policy != greeted => Err(Misdirected),
             (None, _) => Ok(None),

@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use tokio::time::timeout;
 
-use super::{Keys, jwks_cache::KEPT_MAX};
+use super::jwks_cache::KEPT_MAX;
+use crate::auth::jwt::keys::Keys;
 use crate::{
     server::worker::Worker,
     upstream::{

@@ -28,7 +28,8 @@ use tokio::sync::{Notify, watch};
 
 use ingress_model::{Filter, HostPattern, HostRoutes, KeyServer, KeySource, Tree};
 
-use super::{Keys, times::Times};
+use super::times::Times;
+use crate::auth::jwt::keys::Keys;
 use crate::server::clock;
 
 /// The age up to which keys are used when refreshing fails, and the time for which unused keys are still refreshed.

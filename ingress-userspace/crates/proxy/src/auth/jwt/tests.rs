@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::*;
+use super::{keys::KEYS_MAX, *};
 
 fn claims(value: Value) -> Map<String, Value> {
     let Value::Object(claims) = value else { return Map::new() };

@@ -8,7 +8,7 @@ use std::{
     convert::Infallible,
     io::{self, ErrorKind, Write},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -16,8 +16,6 @@ use std::{
 };
 
 use tokio::sync::Notify;
-
-use crate::server::shared::Shared;
 
 /// Size in bytes at which a block is full. Each block wakes the writer thread, which takes CPU time from a worker.
 const FULL: usize = 128 * 1024;
@@ -37,7 +35,8 @@ pub struct SinkGuard(Arc<Queue>);
 
 /// Lines of one worker that are not queued yet.
 pub(crate) struct Lines {
-    shared: Arc<Shared>,
+    /// Set once, when the log is opened.
+    sink: Arc<OnceLock<Sink>>,
     /// Complete lines only.
     block: RefCell<String>,
     /// Notified when the block gets its first line.
@@ -195,8 +194,8 @@ fn lines(text: &[u8]) -> u64 {
 // === impl Lines ===
 
 impl Lines {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, block: RefCell::default(), begun: Notify::new() }
+    pub(crate) fn new(sink: Arc<OnceLock<Sink>>) -> Self {
+        Self { sink, block: RefCell::default(), begun: Notify::new() }
     }
 
     /// Adds the line that `write` appends, including its line feed.
@@ -214,7 +213,7 @@ impl Lines {
 
     /// Queues the current block.
     pub(crate) fn hand_over(&self) {
-        let Some(Sink(queue)) = self.shared.sink.get() else { return };
+        let Some(Sink(queue)) = self.sink.get() else { return };
         // The next block is probably about as large, or slightly larger.
         let block = self.block.replace_with(|block| String::with_capacity(block.len() / 8 * 9));
         if !block.is_empty() {
