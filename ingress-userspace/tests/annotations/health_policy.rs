@@ -379,7 +379,8 @@ fn checks_that_are_too_many_are_delayed_and_counted() {
             .map(|pod| SocketAddr::from(([127, 77, u8::try_from(pod / 250).unwrap_or(0), 1], 1 + pod % 250)))
             .collect()
     };
-    let many = checked(&[("health-check", "tcp")], &pods(600));
+    let many = Ingress::with(&[&[("health-check", "tcp")], &FAST[..]].concat()).serve_from(&pods(600));
+    assert!(many.outcomes.starts_with("warning HealthChecksDelayed Ingress default/web"), "{}", many.outcomes);
     wait_until("checks come later than asked for", || delayed(&many) > 0);
     let few = checked(&[("health-check", "tcp")], &pods(20));
     let asked = || few.proxy.shared.upstreams().iter().map(|view| view.checks.iter().sum::<u64>()).sum::<u64>();
