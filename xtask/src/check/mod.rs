@@ -5,6 +5,7 @@ mod advisories;
 mod deny;
 mod licence;
 mod lock_file;
+mod loops;
 mod packaging;
 mod prose;
 mod security;
@@ -22,12 +23,12 @@ use xtask_tools::{process, progress, workspace};
 /// Text below the options in `check --help`.
 pub const AFTER_HELP: &str = "\
 Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each crate knows
-only those of our crates that it may, and pure modules name no IO crate), kernel programs (they build for BPF), docs
-(rustdoc, warnings are errors), dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider),
-spelling (typos), prose (lengths of sentences and clauses without a noun, by page), advisories (the lock files against
-the snapshot in advisories.toml, offline), security (each row of docs/security.md names a test that exists), packaging
-(the manifests and the chart of deploy/ render and say the same, the schema refuses mistakes; needs Go, see setup
---help).
+only those of our crates that it may, and pure modules name no IO crate), loops (few files of a crate import each
+other), kernel programs (they build for BPF), docs (rustdoc, warnings are errors), dependencies (deny.toml: licences,
+sources, banned crates, one TLS crypto provider), spelling (typos), prose (lengths of sentences and clauses without a
+noun, by page), advisories (the lock files against the snapshot in advisories.toml, offline), security (each row of
+docs/security.md names a test that exists), packaging (the manifests and the chart of deploy/ render and say the same,
+the schema refuses mistakes; needs Go, see setup --help).
 
 Examples:
   cargo xtask check
@@ -51,6 +52,7 @@ enum Check {
     Security,
     Packaging,
     Walls,
+    Loops,
     KernelPrograms,
     Lints,
     FuzzTargets,
@@ -81,6 +83,7 @@ impl Check {
             Self::Security => "security",
             Self::Packaging => "packaging",
             Self::Walls => "walls",
+            Self::Loops => "loops",
             Self::KernelPrograms => "kernel programs",
             Self::Lints => "lints",
             Self::FuzzTargets => "fuzz targets",
@@ -103,6 +106,7 @@ impl Check {
             Self::Security => security::run()?,
             Self::Packaging => return packaging::run(),
             Self::Walls => walls::run()?,
+            Self::Loops => loops::run()?,
             Self::KernelPrograms => build::kernel_programs()?,
             Self::Lints => {
                 let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{contact::Contact, saved, source::kube::KubernetesConfig, status, translate};
 
-/// Options of [`run`], other than the source of objects.
+/// Options of [`run`](crate::run), other than the source of objects.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub translate: translate::Options,

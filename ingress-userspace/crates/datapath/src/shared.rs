@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::atomic::AtomicU64};
 use crate::{alive::Life, maps::Maps, pins::Pins};
 use ingress_common::flow::v4_mapped;
 
-/// State shared by the handles of a [`Datapath`].
+/// State shared by the handles of a [`Datapath`](crate::Datapath).
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) pins: Pins,

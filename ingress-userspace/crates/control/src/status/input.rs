@@ -48,7 +48,7 @@ pub(super) struct Problem {
     pub(super) message: Arc<str>,
 }
 
-/// Returns `true` if [`reduce`] found fields of this manager.
+/// Returns `true` if [`reduce`](super::field_owners::reduce) found fields of this manager.
 fn is_marked(ingress: &Ingress, manager: &str) -> bool {
     ingress.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }

@@ -4,8 +4,8 @@
 //! ```text
 //! Ingress ──class──> ours? ──ingress──> Claims ──merge──> hosts ─┐
 //!            annotations ──> Policy ──┘  │                       ├─> RouteTable
-//! Service + EndpointSlice ──destination/endpoints──> upstreams ──┤
-//! Service + resolved names ──destination/external──> upstreams ──┤
+//! Service + EndpointSlice ──gather/endpoints──> upstreams ───────┤
+//! Service + resolved names ──gather/external_name──> upstreams ──┤
 //! Secret ──secret──> certificates ───────────────────────────────┤
 //! ConfigMap ──settings──> Globals ───────────────────────────────┤
 //! ConfigMap ──streams──> ports of TCP and UDP ───────────────────┘
