@@ -153,7 +153,7 @@ pub fn packagers() -> Result<Packagers> {
     cache::kept("helm", packagers::find, packagers::install)
 }
 
-/// Returns `true` if [`packagers`] can succeed here: they are in the cache, or Go can build them.
+/// Returns `true` if [`packagers()`] can succeed here: they are in the cache, or Go can build them.
 ///
 /// # Errors
 /// Fails if there is no cache directory.
