@@ -327,8 +327,8 @@ impl Conn {
         &self.extras().backlog
     }
 
-    /// Adds the memory held for its client to `keepers`; called once in each round of [`crate::server::eviction`]. If the client
-    /// reads but ignores some streams, those are added individually, and only they are reset.
+    /// Adds the memory held for its client to `keepers`; called once in each round of [`eviction`]. If the client reads
+    /// but ignores some streams, those are added individually, and only they are reset.
     pub(crate) fn weigh<'c>(&'c self, now: Instant, keepers: &mut Vec<(Load, Keeper<&'c Self>)>) {
         let is_blocked = self.progress.blocked(now) >= Some(eviction::PERIOD);
         if !self.is_http2() {

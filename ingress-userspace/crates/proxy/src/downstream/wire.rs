@@ -1,6 +1,6 @@
-//! The client's byte stream between socket (or TLS) and hyper. It records progress and enforces the verdicts of `h1_framing`
-//! and `h2_frames`. Where hyper writes placeholders, it moves the pipe's content to the socket (`response_splice`). Where
-//! hyper can read placeholders, it moves the socket's content into a pipe (`upload_splice`).
+//! The client's byte stream between socket (or TLS) and hyper. It records progress and enforces the verdicts of
+//! `h1_framing` and `h2_frames`. Where hyper writes placeholders, it moves the pipe's content to the socket
+//! (`response_splice`). Where hyper can read placeholders, it moves the socket's content into a pipe (`upload_splice`).
 
 use std::{
     io,

@@ -8,9 +8,10 @@ use std::{
     },
 };
 
-/// The buffered bytes of all bodies. A namespace may buffer more as long as it has less than is still free. One namespace
-/// therefore gets half of the space, and the next one half of the rest. Switches share a buffer between ports in the same
-/// way (the dynamic thresholds of Choudhury and Hahne, 1998). Some space remains however many namespaces take all they can.
+/// The buffered bytes of all bodies. A namespace may buffer more as long as it has less than is still free. One
+/// namespace therefore gets half of the space, and the next one half of the rest. Switches share a buffer between ports
+/// in the same way (the dynamic thresholds of Choudhury and Hahne, 1998). Some space remains however many namespaces
+/// take all they can.
 #[derive(Debug)]
 pub(crate) struct BufferSpace {
     total: AtomicUsize,
