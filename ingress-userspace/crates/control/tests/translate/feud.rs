@@ -208,7 +208,12 @@ impl Feud {
     pub(crate) fn grants(&self, pattern: &HostPattern) -> bool {
         let shares =
             |wish: &&Wish| !wish.is_solver && wish.annotations.iter().any(|(key, _)| key.ends_with("share-hosts-with"));
-        let claims = |wish: &Wish| wish.hosts().chain(wish.aliases()).any(|host| host == *pattern);
+        // A `tls` entry without hosts is a claim on all hosts.
+        let has_tls_for_all = |wish: &Wish| wish.tls.iter().any(|(host, _)| host.is_none());
+        let claims = |wish: &Wish| {
+            wish.hosts().chain(wish.aliases()).any(|host| host == *pattern)
+                || *pattern == HostPattern::Any && has_tls_for_all(wish)
+        };
         self.victim.iter().filter(shares).any(|wish| claims(wish) || wish.covers(pattern))
     }
 }
