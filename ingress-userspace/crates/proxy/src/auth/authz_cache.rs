@@ -78,7 +78,7 @@ impl Cookies {
 }
 
 /// Size of the largest cached response: 32 MB for the whole cache.
-pub(crate) const CACHED_BYTES_MAX: usize = 4 * 1024;
+const CACHED_BYTES_MAX: usize = 4 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -292,7 +292,3 @@ async fn exchange(
     }
     None
 }
-
-// === impl AuthzResponse ===
-
-// === impl Cookies ===

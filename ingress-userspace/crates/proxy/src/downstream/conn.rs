@@ -16,10 +16,10 @@ use ingress_model::{HostId, ProxyVersion, Settings};
 
 use crate::{
     downstream::{
+        buffer_size::PIECE,
         h2_backlog::Backlog,
         h2_slow_start::Unread,
         h2_stalled_frames::{StalledFrames, Stream},
-        limits::PIECE,
         progress::Progress,
         proxy_protocol::{Header, ProxyHeader},
         response_splice::ResponseSplice,

@@ -25,10 +25,10 @@ use tokio::{
 
 use crate::{
     downstream::{
+        buffer_size::PIECE,
         conn::{Conn, Order},
         h2_backlog::STREAM_MAX,
         h2_write_coalescer::WriteCoalescer,
-        limits::PIECE,
         tunnel,
         wire::Wire,
     },

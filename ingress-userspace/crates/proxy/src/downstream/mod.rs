@@ -2,6 +2,7 @@
 //! HTTP/1 and HTTP/2 beside hyper. It knows no routes.
 
 pub(crate) mod accept;
+pub(crate) mod buffer_size;
 pub(crate) mod conn;
 pub(crate) mod h1_framing;
 pub(crate) mod h2_backlog;
@@ -11,7 +12,6 @@ pub(crate) mod h2_stalled_frames;
 pub(crate) mod h2_write_coalescer;
 pub(crate) mod http_server;
 pub(crate) mod io;
-pub(crate) mod limits;
 pub(crate) mod open;
 pub(crate) mod pace;
 pub(crate) mod park;

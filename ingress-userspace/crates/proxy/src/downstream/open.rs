@@ -16,9 +16,9 @@ use ingress_model::route::HostEntry;
 
 use crate::{
     downstream::{
+        buffer_size::PIECE,
         conn::Conn,
         io::{Io, Opened},
-        limits::PIECE,
         proxy_protocol::{self, Header},
         refusal::Refusal,
     },

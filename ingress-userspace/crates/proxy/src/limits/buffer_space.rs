@@ -64,9 +64,9 @@ impl BufferSpace {
 }
 
 /// Most buffered bytes per process, and the divisor of the cgroup's memory limit for the same.
-pub(crate) const MAX: usize = 256 << 20;
+const MAX: usize = 256 << 20;
 
-pub(crate) const PART: u64 = 8;
+const PART: u64 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -14,26 +14,32 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::upstream::{BoxError, Outgoing};
 
+/// Returns both ends of the copy of a body. `length` is the length that the copy will have.
+pub(crate) fn pair(length: SizeHint) -> (BodyCopy, CopiedBody) {
+    let backlog = Rc::new(RefCell::new(Backlog::default()));
+    (BodyCopy(Rc::clone(&backlog)), CopiedBody { backlog, length })
+}
+
 /// Queue from a request's body to its mirror.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    pub(crate) frames: VecDeque<Bytes>,
+struct Backlog {
+    frames: VecDeque<Bytes>,
     /// Cost of the queued frames, in bytes.
-    pub(crate) bytes: usize,
+    bytes: usize,
     /// Whether the sender has paused since the latest frame.
-    pub(crate) paused: bool,
-    pub(crate) state: State,
-    pub(crate) waker: Option<Waker>,
+    paused: bool,
+    state: State,
+    waker: Option<Waker>,
 }
 
 /// Sending end of a backlog: receives a copy of the body.
 #[derive(Debug)]
-pub(crate) struct BodyCopy(pub(crate) Rc<RefCell<Backlog>>);
+pub(crate) struct BodyCopy(Rc<RefCell<Backlog>>);
 
 /// Receiving end of a backlog, as a body.
 pub(crate) struct CopiedBody {
-    pub(crate) backlog: Rc<RefCell<Backlog>>,
-    pub(crate) length: SizeHint,
+    backlog: Rc<RefCell<Backlog>>,
+    length: SizeHint,
 }
 
 impl BodyCopy {
@@ -128,13 +134,13 @@ impl Outgoing for CopiedBody {}
 
 /// Bytes of one body that may be queued for a mirror. A frame beyond this cuts the mirror off, unless the queue is
 /// empty.
-pub(crate) const BACKLOG_MAX: usize = 256 * 1024;
+const BACKLOG_MAX: usize = 256 * 1024;
 
 /// Bookkeeping overhead of a queued frame, in bytes.
-pub(crate) const FRAME_COST: usize = 128;
+const FRAME_COST: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+enum State {
     #[default]
     Open,
     /// The body is complete.
@@ -145,7 +151,7 @@ pub(crate) enum State {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the body is incomplete")]
-pub(crate) struct CutOff;
+struct CutOff;
 
 #[cfg(test)]
 mod tests {

@@ -22,8 +22,6 @@ pub(crate) struct RequestBuffer {
     conn: Rc<Conn>,
 }
 
-// === impl BufferSpace ===
-
 // === impl RequestBuffer ===
 
 impl std::fmt::Debug for RequestBuffer {

@@ -1,4 +1,4 @@
-//! The facts about a request that authentication, error pages and mirrors need.
+//! The context of a request with a known rule, for authentication, error pages and mirrors.
 
 use std::rc::Rc;
 

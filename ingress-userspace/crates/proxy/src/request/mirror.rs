@@ -1,7 +1,7 @@
 //! Request mirroring: sends a copy of a request to a second upstream and discards the response. The request itself
 //! neither waits for its mirror nor fails with it. A mirror that falls behind its backlog is cut off and counted.
 
-use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::Relaxed};
+use std::{rc::Rc, sync::atomic::Ordering::Relaxed};
 
 use http::Method;
 use http_body::{Body, SizeHint};
@@ -12,10 +12,10 @@ use ingress_model::{
 };
 
 use crate::{
-    http::path,
+    http::{path, target::target},
     request::{
         body::{RequestBody, discard},
-        body_copy::{Backlog, BodyCopy, CopiedBody, State},
+        body_copy::{self, CopiedBody},
         context::RequestContext,
     },
     server::worker::Worker,
@@ -39,7 +39,7 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
     let rendered = render(&mirror.target, subject, None);
     // nginx accepts `/$request_uri`, too.
     let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
-    let target = crate::http::target::target(rendered);
+    let target = target(rendered);
     let path = target.split_once('?').map_or(&*target, |(path, _)| path);
     // The client's part of the target must not lead to another path than the rule's.
     let is_normal = path::normalise(path).ok().as_deref() == Some(path);
@@ -52,13 +52,12 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
         Edits { target: None, host: Some(&mirror.host), found: edits.found.clone(), headers: edits.headers.clone() };
     let mut written = Vec::new();
     context.head(&question, &edits).write(&mut written);
-    let backlog = Rc::new(RefCell::new(Backlog::default()));
     let length = if mirror.body { body.size_hint() } else { SizeHint::with_exact(0) };
-    let copied = CopiedBody { backlog: Rc::clone(&backlog), length };
+    let (copy, copied) = body_copy::pair(length);
     if mirror.body && !body.is_end_stream() {
-        body.copy_to(BodyCopy(backlog));
+        body.copy_to(copy);
     } else {
-        backlog.borrow_mut().state = State::Ended;
+        copy.end();
     }
     let (key, limits, method) = (mirror.upstream.clone(), snapshot.limits(forwarding), subject.method.clone());
     // The worker's runtime owns the task. Each wait of the exchange has a limit, and the worker does not wait for the
@@ -104,12 +103,6 @@ async fn send(
     discard(response.into_body()).await;
     Some(())
 }
-
-// === impl BodyCopy ===
-
-// === impl Backlog ===
-
-// === impl CopiedBody ===
 
 // === impl Running ===
 

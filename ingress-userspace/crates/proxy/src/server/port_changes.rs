@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 /// Changes queued for one worker; senders wait while the queue is full.
-pub(crate) const WAITING: usize = 16;
+const WAITING: usize = 16;
 
 /// A change of one port on a worker.
 #[derive(Debug)]

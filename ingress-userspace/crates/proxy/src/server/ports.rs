@@ -203,8 +203,6 @@ impl Bound for UdpSocket {
     }
 }
 
-// === impl PortStats ===
-
 #[cfg(test)]
 mod tests {
     use std::task::Waker;

@@ -59,7 +59,7 @@ pub(crate) fn run(
     cut
 }
 
-pub(crate) async fn serve(
+async fn serve(
     worker: Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
     mut changes: mpsc::Receiver<Change<std::net::TcpListener>>,
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
 /// Waits for the connections to end, until the deadline at the latest. HTTP/2 connections are notified at once, by
 /// GOAWAY; HTTP/1 connections by the next answer; connections without requests are ended some time later. Streams,
 /// bodies and WebSockets continue to their end or the deadline.
-pub(crate) async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
+async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
     let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -137,7 +137,7 @@ pub(crate) async fn drain(worker: &Worker, deadline: Instant, mut signal: watch:
 
 /// Returns the interval of a worker's ticks: a quarter of the shortest time-out, so that none is overrun by more than
 /// that, within 10 ms and one second.
-pub(crate) fn period(settings: &Settings, options: &Options) -> Duration {
+fn period(settings: &Settings, options: &Options) -> Duration {
     let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
     let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
     let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));

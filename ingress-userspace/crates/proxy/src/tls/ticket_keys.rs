@@ -1,4 +1,4 @@
-//! The keys that encrypt session tickets, with the times at which they are replaced.
+//! Keys of the configuration that seal session tickets, derived from a Secret. The snapshot holds them.
 
 use std::{fmt, sync::Arc};
 
@@ -18,7 +18,7 @@ pub(crate) struct Seals {
     seals: Vec<Seal>,
 }
 
-pub(crate) struct Seal {
+struct Seal {
     name: [u8; NAME_LEN],
     key: RandomizedNonceKey,
 }
@@ -77,9 +77,9 @@ impl fmt::Debug for Seals {
     }
 }
 
-pub(crate) const NAME_LEN: usize = 16;
+const NAME_LEN: usize = 16;
 
-pub(crate) const KEY_LEN: usize = 32;
+const KEY_LEN: usize = 32;
 
 /// Separates these keys from those of another use of the same secret, such as nginx'.
-pub(crate) const SALT: &[u8] = b"xdp-ingress tickets 1";
+const SALT: &[u8] = b"xdp-ingress tickets 1";

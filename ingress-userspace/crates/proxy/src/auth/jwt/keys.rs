@@ -7,42 +7,41 @@ use jsonwebtoken::{
 };
 use serde_json::{Map, Value};
 
-pub(crate) const KEYS_MAX: usize = 64;
-
+/// Number of keys used from one set.
+pub(super) const KEYS_MAX: usize = 64;
 /// Number of keys tried for a token without a `kid`.
-pub(crate) const TRIES_MAX: usize = 8;
-
+pub(super) const TRIES_MAX: usize = 8;
 /// Shortest HMAC secret (RFC 7518, section 3.2), in characters of base64.
-pub(crate) const SECRET_MIN: usize = 43;
+const SECRET_MIN: usize = 43;
 
 /// A token with a valid signature.
-pub(crate) struct Verified {
-    pub(crate) by: Fingerprint,
-    pub(crate) claims: Map<String, Value>,
+pub(super) struct Verified {
+    pub(super) by: Fingerprint,
+    pub(super) claims: Map<String, Value>,
 }
 
 /// A parsed key set.
-pub(crate) struct Keys(pub(crate) Vec<Key>);
+pub(super) struct Keys(pub(super) Vec<Key>);
 
-pub(crate) struct Key {
-    pub(crate) fingerprint: Fingerprint,
+pub(super) struct Key {
+    pub(super) fingerprint: Fingerprint,
     id: Option<String>,
     key: DecodingKey,
-    pub(crate) algorithms: Vec<Algorithm>,
+    pub(super) algorithms: Vec<Algorithm>,
 }
 
-pub(crate) type Fingerprint = [u8; digest::SHA256_OUTPUT_LEN];
+pub(super) type Fingerprint = [u8; digest::SHA256_OUTPUT_LEN];
 
 impl Keys {
     /// Parses a key set. Keys that cannot be parsed are skipped (RFC 7517, section 5).
-    pub(crate) fn parse(json: &str) -> Self {
+    pub(super) fn parse(json: &str) -> Self {
         let set = serde_json::from_str::<Value>(json).unwrap_or_default();
         let keys = set["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
         Self(Self::usable(keys).take(KEYS_MAX).collect())
     }
 
     /// Parses a published key set, or returns `None` if the document is not one.
-    pub(crate) fn published(json: &[u8]) -> Option<Self> {
+    pub(super) fn published(json: &[u8]) -> Option<Self> {
         let set = serde_json::from_slice::<Value>(json).ok()?;
         // Secrets for HMAC are skipped: a published secret could be used by anyone to sign.
         let is_public = |key: &Key| !key.algorithms.iter().any(|algorithm| algorithm.family() == AlgorithmFamily::Hmac);
@@ -54,18 +53,18 @@ impl Keys {
         keys.filter_map(|key| Key::of(&key))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns whether `token` names a key that is not in this set.
-    pub(crate) fn lack(&self, token: &[u8]) -> bool {
+    pub(super) fn lack(&self, token: &[u8]) -> bool {
         let named = decode_header(token).ok().and_then(|header| header.kid);
         named.is_some_and(|id| self.0.iter().all(|key| key.id.as_ref() != Some(&id)))
     }
 
     /// Returns the claims of `token` if one of the keys has signed it.
-    pub(crate) fn verify(&self, token: &[u8]) -> Option<Verified> {
+    pub(super) fn verify(&self, token: &[u8]) -> Option<Verified> {
         let header = decode_header(token).ok()?;
         // Critical extensions are not supported, so such a token is rejected (RFC 7515, section 4.1.11). An encrypted
         // or compressed token is not a JWS.

@@ -144,8 +144,6 @@ fn one<'h>(mut all: impl Iterator<Item = &'h [u8]>) -> Result<&'h [u8], Refused>
     if all.next().is_some() { Err(Refused::Invalid) } else { Ok(first) }
 }
 
-// === impl Keys ===
-
 // === claims ===
 
 /// Checks `exp` and `nbf`. A token without `exp` is rejected, because a stolen one would stay valid for ever.

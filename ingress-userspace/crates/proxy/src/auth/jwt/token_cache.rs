@@ -12,7 +12,7 @@ use crate::auth::hmac_cache::HmacCache;
 
 /// Number of tokens with a cached verification.
 const CACHED_MAX: usize = 8 * 1024;
-/// Number of parsed key sets in the cache, and of keys used from one set.
+/// Number of parsed key sets in the cache.
 const SETS_MAX: usize = 256;
 
 /// Caches of verified tokens and parsed key sets, for the whole process.

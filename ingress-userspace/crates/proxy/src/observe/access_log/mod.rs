@@ -119,5 +119,3 @@ impl LogEntry {
         *line.0.borrow_mut() = Some(Entry { log, request, client, secure, begun, notes, status, sent: 0 });
     }
 }
-
-// === impl Line ===
