@@ -1,5 +1,5 @@
-//! Import loops are kept small: the largest set of files of a crate that import each other has a limit. A path counts
-//! for the file that defines the item, through re-exports; tests and methods of values do not count.
+//! Limits the loops of imports: the largest set of files of a crate that import each other. A path counts for the file
+//! that defines the item, through re-exports; tests and methods of values do not count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,6 +8,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use proc_macro2::{TokenStream, TokenTree};
+use syn::{
+    Attribute, Ident, ImplItemFn, Item, ItemConst, ItemEnum, ItemFn, ItemImpl, ItemMacro, ItemMod, ItemStatic,
+    ItemStruct, ItemTrait, ItemType, ItemUse, Macro, PatIdent, Signature, UseGroup, UseName, UsePath, UseRename,
+    UseTree, Visibility,
+    visit::{self, Visit},
+};
 use xtask_tools::workspace;
 
 /// Crates, with the number of files that their largest loop may have.
@@ -31,7 +38,7 @@ struct Module {
     words: BTreeSet<String>,
 }
 
-/// What a path leads to.
+/// Target of a path.
 enum Target {
     Module(Names),
     /// An item, which this file defines.
@@ -50,7 +57,7 @@ pub(super) fn run() -> Result<()> {
     for (name, limit) in LIMITS {
         let mut files = BTreeMap::new();
         read(&workspace::root().join("ingress-userspace/crates").join(name).join("src"), "", &mut files)?;
-        let largest = largest_loop(&imports(&files));
+        let largest = largest_loop(&imports(&files)?);
         if largest.len() > limit {
             let (count, list) = (largest.len(), largest.join(", "));
             findings.push(format!("`{name}`: {count} files import each other, {limit} are allowed: {list}"));
@@ -78,9 +85,9 @@ fn read(directory: &Path, prefix: &str, files: &mut BTreeMap<String, String>) ->
 }
 
 /// Returns the files that each file imports.
-fn imports(files: &BTreeMap<String, String>) -> BTreeMap<&str, BTreeSet<String>> {
+fn imports(files: &BTreeMap<String, String>) -> Result<BTreeMap<&str, BTreeSet<String>>> {
     let mut modules = Modules::default();
-    modules.add_file(files, "lib.rs", Vec::new());
+    modules.add_file(files, "lib.rs", Vec::new())?;
     let mut imports: BTreeMap<_, BTreeSet<_>> = files.keys().map(|file| (file.as_str(), BTreeSet::new())).collect();
     for (at, module) in &modules.0 {
         let used = module.uses.iter().filter(|(alias, _, is_exported)| !is_exported || module.words.contains(alias));
@@ -95,7 +102,7 @@ fn imports(files: &BTreeMap<String, String>) -> BTreeMap<&str, BTreeSet<String>>
             }
         }
     }
-    imports
+    Ok(imports)
 }
 
 /// Returns the largest set of files that import each other; empty if there is none.
@@ -116,162 +123,136 @@ fn largest_loop(imports: &BTreeMap<&str, BTreeSet<String>>) -> Vec<String> {
     loops.max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Returns the identifiers and the punctuation of a text, without comments, literals and lifetimes.
-fn tokens(text: &str) -> Vec<&str> {
-    let (mut tokens, mut rest) = (Vec::new(), text);
-    while let Some(first) = rest.chars().next() {
-        let word = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-        let mark = if rest.starts_with("::") { 2 } else { first.len_utf8() };
-        let length = skipped(rest).unwrap_or_else(|| {
-            let length = if word > 0 { word } else { mark };
-            tokens.extend((!first.is_whitespace()).then_some(&rest[..length]));
-            length
-        });
-        rest = &rest[length..];
-    }
-    tokens
-}
-
-/// Returns the length of the comment, literal or lifetime at the beginning of a text.
-fn skipped(text: &str) -> Option<usize> {
-    let behind = |from: usize, end: &str| text[from..].find(end).map_or(text.len(), |at| from + at + end.len());
-    let comment = [("//", "\n"), ("/*", "*/")].into_iter().find(|(begin, _)| text.starts_with(begin));
-    let raw = text.trim_start_matches(['b', 'c']).strip_prefix('r').map(|raw| raw.trim_start_matches('#'));
-    if let Some((begin, end)) = comment {
-        return Some(behind(begin.len(), end));
-    }
-    if let Some(quoted) = raw.filter(|raw| raw.starts_with('"')) {
-        let begin = text.len() - quoted.len();
-        return Some(behind(begin + 1, &format!("\"{}", "#".repeat(text[..begin].matches('#').count()))));
-    }
-    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    let inner = &text[1..];
-    if quote == '\'' && !inner.starts_with('\\') && inner.chars().nth(1) != Some('\'') {
-        return Some(1 + inner.find(|c| !is_name(c)).unwrap_or(0));
-    }
-    let mut is_escaped = false;
-    let end = inner.find(|c| {
-        let (ends, escapes) = (c == quote && !is_escaped, c == '\\' && !is_escaped);
-        is_escaped = escapes;
-        ends
-    });
-    Some(end.map_or(text.len(), |end| end + 2))
-}
-
-fn is_name(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// Returns the index behind the item at `at`: behind its block or its semicolon.
-fn behind(tokens: &[&str], at: usize) -> usize {
-    let mut depth = 0_usize;
-    for (index, token) in tokens.iter().enumerate().skip(at) {
-        match *token {
-            "{" | "(" | "[" => depth += 1,
-            "}" | ")" | "]" if depth == 0 => return index,
-            "}" if depth == 1 => return index + 1,
-            "}" | ")" | "]" => depth -= 1,
-            ";" if depth == 0 => return index + 1,
-            _ => {}
-        }
-    }
-    tokens.len()
+/// Returns whether an item is compiled for tests only.
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg") && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    })
 }
 
 // === impl Module ===
 
 impl Module {
-    /// Adds the tree of a `use` that begins at `at`; returns the index behind it.
-    fn add_tree(&mut self, tokens: &[&str], mut at: usize, prefix: &[String], is_exported: bool) -> usize {
-        let mut path = prefix.to_vec();
-        while let Some(&token) = tokens.get(at) {
-            at += 1;
-            match token {
-                "{" => {
-                    while tokens.get(at).is_some_and(|token| *token != "}") {
-                        at = self.add_tree(tokens, at, &path, is_exported);
-                        at += usize::from(tokens.get(at) == Some(&","));
-                    }
-                    return at + 1;
-                }
-                "*" => {
-                    self.globs.push(path);
-                    return at;
-                }
-                "::" => {}
-                name => {
-                    if name != "self" || path.is_empty() {
-                        path.push(name.to_owned());
-                    }
-                    if tokens.get(at) != Some(&"::") {
-                        let renamed = if tokens.get(at) == Some(&"as") { tokens.get(at + 1) } else { None };
-                        let alias = renamed.map_or_else(|| path.last().cloned(), |name| Some((*name).to_owned()));
-                        self.uses.push((alias.unwrap_or_default(), path, is_exported));
-                        return at + if renamed.is_some() { 2 } else { 0 };
-                    }
-                }
+    /// Adds the names of a `use`.
+    fn add_tree(&mut self, tree: &UseTree, prefix: &[String], is_exported: bool) {
+        let path = |name: &Ident| [prefix, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(UsePath { ident, tree, .. }) => self.add_tree(tree, &path(ident), is_exported),
+            UseTree::Name(UseName { ident }) if ident == "self" => {
+                self.uses.push((prefix.last().cloned().unwrap_or_default(), prefix.to_vec(), is_exported));
+            }
+            UseTree::Name(UseName { ident }) => self.uses.push((ident.to_string(), path(ident), is_exported)),
+            UseTree::Rename(UseRename { ident, rename, .. }) => {
+                let path = if ident == "self" { prefix.to_vec() } else { path(ident) };
+                self.uses.push((rename.to_string(), path, is_exported));
+            }
+            UseTree::Glob(_) => self.globs.push(prefix.to_vec()),
+            UseTree::Group(UseGroup { items, .. }) => {
+                items.iter().for_each(|tree| self.add_tree(tree, prefix, is_exported));
             }
         }
-        at
+    }
+
+    fn add_path(&mut self, path: Names) {
+        self.words.extend(path.first().cloned());
+        self.paths.extend((path.len() > 1).then_some(path));
+    }
+
+    /// Adds the paths among the tokens of a macro, of which nothing else is known.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let (mut path, mut colons) = (Names::new(), 0);
+        for token in tokens {
+            match token {
+                TokenTree::Ident(name) if colons == 2 => path.push(name.to_string()),
+                TokenTree::Ident(name) => self.add_path(std::mem::replace(&mut path, vec![name.to_string()])),
+                TokenTree::Punct(mark) if mark.as_char() == ':' => {
+                    colons += 1;
+                    continue;
+                }
+                TokenTree::Group(group) => self.add_tokens(group.stream()),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => self.add_path(std::mem::take(&mut path)),
+            }
+            colons = 0;
+        }
+        self.add_path(path);
+    }
+}
+
+impl<'ast> Visit<'ast> for Module {
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        if !is_test(&function.attrs) {
+            visit::visit_impl_item_fn(self, function);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.add_tree(&item.tree, &[], !matches!(item.vis, Visibility::Inherited));
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.add_path(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+
+    /// A lone name in a pattern may be a constant.
+    fn visit_pat_ident(&mut self, pattern: &'ast PatIdent) {
+        self.words.insert(pattern.ident.to_string());
+        visit::visit_pat_ident(self, pattern);
+    }
+
+    fn visit_macro(&mut self, call: &'ast Macro) {
+        self.visit_path(&call.path);
+        self.add_tokens(call.tokens.clone());
     }
 }
 
 // === impl Modules ===
 
 impl Modules {
-    fn add_file(&mut self, files: &BTreeMap<String, String>, file: &str, at: Names) {
-        let Some(text) = files.get(file) else { return };
-        self.add(files, file, at, &tokens(text));
+    fn add_file(&mut self, files: &BTreeMap<String, String>, file: &str, at: Names) -> Result<()> {
+        let Some(text) = files.get(file) else { return Ok(()) };
+        let parsed = syn::parse_file(text).with_context(|| format!("`{file}` is no Rust"))?;
+        self.add(files, file, at, &parsed.items)
     }
 
-    fn add(&mut self, files: &BTreeMap<String, String>, file: &str, here: Names, tokens: &[&str]) {
+    fn add(&mut self, files: &BTreeMap<String, String>, file: &str, here: Names, items: &[Item]) -> Result<()> {
         let mut module = Module { file: file.to_owned(), ..Module::default() };
-        let (mut at, mut depth) = (0, 0_usize);
-        while let Some(&token) = tokens.get(at) {
-            let before = at.checked_sub(1).and_then(|before| tokens.get(before)).copied().unwrap_or_default();
-            let next = tokens.get(at + 1).copied().unwrap_or_default();
-            at += 1;
-            match token {
-                "#" if tokens[at..].starts_with(&["[", "cfg", "(", "test"]) => {
-                    // Other attributes of the item may follow.
-                    while tokens.get(at - 1) == Some(&"#") {
-                        at += tokens[at..].iter().position(|token| *token == "]").map_or(1, |end| end + 2);
+        for item in items {
+            let (name, attributes) = match item {
+                Item::Mod(ItemMod { attrs, .. }) if is_test(attrs) => continue,
+                Item::Mod(ItemMod { ident, content, .. }) => {
+                    let child = [&here[..], &[ident.to_string()]].concat();
+                    match content {
+                        Some((_, items)) => self.add(files, file, child, items)?,
+                        None => {
+                            let path = child.join("/");
+                            self.add_file(files, &format!("{path}.rs"), child.clone())?;
+                            self.add_file(files, &format!("{path}/mod.rs"), child)?;
+                        }
                     }
-                    at = behind(tokens, at - 1);
+                    continue;
                 }
-                "use" if next != "<" => at = module.add_tree(tokens, at, &[], matches!(before, "pub" | ")")),
-                "mod" if depth == 0 && next.starts_with(is_name) => {
-                    let end = behind(tokens, at);
-                    let child: Names = here.iter().cloned().chain([next.to_owned()]).collect();
-                    if tokens.get(at + 1) == Some(&"{") {
-                        self.add(files, file, child, &tokens[at + 2..end - 1]);
-                    } else {
-                        let path = child.join("/");
-                        let own = [format!("{path}.rs"), format!("{path}/mod.rs")];
-                        own.iter().for_each(|file| self.add_file(files, file, child.clone()));
-                    }
-                    at = end;
-                }
-                "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" if depth == 0 => {
-                    module.items.insert(next.to_owned());
-                }
-                "{" | "(" | "[" => depth += 1,
-                "}" | ")" | "]" => depth = depth.saturating_sub(1),
-                name if name.starts_with(is_name) && !matches!(before, "." | "::") => {
-                    let mut path = vec![name.to_owned()];
-                    while let Some(["::", name]) = tokens.get(at..at + 2)
-                        && name.starts_with(is_name)
-                    {
-                        path.push((*name).to_owned());
-                        at += 2;
-                    }
-                    module.words.insert(name.to_owned());
-                    module.paths.extend((path.len() > 1).then_some(path));
-                }
-                _ => {}
+                Item::Const(ItemConst { ident, attrs, .. })
+                | Item::Enum(ItemEnum { ident, attrs, .. })
+                | Item::Fn(ItemFn { sig: Signature { ident, .. }, attrs, .. })
+                | Item::Static(ItemStatic { ident, attrs, .. })
+                | Item::Struct(ItemStruct { ident, attrs, .. })
+                | Item::Trait(ItemTrait { ident, attrs, .. })
+                | Item::Type(ItemType { ident, attrs, .. }) => (Some(ident), attrs),
+                Item::Impl(ItemImpl { attrs, .. })
+                | Item::Macro(ItemMacro { attrs, .. })
+                | Item::Use(ItemUse { attrs, .. }) => (None, attrs),
+                _ => continue,
+            };
+            if !is_test(attributes) {
+                module.items.extend(name.map(Ident::to_string));
+                module.visit_item(item);
             }
         }
         self.0.insert(here, module);
+        Ok(())
     }
 
     /// Returns the target of a path that module `at` names; `None` if it is outside of the crate.
@@ -320,7 +301,7 @@ mod tests {
     /// Returns the imports of these files, as `from > to`, and the largest loop.
     fn found(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
         let files = files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())).collect();
-        let imports = imports(&files);
+        let imports = imports(&files).expect("Rust");
         let pairs = imports.iter().flat_map(|(from, to)| to.iter().map(move |to| format!("{from} > {to}")));
         (pairs.collect(), largest_loop(&imports))
     }
