@@ -10,13 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty};
-use tokio::time::timeout;
 
 use ingress_model::{
-    AuthCache, AuthService, ExtAuthz, Protocol,
+    AuthCache, AuthService, ExtAuthz,
     route::{
         Matched, Subject, Target as Action,
         filter::{self, Edits, Verdict},
@@ -29,15 +26,15 @@ use crate::{
         authz_cache::{AuthzResponse, Cookies},
         hmac_cache::Tag,
     },
-    downstream::conn::Conn,
     http::{client_address::Client, headers::Head, path, target::target},
     request::{
+        body_copy::CopiedBody,
         context::RequestContext,
         error::{self, Answer},
     },
     upstream::{
-        self, ConnectError, Limits, ResponseBody, Target,
-        balance::{Choice, Tried, UpstreamState},
+        balance::Choice,
+        subrequest::{DEFAULT_RETRY, OwnMessage, Plan, SubrequestError, read, send, within},
     },
 };
 
@@ -45,17 +42,21 @@ use crate::{
 /// shorter.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of endpoints that are tried for one request.
-const TRIES: usize = 3;
-
 /// Longest response body that is read, so that its connection can be reused; the body itself is ignored.
 const BODY_MAX: usize = 64 * 1024;
 
-/// Whether the outcome of an exchange counts for the health of the endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Health {
-    Judged,
-    Unjudged,
+/// The reason why an authentication service has not decided about a request.
+#[derive(Debug, thiserror::Error)]
+enum AuthzError {
+    /// Caused by the client, not by the service.
+    #[error("the target with the client's text has no normal path")]
+    Path,
+    #[error("the service is in no rule any more")]
+    Gone,
+    #[error("no rule of the host forwards the target to an upstream without authentication")]
+    NoRoute,
+    #[error(transparent)]
+    Subrequest(#[from] SubrequestError),
 }
 
 /// Admits the request and returns fields for the pod, or returns the response to send. `added` are fields found by
@@ -66,7 +67,8 @@ pub(crate) async fn ask(
     added: &[(HeaderName, Option<HeaderValue>)],
     cookies: &mut Cookies,
 ) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, Answer> {
-    let authz_response = authz_response(ext_authz, context, added).await.ok_or_else(error::no_authz_response)?;
+    let authz_response =
+        authz_response(ext_authz, context, added).await.map_err(|_logged| error::no_authz_response())?;
     let AuthzResponse { status, challenges, found, cookies: fields } = &*authz_response;
     *cookies = Cookies { fields: fields.clone(), always: ext_authz.always_set_cookie };
     match (*status, &ext_authz.sign_in) {
@@ -84,7 +86,7 @@ async fn authz_response(
     ext_authz: &ExtAuthz,
     context: &RequestContext<'_>,
     added: &[(HeaderName, Option<HeaderValue>)],
-) -> Option<Arc<AuthzResponse>> {
+) -> Result<Arc<AuthzResponse>, AuthzError> {
     let target = target(&render(&ext_authz.target, context.subject, None));
     let authz_cache = &context.conn.worker.shared.authz_cache;
     let kept = ext_authz
@@ -95,13 +97,14 @@ async fn authz_response(
         && let Some((until, authz_response)) = authz_cache.get(tag)
         && Instant::now() < until
     {
-        return Some(authz_response);
+        return Ok(authz_response);
     }
-    let answered =
-        timeout(TIMEOUT.min(context.forwarding.read_timeout), converse(ext_authz, context, added, &target)).await;
-    let headers =
-        answered.inspect_err(|_elapsed| tracing::debug!("an authentication service took too long")).ok()??;
-    let (parts, ()) = headers.into_parts();
+    let deadline = TIMEOUT.min(context.forwarding.read_timeout);
+    let answered = within(deadline, converse(ext_authz, context, added, &target)).await;
+    let answered = answered.inspect_err(|error| {
+        tracing::debug!(error = error as &dyn std::error::Error, "an authentication service fails");
+    });
+    let (parts, ()) = answered?.into_parts();
     let authz_response = Arc::new(AuthzResponse::of(&ext_authz.response_headers, parts.status, &parts.headers));
     if let Some((tag, times)) = kept
         && let Some(time) = times.of(authz_response.status.as_u16())
@@ -109,7 +112,7 @@ async fn authz_response(
     {
         authz_cache.insert(tag, (Instant::now() + time, Arc::clone(&authz_response)));
     }
-    Some(authz_response)
+    Ok(authz_response)
 }
 
 /// Returns the cache key, which is common to all requests that get the same response. Returns `None` if the request has
@@ -145,12 +148,12 @@ async fn converse(
     context: &RequestContext<'_>,
     added: &[(HeaderName, Option<HeaderValue>)],
     target: &str,
-) -> Option<Response<()>> {
+) -> Result<Response<()>, AuthzError> {
     let RequestContext { conn, snapshot, forwarding, client, subject, .. } = *context;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // Text from the client must not change the path that is requested.
     if path::normalise(path).ok().as_deref() != Some(path) {
-        return None;
+        return Err(AuthzError::Path);
     }
     let question = Subject { method: &ext_authz.method, target, ..*subject };
     let own = fields(ext_authz, context);
@@ -159,45 +162,49 @@ async fn converse(
     let mut found: Vec<_> = added.iter().filter(|(name, _)| is_kept(name)).cloned().collect();
     found.extend(own);
     let mut edits = Edits { found, ..Edits::default() };
-    let (id, health) = match &ext_authz.service {
+    let (id, is_judged) = match &ext_authz.service {
         AuthService::Upstream { key, host } => {
             edits.host = Some(host);
-            (snapshot.upstream_id(key)?, Health::Judged)
+            (snapshot.upstream_id(key).ok_or(AuthzError::Gone)?, true)
         }
         AuthService::SameHost => {
-            let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else { return None };
+            let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else {
+                return Err(AuthzError::NoRoute);
+            };
             // The service's own rule must not require authentication in turn. This request does not come from the
             // client, so limits do not count it.
             let mut passes =
                 |filter| matches!(filter::apply(filter, &question, &mut edits), Verdict::Continue | Verdict::Limit(_));
             if !route.filters.iter().all(&mut passes) {
-                return None;
+                return Err(AuthzError::NoRoute);
             }
             let id = match &route.target {
                 Action::Forward(id) => *id,
                 Action::Split(branches) => branches.main,
-                Action::Refuse(_) | Action::Redirect(_) => return None,
+                Action::Refuse(_) | Action::Redirect(_) => return Err(AuthzError::NoRoute),
             };
             // The endpoints belong to another rule, perhaps of another namespace. The rule that authenticates controls
             // the request and its timeout, and must not be able to eject those endpoints.
-            (id, Health::Unjudged)
+            (id, false)
         }
     };
     // The client's address is among the fields of the request already.
     let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..*client };
     let head = Head { identity: None, client: &client, ..context.head(&question, &edits) };
-    let response = exchange(conn, snapshot.limits(forwarding), snapshot.upstream(id)?, health, &head).await?;
-    let (parts, mut body) = response.into_parts();
-    let mut left = BODY_MAX;
-    while let Some(frame) = body.frame().await {
-        let length = frame.ok()?.data_ref().map_or(0, Bytes::len);
-        match left.checked_sub(length) {
-            Some(rest) => left = rest,
-            // Dropping the body closes the connection.
-            None => break,
-        }
+    let upstream = snapshot.upstream(id).ok_or(AuthzError::Gone)?;
+    let mut text = Vec::new();
+    head.write(&mut text);
+    let message = OwnMessage { method: &ext_authz.method, text: &text, is_last: false };
+    let limits = snapshot.limits(forwarding);
+    let plan = Plan { limits, is_judged, ..context.plan(upstream, Choice::Next, &DEFAULT_RETRY) };
+    let body = &mut Some(CopiedBody::default());
+    let (outcome, _served) = send(conn.worker.own_connections(), upstream, &plan, &message, body).await?;
+    let (parts, body) = outcome.into_response()?.into_parts();
+    match read(body, BODY_MAX).await {
+        // The rest of a longer body is not needed. Its connection is closed.
+        Ok(_) | Err(SubrequestError::TooLong(_)) => Ok(Response::from_parts(parts, ())),
+        Err(error) => Err(error.into()),
     }
-    Some(Response::from_parts(parts, ()))
 }
 
 /// Returns the fields to set in the authorization request, and with `None` those of the client to remove.
@@ -230,65 +237,4 @@ fn fields(ext_authz: &ExtAuthz, context: &RequestContext<'_>) -> Vec<(HeaderName
     fields.extend(edits.headers.iter().filter(|edit| edit.replaces()).map(|edit| (edit.name().clone(), None)));
     fields.extend(edits.fields(subject).map(|(name, value)| (name.clone(), Some(value))));
     fields
-}
-
-/// Returns the response head from the first endpoint that accepts a connection.
-async fn exchange(
-    conn: &Conn,
-    limits: Limits,
-    upstream: &UpstreamState,
-    health: Health,
-    head: &Head<'_>,
-) -> Option<Response<ResponseBody<Empty<Bytes>>>> {
-    let transport = match upstream.protocol() {
-        Protocol::Http1 | Protocol::Https => upstream.transport(),
-        Protocol::H2c | Protocol::H2 => return None,
-    };
-    let worker = &conn.worker;
-    let proxy_header = upstream.proxy_header().map(|version| conn.proxy_header(version, head.client.address));
-    let mut tried = Tried::up_to(TRIES);
-    while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
-        let target = Target { address: endpoint.address(), transport, proxy_header: proxy_header.as_ref() };
-        for kept in [worker.pool.idle(target), None] {
-            let was_kept = kept.is_some();
-            let connection = match kept {
-                Some(kept) => kept,
-                None => match worker.pool.connect(target, limits.connect_timeout).await {
-                    Ok(connection) => connection,
-                    Err(error) => {
-                        tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-                        if health == Health::Judged && !matches!(error, ConnectError::Exhausted { .. }) {
-                            endpoint.failed(worker.now_ms());
-                        }
-                        break;
-                    }
-                },
-            };
-            let has_proxy_header = connection.has_proxy_header();
-            let write = |out: &mut Vec<u8>| {
-                head.write(out);
-                if has_proxy_header {
-                    out.extend_from_slice(b"connection: close\r\n");
-                }
-            };
-            match upstream::exchange(connection, limits, head.method(), write, Empty::new()).await {
-                Ok(response) => {
-                    if health == Health::Judged {
-                        endpoint.succeeded();
-                    }
-                    return Some(response);
-                }
-                // An endpoint may close an idle connection at any time.
-                Err(failure) if was_kept && (!failure.written || head.method().is_idempotent()) => {}
-                Err(failure) => {
-                    tracing::debug!(error = &failure.error as &dyn std::error::Error, "exchange failed");
-                    if health == Health::Judged {
-                        endpoint.failed(worker.now_ms());
-                    }
-                    return None;
-                }
-            }
-        }
-    }
-    None
 }

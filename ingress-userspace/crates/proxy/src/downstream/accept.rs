@@ -117,8 +117,7 @@ async fn failed(worker: &Worker, listener: &TcpListener, error: &io::Error) {
         Some(libc::EMFILE | libc::ENFILE) => {
             tracing::warn!("no file descriptors left; shedding a connection and the idle ones to endpoints");
             worker.reserve.shed(listener);
-            worker.pool.clear();
-            worker.http2.clear();
+            worker.close_idle();
             worker.pipes.clear();
             tokio::time::sleep(PAUSE).await;
         }

@@ -9,7 +9,7 @@ use crate::{
     http::{
         authority::Authority, client_address::Client, fields::Fields, request_id::RequestId, via, websocket::Handshake,
     },
-    upstream::{head::tokens, write_header, write_request_line},
+    upstream::{Accept, head::tokens, subrequest::Message, write_header, write_request_line},
 };
 
 /// The parts of a forwarded head.
@@ -33,10 +33,6 @@ pub(crate) struct Head<'r> {
 }
 
 impl Head<'_> {
-    pub(crate) fn method(&self) -> &http::Method {
-        self.subject.method
-    }
-
     /// Appends request line and fields, without framing fields and the final line end.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let Self { version, subject, fields, authority, edits, client, identity, request_id, handshake, underscores } =
@@ -117,12 +113,25 @@ impl Head<'_> {
             }
         }
     }
+}
 
-    /// Returns whether the client accepts trailers, so that the endpoint may send them. gRPC servers require `te:
-    /// trailers` (RFC 9113, section 8.2.2).
-    pub(crate) fn takes_trailers(&self) -> bool {
+impl Message for Head<'_> {
+    fn method(&self) -> &http::Method {
+        self.subject.method
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        Head::write(self, out);
+    }
+
+    /// gRPC servers require `te: trailers` (RFC 9113, section 8.2.2).
+    fn takes_trailers(&self) -> bool {
         let is_trailers = |coding: &[u8]| coding.eq_ignore_ascii_case(b"trailers");
         self.fields.te().flat_map(|value| tokens(value.as_bytes())).any(is_trailers)
+    }
+
+    fn accept(&self) -> Option<Accept> {
+        self.handshake.map(|handshake| handshake.accept)
     }
 }
 

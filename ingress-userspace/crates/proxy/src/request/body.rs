@@ -12,7 +12,6 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
 use ingress_common::{HostL7Cell, StatusClass};
@@ -199,11 +198,6 @@ impl RequestBody {
             upload.tap = None;
             upload.copy = Some(copy);
         }
-    }
-
-    /// Returns another body for a retry, if this one is empty.
-    pub(crate) fn spare(&self) -> Option<Self> {
-        self.is_end_stream().then(Self::default)
     }
 }
 
@@ -541,25 +535,6 @@ impl HttpBody for Source {
             Self::Compressed(_) => SizeHint::default(),
             Self::Own(text) => SizeHint::with_exact(text.len() as u64),
         }
-    }
-}
-
-/// Reads a discarded body to its end if little remains, so that its connection can be reused. Otherwise the connection
-/// is closed.
-pub(crate) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
-    const REST_MAX: usize = 64 * 1024;
-    const REST_TIME: Duration = Duration::from_millis(100);
-    let read = async {
-        let mut left = REST_MAX;
-        while let Some(Ok(frame)) = body.frame().await {
-            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-    };
-    if timeout(REST_TIME, read).await.is_err() {
-        tracing::debug!("the remaining response body takes too long");
     }
 }
 

@@ -84,6 +84,15 @@ impl Drop for BodyCopy {
     }
 }
 
+/// An empty body.
+impl Default for CopiedBody {
+    fn default() -> Self {
+        let (copy, copied) = pair(SizeHint::with_exact(0));
+        copy.end();
+        copied
+    }
+}
+
 impl Backlog {
     fn become_state(&mut self, state: State) {
         if self.state == State::Open {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use http::Version;
 
 use ingress_model::{
-    Forwarding,
+    Forwarding, Retry,
     route::{Subject, filter::Edits},
 };
 
@@ -14,7 +14,11 @@ use crate::{
     http::{authority::Authority, client_address::Client, fields::Fields, headers::Head, request_id::RequestId},
     snapshot::Snapshot,
     tls::client_certificates::Identity,
-    upstream::Limits,
+    upstream::{
+        Limits,
+        balance::{Choice, UpstreamState},
+        subrequest::Plan,
+    },
 };
 
 /// A request with a known rule, and its context.
@@ -55,8 +59,10 @@ impl RequestContext<'_> {
         Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None, underscores }
     }
 
-    /// Returns the limits of an exchange that provides the client's response.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) }
+    /// Returns the policies for a request to `upstream` that provides the client's response.
+    pub(crate) fn plan<'p>(&self, upstream: &UpstreamState, choice: Choice, retry: &'p Retry) -> Plan<'p> {
+        let limits = Limits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) };
+        let header = |version| Box::new(self.conn.proxy_header(version, self.client.address));
+        Plan { choice, retry, limits, proxy_header: upstream.proxy_header().map(header), is_judged: true }
     }
 }

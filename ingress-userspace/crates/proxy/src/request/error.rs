@@ -14,11 +14,8 @@ use crate::{
     downstream::upload_splice::Misplaced,
     http::{authority::AuthorityError, path::PathError, websocket::HandshakeError},
     limits::{Excess, violations::Violation},
-    request::{
-        body::{TooLarge, TooSlow},
-        forward_error::ForwardError,
-    },
-    upstream::{ExchangeError, balance::Full},
+    request::body::{TooLarge, TooSlow},
+    upstream::{ConnectError, ExchangeError, balance::Full, subrequest::SubrequestError},
 };
 
 /// A response of the proxy itself, with its whole body in memory.
@@ -223,10 +220,10 @@ pub(crate) fn refused(why: Unavailable) -> Answer {
     }
 }
 
-pub(crate) fn forward(error: &ForwardError) -> Answer {
+pub(crate) fn forward(error: &SubrequestError) -> Answer {
     match error {
-        ForwardError::NoEndpoints => answer(StatusCode::SERVICE_UNAVAILABLE, "no backend is ready"),
-        ForwardError::Full(full) => {
+        SubrequestError::NoEndpoints => answer(StatusCode::SERVICE_UNAVAILABLE, "no backend is ready"),
+        SubrequestError::Full(full) => {
             let reason = match full {
                 Full::Connections => "the backend takes no more requests",
                 Full::Pending => "too many requests wait for the backend",
@@ -235,12 +232,21 @@ pub(crate) fn forward(error: &ForwardError) -> Answer {
             };
             answer(StatusCode::SERVICE_UNAVAILABLE, reason)
         }
-        ForwardError::Connect { timed_out: true } => {
-            answer(StatusCode::GATEWAY_TIMEOUT, "no backend accepted a connection in time")
+        SubrequestError::Connect(error) => match **error {
+            ConnectError::Timeout { .. } => {
+                answer(StatusCode::GATEWAY_TIMEOUT, "no backend accepted a connection in time")
+            }
+            ConnectError::Exhausted { .. } => answer(StatusCode::SERVICE_UNAVAILABLE, "the proxy is out of resources"),
+            ConnectError::Refused { .. } | ConnectError::Tls { .. } | ConnectError::Io { .. } => {
+                answer(StatusCode::BAD_GATEWAY, "no backend could be reached")
+            }
+        },
+        SubrequestError::Exchange(error) => exchange(error),
+        // Responses to clients are read as they come, and have no deadline as a whole.
+        SubrequestError::Deadline(_) => answer(StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time"),
+        SubrequestError::TooLong(_) | SubrequestError::Body(_) => {
+            answer(StatusCode::BAD_GATEWAY, "the backend sent no valid answer")
         }
-        ForwardError::Exhausted => answer(StatusCode::SERVICE_UNAVAILABLE, "the proxy is out of resources"),
-        ForwardError::Connect { timed_out: false } => answer(StatusCode::BAD_GATEWAY, "no backend could be reached"),
-        ForwardError::Exchange(error) => exchange(error),
     }
 }
 

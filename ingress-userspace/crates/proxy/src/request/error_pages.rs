@@ -4,7 +4,7 @@
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use ingress_model::{
-    ErrorPages, Retry, UpstreamKey,
+    ErrorPages, UpstreamKey,
     route::{Subject, filter::Edits},
 };
 
@@ -12,10 +12,12 @@ use crate::{
     request::{
         body::{RequestBody, Source},
         context::RequestContext,
-        forward::{Plan, forward},
-        forwarded::Forwarded,
     },
-    upstream::{balance::Choice, permit::UpstreamPermit},
+    upstream::{
+        balance::Choice,
+        permit::UpstreamPermit,
+        subrequest::{DEFAULT_RETRY, Outcome, send},
+    },
 };
 
 /// Returns the page for `status`, the error of a pod of `upstream`, and the permit held on the default backend. `edits`
@@ -42,11 +44,10 @@ pub(crate) async fn page(
     let edits = Edits { target: None, host: None, found, headers: edits.headers.clone() };
     let head = context.head(&question, &edits);
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
-    let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
-    let forwarded = forward(conn, &context.limits(), backend, plan, &head, &mut Some(body)).await;
-    match forwarded {
-        Ok((Forwarded::Response(response), served)) if is_page(response.status()) => {
-            let mut response = response.into_response();
+    let plan = context.plan(backend, Choice::Next, &DEFAULT_RETRY);
+    match send(conn.worker.connections(), backend, &plan, &head, &mut Some(body)).await {
+        Ok((Outcome::Response(response), served)) if is_page(response.status()) => {
+            let mut response = response.into_response(Source::Http1, Source::Http2);
             *response.status_mut() = status;
             Some((response, served.permit))
         }

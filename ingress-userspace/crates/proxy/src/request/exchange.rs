@@ -16,18 +16,16 @@ use crate::{
     http::{headers::Head, websocket::Handshake},
     observe::access_log::LogEntry,
     request::{
-        body::{Body, RequestBody},
+        body::{Body, RequestBody, Source},
         context::RequestContext,
-        error,
-        forward::{Plan, forward},
-        forward_error::ForwardError,
-        forwarded::Forwarded,
+        error::{self, Answer},
         in_flight::InFlight,
         session_affinity::Session,
     },
     upstream::{
         ExchangeError,
         balance::{Choice, UpstreamState, hash},
+        subrequest::{Outcome, SubrequestError, send},
     },
 };
 
@@ -65,50 +63,48 @@ pub(super) async fn exchange(
         let namespace = upstream.key().namespace();
         if let Err(error) = Box::pin(upload.keep(conn, namespace, forwarding.body_buffer, silence)).await {
             *body = None;
-            if matches!(error, ExchangeError::Starved) {
-                in_flight.timed_out();
-            }
-            return own(in_flight, error::forward(&ForwardError::Exchange(error)), bodiless);
+            let answer = failure(&SubrequestError::Exchange(error), &in_flight);
+            return own(in_flight, answer, bodiless);
         }
     }
     let head = Head { handshake: handshake.as_ref(), ..context.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
-    let plan = Plan { choice, retry: &forwarding.retry };
-    match forward(conn, &context.limits(), upstream, plan, &head, body).await {
-        Ok((forwarded, mut served)) => {
+    let plan = context.plan(upstream, choice, &forwarding.retry);
+    match send(conn.worker.connections(), upstream, &plan, &head, body).await {
+        Ok((outcome, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.permit));
             if let Some(log_entry) = log_entry {
-                log_entry.answered(served.endpoint.address(), forwarded.status());
+                log_entry.answered(served.endpoint.address(), outcome.status());
             }
             let cookie = session.as_ref().and_then(|session| session.set(upstream, &served, subject));
-            let mut response = match forwarded {
-                Forwarded::Response(response)
+            let mut response = match outcome {
+                Outcome::Response(response)
                     if matches!(asked, TunnelRequest::Stream(_)) && response.status().is_success() =>
                 {
                     response.discard();
                     own(in_flight, error::not_switched(), bodiless)
                 }
-                Forwarded::Response(response) => {
+                Outcome::Response(response) => {
                     match pages.filter(|pages| pages.replace(response.status().as_u16())) {
-                        None => relay(response.into_response(), bodiless, in_flight),
+                        None => relay(response.into_response(Source::Http1, Source::Http2), bodiless, in_flight),
                         // Boxed so that other requests do not carry its size.
                         Some(pages) => {
-                            let response = response.into_response();
+                            let response = response.into_response(Source::Http1, Source::Http2);
                             Box::pin(replace(response, pages, upstream, context, edits, in_flight)).await
                         }
                     }
                 }
-                Forwarded::Switched(response) => switch(conn, asked, *response, in_flight),
+                Outcome::Switched(response) => switch(conn, asked, *response, in_flight),
             };
             if let Some(cookie) = cookie {
                 response.headers_mut().append(header::SET_COOKIE, cookie);
             }
             response
         }
-        Err(failed) => {
+        Err(error) => {
             // The body is not read any further.
             *body = None;
-            let answer = error::forward(&failed);
+            let answer = failure(&error, &in_flight);
             let status = answer.status();
             // A client that sent half a request waits for a response, and gets no error page.
             match pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16())) {
@@ -117,6 +113,14 @@ pub(super) async fn exchange(
             }
         }
     }
+}
+
+/// Returns the response to a request that failed, and counts a client that sent no more of its body.
+fn failure(error: &SubrequestError, in_flight: &InFlight) -> Answer {
+    if matches!(error, SubrequestError::Exchange(ExchangeError::Starved)) {
+        in_flight.timed_out();
+    }
+    error::forward(error)
 }
 
 /// Returns the load-balancing policy for the request.

@@ -1,33 +1,39 @@
 //! Request mirroring: sends a copy of a request to a second upstream and discards the response. The request itself
 //! neither waits for its mirror nor fails with it. A mirror that falls behind its backlog is cut off and counted.
 
-use std::{rc::Rc, sync::atomic::Ordering::Relaxed};
+use std::{
+    rc::Rc,
+    sync::{LazyLock, atomic::Ordering::Relaxed},
+};
 
-use http::Method;
 use http_body::{Body, SizeHint};
 
 use ingress_model::{
-    Mirror, Protocol, UpstreamKey,
+    Mirror, Retry, UpstreamKey,
     route::{Subject, filter::Edits, template::render},
 };
 
 use crate::{
     http::{path, target::target},
     request::{
-        body::{RequestBody, discard},
+        body::RequestBody,
         body_copy::{self, CopiedBody},
         context::RequestContext,
     },
     server::worker::Worker,
     upstream::{
-        self, Limits, Target,
-        balance::{Choice, Tried},
+        Limits,
+        balance::Choice,
+        subrequest::{self, OwnMessage, Plan, SubrequestError, discard},
     },
 };
 
 /// Requests that one worker mirrors concurrently. The bound keeps a hanging mirror from taking more memory and
 /// connections.
 const RUNNING_MAX: u32 = 256;
+
+/// One endpoint is enough for a copy. A mirror may get it twice, because no client waits for its response.
+static RETRY: LazyLock<Retry> = LazyLock::new(|| Retry { tries: 1, non_idempotent: true, ..Retry::DEFAULT });
 
 /// Counts one mirrored request of a worker while it runs.
 struct Running(Rc<Worker>);
@@ -63,45 +69,31 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
     // The worker's runtime owns the task. Each wait of the exchange has a limit, and the worker does not wait for the
     // task.
     tokio::task::spawn_local(async move {
-        if send(&running.0, &key, limits, &method, written, copied).await.is_none() {
+        let message = OwnMessage { method: &method, text: &written, is_last: false };
+        if let Err(error) = send(&running.0, &key, limits, message, copied).await {
+            tracing::debug!(mirror = %key, error = &error as &dyn std::error::Error, "a request was not mirrored");
             running.0.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
         }
     });
 }
 
-/// Performs one exchange and discards the response. Returns `None` if it failed.
+/// Performs one exchange and discards the response.
 async fn send(
     worker: &Worker,
     key: &UpstreamKey,
     limits: Limits,
-    method: &Method,
-    head: Vec<u8>,
-    mut body: CopiedBody,
-) -> Option<()> {
+    message: OwnMessage<'_>,
+    body: CopiedBody,
+) -> Result<(), SubrequestError> {
     let snapshot = worker.snapshot();
-    let upstream = snapshot.upstream(snapshot.upstream_id(key)?)?;
-    let transport = match upstream.protocol() {
-        Protocol::Http1 | Protocol::Https => upstream.transport(),
-        Protocol::H2c | Protocol::H2 => return None,
-    };
-    let endpoint = upstream.pick(Choice::Next, || worker.now_ms(), &mut Tried::up_to(1))?;
+    let upstream =
+        snapshot.upstream_id(key).and_then(|id| snapshot.upstream(id)).ok_or(SubrequestError::NoEndpoints)?;
     // There is no annotation for a PROXY header to a mirror.
-    let target = Target { address: endpoint.address(), transport, proxy_header: None };
-    let write = |out: &mut Vec<u8>| out.extend_from_slice(&head);
-    if let Some(kept) = worker.pool.idle(target) {
-        match upstream::exchange(kept, limits, method, write, body).await {
-            Ok(response) => {
-                discard(response.into_body()).await;
-                return Some(());
-            }
-            // An endpoint may close an idle connection at any time, so another one is tried.
-            Err(failure) => body = failure.unsent?,
-        }
-    }
-    let connection = worker.pool.connect(target, limits.connect_timeout).await.ok()?;
-    let response = upstream::exchange(connection, limits, method, write, body).await.ok()?;
-    discard(response.into_body()).await;
-    Some(())
+    let plan = Plan { choice: Choice::Next, retry: &RETRY, limits, proxy_header: None, is_judged: true };
+    let (outcome, _served) =
+        subrequest::send(worker.own_connections(), upstream, &plan, &message, &mut Some(body)).await?;
+    discard(outcome.into_response()?.into_body()).await;
+    Ok(())
 }
 
 // === impl Running ===

@@ -25,13 +25,13 @@ use crate::{
     request::{
         body::{Body, RequestBody, TooLarge},
         context::RequestContext,
-        forward_error::ForwardError,
         in_flight::InFlight,
         session_affinity::Session,
         unread_body::{REST_MAX, Unread},
     },
     server::memory::Pressure,
     snapshot::Snapshot,
+    upstream::subrequest::SubrequestError,
 };
 use admission::{decide, is_blocked};
 use exchange::{Admitted, exchange};
@@ -47,9 +47,6 @@ pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod error_pages;
 mod exchange;
-pub(crate) mod forward;
-pub(crate) mod forward_error;
-pub(crate) mod forwarded;
 pub(crate) mod in_flight;
 mod matching;
 pub(crate) mod mirror;
@@ -241,7 +238,7 @@ impl Matching<'_> {
             if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
                 mirror::start(mirror, &context, &edits, &mut body);
             }
-            let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
+            let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&SubrequestError::NoEndpoints))?;
             body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(&request_id, upstream.key())));
             // Sessions apply only to the rule's own pods.
             let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());

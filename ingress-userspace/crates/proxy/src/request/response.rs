@@ -19,13 +19,13 @@ use super::TunnelRequest;
 use crate::{
     downstream::{conn::Conn, tunnel::Tunnel},
     request::{
-        body::{Body, RequestBody, Source, discard},
+        body::{Body, RequestBody, Source},
         context::RequestContext,
         error::{self, Answer},
         error_pages,
         in_flight::InFlight,
     },
-    upstream::{self, balance::UpstreamState, permit::UpstreamPermit},
+    upstream::{self, balance::UpstreamState, permit::UpstreamPermit, subrequest::discard},
 };
 
 pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {

@@ -26,7 +26,7 @@ use crate::{
     },
     l4::tcp::Pipes,
     observe::{access_log::Lines, durations::Durations},
-    request::body::RequestBody,
+    request::{body::RequestBody, body_copy::CopiedBody},
     server::{
         clock,
         eviction::{self, Keeper},
@@ -37,7 +37,7 @@ use crate::{
         shared::Shared,
     },
     snapshot::Snapshot,
-    upstream::{Pool, PoolOptions, h2},
+    upstream::{Pool, PoolOptions, h2, subrequest::Connections},
 };
 
 /// State shared by the connections of one worker. It belongs to one thread: cells and `Rc`, no locks.
@@ -45,7 +45,9 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) options: Options,
     pub(crate) pool: Pool,
-    pub(crate) http2: h2::Clients<RequestBody>,
+    http2: h2::Clients<RequestBody>,
+    /// The same for requests of the proxy itself.
+    own_http2: h2::Clients<CopiedBody>,
     pub(crate) durations: Arc<Durations>,
     pub(crate) pipes: Pipes,
     pub(crate) warm: Warm,
@@ -94,13 +96,14 @@ impl Worker {
         let load = Load::begin(shared.worker_cell(number));
         let settings = Rc::new(current.settings.clone());
         let pool = Pool::new(pool_options(&settings, &options));
-        let http2 = h2::Clients::new(pool.clone());
+        let (http2, own_http2) = (h2::Clients::new(pool.clone()), h2::Clients::new(pool.clone()));
         Rc::new(Self {
             lines: Lines::new(Arc::clone(&shared.sink)),
             shared,
             options,
             pool,
             http2,
+            own_http2,
             durations,
             pipes: Pipes::default(),
             warm: Warm::default(),
@@ -136,6 +139,23 @@ impl Worker {
     pub(crate) fn settings(&self) -> Rc<Settings> {
         drop(self.snapshot());
         Rc::clone(&self.view.borrow().settings)
+    }
+
+    /// Returns the connections for requests of clients.
+    pub(crate) fn connections(&self) -> Connections<'_, RequestBody> {
+        Connections { pool: &self.pool, http2: &self.http2 }
+    }
+
+    /// Returns the connections for requests of the proxy itself.
+    pub(crate) fn own_connections(&self) -> Connections<'_, CopiedBody> {
+        Connections { pool: &self.pool, http2: &self.own_http2 }
+    }
+
+    /// Closes the idle connections to endpoints.
+    pub(crate) fn close_idle(&self) {
+        self.pool.clear();
+        self.http2.clear();
+        self.own_http2.clear();
     }
 
     /// Returns the coarse clock, exact to a tick: for time-outs of seconds.
@@ -207,6 +227,7 @@ impl Worker {
         self.relieve();
         self.pool.prune(now);
         self.http2.prune(now);
+        self.own_http2.prune(now);
         drop(self.snapshot());
     }
 
@@ -218,8 +239,7 @@ impl Worker {
         }
         if pressure >= Pressure::Critical {
             self.order_all(Order::Finish, |conn| conn.progress.is_idle());
-            self.pool.clear();
-            self.http2.clear();
+            self.close_idle();
             self.pipes.clear();
         }
     }

@@ -88,5 +88,6 @@ mod upload;
 pub(crate) mod balance;
 pub(crate) mod health_check;
 pub(crate) mod permit;
+pub(crate) mod subrequest;
 #[cfg(test)]
 mod tests;

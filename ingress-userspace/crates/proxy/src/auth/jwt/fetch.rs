@@ -1,30 +1,27 @@
 //! Fetches the key set of a JWKS endpoint once. Other code caches the keys.
 
-use std::{error::Error, iter::successors, time::Duration};
+use std::{sync::LazyLock, time::Duration};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
-use tokio::time::timeout;
 
 use super::jwks_cache::KEPT_MAX;
 use crate::auth::jwt::keys::Keys;
 use crate::{
+    request::body_copy::CopiedBody,
     server::worker::Worker,
     upstream::{
-        self, Connection, Limits, Target,
-        balance::{Choice, Tried},
+        Limits,
+        balance::Choice,
+        subrequest::{OwnMessage, Plan, SubrequestError, read, send, within},
         write_request_line,
     },
 };
-use ingress_model::KeyServer;
+use ingress_model::{KeyServer, Retry};
 
 /// Timeout of a fetch, from the first connection to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a connection to one of the server's addresses, so that others can be tried within [`TIMEOUT`].
 const CONNECT: Duration = Duration::from_secs(2);
-/// Number of addresses that are tried.
-const TRIES: usize = 3;
 /// Longest response body that is read, in bytes.
 const BODY_MAX: usize = 256 * 1024;
 
@@ -33,61 +30,50 @@ const FRESH_MIN: Duration = Duration::from_secs(60);
 const FRESH_MAX: Duration = KEPT_MAX;
 const FRESH: Duration = Duration::from_secs(600);
 
-/// Returns the keys of `server` and the time for which they are fresh, or the reason of the failure.
-pub(super) async fn fetch(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), String> {
-    let fetched = timeout(TIMEOUT, reach(server, worker)).await;
-    fetched.unwrap_or_else(|_elapsed| Err("it took too long".to_owned()))
+/// The reason why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("it is in no rule any more")]
+    Gone,
+    #[error(transparent)]
+    Subrequest(#[from] SubrequestError),
+    #[error("it answered {}", .0.as_u16())]
+    Status(StatusCode),
+    #[error("its answer is no JSON Web Key Set")]
+    NoKeySet,
 }
 
-/// Tries one address after the other.
-async fn reach(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), String> {
+/// Another address is tried after any failure.
+static RETRY: LazyLock<Retry> =
+    LazyLock::new(|| Retry { timeout: true, invalid_header: true, statuses: (201..=599).collect(), ..Retry::DEFAULT });
+
+/// Returns the keys of `server` and the time for which they are fresh.
+pub(super) async fn fetch(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
+    within(TIMEOUT, ask(server, worker)).await
+}
+
+async fn ask(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
+    let KeyServer { origin: _, upstream, host, target } = server;
     let snapshot = worker.snapshot();
-    let known = snapshot.upstream_id(&server.upstream).and_then(|id| snapshot.upstream(id));
-    let Some(upstream) = known else { return Err("it is in no rule any more".to_owned()) };
-    let mut why = "it has no address".to_owned();
-    let mut tried = Tried::up_to(TRIES);
-    while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
-        let target = Target { address: endpoint.address(), transport: upstream.transport(), proxy_header: None };
-        match worker.pool.connect(target, CONNECT).await {
-            Err(error) => why = chain(&error),
-            Ok(connection) => match ask(connection, server).await {
-                Err(error) => why = error,
-                Ok(fetched) => return Ok(fetched),
-            },
-        }
-    }
-    Err(why)
-}
-
-async fn ask(connection: Connection, server: &KeyServer) -> Result<(Keys, Duration), String> {
+    let upstream = snapshot.upstream_id(upstream).and_then(|id| snapshot.upstream(id)).ok_or(FetchError::Gone)?;
+    let mut text = Vec::new();
+    write_request_line(&mut text, &Method::GET, target);
+    text.extend_from_slice(format!("host: {host}\r\n").as_bytes());
+    text.extend_from_slice(b"accept: application/jwk-set+json, application/json\r\nuser-agent: xdp-ingress\r\n");
+    // The next fetch is too far off to keep the connection.
+    let message = OwnMessage { method: &Method::GET, text: &text, is_last: true };
     let limits = Limits { connect_timeout: CONNECT, read_timeout: TIMEOUT, ..Limits::default() };
-    let KeyServer { origin: _, upstream: _, host, target } = server;
-    let write = |out: &mut Vec<u8>| {
-        write_request_line(out, &Method::GET, target);
-        out.extend_from_slice(format!("host: {host}\r\n").as_bytes());
-        out.extend_from_slice(b"accept: application/jwk-set+json, application/json\r\nuser-agent: xdp-ingress\r\n");
-        // The next fetch is too far off to keep the connection.
-        out.extend_from_slice(b"connection: close\r\n");
-    };
-    let sent = upstream::exchange(connection, limits, &Method::GET, write, Empty::<Bytes>::new()).await;
-    let (head, body) = sent.map_err(|failure| chain(&failure.error))?.into_parts();
+    let plan = Plan { choice: Choice::Next, retry: &RETRY, limits, proxy_header: None, is_judged: true };
+    let body = &mut Some(CopiedBody::default());
+    let (outcome, _served) = send(worker.own_connections(), upstream, &plan, &message, body).await?;
+    let (head, body) = outcome.into_response()?.into_parts();
     // A redirect is not followed, because its target has not been validated.
     if head.status != StatusCode::OK {
-        return Err(format!("it answered {}", head.status.as_u16()));
+        return Err(FetchError::Status(head.status));
     }
-    let body = Limited::new(body, BODY_MAX).collect().await.map_err(|error| match error.is::<LengthLimitError>() {
-        true => format!("its answer is longer than {BODY_MAX} bytes"),
-        false => chain(&*error),
-    })?;
-    let keys = Keys::published(&body.to_bytes()).ok_or("its answer is no JSON Web Key Set")?;
+    let keys = Keys::published(&read(body, BODY_MAX).await?.to_bytes()).ok_or(FetchError::NoKeySet)?;
     let fresh = fresh(&keys, &head.headers);
     Ok((keys, fresh))
-}
-
-/// Joins the messages of an error and all its sources.
-fn chain(error: &dyn Error) -> String {
-    let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
-    texts.collect::<Vec<_>>().join(": ")
 }
 
 /// Returns the time for which `keys` are fresh by the response's fields (RFC 9111, section 4.2), within the bounds. An

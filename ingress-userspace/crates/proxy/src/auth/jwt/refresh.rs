@@ -2,6 +2,8 @@
 //! uses the endpoint any more.
 
 use std::{
+    error::Error,
+    iter::successors,
     rc::Rc,
     sync::{
         Arc,
@@ -84,12 +86,18 @@ impl JwksCache {
             }
             Err(why) => {
                 self.times().fail(now);
-                Some(format!("cannot fetch keys of tokens: {why}"))
+                Some(format!("cannot fetch keys of tokens: {}", chain(&why)))
             }
         };
         self.is_fetching.send_replace(false);
         complaint
     }
+}
+
+/// Joins the messages of an error and all its sources.
+fn chain(error: &dyn Error) -> String {
+    let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
+    texts.collect::<Vec<_>>().join(": ")
 }
 
 /// Guard that clears the task state when dropped, even if the task ends before its first poll.

@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     io,
-    net::SocketAddr,
     pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
@@ -11,8 +10,8 @@ use std::{
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::Method;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::{HeaderValue, Method, Response};
+use http_body_util::Full;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
     common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
@@ -23,12 +22,16 @@ use prost::Message as _;
 use tokio::{
     sync::{mpsc, oneshot},
     task::LocalSet,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{Ended, Finished, Record, SpanOutcome, Spans, Value};
-use crate::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line};
-use ingress_model::Traces;
+use crate::upstream::{
+    Limits, Pool, PoolOptions, Target, Transport, h2,
+    subrequest::{Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
+    write_request_line,
+};
+use ingress_model::{Protocol, Traces};
 
 /// Timeout of one batch, from connecting to the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +62,8 @@ pub(crate) fn start(
 }
 
 async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut stop: oneshot::Receiver<Infallible>) {
-    let clients = Clients::new(Pool::new(PoolOptions::default()));
+    let pool = Pool::new(PoolOptions::default());
+    let clients = Clients::new(pool.clone());
     let mut stopping = false;
     loop {
         let first = if stopping {
@@ -95,22 +99,23 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
         let count = batch.len();
         // Closes connections that have been idle for long, such as those to addresses that the name no longer has.
         clients.prune(std::time::Instant::now());
-        let mut sending = pin!(send(&clients, &traces, batch));
+        let mut sending = pin!(send(Connections { pool: &pool, http2: &clients }, &traces, batch));
         let mut sent = None;
         if !stopping {
             tokio::select! {
-                result = timeout(TIMEOUT, &mut sending) => sent = Some(result),
+                result = within(TIMEOUT, &mut sending) => sent = Some(result),
                 _dropped = &mut stop => stopping = true,
             }
         }
         let sent = match sent {
             Some(sent) => sent,
-            None => timeout(FAREWELL, &mut sending).await,
+            None => within(FAREWELL, &mut sending).await,
         };
-        let outcome = if sent == Ok(true) { SpanOutcome::Exported } else { SpanOutcome::Failed };
+        let outcome = if sent.is_ok() { SpanOutcome::Exported } else { SpanOutcome::Failed };
         spans.count(outcome, count);
-        if outcome == SpanOutcome::Failed {
-            tracing::warn!(collector = %traces.collector, spans = count, "the collector did not take spans");
+        if let Err(error) = sent {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(collector = %traces.collector, spans = count, error, "the collector did not take spans");
             // The collector would not accept the remaining spans either.
             if stopping {
                 queue.close();
@@ -121,21 +126,53 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
     }
 }
 
-/// Returns whether the collector has accepted the batch.
-async fn send(clients: &Clients, traces: &Traces, batch: Vec<Ended>) -> bool {
-    let message = framed(&request(traces, batch));
-    let Ok(addresses) = tokio::net::lookup_host((host(traces), traces.port)).await else { return false };
-    for address in addresses {
-        // Tries a second time, because a reused connection may have been closed before the collector received anything.
-        for _ in 0..2 {
-            match export(clients, traces, address, message.clone()).await {
-                Ok(is_taken) => return is_taken,
-                Err(Unsent { again: true }) => {}
-                Err(Unsent { again: false }) => break,
-            }
+/// The reason why the collector has not accepted a batch.
+#[derive(Debug, thiserror::Error)]
+enum ExportError {
+    #[error("its name cannot be resolved")]
+    Name(#[source] io::Error),
+    #[error("its name has no address")]
+    NoAddress,
+    #[error(transparent)]
+    Subrequest(#[from] SubrequestError),
+    #[error("it answered {}, with grpc-status {grpc:?}", .status.as_u16())]
+    Refused { status: http::StatusCode, grpc: Option<HeaderValue> },
+}
+
+/// Sends a batch to the first address that answers.
+async fn send(
+    connections: Connections<'_, Full<Bytes>>,
+    traces: &Traces,
+    batch: Vec<Ended>,
+) -> Result<(), ExportError> {
+    let body = framed(&request(traces, batch));
+    let mut text = Vec::new();
+    write_request_line(&mut text, &Method::POST, PATH);
+    text.extend_from_slice(format!("host: {}\r\n", authority(traces)).as_bytes());
+    text.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\nuser-agent: xdp-ingress\r\n");
+    let message = OwnMessage { method: &Method::POST, text: &text, is_last: false };
+    let limits = Limits { connect_timeout: CONNECT, ..Limits::default() };
+    let mut error = ExportError::NoAddress;
+    for address in tokio::net::lookup_host((host(traces), traces.port)).await.map_err(ExportError::Name)? {
+        let target = Target { address, transport: Transport::Plain, proxy_header: None };
+        let body = &mut Some(Full::new(body.clone()));
+        match connections.attempt(Protocol::H2c, target, &limits, &DEFAULT_RETRY, &message, body).await {
+            Ok(outcome) => return accepted(outcome.into_response()?).await,
+            Err(failed) => error = failed.error.into(),
         }
     }
-    false
+    Err(error)
+}
+
+/// Reads the response of the collector.
+async fn accepted(response: Response<EitherBody<Full<Bytes>>>) -> Result<(), ExportError> {
+    let (parts, body) = response.into_parts();
+    let body = read(body, ANSWER_MAX).await?;
+    let grpc = body.trailers().unwrap_or(&parts.headers).get("grpc-status");
+    match grpc {
+        Some(grpc) if parts.status.is_success() && grpc == "0" => Ok(()),
+        grpc => Err(ExportError::Refused { status: parts.status, grpc: grpc.cloned() }),
+    }
 }
 
 /// Returns the collector's name or address, without brackets.
@@ -147,27 +184,6 @@ fn host(traces: &Traces) -> &str {
 fn authority(traces: &Traces) -> String {
     let (host, port) = (host(traces), traces.port);
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// The request did not reach the collector. `again` is set if a new connection may succeed.
-struct Unsent {
-    again: bool,
-}
-
-async fn export(clients: &Clients, traces: &Traces, address: SocketAddr, message: Bytes) -> Result<bool, Unsent> {
-    let target = Target { address, transport: Transport::Plain, proxy_header: None };
-    let lease = clients.lease(target, CONNECT).await.map_err(|_unreached| Unsent { again: false })?;
-    let write = |out: &mut Vec<u8>| {
-        write_request_line(out, &Method::POST, PATH);
-        out.extend_from_slice(format!("host: {}\r\n", authority(traces)).as_bytes());
-        out.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\nuser-agent: xdp-ingress\r\n");
-    };
-    let sent = h2::exchange(lease, Limits::default(), &Method::POST, write, Full::new(message)).await;
-    let response = sent.map_err(|failure| Unsent { again: failure.reused && !failure.written })?;
-    let (parts, body) = response.into_parts();
-    let Ok(body) = Limited::new(body, ANSWER_MAX).collect().await else { return Ok(false) };
-    let status = body.trailers().unwrap_or(&parts.headers).get("grpc-status").map(|status| status == "0");
-    Ok(parts.status.is_success() && status == Some(true))
 }
 
 /// Frames a gRPC message: the compression flag, the length, then the message.

@@ -1,19 +1,20 @@
 //! Sends one health check to one endpoint, over a connection of its own. Other code draws conclusions from the result.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use http::Method;
-use http_body_util::{BodyExt as _, Full};
-use tokio::time::timeout;
+use http::{Method, Response};
+use http_body_util::Full;
 
 use super::grpc;
 use crate::{
     downstream::proxy_protocol::{Header, ProxyHeader},
     upstream::{
-        self, Limits, Pool, PoolOptions, Target,
+        Limits, Pool, PoolOptions, Target,
         balance::{CheckResult, Checked},
-        h2, write_header, write_request_line,
+        h2,
+        subrequest::{Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
+        write_header, write_request_line,
     },
 };
 use ingress_model::{Check, Protocol, Question};
@@ -23,15 +24,19 @@ const BODY_MAX: usize = 64 * 1024;
 
 /// Runs one check of `checked` and returns its result, within the check's timeout.
 pub(super) async fn send(checked: &Checked) -> CheckResult {
-    match timeout(checked.check.timeout, answered(checked)).await {
-        Ok(Some(true)) => CheckResult::Passed,
-        Ok(Some(false)) => CheckResult::Failed,
-        Ok(None) | Err(_) => CheckResult::Unanswered,
+    match within(checked.check.timeout, answered(checked)).await {
+        Ok(true) => CheckResult::Passed,
+        Ok(false) => CheckResult::Failed,
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(upstream = %checked.key, endpoint = %checked.address, error, "no response to a check");
+            CheckResult::Unanswered
+        }
     }
 }
 
-/// Returns whether the response passes the check, or `None` if there was no response.
-async fn answered(checked: &Checked) -> Option<bool> {
+/// Returns whether the response passes the check.
+async fn answered(checked: &Checked) -> Result<bool, SubrequestError> {
     let Check { question, port, timeout, .. } = &*checked.check;
     let address = port.map_or(checked.address, |port| SocketAddr::new(checked.address.ip(), port));
     // The PROXY protocol header is `LOCAL`, because no client is involved. It is sent only to the endpoint's own port:
@@ -40,53 +45,50 @@ async fn answered(checked: &Checked) -> Option<bool> {
     let proxy_header = version.map(|version| ProxyHeader { version, header: Header::Local });
     let target = Target { address, transport: checked.transport(), proxy_header: proxy_header.as_ref() };
     // No connection is reused: each check also tests that a connection can be made.
-    let pool = Pool::new(PoolOptions { idle_per_endpoint: 0, ..PoolOptions::default() });
-    let limits = Limits { connect_timeout: *timeout, read_timeout: *timeout, ..Limits::default() };
-    match (question, checked.protocol) {
-        (Question::Connect, _) => pool.connect(target, *timeout).await.ok().map(|_open| true),
-        (Question::Http { path, host, statuses }, Protocol::Http1 | Protocol::Https) => {
-            let connection = pool.connect(target, *timeout).await.ok()?;
-            let write = |out: &mut Vec<u8>| {
-                write_get(out, path, host.as_deref(), address);
-                out.extend_from_slice(b"connection: close\r\n");
-            };
-            let response = upstream::exchange(connection, limits, &Method::GET, write, empty()).await.ok()?;
-            Some(is_expected(response.status().as_u16(), statuses))
+    let pool = &Pool::new(PoolOptions { idle_per_endpoint: 0, ..PoolOptions::default() });
+    let mut text = Vec::new();
+    match question {
+        Question::Connect => {
+            let connected = pool.connect(target, *timeout).await;
+            connected.map(|_open| true).map_err(|error| SubrequestError::Connect(Box::new(error)))
         }
-        (Question::Http { path, host, statuses }, Protocol::H2c | Protocol::H2) => {
-            let clients = h2::Clients::new(pool);
-            let lease = clients.lease(target, *timeout).await.ok()?;
-            let write = |out: &mut Vec<u8>| write_get(out, path, host.as_deref(), address);
-            let response = h2::exchange(lease, limits, &Method::GET, write, empty()).await.ok()?;
-            Some(is_expected(response.status().as_u16(), statuses))
+        Question::Http { path, host, statuses } => {
+            write_request_line(&mut text, &Method::GET, path);
+            write_host(&mut text, host.as_deref(), address);
+            let message = OwnMessage { method: &Method::GET, text: &text, is_last: true };
+            let response = exchange(pool, checked.protocol, target, *timeout, message, Bytes::new()).await?;
+            Ok(is_expected(response.status().as_u16(), statuses))
         }
-        (Question::Grpc { service }, _) => {
-            let clients = h2::Clients::new(pool);
-            let lease = clients.lease(target, *timeout).await.ok()?;
-            let write = |out: &mut Vec<u8>| {
-                write_request_line(out, &Method::POST, grpc::PATH);
-                write_host(out, None, address);
-                out.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\n");
-            };
-            let body = Full::new(grpc::request(service));
-            let response = h2::exchange(lease, limits, &Method::POST, write, body).await.ok()?;
+        Question::Grpc { service } => {
+            write_request_line(&mut text, &Method::POST, grpc::PATH);
+            write_host(&mut text, None, address);
+            text.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\n");
+            let message = OwnMessage { method: &Method::POST, text: &text, is_last: true };
+            // gRPC is HTTP/2, whatever the protocol of requests.
+            let response = exchange(pool, Protocol::H2, target, *timeout, message, grpc::request(service)).await?;
             let is_ok = response.status().is_success();
             let (parts, body) = response.into_parts();
-            let body = http_body_util::Limited::new(body, BODY_MAX).collect().await.ok()?;
+            let body = read(body, BODY_MAX).await?;
             let trailers = body.trailers().unwrap_or(&parts.headers);
             let is_fine = trailers.get("grpc-status").is_some_and(|status| status == "0");
-            Some(is_ok && is_fine && grpc::is_serving(&body.to_bytes()))
+            Ok(is_ok && is_fine && grpc::is_serving(&body.to_bytes()))
         }
     }
 }
 
-fn empty() -> Full<Bytes> {
-    Full::new(Bytes::new())
-}
-
-fn write_get(out: &mut Vec<u8>, path: &str, host: Option<&str>, address: SocketAddr) {
-    write_request_line(out, &Method::GET, path);
-    write_host(out, host, address);
+async fn exchange(
+    pool: &Pool,
+    protocol: Protocol,
+    target: Target<'_>,
+    timeout: Duration,
+    message: OwnMessage<'_>,
+    body: Bytes,
+) -> Result<Response<EitherBody<Full<Bytes>>>, SubrequestError> {
+    let connections = Connections { pool, http2: &h2::Clients::new(pool.clone()) };
+    let limits = Limits { connect_timeout: timeout, read_timeout: timeout, ..Limits::default() };
+    let body = &mut Some(Full::new(body));
+    let attempted = connections.attempt(protocol, target, &limits, &DEFAULT_RETRY, &message, body).await;
+    attempted.map_err(|failed| failed.error)?.into_response()
 }
 
 fn write_host(out: &mut Vec<u8>, host: Option<&str>, address: SocketAddr) {

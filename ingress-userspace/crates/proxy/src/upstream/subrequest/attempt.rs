@@ -1,0 +1,141 @@
+//! One attempt at one endpoint: on an idle connection first, and on a new one if that turns out closed. It picks no
+//! endpoint and judges none.
+
+use super::{Connections, Message, Outcome, Payload, Started, SubrequestError, rules};
+use crate::upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2};
+use ingress_model::{Protocol, Retry};
+
+/// A failed attempt, with the body if another endpoint may be tried.
+pub(crate) struct Failed<B> {
+    pub(crate) error: SubrequestError,
+    pub(super) unsent: Option<B>,
+}
+
+impl<B: Payload> Connections<'_, B> {
+    /// Tries one endpoint, with the version of HTTP that `protocol` has. `body` is present until the endpoint has it.
+    ///
+    /// # Errors
+    /// If the endpoint returned no response head.
+    pub(crate) async fn attempt<M: Message>(
+        &self,
+        protocol: Protocol,
+        target: Target<'_>,
+        limits: &Limits,
+        retry: &Retry,
+        message: &M,
+        body: &mut Option<B>,
+    ) -> Result<Outcome<B>, Failed<B>> {
+        match protocol {
+            Protocol::Http1 | Protocol::Https => {}
+            // Boxed so that the common case does not carry its size.
+            Protocol::H2c | Protocol::H2 => {
+                return Box::pin(self.attempt_http2(target, limits, retry, message, body)).await;
+            }
+        }
+        if let Some(kept) = self.pool.idle(target) {
+            match exchange(limits, kept, message, body).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(failure) if rules::is_stale(&failure, message.method(), retry) => *body = failure.unsent,
+                Err(failure) => return Err(Failed::of(failure.error, None)),
+            }
+        }
+        let connection = match self.pool.connect(target, limits.connect_timeout).await {
+            Ok(connection) => connection,
+            Err(error) => return Err(Failed::unconnected(error, retry, body.take())),
+        };
+        exchange(limits, connection, message, body).await.map_err(|failure| Failed::sent(failure, message, retry))
+    }
+
+    /// Tries one HTTP/2 endpoint: on an open connection if there is one, and once more if that turns out closed.
+    async fn attempt_http2<M: Message>(
+        &self,
+        target: Target<'_>,
+        limits: &Limits,
+        retry: &Retry,
+        message: &M,
+        body: &mut Option<B>,
+    ) -> Result<Outcome<B>, Failed<B>> {
+        let write = |out: &mut Vec<u8>| {
+            message.write(out);
+            if message.takes_trailers() {
+                out.extend_from_slice(b"te: trailers\r\n");
+            }
+        };
+        let mut again = true;
+        loop {
+            let lease = match self.http2.lease(target, limits.connect_timeout).await {
+                Ok(lease) => lease,
+                Err(error) => return Err(Failed::unconnected(error, retry, body.take())),
+            };
+            let Some(sent) = body.take() else { return Err(Failed::of(spent(), None)) };
+            let failure = match h2::exchange(lease, *limits, message.method(), write, sent).await {
+                Ok(response) => return Ok(Outcome::Response(Started::Http2(Box::new(response.map(Box::new))))),
+                Err(failure) => failure,
+            };
+            if !(failure.reused && std::mem::take(&mut again)) {
+                return Err(Failed::sent(failure, message, retry));
+            }
+            if !rules::is_stale(&failure, message.method(), retry) {
+                return Err(Failed::of(failure.error, None));
+            }
+            *body = failure.unsent;
+        }
+    }
+}
+
+/// Takes the body; the failure returns it if it was not sent.
+async fn exchange<B: Payload, M: Message>(
+    limits: &Limits,
+    connection: Connection,
+    message: &M,
+    body: &mut Option<B>,
+) -> Result<Outcome<B>, Failure<B>> {
+    let Some(body) = body.take() else {
+        return Err(Failure { error: spent(), unsent: None, reused: connection.is_reused(), written: false });
+    };
+    let Some(accept) = message.accept() else {
+        let is_last = connection.has_proxy_header() || message.is_last();
+        let write = |out: &mut Vec<u8>| {
+            message.write(out);
+            // Hop-by-hop fields are named in `Connection` (RFC 9110, section 10.1.4), and a connection for a single
+            // request announces its close (RFC 9112, section 9.6).
+            let fields: &[u8] = match (is_last, message.takes_trailers()) {
+                (true, true) => b"connection: close, te\r\nte: trailers\r\n",
+                (true, false) => b"connection: close\r\n",
+                (false, true) => b"connection: te\r\nte: trailers\r\n",
+                (false, false) => b"",
+            };
+            out.extend_from_slice(fields);
+        };
+        let response = upstream::begin(connection, *limits, message.method(), write, body).await?;
+        return Ok(Outcome::Response(Started::Http1(response)));
+    };
+    let upgraded = Box::pin(upstream::upgrade(connection, *limits, accept, |out| message.write(out), body));
+    Ok(match upgraded.await? {
+        Upgraded::Switched(response) => Outcome::Switched(response),
+        Upgraded::Declined(response) => Outcome::Response(Started::Http1(response)),
+    })
+}
+
+fn spent() -> ExchangeError {
+    tracing::error!("an attempt has no body to send, which is a defect; the request fails");
+    ExchangeError::Aborted
+}
+
+// === impl Failed ===
+
+impl<B: Payload> Failed<B> {
+    fn of(error: ExchangeError, unsent: Option<B>) -> Self {
+        Self { error: SubrequestError::Exchange(error), unsent }
+    }
+
+    /// Before a connection is there, the request is not touched.
+    fn unconnected(error: ConnectError, retry: &Retry, body: Option<B>) -> Self {
+        Self { error: SubrequestError::Connect(Box::new(error)), unsent: body.filter(|_| retry.error || retry.timeout) }
+    }
+
+    fn sent(failure: Failure<B>, message: &impl Message, retry: &Retry) -> Self {
+        let is_repeated = rules::is_repeated(&failure.error, failure.written, message.method(), retry);
+        Self::of(failure.error, failure.unsent.filter(|_| is_repeated))
+    }
+}

@@ -1,0 +1,290 @@
+//! Sends one request to an upstream: permit → endpoint → connection → exchange → retry. Requests of clients are sent
+//! here, and those of the proxy itself (external authorization, mirrors, key sets). Health checks and the export of
+//! spans choose their addresses themselves, and use [`Connections::attempt`]. No response is created here.
+//!
+//! [`rules`] has the errors that lead to a retry, and those that count against an endpoint. Each wait has its limit of
+//! [`Limits`]; if the whole has a deadline, it is that of [`within`].
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, Collected, Either, LengthLimitError, Limited};
+use tokio::time::timeout;
+
+use super::{
+    Accept, Begun, BoxError, ConnectError, ExchangeError, Limits, Malformed, Outgoing, Pool, ResponseBody, Target,
+    Tunnel,
+    balance::{Choice, Full, Tried, UpstreamState},
+    h2,
+    permit::{Served, UpstreamPermit},
+};
+use crate::{downstream::proxy_protocol::ProxyHeader, server::clock};
+use attempt::Failed;
+use ingress_model::Retry;
+
+mod attempt;
+mod discard;
+mod rules;
+
+pub(crate) use discard::discard;
+
+/// The head of a request.
+pub(crate) trait Message {
+    fn method(&self) -> &Method;
+
+    /// Appends request line and fields, without framing fields, hop-by-hop fields and the final line end.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// Returns whether the client accepts trailers.
+    fn takes_trailers(&self) -> bool {
+        false
+    }
+
+    /// Returns the answer that a WebSocket handshake must get; `None` for other requests.
+    fn accept(&self) -> Option<Accept> {
+        None
+    }
+
+    /// Returns whether no request follows on the connection.
+    fn is_last(&self) -> bool {
+        false
+    }
+}
+
+/// The head of a request by the proxy itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnMessage<'m> {
+    pub(crate) method: &'m Method,
+    pub(crate) text: &'m [u8],
+    pub(crate) is_last: bool,
+}
+
+/// The body of a request. Its default is empty.
+pub(crate) trait Payload: Outgoing + Default + 'static {}
+
+impl<B: Outgoing + Default + 'static> Payload for B {}
+
+/// The idle connections of one thread, for requests with bodies of one type.
+pub(crate) struct Connections<'c, B> {
+    pub(crate) pool: &'c Pool,
+    pub(crate) http2: &'c h2::Clients<B>,
+}
+
+/// The retries of requests by no rule.
+pub(crate) static DEFAULT_RETRY: Retry = Retry::DEFAULT;
+
+/// The policies for a request.
+pub(crate) struct Plan<'r> {
+    pub(crate) choice: Choice,
+    pub(crate) retry: &'r Retry,
+    pub(crate) limits: Limits,
+    /// Boxed so that requests of other rules do not carry its size.
+    pub(crate) proxy_header: Option<Box<ProxyHeader>>,
+    /// Whether the outcome counts for the health of the endpoints.
+    pub(crate) is_judged: bool,
+}
+
+/// The outcome of a request.
+pub(crate) enum Outcome<B> {
+    Response(Started<B>),
+    /// The endpoint accepted a WebSocket handshake.
+    Switched(Box<Response<Tunnel>>),
+}
+
+/// A response with a complete head, kept small while it is passed on.
+pub(crate) enum Started<B> {
+    Http1(Begun<B>),
+    Http2(Box<Response<Box<h2::ResponseBody<B>>>>),
+}
+
+/// The body of a response over either protocol.
+pub(crate) type EitherBody<B> = Either<ResponseBody<B>, Box<h2::ResponseBody<B>>>;
+
+/// The reason why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SubrequestError {
+    #[error("the upstream has no endpoints")]
+    NoEndpoints,
+    /// The number of requests in flight has reached the upstream's limit.
+    #[error("the upstream is full")]
+    Full(Full),
+    /// Boxed so that responses do not carry its size.
+    #[error("no endpoint accepted a connection")]
+    Connect(#[source] Box<ConnectError>),
+    #[error("the exchange with an endpoint failed")]
+    Exchange(#[source] ExchangeError),
+    #[error("the request took longer than {} ms", .0.as_millis())]
+    Deadline(Duration),
+    #[error("the response is longer than {0} bytes")]
+    TooLong(usize),
+    #[error("the response broke off")]
+    Body(#[source] BoxError),
+}
+
+/// Sends a request, and returns when the head of the response is there. `body` is present until an endpoint has it.
+///
+/// # Errors
+/// If no endpoint returned a response head.
+pub(crate) async fn send<'u, B: Payload>(
+    connections: Connections<'_, B>,
+    upstream: &'u UpstreamState,
+    plan: &Plan<'_>,
+    message: &impl Message,
+    body: &mut Option<B>,
+) -> Result<(Outcome<B>, Served<'u>), SubrequestError> {
+    let Plan { choice, retry, ref limits, ref proxy_header, is_judged } = *plan;
+    let place = upstream.enter(limits.connect_timeout).await.map_err(SubrequestError::Full)?;
+    let mut tried = Tried::up_to(retry.tries);
+    let mut was_closed = false;
+    let until = retry.within.map(|within| Instant::now() + within);
+    let mut pick = || upstream.engage(choice, clock::now_ms, &mut tried).filter(|_| is_before(until));
+    let (mut endpoint, mut busy) =
+        pick().ok_or_else(|| upstream.refuse().map_or(SubrequestError::NoEndpoints, SubrequestError::Full))?;
+    loop {
+        let spare = body.as_ref().filter(|body| retry.repeats_answers() && body.is_end_stream()).map(|_| B::default());
+        let begun = (choice == Choice::Ewma).then(Instant::now);
+        let (address, transport) = (endpoint.address(), upstream.transport());
+        let target = Target { address, transport, proxy_header: proxy_header.as_deref() };
+        match connections.attempt(upstream.protocol(), target, limits, retry, message, body).await {
+            Ok(outcome) => {
+                let status = outcome.status();
+                if is_judged {
+                    endpoint.answered(status, clock::now_ms);
+                }
+                if let Some(begun) = begun {
+                    endpoint.observe(begun.elapsed(), clock::now_ms());
+                }
+                let is_repeated = || retry.statuses.contains(&status) && rules::is_repeatable(message.method(), retry);
+                let Some((other, spare)) = spare.filter(|_| is_repeated()).and_then(|spare| Some((pick()?, spare)))
+                else {
+                    let permit = UpstreamPermit { _busy: busy, _place: place };
+                    return Ok((outcome, Served { endpoint, permit }));
+                };
+                outcome.discard();
+                (endpoint, busy) = other;
+                *body = Some(spare);
+            }
+            Err(Failed { error, unsent }) => {
+                tracing::debug!(endpoint = %address, error = &error as &dyn std::error::Error, "attempt failed");
+                if is_judged && rules::is_blamed(&error) {
+                    endpoint.failed(clock::now_ms());
+                }
+                let is_repeated = || rules::is_repeated_invalid(&error, message.method(), retry);
+                let Some(unsent) = unsent.or(spare.filter(|_| is_repeated())) else { return Err(error) };
+                if rules::is_closed(&error) && std::mem::replace(&mut was_closed, true) {
+                    return Err(error);
+                }
+                let Some(other) = pick() else { return Err(error) };
+                (endpoint, busy) = other;
+                *body = Some(unsent);
+            }
+        }
+        upstream.retried();
+    }
+}
+
+fn is_before(until: Option<Instant>) -> bool {
+    until.is_none_or(|until| Instant::now() < until)
+}
+
+/// Performs `work` within the deadline of a request. A missed deadline counts against no endpoint, because several may
+/// have used it up.
+///
+/// # Errors
+/// Those of `work`, or [`SubrequestError::Deadline`].
+pub(crate) async fn within<T, E: From<SubrequestError>>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    timeout(deadline, work).await.unwrap_or_else(|_elapsed| Err(SubrequestError::Deadline(deadline).into()))
+}
+
+/// Reads a body of at most `max` bytes to its end.
+///
+/// # Errors
+/// If the body is longer, or breaks off.
+pub(crate) async fn read<B: Payload>(body: EitherBody<B>, max: usize) -> Result<Collected<Bytes>, SubrequestError> {
+    Limited::new(body, max).collect().await.map_err(|error| match error.is::<LengthLimitError>() {
+        true => SubrequestError::TooLong(max),
+        false => SubrequestError::Body(error),
+    })
+}
+
+impl Message for OwnMessage<'_> {
+    fn method(&self) -> &Method {
+        self.method
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.text);
+    }
+
+    fn is_last(&self) -> bool {
+        self.is_last
+    }
+}
+
+// === impl Outcome ===
+
+impl<B: Payload> Outcome<B> {
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Response(response) => response.status().as_u16(),
+            Self::Switched(response) => response.status().as_u16(),
+        }
+    }
+
+    /// Discards the outcome.
+    pub(crate) fn discard(self) {
+        match self {
+            Self::Response(response) => response.discard(),
+            Self::Switched(_) => {}
+        }
+    }
+
+    /// Returns the response to a request that is no WebSocket handshake.
+    ///
+    /// # Errors
+    /// If the endpoint has switched protocols all the same.
+    pub(crate) fn into_response(self) -> Result<Response<EitherBody<B>>, SubrequestError> {
+        match self {
+            Self::Response(response) => Ok(response.into_response(Either::Left, Either::Right)),
+            Self::Switched(_) => {
+                Err(SubrequestError::Exchange(ExchangeError::Malformed(Malformed::SwitchingProtocols)))
+            }
+        }
+    }
+}
+
+// === impl Started ===
+
+impl<B: Payload> Started<B> {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Http1(response) => response.status(),
+            Self::Http2(response) => response.status(),
+        }
+    }
+
+    /// Returns the response, with its body turned into a `T`.
+    pub(crate) fn into_response<T>(
+        self,
+        http1: impl FnOnce(ResponseBody<B>) -> T,
+        http2: impl FnOnce(Box<h2::ResponseBody<B>>) -> T,
+    ) -> Response<T> {
+        match self {
+            Self::Http1(response) => response.into_response().map(http1),
+            Self::Http2(response) => response.map(http2),
+        }
+    }
+
+    /// Discards the response. The body is read to its end in the background if little remains, so that its connection
+    /// can be reused.
+    pub(crate) fn discard(self) {
+        discard::in_background(self.into_response(Either::Left, Either::Right).into_body());
+    }
+}
