@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use ingress_model::{
     AuthCache, AuthService, ExtAuthz,
     route::{
-        Matched, Subject, Target as Action,
+        Matched, Subject, Target as Action, UpstreamId,
         filter::{self, Edits, Verdict},
         template::{is_faithful, render},
     },
@@ -57,6 +57,8 @@ enum AuthzError {
     NoRoute,
     #[error(transparent)]
     Subrequest(#[from] SubrequestError),
+    #[error("it answered {}, which neither admits nor rejects a request", .0.as_u16())]
+    Status(StatusCode),
 }
 
 /// Admits the request and returns fields for the pod, or returns the response to send. `added` are fields found by
@@ -101,9 +103,7 @@ async fn authz_response(
     }
     let deadline = TIMEOUT.min(context.forwarding.read_timeout);
     let answered = within(deadline, converse(ext_authz, context, added, &target)).await;
-    let answered = answered.inspect_err(|error| {
-        tracing::debug!(error = error as &dyn std::error::Error, "an authentication service fails");
-    });
+    note(ext_authz, context, &answered);
     let (parts, ()) = answered?.into_parts();
     let authz_response = Arc::new(AuthzResponse::of(&ext_authz.response_headers, parts.status, &parts.headers));
     if let Some((tag, times)) = kept
@@ -167,26 +167,9 @@ async fn converse(
             edits.host = Some(host);
             (snapshot.upstream_id(key).ok_or(AuthzError::Gone)?, true)
         }
-        AuthService::SameHost => {
-            let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else {
-                return Err(AuthzError::NoRoute);
-            };
-            // The service's own rule must not require authentication in turn. This request does not come from the
-            // client, so limits do not count it.
-            let mut passes =
-                |filter| matches!(filter::apply(filter, &question, &mut edits), Verdict::Continue | Verdict::Limit(_));
-            if !route.filters.iter().all(&mut passes) {
-                return Err(AuthzError::NoRoute);
-            }
-            let id = match &route.target {
-                Action::Forward(id) => *id,
-                Action::Split(branches) => branches.main,
-                Action::Refuse(_) | Action::Redirect(_) => return Err(AuthzError::NoRoute),
-            };
-            // The endpoints belong to another rule, perhaps of another namespace. The rule that authenticates controls
-            // the request and its timeout, and must not be able to eject those endpoints.
-            (id, false)
-        }
+        // The endpoints belong to another rule, perhaps of another namespace. The rule that authenticates controls the
+        // request and its timeout, and must not be able to eject those endpoints.
+        AuthService::SameHost => (same_host(context, &question, path, &mut edits)?, false),
     };
     // The client's address is among the fields of the request already.
     let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..*client };
@@ -205,6 +188,74 @@ async fn converse(
         Ok(_) | Err(SubrequestError::TooLong(_)) => Ok(Response::from_parts(parts, ())),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the upstream of the rule for `path` of the request's own host, and adds the edits of that rule.
+fn same_host<'r>(
+    context: &RequestContext<'r>,
+    question: &Subject<'_>,
+    path: &str,
+    edits: &mut Edits<'r>,
+) -> Result<UpstreamId, AuthzError> {
+    let RequestContext { snapshot, subject, .. } = *context;
+    let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else {
+        return Err(AuthzError::NoRoute);
+    };
+    // The service's own rule must not require authentication in turn. This request does not come from the client, so
+    // limits do not count it.
+    let mut passes = |filter| matches!(filter::apply(filter, question, edits), Verdict::Continue | Verdict::Limit(_));
+    if !route.filters.iter().all(&mut passes) {
+        return Err(AuthzError::NoRoute);
+    }
+    match &route.target {
+        Action::Forward(id) => Ok(*id),
+        Action::Split(branches) => Ok(branches.main),
+        Action::Refuse(_) | Action::Redirect(_) => Err(AuthzError::NoRoute),
+    }
+}
+
+/// Logs a service that fails, once until it decides about requests again.
+fn note(ext_authz: &ExtAuthz, context: &RequestContext<'_>, answered: &Result<Response<()>, AuthzError>) {
+    let status = match answered {
+        Ok(response) if is_decision(response.status()) => None,
+        Ok(response) => Some(AuthzError::Status(response.status())),
+        Err(AuthzError::Path) => return,
+        Err(_) => None,
+    };
+    let failure = answered.as_ref().err().or(status.as_ref());
+    let failures = &context.conn.worker.shared.authz_failures;
+    if failure.is_none() && failures.is_empty() {
+        return;
+    }
+    // Without text of clients, so that they cannot add services.
+    let service = match &ext_authz.service {
+        AuthService::Upstream { key, host: _ } => Cow::Borrowed(key.as_str()),
+        AuthService::SameHost => Cow::Owned(format!("(same host) {}", ext_authz.target)),
+    };
+    let now = context.conn.worker.clock();
+    match failure {
+        Some(error) => {
+            let error = error as &dyn std::error::Error;
+            if failures.fail(&service, now) {
+                tracing::warn!(
+                    service = %service, host = context.subject.host, error,
+                    "an authentication service fails, so that its rules answer 500; this is logged once until it works again"
+                );
+            } else {
+                tracing::debug!(service = %service, error, "an authentication service fails");
+            }
+        }
+        None => {
+            if failures.recover(&service, now) {
+                tracing::info!(service = %service, "an authentication service works again");
+            }
+        }
+    }
+}
+
+/// Returns whether a response with this status admits or rejects the request.
+fn is_decision(status: StatusCode) -> bool {
+    status.is_success() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 /// Returns the fields to set in the authorization request, and with `None` those of the client to remove.

@@ -4,6 +4,7 @@
 pub(crate) mod authenticate;
 pub(crate) mod authz_cache;
 pub(crate) mod ext_authz;
+pub(crate) mod failure_log;
 pub(crate) mod fair_queue;
 pub(crate) mod hmac_cache;
 pub(crate) mod jwt;

@@ -20,7 +20,7 @@ use ingress_model::{
 };
 
 use crate::{
-    auth::{authz_cache::AuthzCache, jwt::token_cache::Tokens, passwords::Passwords},
+    auth::{authz_cache::AuthzCache, failure_log::FailureLog, jwt::token_cache::Tokens, passwords::Passwords},
     limits::{
         Limiter,
         buffer_space::BufferSpace,
@@ -55,6 +55,7 @@ pub struct Shared {
     pub(crate) tls: ServerConfigs,
     pub(crate) passwords: Arc<Passwords>,
     pub(crate) authz_cache: AuthzCache,
+    pub(crate) authz_failures: FailureLog,
     pub(crate) tokens: Tokens,
     pub(crate) limiter: Limiter,
     pub(crate) violations: Violations,
@@ -110,6 +111,7 @@ impl Shared {
             passwords,
             authz_cache: AuthzCache::new(crate::auth::authz_cache::CACHED_MAX)
                 .map_err(|_unspecified| SharedError::Random)?,
+            authz_failures: FailureLog::default(),
             tokens: Tokens::new().map_err(|_unspecified| SharedError::Random)?,
             limiter: Limiter::new(),
             violations: Violations::new(),
