@@ -38,7 +38,7 @@ use super::{
     outcome::Origin,
     reference_grant::ReferenceGrant,
     service,
-    translate::{self, Translation, annotation_references, reached, service_of_url, services_of, stream_references},
+    translate::{self, Translation, annotation_references, reached, services_of, settings_services, stream_references},
 };
 use ingress_model::TicketKeys;
 
@@ -146,9 +146,7 @@ impl Content {
             secrets.extend(named.filter(|id| id.kind == Kind::Secret).map(|id| id.name));
             objects.push(Object::Ingress(Arc::clone(ingress)));
         }
-        let settings = cluster.config_maps.values().filter_map(|stored| stored.object.data.as_ref());
-        let urls = settings.filter_map(|data| data.get("global-auth-url"));
-        services.extend(urls.filter_map(|url| service_of_url(url.trim())));
+        services.extend(cluster.config_maps.values().flat_map(|stored| settings_services(&stored.object)));
         let streams = [&options.tcp_services, &options.udp_services].into_iter().flatten();
         let streams = streams.filter_map(|name| cluster.config_maps.get(name));
         services.extend(streams.flat_map(|stored| stream_references(&stored.object)));

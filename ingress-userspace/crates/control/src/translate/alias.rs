@@ -1,7 +1,7 @@
 //! Further names of the hosts of one Ingress: names with the same rules, and names that redirect to a host. Claims of
 //! other Ingresses are not known here.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     claims::{AliasClaim, AliasKind, HostClaim, MAX_PATHS, RulesClaim},
@@ -20,7 +20,7 @@ pub(super) fn add(
     builder: &mut Builder<'_, '_>,
 ) {
     if let Some((first, rules)) = first.and_then(|first| Some((first, claims.get(first)?.rules.clone()?))) {
-        let names = builder.policy.aliases.clone();
+        let names = Arc::clone(&builder.policy.aliases.names);
         let held = rules.rules.len() + usize::from(rules.fallback.is_some());
         if held.saturating_mul(names.len()) > MAX_PATHS {
             let message = format!(
@@ -35,7 +35,7 @@ pub(super) fn add(
             }
         }
     }
-    if builder.policy.redirects_www {
+    if builder.policy.aliases.redirects_www {
         let named = claims.iter().filter(|(_, claim)| claim.rules.is_some()).map(|(pattern, _)| pattern.clone());
         for pattern in named.collect::<Vec<_>>() {
             let HostPattern::Exact(host) = &pattern else { continue };
@@ -78,7 +78,7 @@ fn counterpart(host: &Host) -> Option<Host> {
 
 /// Returns the rule that redirects every request to `host`, with the scheme of the request.
 fn redirect(host: &Host, builder: &Builder<'_, '_>) -> Option<Rule> {
-    let status = builder.context.globals.redirect_status;
+    let status = builder.globals.https_redirect.status;
     let location = Template::parse(&format!("$scheme://{host}$request_uri")).ok()?;
     let path = PathMatch::Prefix("/".into());
     let forwarding = builder.policy.forwarding(&path);

@@ -10,8 +10,8 @@ use k8s_openapi::{
 
 use super::{
     compiled_expressions::Cost,
+    features::{client_certificates::Clients, https_redirect::Redirect},
     ingress_role::IngressRole,
-    policy::{Clients, Redirect},
 };
 use crate::{change::ObjectName, outcome::ObjectRef};
 use ingress_model::{CanaryRule, HostPattern, Rule};

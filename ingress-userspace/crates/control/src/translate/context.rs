@@ -19,7 +19,6 @@ use super::{
     compiled_expressions::Known,
     destination::{Destination, Gathered},
     part::{Dependency, Part, Trace, Vicinity},
-    settings::globals::Globals,
     tls_secret::Content,
     topology::Place,
 };
@@ -47,9 +46,8 @@ pub(crate) struct Memo {
 /// State that all parts of one translation share.
 pub(crate) struct Context<'c> {
     cluster: &'c Cluster,
-    /// Options hold for all Ingresses alike, so reads are not recorded; the same is true of `globals`.
+    /// Options hold for all Ingresses alike, so reads are not recorded.
     pub(crate) options: &'c Options,
-    pub(crate) globals: Globals,
     place: Place<'c>,
     pub(crate) memo: Memo,
     /// Entries made for the memo, and their traces.
@@ -60,9 +58,9 @@ pub(crate) struct Context<'c> {
 // === impl Context ===
 
 impl<'c> Context<'c> {
-    pub(crate) fn new(cluster: &'c Cluster, options: &'c Options, globals: Globals, memo: Memo) -> Self {
+    pub(crate) fn new(cluster: &'c Cluster, options: &'c Options, memo: Memo) -> Self {
         let place = Place::of(options, cluster);
-        Self { cluster, options, globals, place, memo, made: Vec::new(), trace: Trace::default() }
+        Self { cluster, options, place, memo, made: Vec::new(), trace: Trace::default() }
     }
 
     /// Records a lookup.
@@ -190,8 +188,7 @@ mod tests {
     #[test]
     fn lookups_are_recorded_as_dependencies_hit_or_miss() {
         let (cluster, options) = (Cluster::default(), Options::default());
-        let globals = Globals::of(&options.classes);
-        let mut context = Context::new(&cluster, &options, globals, Memo::default());
+        let mut context = Context::new(&cluster, &options, Memo::default());
         let name = ObjectName::new("n", "a");
         let object =
             |kind, namespace: &str| Dependency::Object(ObjectId { kind, name: ObjectName::new(namespace, "a") });

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::parsed_tls::ParsedTls;
+use super::features::upstream_tls::ParsedTls;
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::{HealthPolicy, Protocol, ProxyVersion, Transport, Upstream, UpstreamKey};
 

@@ -6,11 +6,11 @@ use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 use k8s_openapi::api::core::v1::ServicePort;
 
 use super::{
-    Context, annotations,
+    Context,
     destination::{Destination, Finding, Gathered, Through},
     endpoints::{self, Collected},
     external_name::{self, Lead},
-    parsed_tls::ParsedTls,
+    features::upstream_tls::{ParsedTls, material},
     port::Port,
     protocol,
     service::bare,
@@ -105,7 +105,7 @@ pub(crate) fn policy(
     let own = format!("{}.{}.svc", service.name, service.namespace);
     let stored = context.service(service);
     let own = stored.and_then(|stored| stored.object.external_name.as_deref()).map_or(own, str::to_owned);
-    match annotations::backend_tls(parsed, &service.namespace, context) {
+    match material::backend_tls(parsed, &service.namespace, context) {
         Ok(backend_tls) => {
             let policy = backend_tls?.of_service(&own);
             if policy.is_none() {

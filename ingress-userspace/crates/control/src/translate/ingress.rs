@@ -12,14 +12,17 @@ use k8s_openapi::api::networking::v1::{
 
 use super::{
     Context, Options, alias, annotations,
-    backend_protocol::{Speech, Wanted},
+    backend_policy::BackendPolicy,
     claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
     class::Ours,
     compiled_expressions::{Allowance, Cost, MAX_OF_INGRESS},
+    features::{
+        Globals, backend_protocol::Wanted, client_certificates::Clients, https_redirect::Redirect, redirects::Redirects,
+    },
     ingress_role::IngressRole,
     named::named,
     options::CatchAll,
-    policy::{Clients, Policy, Redirect, Service},
+    policy::{Policy, Service},
     service,
     text::{shorten, shorten_error},
 };
@@ -35,6 +38,7 @@ pub(super) fn claims(
     ingress: &Ingress,
     object: ObjectRef,
     Ours { class }: Ours,
+    globals: &Globals,
     context: &mut Context<'_>,
 ) -> Claims {
     let mut claims = Claims {
@@ -62,7 +66,7 @@ pub(super) fn claims(
     let mut policy = match claims.precedence.role {
         // The response to a challenge is public by nature, and the annotations are meant for other controllers.
         IngressRole::Solver => Policy::of_solver(),
-        IngressRole::Ordinary => annotations::read(ingress, object, context),
+        IngressRole::Ordinary => annotations::read(ingress, object, globals, context),
     };
     // `ingress_class_name` is handled in `class`.
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
@@ -78,7 +82,7 @@ pub(super) fn claims(
         context.report(object, Reason::TooLarge, message);
         return claims;
     }
-    let metered = paths_of(spec) * (1 + policy.aliases.len());
+    let metered = paths_of(spec) * (1 + policy.aliases.names.len());
     if metered > MAX_METERED && policy.stop_metering() {
         let message = format!(
             "`metrics-per-path` would count {metered} rules, but {MAX_METERED} are allowed; it has no effect, split \
@@ -92,7 +96,7 @@ pub(super) fn claims(
     claims.canary = policy.canary.clone().map(Box::new);
     claims.shares_with = Arc::clone(&policy.shares_with);
     let allowance = Allowance::new();
-    let mut builder = Builder { name, owner: name.to_string().into(), policy, allowance, object, context };
+    let mut builder = Builder { name, owner: name.to_string().into(), policy, allowance, object, globals, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
@@ -266,6 +270,7 @@ pub(super) struct Builder<'b, 'c> {
     pub(super) policy: Policy,
     allowance: Allowance,
     pub(super) object: &'b ObjectRef,
+    pub(super) globals: &'b Globals,
     pub(super) context: &'b mut Context<'c>,
 }
 
@@ -294,7 +299,8 @@ impl Builder<'_, '_> {
             self.context.report(self.object, Reason::NoBackend, message);
         }
         let mut rules: Vec<_> = paths.iter().filter_map(|path| self.path(&pattern, path)).collect();
-        if let Some(location) = self.policy.app_root.clone().filter(|_| self.policy.service == Service::Full) {
+        if let Some(location) = self.policy.redirects.app_root.clone().filter(|_| self.policy.service == Service::Full)
+        {
             let root = PathMatch::Exact("/".into());
             rules.retain(|rule| rule.path != root);
             rules.push(self.with(root, Action::Redirect(location)));
@@ -337,20 +343,14 @@ impl Builder<'_, '_> {
     fn rule(&mut self, path: PathMatch, backend: &IngressBackend) -> Rule {
         let action = match &self.policy {
             Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
-            Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
-            Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
-            Policy { protocol, through, backend_tls, health_policy, proxy_header, .. } => {
-                let (backend_tls, health_policy, proxy_header) =
-                    (backend_tls.as_ref(), health_policy.as_ref(), *proxy_header);
-                let speech = Speech {
-                    protocol: *protocol,
-                    through: *through,
-                    backend_tls,
-                    health_policy,
-                    proxy_header,
-                    asker: None,
-                };
-                service::resolve(&self.name.namespace, backend, speech, self.object, self.context)
+            Policy { redirects: Redirects { elsewhere: Some(redirect), .. }, .. } => {
+                Action::Redirect(Arc::clone(redirect))
+            }
+            Policy { backend: BackendPolicy { protocol: Wanted::Unsupported, .. }, .. } => {
+                Action::Refuse(Unavailable::Backend)
+            }
+            Policy { backend: wish, .. } => {
+                service::resolve(&self.name.namespace, backend, wish, self.object, self.context)
             }
         };
         self.with(path, action)

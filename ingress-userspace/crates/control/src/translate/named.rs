@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressSpec};
 
-use super::{Context, Options, annotations, class, context::Memo, ingress::too_large, settings::globals::Globals};
+use super::{Context, Options, annotations, class, context::Memo, ingress::too_large};
 use crate::{
     change::{Change, Kind, ObjectId, ObjectName},
     cluster::Cluster,
@@ -23,7 +23,6 @@ pub(crate) enum Affected {
 /// Keeps the IngressClasses, which decide the Ingresses of this controller.
 pub(crate) struct Namer {
     options: Options,
-    globals: Globals,
     /// Contains only IngressClasses, and Namespaces if these are selected.
     cluster: Cluster,
 }
@@ -33,7 +32,7 @@ pub(crate) struct Namer {
 impl Namer {
     pub(crate) fn new(options: &Options) -> Self {
         let cluster = Cluster::new(options.selects_namespaces);
-        Self { options: options.clone(), globals: Globals::of(&options.classes), cluster }
+        Self { options: options.clone(), cluster }
     }
 
     pub(crate) const fn options(&self) -> &Options {
@@ -74,7 +73,7 @@ impl Namer {
     }
 
     fn is_ours(&self, ingress: &Ingress) -> bool {
-        let mut context = Context::new(&self.cluster, &self.options, self.globals.clone(), Memo::default());
+        let mut context = Context::new(&self.cluster, &self.options, Memo::default());
         let object = ObjectName::of(&ingress.metadata).refer(Kind::Ingress, &Origin::Api);
         class::ours(ingress, &object, &mut context).is_some()
     }

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
-use super::{Context, claims::Claims, ingress_role::IngressRole, options::HostSharing, secret};
+use super::{Context, claims::Claims, features::Globals, ingress_role::IngressRole, options::HostSharing, secret};
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::{HostPattern, PathMatch, path};
 
@@ -58,12 +58,12 @@ impl<'m> Ownership<'m> {
         pattern: &'m HostPattern,
         claims: &'m [Arc<Claims>],
         broader: &'m [Broader<'m>],
-        context: &Context<'_>,
+        globals: &Globals,
     ) -> Self {
         let wildcard = broader.iter().find(|broader| *broader.pattern != HostPattern::Any);
         let of_wildcard = || wildcard.and_then(|wildcard| owner(wildcard.pattern, &wildcard.claims));
         let owner = owner(pattern, claims).or_else(of_wildcard);
-        let sharing = context.globals.sharing_of(owner.and_then(|owner| owner.class.as_deref()));
+        let sharing = globals.sharing_of(owner.and_then(|owner| owner.class.as_deref()));
         let mut granted = sharing.grants.clone();
         let owners = claims.iter().filter(|claims| owner.is_some_and(|owner| owner.is_neighbour_of(claims)));
         granted.extend(owners.flat_map(|claims| claims.shares_with.iter().cloned()));
@@ -174,10 +174,16 @@ impl<'m> Ownership<'m> {
 
     /// Returns the certificate to use instead of that of a less specific host, if that one is neither the owner's nor
     /// older. It is the next one that would serve the host, or none, which means the default certificate.
-    pub(super) fn unshadowed(&self, broader: &[Broader<'_>], context: &mut Context<'_>) -> Option<Option<Arc<str>>> {
+    pub(super) fn unshadowed(
+        &self,
+        broader: &[Broader<'_>],
+        globals: &Globals,
+        context: &mut Context<'_>,
+    ) -> Option<Option<Arc<str>>> {
         let owner = self.owner.filter(|_| self.sharing != HostSharing::Open)?;
         let is_foreign = |other: &Claims| !owner.is_neighbour_of(other) && owner.is_older_than(other);
-        let certified = broader.iter().filter_map(|broader| Some((broader.pattern, broader.certified(context)?)));
+        let certified =
+            broader.iter().filter_map(|broader| Some((broader.pattern, broader.certified(globals, context)?)));
         let certified: Vec<_> = certified.collect();
         let (_, nearest) = certified.first()?;
         if !is_foreign(nearest) {
@@ -201,11 +207,11 @@ pub(super) struct Broader<'m> {
 
 impl Broader<'_> {
     /// Returns the Ingress that gives the host its certificate.
-    fn certified(&self, context: &Context<'_>) -> Option<&Claims> {
+    fn certified(&self, globals: &Globals, context: &Context<'_>) -> Option<&Claims> {
         if *self.pattern == HostPattern::Any && context.options.default_certificate.is_some() {
             return None;
         }
-        let ownership = Ownership::of(self.pattern, &self.claims, &[], context);
+        let ownership = Ownership::of(self.pattern, &self.claims, &[], globals);
         let has_one = |claims: &&Claims| {
             claims.of(self.pattern).is_some_and(|claim| claim.certificate.is_some())
                 && claims.canary.is_none()

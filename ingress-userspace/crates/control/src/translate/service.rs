@@ -9,10 +9,10 @@ use k8s_openapi::api::{
 
 use super::{
     Context,
-    backend_protocol::{Speech, Wanted},
+    backend_policy::BackendPolicy,
     destination::{Asker, Destination, Finding, Through},
+    features::{backend_protocol::Wanted, upstream_tls::ParsedTls},
     grant,
-    parsed_tls::ParsedTls,
     port::{Port, ports},
     text::shorten,
 };
@@ -27,7 +27,7 @@ use ingress_model::{Action, Protocol, Transport, Unavailable, UpstreamKey};
 pub(super) fn resolve(
     namespace: &str,
     backend: &IngressBackend,
-    speech: Speech<'_>,
+    wish: &BackendPolicy,
     ingress: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -53,7 +53,7 @@ pub(super) fn resolve(
         context.report(ingress, Reason::ServiceNotFound, message);
         return Action::Refuse(Unavailable::NoService);
     };
-    forward(&name, &service.object, port.as_ref().and_then(Port::of), speech, ingress, context)
+    forward(&name, &service.object, port.as_ref().and_then(Port::of), wish, None, ingress, context)
 }
 
 /// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
@@ -71,8 +71,8 @@ pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Co
         context.report(&object, Reason::PortNotFound, message.into());
         return None;
     };
-    let speech = Speech { asker, ..Speech::plain(Wanted::OfPort) };
-    Some(forward(name, &service.object, Some(Port::Number(port.port)), speech, &object, context))
+    let (port, wish) = (Some(Port::Number(port.port)), BackendPolicy::default());
+    Some(forward(name, &service.object, port, &wish, asker, &object, context))
 }
 
 /// Returns the upstream of the first TCP port of service `name`, or `None` with the reason reported on `object`.
@@ -88,8 +88,7 @@ pub(super) fn first(
         return None;
     };
     let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
-    let speech = Speech { asker: Some(asker), ..Speech::plain(Wanted::OfPort) };
-    match forward(name, &service.object, port, speech, object, context) {
+    match forward(name, &service.object, port, &BackendPolicy::default(), Some(asker), object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
@@ -101,7 +100,7 @@ pub(super) fn named(
     name: &ObjectName,
     port: u16,
     protocol: Protocol,
-    backend_tls: Option<&ParsedTls>,
+    backend_tls: Option<ParsedTls>,
     asker: &Asker,
     object: &ObjectRef,
     context: &mut Context<'_>,
@@ -112,8 +111,8 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let speech = Speech { backend_tls, asker: Some(asker), ..Speech::plain(Wanted::This(protocol)) };
-    match forward(name, &service.object, Some(port), speech, object, context) {
+    let wish = BackendPolicy { protocol: Wanted::This(protocol), tls: backend_tls, ..BackendPolicy::default() };
+    match forward(name, &service.object, Some(port), &wish, Some(asker), object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
@@ -154,7 +153,8 @@ fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    Speech { protocol: wanted, through, backend_tls, health_policy, proxy_header, asker }: Speech<'_>,
+    BackendPolicy { protocol: wanted, through, tls: backend_tls, health_policy, proxy_header }: &BackendPolicy,
+    asker: Option<&Asker>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -177,7 +177,7 @@ fn forward(
         context.report(object, Reason::PortNotFound, no_port(name, service, &wanted, Transport::Tcp));
         return Action::Refuse(Unavailable::NoPort);
     };
-    let through = if service.cluster_ips.is_empty() { Through::Pods } else { through };
+    let through = if service.cluster_ips.is_empty() { Through::Pods } else { *through };
     let plain = Destination::Service {
         name: name.clone(),
         port: found.port,
@@ -194,10 +194,10 @@ fn forward(
     }
     let Some(upstream) = &gathered.upstream else { return Action::Refuse(Unavailable::Backend) };
     let other = match wanted {
-        Wanted::This(protocol) if protocol != upstream.protocol => Some(protocol),
+        Wanted::This(protocol) if *protocol != upstream.protocol => Some(*protocol),
         Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => None,
     };
-    let agreed = backend_tls.filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
+    let agreed = backend_tls.as_ref().filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
     if backend_tls.is_some() && agreed.is_none() {
         let message = format!(
             "annotations `proxy-ssl-*` have no effect for service `{name}`, because connections to its pods use no \
@@ -217,8 +217,8 @@ fn forward(
         protocol: other,
         through,
         tls: agreed.cloned().map(Box::new),
-        health_policy: health_policy.cloned(),
-        proxy_header,
+        health_policy: health_policy.clone(),
+        proxy_header: *proxy_header,
         asker: asker.cloned(),
     });
     if gathered.upstream.is_some() {

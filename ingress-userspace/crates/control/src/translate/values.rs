@@ -4,7 +4,7 @@ use std::{
     borrow::Cow, collections::BTreeSet, num::NonZeroU32, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration,
 };
 
-use ingress_model::{Balance, Networks, Retry, Template, Variable};
+use ingress_model::{Networks, Template, Variable};
 
 /// Description of valid values.
 pub(super) type Expected = Cow<'static, str>;
@@ -25,16 +25,6 @@ pub(super) fn switch(value: &str, field: &mut bool) -> Read {
         "on" => true,
         "off" => false,
         _ => return Err("\"on\" or \"off\"".into()),
-    };
-    Ok(())
-}
-
-/// Reads whether a limit holds for the whole cluster.
-pub(super) fn limit_scope(value: &str, field: &mut bool) -> Read {
-    *field = match value {
-        "node" => false,
-        "cluster" => true,
-        _ => return Err("`node` or `cluster`".into()),
     };
     Ok(())
 }
@@ -169,57 +159,6 @@ pub(super) fn status(value: &str, field: &mut u16) -> Read {
 pub(super) fn cookie_text(value: &str) -> Read<Option<Box<str>>> {
     let is_text = value.bytes().all(|b| b.is_ascii_graphic() && b != b';');
     if is_text { Ok(Some(value.into()).filter(|_| !value.is_empty())) } else { Err("text without `;`".into()) }
-}
-
-/// Reads `round_robin`, `ewma` or `least_request`.
-pub(super) fn balance(value: &str) -> Read<Balance> {
-    Ok(match value {
-        "round_robin" => Balance::RoundRobin,
-        "ewma" => Balance::Ewma,
-        "least_request" => Balance::LeastRequest,
-        _ => return Err("`round_robin`, `ewma` or `least_request`".into()),
-    })
-}
-
-/// Reads the words of `proxy-next-upstream`.
-pub(super) fn retry_when(value: &str, retry: &mut Retry) -> Read {
-    let mut wanted = Retry { error: false, statuses: Vec::new(), ..retry.clone() };
-    (wanted.timeout, wanted.invalid_header) = (false, false);
-    for word in value.split_whitespace() {
-        match word {
-            "error" => wanted.error = true,
-            "timeout" => wanted.timeout = true,
-            "invalid_header" => wanted.invalid_header = true,
-            "non_idempotent" => wanted.non_idempotent = true,
-            "off" => {}
-            _ => {
-                let status = word.strip_prefix("http_").and_then(|status| status.parse().ok());
-                let known = status.filter(|status| [403, 404, 429, 500, 502, 503, 504].contains(status));
-                wanted.statuses.push(known.ok_or("words as `error timeout http_502`, or `off`")?);
-            }
-        }
-    }
-    if value.is_empty() {
-        return Err("words as `error timeout http_502`, or `off`".into());
-    }
-    *retry = wanted;
-    Ok(())
-}
-
-/// Reads the seconds after which no other pod is tried.
-pub(super) fn retry_within(value: &str, retry: &mut Retry) -> Read {
-    let mut seconds = 0;
-    number(value, 0..=604_800, &mut seconds).ok_or("a number of seconds up to 604800")?;
-    retry.within = Some(Duration::from_secs(seconds)).filter(|within| !within.is_zero());
-    Ok(())
-}
-
-/// Reads the number of pods to try.
-pub(super) fn retry_tries(value: &str, retry: &mut Retry) -> Read {
-    let mut tries = 0;
-    number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;
-    retry.tries = if tries == 0 { Retry::TRIES_MAX } else { tries.min(Retry::TRIES_MAX) };
-    Ok(())
 }
 
 pub(super) fn number<T: FromStr + PartialOrd>(value: &str, range: RangeInclusive<T>, field: &mut T) -> Option<()> {

@@ -1,11 +1,6 @@
-//! Reads the annotations that change how an Ingress is served, and converts them into the policy of its rules.
+//! Reads the annotations of an Ingress, and has `features` make the policy of its rules.
 //!
-//! ```text
-//! annotations ──keys──> ParsedAnnotations ──policy──> Policy ──> filters and forwarding of each rule
-//! ConfigMaps ──settings──┘  (the defaults)
-//! ```
-//!
-//! Keys are data: a key outside the tables here is reported as unsupported and has no effect.
+//! A key outside the tables of features is reported: as unsupported, or as one that has no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,36 +8,21 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     Context,
-    parsed_annotations::{Limits, ParsedAnnotations},
-    policy::{Policy, Service},
+    features::{
+        self, Globals,
+        row::{Key, Otherwise},
+        scope::Scope,
+    },
+    policy::Policy,
     text::{own_object, shorten},
 };
 use crate::{
     change::{ObjectId, ObjectName},
     outcome::{ObjectRef, Reason},
 };
-use row::{Key, Otherwise};
-
-mod authentication;
-mod clients;
-mod compression;
-mod error_pages;
-mod ext_authz;
-mod health_policy;
-mod keys;
-mod mirror;
-mod others;
-mod policy;
-mod row;
-mod token;
-mod upstream_tls;
-mod url;
-
-pub(super) use compression::ParsedCompression;
-pub(super) use health_policy::ParsedHealthPolicy;
 use others::Other;
-pub(super) use upstream_tls::backend_tls;
-pub(crate) use url::service_of as service_of_url;
+
+mod others;
 
 /// This controller's own prefix, which takes precedence over the one for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
@@ -55,35 +35,36 @@ struct Annotation<'i> {
 }
 
 /// Reads every annotation of `ingress` with a known prefix.
-pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Policy {
-    let mut parsed = context.globals.parsed.clone();
-    let mut service = Service::Full;
-    for (key, Annotation { name, value }) in by_key(ingress, &context.options.annotations_prefix) {
-        if let Some(key) = keys::find(key) {
-            let Key { name: _, default, meaning, names: _, otherwise, read } = key;
-            let Err(expected) = read(value, &mut parsed) else { continue };
+pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, context: &mut Context<'_>) -> Policy {
+    let name = ObjectName::of(&ingress.metadata);
+    let annotations = by_key(ingress, &context.options.annotations_prefix);
+    let mut parsed = globals.parsed.clone();
+    let mut scope = Scope::new(&name, object, context);
+    for (key, Annotation { name, value }) in annotations {
+        if let Some(Key { default, meaning, otherwise, .. }) = features::annotation(key) {
+            let Err(expected) = parsed.read(key, value) else { continue };
             let consequence = match otherwise {
                 Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
                 Otherwise::Default => format!("the default, `{default}`, applies"),
-                Otherwise::Refuse => {
-                    service = service.max(Service::Refuse);
-                    "its rules answer 503 until then".to_owned()
-                }
+                Otherwise::Refuse => "its rules answer 503 until then".to_owned(),
             };
             let value = shorten(value);
             let message = format!("annotation `{name}` ({meaning}) is `{value}`; write {expected}, {consequence}");
-            context.report(object, Reason::InvalidAnnotation, message);
+            match otherwise {
+                Otherwise::Default => scope.report(Reason::InvalidAnnotation, message),
+                Otherwise::Refuse => scope.refuse((Reason::InvalidAnnotation, message)),
+            }
             continue;
         }
         let (reason, message) = match others::find(key) {
             Some(Other::Protective { .. }) if others::is_off(value) => continue,
             Some(Other::Protective { instead }) => {
-                service = service.max(Service::Refuse);
                 let message = format!(
                     "annotation `{name}` is not supported; its rules answer 503, because without it they would be \
                      unprotected; {instead}"
                 );
-                (Reason::UnsupportedAnnotation, message)
+                scope.refuse((Reason::UnsupportedAnnotation, message));
+                continue;
             }
             Some(Other::Ineffective { because }) => (
                 Reason::IneffectiveAnnotation,
@@ -97,9 +78,9 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
                 (Reason::UnsupportedAnnotation, message)
             }
         };
-        context.report(object, reason, message);
+        scope.report(reason, message);
     }
-    policy::make(parsed, service, &ObjectName::of(&ingress.metadata), object, context)
+    parsed.policy(globals, &mut scope)
 }
 
 /// Returns the objects, other than Services and certificates, that the annotations of `ingress` name. Objects outside
@@ -108,7 +89,7 @@ pub(crate) fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> 
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let annotations = by_key(ingress, prefix);
     let named = annotations.iter().filter_map(|(key, Annotation { name: _, value })| {
-        let kind = keys::find(key)?.names?;
+        let kind = features::annotation(key)?.names?;
         Some(ObjectId { kind, name: own_object(value, &namespace)? })
     });
     named.collect()
@@ -117,13 +98,10 @@ pub(crate) fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> 
 /// Returns the Services that the annotations of `ingress` lead to: those for authorization, for token keys, for error
 /// pages, and for mirrored requests.
 pub(crate) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item = ObjectName> {
-    let annotations = by_key(ingress, prefix);
-    let value = |key| annotations.get(key).map(|Annotation { name: _, value }| *value);
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
-    let own = value("default-backend").and_then(|value| own_object(value, &namespace));
-    let mirror = value("mirror-target").and_then(|value| mirror::service_of(value, &namespace));
-    let parsed = ["auth-url", "jwt-jwks-url"].map(|key| value(key).and_then(service_of_url));
-    parsed.into_iter().chain([own, mirror]).flatten()
+    let annotations = by_key(ingress, prefix).into_iter();
+    annotations
+        .filter_map(move |(key, Annotation { name: _, value })| features::annotation(key)?.leads_to?(value, &namespace))
 }
 
 /// Returns the annotations with a known prefix, by the rest of their names. If a key has both prefixes, this

@@ -14,10 +14,9 @@ use crate::{
     translate::{
         Context,
         claims::{AliasKind, Claims, RulesClaim},
+        features::{Globals, client_certificates::Clients, https_redirect::Redirect},
         ingress_role::IngressRole,
         ownership::{Ownership, Right, Turn},
-        policy::{Clients, Redirect},
-        settings::globals::Globals,
     },
 };
 use ingress_model::{

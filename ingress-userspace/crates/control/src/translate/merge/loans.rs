@@ -8,7 +8,7 @@ use std::{
 use super::MergedHost;
 use crate::{
     outcome::Reason,
-    translate::{Context, claims::MAX_LENT},
+    translate::{Context, claims::MAX_LENT, features::Globals},
 };
 use ingress_model::{Host, HostPattern, HostRoutes};
 
@@ -22,6 +22,7 @@ use ingress_model::{Host, HostPattern, HostRoutes};
 pub(in super::super) fn lend(
     borrowers: &BTreeMap<HostPattern, MergedHost>,
     lenders: &BTreeMap<HostPattern, MergedHost>,
+    globals: &Globals,
     context: &mut Context<'_>,
 ) -> Vec<(HostPattern, HostRoutes)> {
     let namespace = |host: &MergedHost| host.a_claimant().map(|claimant| Arc::clone(&claimant.namespace));
@@ -45,7 +46,7 @@ pub(in super::super) fn lend(
                 *lent_so_far += lent.rule_count();
             }
         }
-        settled.push((pattern.clone(), host.settle(lender.map(|(_, lent)| lent), &context.globals)));
+        settled.push((pattern.clone(), host.settle(lender.map(|(_, lent)| lent), globals)));
     }
     settled
 }

@@ -6,9 +6,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     Context,
     claims::{AliasClaim, AliasKind, Claims, HostClaim},
+    features::{Globals, client_certificates::Clients},
     ingress_role::IngressRole,
     ownership::{Broader, Ownership, Right, Turn},
-    policy::Clients,
     secret,
 };
 use crate::{
@@ -41,10 +41,11 @@ pub(super) fn merge(
     pattern: &HostPattern,
     claims: &[Arc<Claims>],
     broader: &[Broader<'_>],
+    globals: &Globals,
     context: &mut Context<'_>,
 ) -> Merged {
     let mut host = MergedHost::default();
-    let mut ownership = Ownership::of(pattern, claims, broader, context);
+    let mut ownership = Ownership::of(pattern, claims, broader, globals);
     let (mut is_routed, mut in_effect, mut tls) = (false, BTreeSet::new(), None);
     let mut certificate: Option<(&ObjectRef, Option<Arc<str>>)> = None;
     let namesake = claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref);
@@ -114,14 +115,14 @@ pub(super) fn merge(
         }
     }
     if ownership.keeps_challenges() {
-        host.guard_challenges(&context.globals);
+        host.guard_challenges(globals);
     }
     // TLS for a host without rules has no effect.
     in_effect.extend(tls.filter(|_| is_routed).cloned());
     let certificate = match certificate {
         Some((_, certificate)) => Some(certificate),
         // Used instead of another owner's certificate.
-        None if is_routed => ownership.unshadowed(broader, context),
+        None if is_routed => ownership.unshadowed(broader, globals, context),
         None => None,
     };
     ownership.report_problems(context);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::{
     outcome::ObjectRef,
     translate::{
+        features::{Globals, client_certificates::Clients, https_redirect::Redirect},
         ingress_role::IngressRole,
-        policy::{Clients, Redirect},
-        settings::globals::Globals,
     },
 };
 use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable};
@@ -88,17 +87,11 @@ impl MergedRule {
             Clients::With(clients) => rule.filters.insert(0, Filter::ClientCertificate(Arc::clone(clients))),
             Clients::Refused => rule.action = Action::Refuse(Unavailable::Policy),
         }
-        let redirects = match redirect {
-            Redirect::Never => false,
-            Redirect::WithTls => has_tls,
-            Redirect::Always => true,
-        };
-        if redirects {
-            let (status, except) = (globals.redirect_status, Arc::clone(&globals.redirect_except));
-            rule.filters.insert(0, Filter::RedirectHttps { status, except });
+        if let Some(filter) = redirect.filter(has_tls, &globals.https_redirect) {
+            rule.filters.insert(0, filter);
         }
         if has_tls {
-            rule.filters.extend(globals.hsts.value().map(Filter::StrictTransportSecurity));
+            rule.filters.extend(globals.hsts.filter());
         }
         rule
     }

@@ -4,36 +4,27 @@
 //! `--configmap` comes first, and the ConfigMap in `spec.parameters` of this controller's oldest IngressClass overlays
 //! it, key by key. Host sharing is set by each class separately.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use k8s_openapi::api::{
     core::v1::ConfigMap,
     networking::v1::{IngressClass, IngressClassParametersReference},
 };
 
-use super::{Context, claims::age, options::Classes, parsed_annotations::ParsedAnnotations, text::shorten};
+use super::{
+    Context,
+    claims::age,
+    features::{self, Globals, row::Key, trusted_proxies::contradictions},
+    text::shorten,
+};
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,
     outcome::{ObjectRef, Origin, Reason},
 };
-use globals::{Globals, Hsts, Log, Sharing};
-use ingress_model::{Blocked, HeaderEdit, HeaderEdits, PathMatch, Settings, Trust, path::ACME_CHALLENGE};
 
-mod escalation;
-pub(crate) mod globals;
-mod keys;
 mod others;
-mod row;
 mod sharing;
-mod traces;
 
-use escalation::ParsedEscalation;
 use others::Other;
-use traces::ParsedTraces;
-
-/// The controller with defaults for classes that are taken over from it.
-const NGINX: &str = "k8s.io/ingress-nginx";
 
 /// Reads the settings from the options and the classes of `context`. Problems are reported on the ConfigMap, or on the
 /// class that names it.
@@ -51,85 +42,23 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
          `--default-backend-service`, or it applies only to Ingresses with `default-backend`";
         context.report(&object, Reason::InvalidSetting, message.to_owned());
     }
-    globals.settings.access_log = globals.log.made();
-    globals.settings.traces = globals.traces.clone().made();
-    globals.parsed.forwarding.trace = globals.parsed.traced.then(|| Arc::new(globals.parsed.trace.clone()));
-    globals.forwarding = Arc::new(globals.parsed.forwarding.clone());
-    globals.settings.blocked = (!globals.blocked.is_empty()).then(|| Arc::new(globals.blocked.clone()));
-    globals.settings.escalation = globals.escalation.made();
-    for name in globals.hidden_headers.clone() {
-        globals.parsed.response_headers.push(HeaderEdit::Remove(name));
-    }
-    if let Some(name) = globals.add_headers.clone() {
-        globals.parsed.response_headers.extend(fields("add-headers", &name, context));
-    }
-    if let Some(name) = globals.set_headers.clone() {
-        globals.parsed.request_headers.extend(fields("proxy-set-headers", &name, context));
-    }
+    globals.settle(context);
     globals
 }
 
 /// Returns the ConfigMaps that the settings in `config_map` name.
 pub(crate) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
-    let value =
-        |key| config_map.data.as_ref().and_then(|data| data.get(key)).and_then(|value| value.trim().split_once('/'));
-    ["add-headers", "proxy-set-headers"]
-        .into_iter()
+    let value = |key: &Key| config_map.data.as_ref().and_then(|data| data.get(key.name))?.trim().split_once('/');
+    features::all_settings()
+        .filter(|key| key.names == Some(Kind::ConfigMap))
         .filter_map(value)
         .map(|(namespace, name)| ObjectName::new(namespace, name))
 }
 
-/// Returns the header fields in the ConfigMap `name`, which `key` names; none if it cannot be read, which is reported
-/// on it.
-fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdits {
-    let Some(stored) = context.config_map(name) else {
-        let message = format!("`{key}` names it, but it does not exist; create it, its fields are missing until then");
-        context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
-        return HeaderEdits::default();
-    };
-    let ConfigMap { data, .. } = &*stored.object;
-    let fields = data.iter().flatten().map(|(field, value)| (field.as_str(), value.as_str()));
-    HeaderEdits::setting(fields).unwrap_or_else(|error| {
-        let message = format!("`{key}` names it, but {error}; correct it, its fields are missing until then");
-        context.report(&stored.refer(Kind::ConfigMap, name), Reason::InvalidSetting, message);
-        HeaderEdits::default()
-    })
-}
-
-/// Returns contradictions between the settings of trusted proxies.
-fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)> {
-    let Trust {
-        trusted_proxies,
-        forwarded,
-        address,
-        field: _,
-        keeps_chain: _,
-        proxy_protocol,
-        proxy_protocol_timeout: _,
-    } = trust;
-    let (is_without_proxies, trusts_peers) = (trusted_proxies.is_empty(), *forwarded || *address);
-    [
-        (
-            trusts_peers && is_without_proxies,
-            Reason::InvalidSetting,
-            "`use-forwarded-headers` or `enable-real-ip` is on, but `proxy-real-ip-cidr` is empty: no peer is trusted; list the networks of the proxies in front of this one",
-        ),
-        (
-            trusts_peers && !proxy_protocol && trusted_proxies.holds_every_v4(),
-            Reason::UnsafeSetting,
-            "`proxy-real-ip-cidr` contains every address: limits and lists believe a client's own `X-Forwarded-For`; \
-             list the networks of the proxies in front of this one",
-        ),
-        (
-            *proxy_protocol && (is_without_proxies || trusted_proxies.holds_every_v4()),
-            Reason::UnsafeSetting,
-            "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` is empty or contains every address: any client can \
-             claim any address; list the networks of the load balancers",
-        ),
-    ]
-    .into_iter()
-    .filter(|(is_so, ..)| *is_so)
-    .map(|(_, reason, message)| (reason, message))
+/// Returns the Services that the settings in `config_map` lead to.
+pub(crate) fn services_of(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
+    let value = |key: &Key| Some(config_map.data.as_ref()?.get(key.name)?.trim());
+    features::all_settings().filter_map(move |key| key.leads_to?(value(key)?, ""))
 }
 
 /// Returns the settings, and the last ConfigMap that contributed to them.
@@ -235,9 +164,9 @@ fn overlay(
     let object = stored.refer(Kind::ConfigMap, name);
     for (key, value) in stored.object.data.iter().flatten().filter(|(key, _)| wanted(key)) {
         let value = value.trim();
-        if let Some(setting) = keys::find(key) {
-            if let Err(expected) = (setting.apply)(value, globals) {
-                globals.parsed.authentication.global_is_unreadable |= key.starts_with("global-auth-");
+        if let Some(setting) = features::setting(key) {
+            if let Err(expected) = globals.read(key, value) {
+                globals.parsed.ext_authz.note_unreadable(key);
                 let message = unreadable(key, setting.meaning, value, &expected);
                 context.report(&object, Reason::InvalidSetting, message);
             }
@@ -260,41 +189,4 @@ fn overlay(
         context.report(&object, reason, message);
     }
     object
-}
-
-// === impl Globals ===
-
-impl Globals {
-    /// Returns the defaults for `classes`: those of ingress-nginx if they are taken over from it.
-    pub(super) fn of(classes: &Classes) -> Self {
-        let mut globals = Self {
-            settings: Settings::default(),
-            parsed: ParsedAnnotations::default(),
-            forwarding: Arc::default(),
-            redirect_status: 308,
-            redirect_except: [].into(),
-            hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
-            unauthenticated: [PathMatch::Prefix(ACME_CHALLENGE.into())].into(),
-            allowed_headers: Vec::new(),
-            sharing: Sharing::default(),
-            sharing_of_classes: BTreeMap::new(),
-            traces: ParsedTraces::default(),
-            blocked: Blocked::default(),
-            escalation: ParsedEscalation::default(),
-            log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
-            hidden_headers: Vec::new(),
-            add_headers: None,
-            set_headers: None,
-        };
-        if classes.controller == NGINX {
-            keys::apply_nginx_defaults(&mut globals);
-        }
-        globals.forwarding = Arc::new(globals.parsed.forwarding.clone());
-        globals
-    }
-
-    /// Returns the sharing for hosts with owners of this class.
-    pub(super) fn sharing_of(&self, class: Option<&str>) -> &Sharing {
-        class.and_then(|class| self.sharing_of_classes.get(class)).unwrap_or(&self.sharing)
-    }
 }

@@ -161,7 +161,7 @@ mod tests {
                 None => *other == sample,
             });
             assert_eq!(matching.count(), 1, "{key}");
-            assert!(super::super::keys::find(&sample).is_none(), "{key} is honoured, too");
+            assert!(crate::translate::features::setting(&sample).is_none(), "{key} is honoured, too");
         }
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     Context,
-    globals::{Globals, Sharing},
+    features::{self, Globals, host_sharing::Sharing},
     overlay,
 };
 use crate::{
@@ -37,7 +37,7 @@ pub(super) fn of_classes(
 
 /// Returns `true` if each class has this key separately.
 fn is_of_class(key: &str) -> bool {
-    matches!(key, "host-sharing" | "host-sharing-grants")
+    features::setting(key).is_some_and(|key| key.is_per_class)
 }
 
 /// Returns `true` if a ConfigMap has no other keys.

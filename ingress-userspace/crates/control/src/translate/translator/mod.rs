@@ -26,6 +26,7 @@ use super::{
     context::{Context, Memo},
     effects::Effects,
     expressions,
+    features::Globals,
     gather::gather,
     ingress,
     merge::{self, Merged, MergedHost, wildcard_of},
@@ -33,8 +34,7 @@ use super::{
     ownership::Broader,
     part::{Dependency, Part},
     records::Records,
-    secret, service,
-    settings::{self, globals::Globals},
+    secret, service, settings,
     shares::{self, Size},
     streams, tickets,
 };
@@ -55,7 +55,7 @@ pub struct Translator {
     options: Arc<Options>,
     /// The state translated last; `None` before the first time.
     cluster: Option<Cluster>,
-    globals: Globals,
+    globals: Arc<Globals>,
     memo: Memo,
     records: Records,
     served: Tree<ObjectName, ()>,
@@ -92,7 +92,7 @@ struct Work {
 impl Translator {
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let globals = Globals::of(&options.classes);
+        let globals = Arc::new(Globals::of(&options.classes));
         let forwarding = Arc::clone(&globals.forwarding);
         let table = RouteTable { settings: globals.settings.clone(), forwarding, ..RouteTable::default() };
         Self {
@@ -124,7 +124,7 @@ impl Translator {
         // The last of all. Its cost depends on the changes that the others have made.
         work.stale.insert(Part::Checks);
         let memo = std::mem::take(&mut self.memo);
-        let mut context = Context::new(cluster, &options, self.globals.clone(), memo);
+        let mut context = Context::new(cluster, &options, memo);
         while let Some(part) = work.stale.pop_first() {
             if matches!(part, Part::Host(_)) && !work.less_specific.is_empty() {
                 // All Ingresses are read by now.
@@ -141,8 +141,7 @@ impl Translator {
             }
         }
         self.tidy(&mut context.memo);
-        let Context { globals, memo, .. } = context;
-        (self.globals, self.memo, self.cluster) = (globals, memo, Some(cluster.clone()));
+        (self.memo, self.cluster) = (context.memo, Some(cluster.clone()));
         Translation {
             table: self.table.clone(),
             outcomes: self.records.outcomes().clone(),
@@ -173,12 +172,12 @@ impl Translator {
         let trace = match &part {
             Part::Globals => {
                 let (globals, trace) = context.traced(settings::globals);
-                if globals != context.globals {
-                    context.globals = globals;
+                if globals != *self.globals {
+                    self.globals = Arc::new(globals);
                     work.stale.extend(cluster.ingresses.keys().cloned().map(Part::Ingress));
                     work.stale.extend(self.claimants.keys().cloned().map(Part::Host));
-                    self.table.settings = context.globals.settings.clone();
-                    self.table.forwarding = Arc::clone(&context.globals.forwarding);
+                    self.table.settings = self.globals.settings.clone();
+                    self.table.forwarding = Arc::clone(&self.globals.forwarding);
                 }
                 trace
             }
@@ -222,7 +221,7 @@ impl Translator {
             }
             Part::Ingress(name) => {
                 let stored = cluster.ingresses.get(name);
-                let (claims, trace) = context.traced(|context| claims(name, stored?, context));
+                let (claims, trace) = context.traced(|context| claims(name, stored?, &self.globals, context));
                 self.claim(name, claims, work);
                 trace
             }
@@ -270,15 +269,17 @@ impl Translator {
             Part::Host(pattern) => {
                 let claims = self.standing_claims(pattern);
                 let broader = self.broader(pattern);
-                let (merged, trace) = context.traced(|context| merge::merge(pattern, &claims, &broader, context));
+                let (merged, trace) =
+                    context.traced(|context| merge::merge(pattern, &claims, &broader, &self.globals, context));
                 let claimants = self.claimants.get(pattern).into_iter().flatten().map(|claims| &claims.precedence.name);
                 let vain = claimants.filter(|name| !merged.in_effect.contains(name)).cloned().collect();
                 self.effects.set(pattern, vain);
-                self.settle(pattern, merged, &context.globals, work);
+                self.settle(pattern, merged, work);
                 trace
             }
             Part::Loans => {
-                let (settled, trace) = context.traced(|context| merge::lend(&self.borrowers, &self.lenders, context));
+                let (settled, trace) =
+                    context.traced(|context| merge::lend(&self.borrowers, &self.lenders, &self.globals, context));
                 for (pattern, routes) in settled {
                     self.route(&pattern, Some(routes), work);
                 }
@@ -404,7 +405,7 @@ impl Translator {
     }
 
     /// Sets the merged claims on a host. A host with inherited rules waits for the hosts that it may inherit from.
-    fn settle(&mut self, pattern: &HostPattern, merged: Merged, globals: &Globals, work: &mut Work) {
+    fn settle(&mut self, pattern: &HostPattern, merged: Merged, work: &mut Work) {
         let Merged { host, certificate, in_effect: _ } = merged;
         match certificate {
             None => drop(self.table.server_names.remove(pattern)),
@@ -416,7 +417,7 @@ impl Translator {
         if is_borrower || self.borrowers.contains_key(pattern) || (!is_exact && !self.borrowers.is_empty()) {
             work.stale.insert(Part::Loans);
         }
-        let routes = host.as_ref().map(|host| host.settle(None, globals));
+        let routes = host.as_ref().map(|host| host.settle(None, &self.globals));
         match host {
             Some(host) if is_borrower => {
                 self.borrowers.insert(pattern.clone(), host);
@@ -463,9 +464,10 @@ impl Translator {
 fn claims(
     name: &ObjectName,
     stored: &Stored<k8s_openapi::api::networking::v1::Ingress>,
+    globals: &Globals,
     context: &mut Context<'_>,
 ) -> Option<Claims> {
     let object = stored.refer(Kind::Ingress, name);
     let ours = class::ours(&stored.object, &object, context)?;
-    Some(ingress::claims(name, &stored.object, object, ours, context))
+    Some(ingress::claims(name, &stored.object, object, ours, globals, context))
 }

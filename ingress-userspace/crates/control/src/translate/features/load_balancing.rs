@@ -1,0 +1,65 @@
+//! Choice of the pod for a request.
+
+use super::row::{Row, key};
+use crate::translate::values::Read;
+use ingress_model::{Balance, Template};
+
+/// Sorted by name.
+pub(super) const ANNOTATIONS: &[Row<ParsedLoadBalancing>] = &[
+    key(
+        "load-balance",
+        "how pods share requests: `round_robin`, `ewma` (of two pods, the one with the shorter expected response \
+         time) or, specific to xdp-ingress, `least_request` (of two, the one with fewer requests)",
+    )
+    .default("round_robin")
+    .reads(|value, parsed| {
+        parsed.balance = balance(value)?;
+        Ok(())
+    }),
+    key(
+        "upstream-hash-by",
+        "a text with variables, as `$request_uri`; requests with the same text go to the same pod while it exists. It \
+         takes precedence over `load-balance`",
+    )
+    .reads(|value, parsed| {
+        let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
+        parsed.hash_by = (!value.is_empty()).then_some(template);
+        Ok(())
+    }),
+];
+
+/// Sorted by name.
+pub(super) const DEFAULTS: &[Row<ParsedLoadBalancing>] = &[key(
+    "load-balance",
+    "how pods share requests, unless an Ingress overrides it: `round_robin`, `ewma` or `least_request`",
+)
+.default("round_robin")
+.reads(|value, parsed| {
+    parsed.balance = balance(value)?;
+    Ok(())
+})];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParsedLoadBalancing {
+    balance: Balance,
+    /// Takes precedence over `balance`.
+    hash_by: Option<Template>,
+}
+
+// === impl ParsedLoadBalancing ===
+
+impl ParsedLoadBalancing {
+    pub(super) fn made(&self) -> Balance {
+        self.hash_by.clone().map_or_else(|| self.balance.clone(), Balance::Hash)
+    }
+}
+
+/// Reads `round_robin`, `ewma` or `least_request`.
+fn balance(value: &str) -> Read<Balance> {
+    Ok(match value {
+        "round_robin" => Balance::RoundRobin,
+        "ewma" => Balance::Ewma,
+        "least_request" => Balance::LeastRequest,
+        _ => return Err("`round_robin`, `ewma` or `least_request`".into()),
+    })
+}

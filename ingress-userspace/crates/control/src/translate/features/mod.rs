@@ -1,0 +1,388 @@
+//! The features that annotations and settings change, one file each. A file owns its rows (keys with their
+//! documentation), the parsed values with their defaults, and the functions that make data of the model from them: a
+//! filter, or a part of the policy or of the forwarding.
+//!
+//! ```text
+//! ConfigMaps ──SETTINGS──> Globals ──(defaults)──> ParsedAnnotations ──policy──> Policy ──> filters and forwarding
+//! annotations of an Ingress ─────────ANNOTATIONS──────────┘                                 of each rule
+//! ```
+//!
+//! The lists here put the features together. A feature knows no list, and only those features that it combines.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::HeaderValue;
+
+use crate::translate::{
+    Context,
+    backend_policy::BackendPolicy,
+    options::Classes,
+    policy::{Policy, Service},
+    values::Read,
+};
+use ingress_model::{Access, Blocked, Filter, Forwarding, ProxyVersion, Retry, Settings};
+
+mod access;
+mod access_log;
+pub(crate) mod aliases;
+mod ambiguities;
+pub(crate) mod authentication;
+pub(crate) mod backend_protocol;
+mod basic_auth;
+mod blocked;
+mod buffering;
+mod canary;
+pub(crate) mod client_certificates;
+mod client_limits;
+mod compression;
+mod connections;
+mod cors;
+pub(crate) mod error_pages;
+mod escalation;
+mod ext_authz;
+mod handshakes;
+pub(crate) mod headers;
+mod health_policy;
+pub(crate) mod host_sharing;
+pub(crate) mod hsts;
+pub(crate) mod https_redirect;
+mod jwt;
+mod keepalive;
+mod limits;
+mod load_balancing;
+mod metrics;
+mod mirror;
+mod passthrough;
+mod proxy_header;
+pub(crate) mod redirects;
+mod retries;
+pub(crate) mod rewrite;
+pub(crate) mod row;
+pub(crate) mod scope;
+mod service_upstream;
+pub(crate) mod session_affinity;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod timeouts;
+mod traces;
+pub(crate) mod trusted_proxies;
+mod upstream_host;
+pub(crate) mod upstream_tls;
+mod url;
+
+use access_log::{Log, ParsedAccessLog};
+use aliases::ParsedAliases;
+use authentication::{Guards, ParsedAuthentication, Ways};
+use backend_protocol::Wanted;
+use basic_auth::ParsedBasicAuth;
+use buffering::ParsedBuffering;
+use canary::ParsedCanary;
+use client_certificates::{Clients, ParsedClientCertificates};
+use compression::ParsedCompression;
+use cors::ParsedCors;
+use error_pages::ParsedErrorPages;
+use escalation::ParsedEscalation;
+use ext_authz::ParsedExtAuthz;
+use headers::{HeaderFilters, HeaderSettings, ParsedHeaders};
+use health_policy::ParsedHealthPolicy;
+use host_sharing::{ParsedSharing, Sharing};
+use hsts::Hsts;
+use https_redirect::{ParsedHttpsRedirect, RedirectSettings};
+use jwt::ParsedJwt;
+use limits::ParsedLimits;
+use load_balancing::ParsedLoadBalancing;
+use metrics::ParsedMetrics;
+use mirror::ParsedMirror;
+use passthrough::ParsedPassthrough;
+use redirects::ParsedRedirects;
+use rewrite::ParsedRewrite;
+use row::{Key, Row, Rows, Table};
+use scope::Scope;
+use service_upstream::ParsedServiceUpstream;
+use session_affinity::ParsedAffinity;
+use timeouts::ParsedTimeouts;
+use traces::{ParsedTraces, ParsedTracing};
+use upstream_tls::{ParsedTls, material};
+
+/// The controller with defaults for classes that are taken over from it.
+const NGINX: &str = "k8s.io/ingress-nginx";
+
+/// The annotations of each feature.
+const ANNOTATIONS: &[&dyn Rows<ParsedAnnotations>] = &[
+    &annotations(access::ANNOTATIONS, |parsed| &mut parsed.access),
+    &annotations(access_log::ANNOTATIONS, |parsed| &mut parsed.access_log),
+    &annotations(aliases::ANNOTATIONS, |parsed| &mut parsed.aliases),
+    &annotations(authentication::ANNOTATIONS, |parsed| &mut parsed.authentication),
+    &annotations(backend_protocol::ANNOTATIONS, |parsed| &mut parsed.backend_protocol),
+    &annotations(basic_auth::ANNOTATIONS, |parsed| &mut parsed.basic_auth),
+    &annotations(buffering::ANNOTATIONS, |parsed| &mut parsed.buffering),
+    &annotations(canary::ANNOTATIONS, |parsed| &mut parsed.canary),
+    &annotations(client_certificates::ANNOTATIONS, |parsed| &mut parsed.client_certificates),
+    &annotations(compression::ANNOTATIONS, |parsed| &mut parsed.compression),
+    &annotations(cors::ANNOTATIONS, |parsed| &mut parsed.cors),
+    &annotations(error_pages::ANNOTATIONS, |parsed| &mut parsed.error_pages),
+    &annotations(ext_authz::ANNOTATIONS, |parsed| &mut parsed.ext_authz),
+    &annotations(headers::ANNOTATIONS, |parsed| &mut parsed.headers),
+    &annotations(health_policy::ANNOTATIONS, |parsed| &mut parsed.health_policy),
+    &annotations(host_sharing::ANNOTATIONS, |parsed| &mut parsed.host_sharing),
+    &annotations(https_redirect::ANNOTATIONS, |parsed| &mut parsed.https_redirect),
+    &annotations(jwt::ANNOTATIONS, |parsed| &mut parsed.jwt),
+    &annotations(limits::ANNOTATIONS, |parsed| &mut parsed.limits),
+    &annotations(load_balancing::ANNOTATIONS, |parsed| &mut parsed.load_balancing),
+    &annotations(metrics::ANNOTATIONS, |parsed| &mut parsed.metrics),
+    &annotations(mirror::ANNOTATIONS, |parsed| &mut parsed.mirror),
+    &annotations(passthrough::ANNOTATIONS, |parsed| &mut parsed.passthrough),
+    &annotations(proxy_header::ANNOTATIONS, |parsed| &mut parsed.proxy_header),
+    &annotations(redirects::ANNOTATIONS, |parsed| &mut parsed.redirects),
+    &annotations(retries::ANNOTATIONS, |parsed| &mut parsed.retries),
+    &annotations(rewrite::ANNOTATIONS, |parsed| &mut parsed.rewrite),
+    &annotations(service_upstream::ANNOTATIONS, |parsed| &mut parsed.service_upstream),
+    &annotations(session_affinity::ANNOTATIONS, |parsed| &mut parsed.session_affinity),
+    &annotations(timeouts::ANNOTATIONS, |parsed| &mut parsed.timeouts),
+    &annotations(traces::ANNOTATIONS, |parsed| &mut parsed.traces),
+    &annotations(upstream_host::ANNOTATIONS, |parsed| &mut parsed.upstream_host),
+    &annotations(upstream_tls::ANNOTATIONS, |parsed| &mut parsed.upstream_tls),
+];
+
+/// The settings of each feature: `DEFAULTS` of annotations, and `SETTINGS` that hold for all Ingresses alike.
+const SETTINGS: &[&dyn Rows<Globals>] = &[
+    &settings(access::DEFAULTS, |globals| &mut globals.parsed.access),
+    &settings(authentication::DEFAULTS, |globals| &mut globals.parsed.authentication),
+    &settings(buffering::DEFAULTS, |globals| &mut globals.parsed.buffering),
+    &settings(compression::DEFAULTS, |globals| &mut globals.parsed.compression),
+    &settings(compression::BROTLI, |globals| &mut globals.parsed.compression),
+    &settings(compression::GZIP, |globals| &mut globals.parsed.compression),
+    &settings(compression::ZSTD, |globals| &mut globals.parsed.compression),
+    &settings(error_pages::DEFAULTS, |globals| &mut globals.parsed.error_pages),
+    &settings(ext_authz::DEFAULTS, |globals| &mut globals.parsed.ext_authz),
+    &settings(https_redirect::DEFAULTS, |globals| &mut globals.parsed.https_redirect),
+    &settings(limits::DEFAULTS, |globals| &mut globals.parsed.limits),
+    &settings(load_balancing::DEFAULTS, |globals| &mut globals.parsed.load_balancing),
+    &settings(retries::DEFAULTS, |globals| &mut globals.parsed.retries),
+    &settings(service_upstream::DEFAULTS, |globals| &mut globals.parsed.service_upstream),
+    &settings(timeouts::DEFAULTS, |globals| &mut globals.parsed.timeouts),
+    &settings(traces::DEFAULTS, |globals| &mut globals.parsed.traces),
+    &settings(access_log::SETTINGS, |globals| &mut globals.access_log),
+    &settings(ambiguities::SETTINGS, |globals| &mut globals.settings),
+    &settings(blocked::SETTINGS, |globals| &mut globals.blocked),
+    &settings(client_limits::SETTINGS, |globals| &mut globals.settings.client_limits),
+    &settings(connections::SETTINGS, |globals| &mut globals.settings),
+    &settings(escalation::SETTINGS, |globals| &mut globals.escalation),
+    &settings(handshakes::SETTINGS, |globals| &mut globals.settings.handshakes),
+    &settings(headers::SETTINGS, |globals| &mut globals.headers),
+    &settings(host_sharing::SETTINGS, |globals| &mut globals.sharing),
+    &settings(hsts::SETTINGS, |globals| &mut globals.hsts),
+    &settings(https_redirect::SETTINGS, |globals| &mut globals.https_redirect),
+    &settings(keepalive::SETTINGS, |globals| &mut globals.settings),
+    &settings(streams::SETTINGS, |globals| &mut globals.settings.streams),
+    &settings(traces::SETTINGS, |globals| &mut globals.traces),
+    &settings(trusted_proxies::SETTINGS, |globals| &mut globals.settings.trust),
+];
+
+/// All values that can be set for one Ingress, by feature.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParsedAnnotations {
+    pub(crate) access: Access,
+    pub(crate) access_log: ParsedAccessLog,
+    pub(crate) aliases: ParsedAliases,
+    pub(crate) authentication: ParsedAuthentication,
+    pub(crate) backend_protocol: Wanted,
+    pub(crate) basic_auth: ParsedBasicAuth,
+    pub(crate) buffering: ParsedBuffering,
+    pub(crate) canary: ParsedCanary,
+    pub(crate) client_certificates: ParsedClientCertificates,
+    pub(crate) compression: ParsedCompression,
+    pub(crate) cors: ParsedCors,
+    pub(crate) error_pages: ParsedErrorPages,
+    pub(crate) ext_authz: ParsedExtAuthz,
+    pub(crate) headers: ParsedHeaders,
+    pub(crate) health_policy: ParsedHealthPolicy,
+    pub(crate) host_sharing: ParsedSharing,
+    pub(crate) https_redirect: ParsedHttpsRedirect,
+    pub(crate) jwt: ParsedJwt,
+    pub(crate) limits: ParsedLimits,
+    pub(crate) load_balancing: ParsedLoadBalancing,
+    pub(crate) metrics: ParsedMetrics,
+    pub(crate) mirror: ParsedMirror,
+    pub(crate) passthrough: ParsedPassthrough,
+    pub(crate) proxy_header: Option<ProxyVersion>,
+    pub(crate) redirects: ParsedRedirects,
+    pub(crate) retries: Retry,
+    pub(crate) rewrite: ParsedRewrite,
+    pub(crate) service_upstream: ParsedServiceUpstream,
+    pub(crate) session_affinity: ParsedAffinity,
+    pub(crate) timeouts: ParsedTimeouts,
+    pub(crate) traces: ParsedTracing,
+    pub(crate) upstream_host: Option<HeaderValue>,
+    pub(crate) upstream_tls: ParsedTls,
+}
+
+/// Settings that hold for all Ingresses alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Globals {
+    /// Settings that are passed to the proxy unchanged.
+    pub(crate) settings: Settings,
+    /// Defaults of annotations.
+    pub(crate) parsed: ParsedAnnotations,
+    /// The forwarding of `parsed`, shared by all Ingresses without changes to it.
+    pub(crate) forwarding: Arc<Forwarding>,
+    pub(crate) https_redirect: RedirectSettings,
+    pub(crate) hsts: Hsts,
+    /// Sharing for classes without settings of their own.
+    pub(crate) sharing: Sharing,
+    pub(crate) sharing_of_classes: BTreeMap<Arc<str>, Sharing>,
+    pub(crate) headers: HeaderSettings,
+    /// The following become parts of `settings` when all are read.
+    pub(crate) blocked: Blocked,
+    pub(crate) escalation: ParsedEscalation,
+    pub(crate) access_log: Log,
+    pub(crate) traces: ParsedTraces,
+}
+
+const fn annotations<P>(
+    rows: &'static [Row<P>],
+    part: fn(&mut ParsedAnnotations) -> &mut P,
+) -> Table<ParsedAnnotations, P> {
+    Table { rows, part }
+}
+
+const fn settings<P>(rows: &'static [Row<P>], part: fn(&mut Globals) -> &mut P) -> Table<Globals, P> {
+    Table { rows, part }
+}
+
+/// Returns the row of the annotation `name`, without its prefix.
+pub(crate) fn annotation(name: &str) -> Option<&'static Key> {
+    ANNOTATIONS.iter().find_map(|rows| rows.find(name))
+}
+
+/// Returns the row of the setting `name`.
+pub(crate) fn setting(name: &str) -> Option<&'static Key> {
+    SETTINGS.iter().find_map(|rows| rows.find(name))
+}
+
+/// Returns all settings.
+pub(crate) fn all_settings() -> impl Iterator<Item = &'static Key> {
+    SETTINGS.iter().flat_map(|rows| rows.keys())
+}
+
+// === impl ParsedAnnotations ===
+
+impl ParsedAnnotations {
+    /// Stores the value of the annotation `name`, or returns a description of valid values.
+    pub(crate) fn read(&mut self, name: &str, value: &str) -> Read {
+        ANNOTATIONS.iter().find_map(|rows| rows.read(name, value, self)).unwrap_or(Ok(()))
+    }
+
+    /// Returns the forwarding of rules with these values.
+    pub(crate) fn forwarding(&self) -> Forwarding {
+        let ParsedTimeouts { connect_timeout, read_timeout, send_timeout } = self.timeouts;
+        let ParsedBuffering { body_max, uploads, body_buffer, response_head_max } = self.buffering;
+        Forwarding {
+            connect_timeout,
+            read_timeout,
+            send_timeout,
+            body_max,
+            uploads,
+            body_buffer,
+            response_head_max,
+            balance: self.load_balancing.made(),
+            affinity: self.session_affinity.made(),
+            retry: self.retries.clone(),
+            logged: self.access_log.logged,
+            metered: self.metrics.per_path,
+            trace: self.traces.made(),
+        }
+    }
+
+    /// Makes the policy of one Ingress. Each feature reports its own problems to `scope`.
+    pub(crate) fn policy(self, globals: &Globals, scope: &mut Scope<'_, '_>) -> Policy {
+        let forwarding = self.forwarding();
+        let common = &globals.forwarding;
+        let forwarding = if forwarding == **common { Arc::clone(common) } else { Arc::new(forwarding) };
+        let backend = BackendPolicy {
+            protocol: self.backend_protocol.made(scope),
+            through: self.service_upstream.made(),
+            tls: material::made(self.upstream_tls, scope),
+            health_policy: self.health_policy.made(),
+            proxy_header: self.proxy_header,
+        };
+        let clients = self.client_certificates.made(scope).unwrap_or_else(|refusal| {
+            scope.refuse(refusal);
+            Clients::Refused
+        });
+        let unauthenticated = Arc::clone(&self.authentication.unauthenticated);
+        let ways = Ways { basic: self.basic_auth, jwt: self.jwt, ext_authz: self.ext_authz };
+        let guards = self.authentication.filters(ways, self.access, scope).unwrap_or_else(|refusal| {
+            scope.refuse(refusal);
+            Guards::default()
+        });
+        let Guards { access, authentication } = guards;
+        let limit = self.limits.filter(scope);
+        let is_guarded = authentication.is_some() || limit.is_some() || clients != Clients::Any;
+        let passes = self.passthrough.made(is_guarded, scope);
+        let HeaderFilters { requests, responses } = self.headers.filters(&globals.headers.allowed, scope);
+        let mirror = self.mirror.filter(scope);
+        let error_pages = self.error_pages.filter(&globals.parsed.error_pages.statuses, scope);
+        Policy {
+            redirect: self.https_redirect.made(),
+            service: if scope.refuses { Service::Refuse } else { Service::Full },
+            backend,
+            canary: self.canary.made(),
+            clients,
+            passes,
+            redirects: self.redirects.made(),
+            aliases: self.aliases,
+            shares_with: self.host_sharing.shares_with,
+            forwarding,
+            unauthenticated,
+            before: [access, limit, self.cors.filter(), authentication].into_iter().flatten().collect(),
+            rewrite: self.rewrite,
+            host: self.upstream_host.map(Filter::UpstreamHost),
+            after: [requests, mirror, error_pages, responses, self.compression.filter()]
+                .into_iter()
+                .flatten()
+                .collect(),
+        }
+    }
+}
+
+// === impl Globals ===
+
+impl Globals {
+    /// Returns the defaults for `classes`: those of ingress-nginx if they are taken over from it.
+    pub(crate) fn of(classes: &Classes) -> Self {
+        let mut globals = Self::default();
+        if classes.controller == NGINX {
+            for Key { name, default, nginx, .. } in all_settings() {
+                if nginx != default {
+                    // If a default could not be read, the built-in one would stay; the table's test reads each.
+                    globals.read(name, nginx).unwrap_or_default();
+                }
+            }
+        }
+        globals.forwarding = Arc::new(globals.parsed.forwarding());
+        globals
+    }
+
+    /// Stores the value of the setting `name`, or returns a description of valid values.
+    pub(crate) fn read(&mut self, name: &str, value: &str) -> Read {
+        SETTINGS.iter().find_map(|rows| rows.read(name, value, self)).unwrap_or(Ok(()))
+    }
+
+    /// Settles the values that follow from others, once all are read. The content of ConfigMaps is looked up in
+    /// `context`.
+    pub(crate) fn settle(&mut self, context: &mut Context<'_>) {
+        self.settings.access_log = self.access_log.made();
+        self.settings.traces = self.traces.clone().made();
+        self.settings.blocked = (!self.blocked.is_empty()).then(|| Arc::new(self.blocked.clone()));
+        self.settings.escalation = self.escalation.made();
+        self.forwarding = Arc::new(self.parsed.forwarding());
+        self.headers.apply(&mut self.parsed.headers, context);
+    }
+
+    /// Returns the sharing for hosts with owners of this class.
+    pub(crate) fn sharing_of(&self, class: Option<&str>) -> &Sharing {
+        class.and_then(|class| self.sharing_of_classes.get(class)).unwrap_or(&self.sharing)
+    }
+}

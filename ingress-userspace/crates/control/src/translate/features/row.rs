@@ -1,0 +1,138 @@
+//! Rows of the tables of features: keys of annotations or settings, their documentation, and the reading of their
+//! values.
+
+use std::sync::Arc;
+
+use crate::{
+    change::{Kind, ObjectName},
+    translate::values::Read,
+};
+use ingress_model::PathMatch;
+
+/// A key of annotations or settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// The value if the key is not set, as it would be written; empty for none.
+    pub(crate) default: &'static str,
+    /// For a setting, the same for classes that are taken over from ingress-nginx.
+    pub(crate) nginx: &'static str,
+    /// For people: the effect of the key, with its unit and limits.
+    pub(crate) meaning: &'static str,
+    /// Kind of the object that the value names, as `name` or `namespace/name`. Only settings may name objects outside
+    /// the namespace of the Ingress.
+    pub(crate) names: Option<Kind>,
+    /// Returns the Service that a value leads to, for an Ingress in a namespace.
+    pub(crate) leads_to: Option<fn(&str, &str) -> Option<ObjectName>>,
+    /// Treatment of rules if the value cannot be read.
+    pub(crate) otherwise: Otherwise,
+    /// Whether each IngressClass has the setting separately.
+    pub(crate) is_per_class: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// Rules are served as if the key were not set.
+    Default,
+    /// Rules answer 503, because serving them would be unsafe, or would lead to an unintended destination.
+    Refuse,
+}
+
+/// A key, and the reading of its value into a part `P` of the parsed values: the part of one feature.
+#[derive(Debug)]
+pub(crate) struct Row<P: 'static> {
+    key: Key,
+    /// Stores the value, or returns a description of valid values.
+    read: fn(&str, &mut P) -> Read,
+}
+
+/// The rows of one feature, and the place of its part among all parsed values `A`.
+pub(super) struct Table<A: 'static, P: 'static> {
+    pub(super) rows: &'static [Row<P>],
+    pub(super) part: fn(&mut A) -> &mut P,
+}
+
+/// A table of any feature.
+pub(crate) trait Rows<A> {
+    /// Returns the keys in order of their names.
+    fn keys(&self) -> Vec<&'static Key>;
+
+    /// Stores the value of the key `name`, or returns a description of valid values; `None` without such a key.
+    fn read(&self, name: &str, value: &str, all: &mut A) -> Option<Read>;
+
+    fn find(&self, name: &str) -> Option<&'static Key>;
+}
+
+/// Makes a key without a default that names no object.
+pub(super) const fn key(name: &'static str, meaning: &'static str) -> Key {
+    Key {
+        name,
+        default: "",
+        nginx: "",
+        meaning,
+        names: None,
+        leads_to: None,
+        otherwise: Otherwise::Default,
+        is_per_class: false,
+    }
+}
+
+pub(super) fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {
+    let paths = elements(value).map(PathMatch::prefix).collect::<Result<Vec<_>, _>>();
+    paths.map(Into::into).map_err(|_invalid| "paths, separated by commas".into())
+}
+
+pub(super) fn elements(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|element| !element.is_empty())
+}
+
+// === impl Key ===
+
+impl Key {
+    /// Sets the default, for both kinds of classes.
+    pub(super) const fn default(self, default: &'static str) -> Self {
+        Self { default, nginx: default, ..self }
+    }
+
+    pub(super) const fn nginx(self, nginx: &'static str) -> Self {
+        Self { nginx, ..self }
+    }
+
+    pub(super) const fn or_refuse(self) -> Self {
+        Self { otherwise: Otherwise::Refuse, ..self }
+    }
+
+    pub(super) const fn naming(self, kind: Kind) -> Self {
+        Self { names: Some(kind), ..self }
+    }
+
+    pub(super) const fn leading_to(self, service: fn(&str, &str) -> Option<ObjectName>) -> Self {
+        Self { leads_to: Some(service), ..self }
+    }
+
+    pub(super) const fn per_class(self) -> Self {
+        Self { is_per_class: true, ..self }
+    }
+
+    /// Completes the row.
+    pub(super) const fn reads<P>(self, read: fn(&str, &mut P) -> Read) -> Row<P> {
+        Row { key: self, read }
+    }
+}
+
+// === impl Table ===
+
+impl<A, P> Rows<A> for Table<A, P> {
+    fn keys(&self) -> Vec<&'static Key> {
+        self.rows.iter().map(|row| &row.key).collect()
+    }
+
+    fn read(&self, name: &str, value: &str, all: &mut A) -> Option<Read> {
+        let row = self.rows.iter().find(|row| row.key.name == name)?;
+        Some((row.read)(value, (self.part)(all)))
+    }
+
+    fn find(&self, name: &str) -> Option<&'static Key> {
+        self.rows.iter().map(|row| &row.key).find(|key| key.name == name)
+    }
+}

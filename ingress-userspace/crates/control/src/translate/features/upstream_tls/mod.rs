@@ -1,0 +1,78 @@
+//! TLS with pods: trust anchors, client certificate and server name. Whether the pods use TLS at all is decided
+//! elsewhere, and `material` reads the Secrets.
+
+use rustls_pki_types::ServerName;
+
+use super::row::{Row, key};
+use crate::{
+    change::Kind,
+    translate::values::{secret, switch},
+};
+
+pub(crate) mod material;
+
+/// Sorted by name.
+pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
+    key(
+        "proxy-ssl-name",
+        "name for the verification of pods' certificates and for SNI; without it, the Service's `NAME.NAMESPACE.svc`, \
+         or its external name",
+    )
+    .or_refuse()
+    .reads(|value, parsed| {
+        let name = ServerName::try_from(value.to_owned()).map_err(|_invalid| "a host, as `pod.a.test`")?;
+        parsed.name = Some(name);
+        Ok(())
+    }),
+    key(
+        "proxy-ssl-secret",
+        "a Secret for TLS to pods: `ca.crt` to verify their certificates, `tls.crt` and `tls.key` as client \
+         certificate, or all three",
+    )
+    .naming(Kind::Secret)
+    .or_refuse()
+    .reads(|value, parsed| secret(value, &mut parsed.secret)),
+    key("proxy-ssl-server-name", "whether handshakes with pods contain a server name (SNI): `on` or `off`")
+        .default("off")
+        .reads(|value, parsed| switch(value, &mut parsed.sends_name)),
+    key(
+        "proxy-ssl-verify",
+        "whether certificates of pods are verified: `on` or `off`. A pod with an invalid one gets no request",
+    )
+    .default("off")
+    .or_refuse()
+    .reads(|value, parsed| switch(value, &mut parsed.verify)),
+];
+
+/// Values as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParsedTls {
+    pub(crate) verify: bool,
+    pub(crate) secret: Option<String>,
+    /// Default: the name of the service.
+    pub(crate) name: Option<ServerName<'static>>,
+    pub(crate) sends_name: bool,
+}
+
+// === impl ParsedTls ===
+
+impl ParsedTls {
+    /// Returns terms that only send `host` as server name; `None` if it is no valid server name.
+    pub(crate) fn naming(host: &str) -> Option<Self> {
+        let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok()?;
+        Some(Self { name: Some(name), sends_name: true, ..Self::default() })
+    }
+
+    /// Returns a label that differs between upstreams of one service with different terms.
+    pub(crate) fn label(&self) -> String {
+        let Self { verify, secret, name, sends_name } = self;
+        // The Secret is in this namespace, with or without its prefix.
+        let secret = secret.as_ref().map(|secret| secret.split_once('/').map_or(&**secret, |(_, name)| name));
+        let mut parts = Vec::new();
+        parts.extend(secret.map(|secret| format!("secret={secret}")));
+        parts.extend(verify.then(|| "verify".to_owned()));
+        parts.extend(name.as_ref().map(|name| format!("name={}", name.to_str())));
+        parts.extend(sends_name.then(|| "sni".to_owned()));
+        parts.join(",")
+    }
+}
