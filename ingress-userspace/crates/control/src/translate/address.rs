@@ -13,7 +13,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Context, cluster_addresses::ClusterAddresses, part::Vicinity, stream_rows};
+use super::{cluster_addresses::ClusterAddresses, lookup::Lookup, part::Vicinity, stream_rows};
 use crate::{
     change::ObjectName,
     cluster::Stored,
@@ -60,13 +60,13 @@ pub(super) fn check_name(name: &str) -> Result<Host, String> {
 ///
 /// # Errors
 /// The kind of the address, if it must not be reached.
-pub(super) fn check_outside(address: IpAddr, context: &mut Context<'_>) -> Result<(), &'static str> {
-    context.cluster_addresses().check(address)?;
+pub(super) fn check_outside(address: IpAddr, lookup: &Lookup<'_>) -> Result<(), &'static str> {
+    lookup.cluster_addresses().check(address)?;
     let reached = reached(address);
-    if context.is_cluster_ip(reached) {
+    if lookup.is_cluster_ip(reached) {
         return Err("the address of a Service");
     }
-    if is_private(reached) && !context.options.external_networks.iter().any(|network| network.contains(&reached)) {
+    if is_private(reached) && !lookup.options.external_networks.iter().any(|network| network.contains(&reached)) {
         return Err("a private address outside `--allow-external-addresses-in`");
     }
     Ok(())
@@ -76,15 +76,15 @@ pub(super) fn check_outside(address: IpAddr, context: &mut Context<'_>) -> Resul
 ///
 /// # Errors
 /// The kind of the address, if no request may go there at any port.
-pub(super) fn check_slice_address(address: IpAddr, context: &mut Context<'_>) -> Result<(), &'static str> {
+pub(super) fn check_slice_address(address: IpAddr, lookup: &Lookup<'_>) -> Result<(), &'static str> {
     if let Some(kind) = kind(address) {
         return Err(kind);
     }
     let reached = reached(address);
-    if context.is_cluster_ip(reached) {
+    if lookup.is_cluster_ip(reached) {
         return Err("the address of a Service");
     }
-    context.cluster_addresses_in(Vicinity::of(reached)).check_slice_address(reached)
+    lookup.cluster_addresses_in(Vicinity::of(reached)).check_slice_address(reached)
 }
 
 /// Checks the port of an endpoint in a slice.
@@ -94,21 +94,21 @@ pub(super) fn check_slice_address(address: IpAddr, context: &mut Context<'_>) ->
 pub(super) fn check_slice_port(
     endpoint: SocketAddr,
     transport: Transport,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Result<(), &'static str> {
     let reached = SocketAddr::new(reached(endpoint.ip()), endpoint.port());
-    let reserved = &context.options.reserved_ports;
-    context.cluster_addresses_in(Vicinity::of(reached.ip())).check_slice_port(reached, transport, reserved)
+    let reserved = &lookup.options.reserved_ports;
+    lookup.cluster_addresses_in(Vicinity::of(reached.ip())).check_slice_port(reached, transport, reserved)
 }
 
 // === impl ClusterAddresses ===
 
 impl ClusterAddresses {
-    pub(super) fn of(context: &mut Context<'_>) -> Self {
-        let own = context.own_addresses().clone();
-        let node = context.options.node.as_deref();
+    pub(super) fn of(lookup: &Lookup<'_>) -> Self {
+        let own = lookup.own_addresses().clone();
+        let node = lookup.options.node.as_deref();
         let (mut nodes, mut knows_own_node) = (BTreeSet::new(), false);
-        for (name, Stored { object, origin: _ }) in context.nodes() {
+        for (name, Stored { object, origin: _ }) in lookup.nodes() {
             let addresses = object.status.iter().flat_map(|status| status.addresses.iter().flatten());
             let addresses = addresses.filter_map(|address| parse(&address.address));
             for address in addresses {
@@ -118,10 +118,10 @@ impl ClusterAddresses {
         }
         let name = ObjectName::new("default", "kubernetes");
         let service_ips =
-            context.service(&name).into_iter().flat_map(|stored| stored.object.cluster_ips.iter().copied());
+            lookup.service(&name).into_iter().flat_map(|stored| stored.object.cluster_ips.iter().copied());
         let mut api_server: BTreeSet<_> = service_ips.collect();
         let mut api_endpoints = BTreeSet::new();
-        for (slice, stored) in context.slices_of(&name) {
+        for (slice, stored) in lookup.slices_of(&name) {
             let Slice { endpoints, ports, .. } = &*stored.object;
             let addresses = endpoints.iter().filter_map(|SliceEndpoint { address, .. }| parse(address));
             for address in addresses {
@@ -134,7 +134,7 @@ impl ClusterAddresses {
                 }
             }
         }
-        let streams = stream_rows::ports(context);
+        let streams = stream_rows::ports(lookup);
         Self { nodes, api_server, api_endpoints, own, streams, knows_own_node }
     }
 

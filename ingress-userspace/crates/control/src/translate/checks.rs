@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Context,
     claims::{Claims, HostClaim},
+    outcomes::Outcomes,
 };
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::{Check, Rule, Tree, Upstream, UpstreamKey};
@@ -59,7 +59,7 @@ impl Checks {
         &self,
         claims: &HashMap<ObjectName, Arc<Claims>>,
         in_effect: &Tree<ObjectName, ()>,
-        context: &mut Context<'_>,
+        outcomes: &mut Outcomes,
     ) {
         if self.total <= MAX_RATE {
             return;
@@ -80,7 +80,7 @@ impl Checks {
                 "the health checks of its pods, together with those of older Ingresses, are more than the {} per second that a node makes; the node makes all checks less often, set a longer `health-check-interval`",
                 Check::MAX_PER_SECOND
             );
-            context.report(&claims.object, Reason::HealthChecksDelayed, message);
+            outcomes.report(&claims.object, Reason::HealthChecksDelayed, message);
         }
     }
 

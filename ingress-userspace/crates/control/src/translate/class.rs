@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 
-use super::{Context, options::Classes};
+use super::{Context, lookup::Lookup, options::Classes};
 use crate::{
     cluster::Stored,
     outcome::{ObjectRef, Reason},
@@ -22,15 +22,15 @@ pub(super) struct Ours {
 
 /// Returns `None` if `ingress` belongs to another controller. The field takes precedence over the annotation. If they
 /// differ and either selects this controller, that is reported.
-pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Option<Ours> {
+pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_, '_>) -> Option<Ours> {
     let classes = &context.options.classes;
     let field = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
     let annotation = ingress.metadata.annotations.as_ref().and_then(|all| all.get(LEGACY_CLASS)).map(String::as_str);
     let (is_ours, class) = match (field, annotation) {
         (Some(field), annotation) => {
-            let is_ours = classes.owns_field(field, context);
+            let is_ours = classes.owns_field(field, context.lookup);
             if let Some(annotation) = annotation.filter(|annotation| *annotation != field)
-                && (is_ours || classes.owns_annotation(annotation, context))
+                && (is_ours || classes.owns_annotation(annotation, context.lookup))
             {
                 let message = format!(
                     "`spec.ingressClassName` is `{field}` but annotation `{LEGACY_CLASS}` is `{annotation}`; the field \
@@ -47,9 +47,9 @@ pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
             }
             (is_ours, Some(field))
         }
-        (None, Some(annotation)) => (classes.owns_annotation(annotation, context), Some(annotation)),
+        (None, Some(annotation)) => (classes.owns_annotation(annotation, context.lookup), Some(annotation)),
         (None, None) => {
-            let default = if classes.apply_default_class { default_class(context) } else { None };
+            let default = if classes.apply_default_class { default_class(context.lookup) } else { None };
             let is_ours = classes.watch_without_class || default.is_some_and(|class| classes.owns(class));
             if !is_ours && classes.apply_default_class && default.is_none() {
                 let name = &classes.name;
@@ -67,13 +67,13 @@ pub(super) fn ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
 
 /// Returns the default class. If several are marked, admission takes the newest, then the first by name (k/k
 /// plugin/pkg/admission/network/defaultingressclass).
-fn default_class<'c>(context: &mut Context<'c>) -> Option<&'c IngressClass> {
+fn default_class<'c>(lookup: &Lookup<'c>) -> Option<&'c IngressClass> {
     let is_default = |class: &IngressClass| {
         let annotations = class.metadata.annotations.as_ref();
         annotations.and_then(|all| all.get(DEFAULT_CLASS)).is_some_and(|value| value == "true")
     };
     let mut newest: Option<&'c IngressClass> = None;
-    for Stored { object: class, origin: _ } in context.classes().values().filter(|stored| is_default(&stored.object)) {
+    for Stored { object: class, origin: _ } in lookup.classes().values().filter(|stored| is_default(&stored.object)) {
         if newest.is_none_or(|best| class.metadata.creation_timestamp > best.metadata.creation_timestamp) {
             newest = Some(class);
         }
@@ -97,17 +97,17 @@ impl Classes {
 
     /// Returns `true` if `spec.ingressClassName: name` selects this controller. The controller of that IngressClass
     /// decides.
-    pub(super) fn owns_field(&self, name: &str, context: &mut Context<'_>) -> bool {
-        match context.class(name) {
+    pub(super) fn owns_field(&self, name: &str, lookup: &Lookup<'_>) -> bool {
+        match lookup.class(name) {
             Some(Stored { object, origin: _ }) => self.owns(object),
-            None => self.by_name && name == self.name && context.classes().is_empty(),
+            None => self.by_name && name == self.name && lookup.classes().is_empty(),
         }
     }
 
     /// Returns `true` if this value of the annotation selects this controller. An IngressClass of that name may exist,
     /// but need not.
-    pub(super) fn owns_annotation(&self, name: &str, context: &mut Context<'_>) -> bool {
-        match context.class(name) {
+    pub(super) fn owns_annotation(&self, name: &str, lookup: &Lookup<'_>) -> bool {
+        match lookup.class(name) {
             Some(Stored { object, origin: _ }) => self.owns(object),
             None => name == self.name,
         }

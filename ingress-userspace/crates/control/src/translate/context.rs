@@ -1,233 +1,47 @@
-//! Lookups, dependencies and reports of one translation. Objects are reached only through the accessors here, so that
-//! all lookups are recorded.
+//! The two things that a part is made with: lookups, and a sink for its outcomes.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::Deref};
 
-use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node},
-    networking::v1::IngressClass,
-};
+use super::{lookup::Lookup, outcomes::Outcomes, part::Trace};
+use crate::outcome::{ObjectRef, Reason};
 
-use super::{
-    Options,
-    cluster_addresses::ClusterAddresses,
-    compiled_expressions::Known,
-    destination::{Destination, Gathered},
-    part::{Dependency, Part, Trace, Vicinity},
-    tls_secret::Content,
-    topology::Place,
-};
-use crate::{
-    change::{Kind, ObjectId, ObjectName},
-    cluster::{Cluster, Store, Stored},
-    held_secret::HeldSecret,
-    outcome::{ObjectRef, Outcome, Reason},
-    reference_grant::Grant,
-    service::Service,
-    slice::Slice,
-};
-use ingress_model::UpstreamKey;
-
-/// Results that are shared by parts, and kept from one translation to the next.
-#[derive(Default)]
-pub(crate) struct Memo {
-    pub(crate) cluster_addresses: Option<Arc<ClusterAddresses>>,
-    pub(crate) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
-    /// Certificates by the Secret that holds them.
-    pub(crate) certificates: HashMap<ObjectName, Arc<Content>>,
-    pub(crate) expressions: Known,
-}
-
-/// State that all parts of one translation share.
-pub(crate) struct Context<'c> {
-    cluster: &'c Cluster,
-    /// Options hold for all Ingresses alike, so reads are not recorded.
-    pub(crate) options: &'c Options,
-    place: Place<'c>,
-    pub(crate) memo: Memo,
-    /// Entries made for the memo, and their traces.
-    made: Vec<(Part, Trace)>,
-    trace: Trace,
+/// Lookups and outcomes of one part. Code that needs only one of the two takes only that one.
+pub(crate) struct Context<'l, 'c> {
+    pub(crate) lookup: &'l Lookup<'c>,
+    pub(crate) outcomes: &'l mut Outcomes,
 }
 
 // === impl Context ===
 
-impl<'c> Context<'c> {
-    pub(crate) fn new(cluster: &'c Cluster, options: &'c Options, memo: Memo) -> Self {
-        let place = Place::of(options, cluster);
-        Self { cluster, options, place, memo, made: Vec::new(), trace: Trace::default() }
-    }
-
-    /// Records a lookup.
-    pub(crate) fn read(&mut self, dependency: Dependency) {
-        self.trace.reads.insert(dependency);
-    }
-
-    /// Adds an entry made for the memo, with its trace.
-    pub(crate) fn add_made(&mut self, part: Part, trace: Trace) {
-        self.made.push((part, trace));
+impl<'c> Context<'_, 'c> {
+    /// Returns the same for a shorter time.
+    pub(crate) const fn reborrow(&mut self) -> Context<'_, 'c> {
+        Context { lookup: self.lookup, outcomes: self.outcomes }
     }
 
     /// Reports an outcome of `object`.
     pub(crate) fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
-        self.trace.outcomes.push(Outcome { object: object.clone(), reason, message });
-    }
-
-    pub(crate) fn service(&mut self, name: &ObjectName) -> Option<&'c Stored<Service>> {
-        self.note(Kind::Service, name);
-        self.cluster.services.get(name)
-    }
-
-    /// Returns the EndpointSlices of `service`, in order of their names.
-    pub(crate) fn slices_of(
-        &mut self,
-        service: &ObjectName,
-    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<Slice>)> + use<'c> {
-        self.trace.reads.insert(Dependency::SlicesOf(service.clone()));
-        self.cluster.slices_of(service)
-    }
-
-    /// Returns the ReferenceGrants of `namespace`, in order of their names.
-    pub(crate) fn grants_of(&mut self, namespace: &Arc<str>) -> impl Iterator<Item = &'c Grant> + use<'c> {
-        self.trace.reads.insert(Dependency::GrantsOf(Arc::clone(namespace)));
-        self.cluster.grants_of(namespace)
-    }
-
-    pub(crate) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<HeldSecret>> {
-        self.note(Kind::Secret, name);
-        self.cluster.secrets.get(name)
-    }
-
-    pub(crate) fn config_map(&mut self, name: &ObjectName) -> Option<&'c Stored<ConfigMap>> {
-        self.note(Kind::ConfigMap, name);
-        self.cluster.config_maps.get(name)
-    }
-
-    pub(crate) fn class(&mut self, name: &str) -> Option<&'c Stored<IngressClass>> {
-        let name = ObjectName::new("", name);
-        self.note(Kind::IngressClass, &name);
-        self.cluster.classes.get(&name)
-    }
-
-    /// Returns every IngressClass. A lookup by name has fewer dependencies.
-    pub(crate) fn classes(&mut self) -> &'c Store<IngressClass> {
-        self.trace.reads.insert(Dependency::Classes);
-        &self.cluster.classes
-    }
-
-    /// Returns the addresses of `name`, a DNS name in canonical form. Returns `None` until the name is resolved, which
-    /// this call requests.
-    pub(crate) fn addresses(&mut self, name: &Arc<str>) -> Option<&'c [IpAddr]> {
-        self.trace.reads.insert(Dependency::Addresses(Arc::clone(name)));
-        self.cluster.resolved.get(name).map(Vec::as_slice)
-    }
-
-    /// Returns node and zone of this process.
-    pub(crate) fn place(&mut self) -> Place<'c> {
-        self.trace.reads.insert(Dependency::Place);
-        self.place
-    }
-
-    /// Returns the Unix time truncated to the hour; expiry is reported with that precision.
-    pub(crate) fn hour(&mut self) -> Duration {
-        self.trace.reads.insert(Dependency::Hour);
-        self.cluster.hour
-    }
-
-    pub(crate) fn nodes(&mut self) -> &'c Store<Node> {
-        self.trace.reads.insert(Dependency::Nodes);
-        &self.cluster.nodes
-    }
-
-    /// Returns the number of Ready nodes; 1 if it is not known.
-    pub(crate) fn ready_nodes(&mut self) -> u32 {
-        let is_ready = |stored: &&Stored<Node>| {
-            let mut conditions = stored.object.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        };
-        u32::try_from(self.nodes().values().filter(is_ready).count()).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// Returns `true` if `address` is the cluster IP of a Service.
-    pub(crate) fn is_cluster_ip(&mut self, address: IpAddr) -> bool {
-        self.trace.reads.insert(Dependency::Taken(Vicinity::of(address)));
-        !self.cluster.with_cluster_ip(address).is_empty()
-    }
-
-    pub(crate) fn own_addresses(&mut self) -> &'c BTreeSet<IpAddr> {
-        self.trace.reads.insert(Dependency::OwnAddresses);
-        &self.cluster.own_addresses
-    }
-
-    /// Returns the entries made for the memo since the last call, each with its trace.
-    pub(crate) fn take_made(&mut self) -> Vec<(Part, Trace)> {
-        std::mem::take(&mut self.made)
-    }
-
-    /// Runs `make` with a trace of its own, and returns its result and trace.
-    pub(crate) fn traced<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> (T, Trace) {
-        let outer = std::mem::take(&mut self.trace);
-        let made = make(self);
-        (made, std::mem::replace(&mut self.trace, outer))
-    }
-
-    fn note(&mut self, kind: Kind, name: &ObjectName) {
-        self.trace.reads.insert(Dependency::Object(ObjectId { kind, name: name.clone() }));
+        self.outcomes.report(object, reason, message);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl<'c> Deref for Context<'_, 'c> {
+    type Target = Lookup<'c>;
 
-    #[test]
-    fn lookups_are_recorded_as_dependencies_hit_or_miss() {
-        let (cluster, options) = (Cluster::default(), Options::default());
-        let mut context = Context::new(&cluster, &options, Memo::default());
-        let name = ObjectName::new("n", "a");
-        let object =
-            |kind, namespace: &str| Dependency::Object(ObjectId { kind, name: ObjectName::new(namespace, "a") });
-        let ((), outer) = context.traced(|context| {
-            assert!(context.service(&name).is_none());
-            let ((), inner) = context.traced(|context| {
-                assert!(context.secret(&name).is_none());
-                assert!(context.config_map(&name).is_none());
-                assert!(context.class("a").is_none());
-                assert!(context.classes().is_empty());
-                assert!(context.nodes().is_empty());
-                assert_eq!(context.slices_of(&name).count(), 0);
-                assert_eq!(context.grants_of(&name.namespace).count(), 0);
-                assert!(context.addresses(&"a.test".into()).is_none());
-                context.place();
-                context.hour();
-                context.cluster_addresses();
-            });
-            let expect = [
-                object(Kind::IngressClass, ""),
-                object(Kind::Secret, "n"),
-                object(Kind::ConfigMap, "n"),
-                Dependency::Classes,
-                Dependency::Nodes,
-                Dependency::SlicesOf(name.clone()),
-                Dependency::GrantsOf("n".into()),
-                Dependency::Addresses("a.test".into()),
-                Dependency::Place,
-                Dependency::Hour,
-                Dependency::ClusterAddresses,
-            ];
-            assert_eq!(inner.reads, expect.into());
-            context.report(&name.refer(Kind::Service, &crate::Origin::Api), Reason::TooLarge, String::new());
-        });
-        assert_eq!((outer.reads, outer.outcomes.len()), ([object(Kind::Service, "n")].into(), 1));
-        context.take_made();
-        let (_, host) = context.traced(|context| context.certificate(&name));
-        assert_eq!(host.reads, [Dependency::Certificate(name.clone())].into(), "not the Secret");
-        let made: Vec<_> = context.take_made().into_iter().map(|(part, trace)| (part, trace.reads)).collect();
-        assert_eq!(made, [(Part::Certificate(name), BTreeSet::from([object(Kind::Secret, "n")]))]);
+    fn deref(&self) -> &Self::Target {
+        self.lookup
+    }
+}
+
+// === impl Lookup ===
+
+impl<'c> Lookup<'c> {
+    /// Runs `make` with a trace of its own, and returns its result and trace.
+    pub(crate) fn traced<T>(&self, make: impl FnOnce(&mut Context<'_, 'c>) -> T) -> (T, Trace) {
+        let outer = self.replace_reads(BTreeSet::new());
+        let mut outcomes = Outcomes::default();
+        let made = make(&mut Context { lookup: self, outcomes: &mut outcomes });
+        let reads = self.replace_reads(outer);
+        (made, Trace { reads, outcomes: outcomes.into_inner() })
     }
 }

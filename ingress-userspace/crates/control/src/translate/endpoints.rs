@@ -14,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Context, address, grant, port::transport_of};
+use super::{Context, address, grant, lookup::Lookup, port::transport_of};
 use crate::{
     change::{Kind, ObjectName},
     outcome::{ObjectRef, Origin, Reason},
@@ -51,7 +51,7 @@ pub(super) struct Collected<'c> {
 /// ready, it returns those that still serve while they terminate.
 ///
 /// Addresses of both families become one upstream without preference: whether a family is reachable shows only in use.
-pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: &mut Context<'c>) -> Collected<'c> {
+pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: &mut Context<'_, 'c>) -> Collected<'c> {
     let mut has_refused = false;
     let (mut ready, mut draining) = (Vec::new(), BTreeSet::new());
     let transport = transport_of(port.protocol.as_deref()).unwrap_or(Transport::Tcp);
@@ -82,12 +82,12 @@ pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: 
             // controller to the node itself.
             let is_judged = stored.origin == Origin::Api
                 && !context.options.endpoint_networks.iter().any(|network| network.contains(&ip));
-            if is_judged && let Err(kind) = judge(service, ip, context) {
+            if is_judged && let Err(kind) = judge(service, ip, context.lookup) {
                 refused.add(ip, kind);
                 continue;
             }
             for address in numbers.iter().map(|number| SocketAddr::new(ip, *number)) {
-                if is_judged && let Err(kind) = judge_port(service, address, transport, context) {
+                if is_judged && let Err(kind) = judge_port(service, address, transport, context.lookup) {
                     refused.add(address, kind);
                     continue;
                 }
@@ -100,7 +100,7 @@ pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: 
         if let Some(message) = refused.message(&name.name) {
             has_refused = true;
             // Reported on the Service, where its owner looks; events of an EndpointSlice are rarely read.
-            let service = reference(service, context);
+            let service = reference(service, context.lookup);
             context.report(&service, Reason::EndpointRefused, message);
         }
     }
@@ -112,12 +112,12 @@ pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: 
 ///
 /// # Errors
 /// The kind of `address`, if no request may go there.
-fn judge(service: &ObjectName, address: IpAddr, context: &mut Context<'_>) -> Result<(), &'static str> {
+fn judge(service: &ObjectName, address: IpAddr, lookup: &Lookup<'_>) -> Result<(), &'static str> {
     // Only rows of stream services lead to the API server's Service, and the operator writes them.
     if grant::is_api_server(service) {
         return address::kind(address).map_or(Ok(()), Err);
     }
-    address::check_slice_address(address, context)
+    address::check_slice_address(address, lookup)
 }
 
 /// Checks a port of an endpoint of `service`.
@@ -128,17 +128,17 @@ fn judge_port(
     service: &ObjectName,
     endpoint: SocketAddr,
     transport: Transport,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Result<(), &'static str> {
     if grant::is_api_server(service) {
         return Ok(());
     }
-    address::check_slice_port(endpoint, transport, context)
+    address::check_slice_port(endpoint, transport, lookup)
 }
 
 /// Returns the service as outcomes refer to it.
-pub(super) fn reference(service: &ObjectName, context: &mut Context<'_>) -> ObjectRef {
-    let origin = context.service(service).map_or(Origin::Api, |stored| stored.origin.clone());
+pub(super) fn reference(service: &ObjectName, lookup: &Lookup<'_>) -> ObjectRef {
+    let origin = lookup.service(service).map_or(Origin::Api, |stored| stored.origin.clone());
     service.refer(Kind::Service, &origin)
 }
 

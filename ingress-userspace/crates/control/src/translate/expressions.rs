@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Context,
     budget::{Budget, Holders},
     compiled_expressions::Cost,
+    outcomes::Outcomes,
 };
 use crate::{change::ObjectName, outcome::Reason};
 
@@ -21,7 +21,7 @@ pub(super) fn holders() -> Holders<Cost> {
 }
 
 /// Determines the refused Ingresses anew, and returns those with a changed result.
-pub(super) fn judge(holders: &mut Holders<Cost>, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
+pub(super) fn judge(holders: &mut Holders<Cost>, outcomes: &mut Outcomes) -> BTreeSet<ObjectName> {
     holders.judge(|refusal, budget| {
         let (amount, limit, scope) = (refusal.amount, budget.of(refusal.scope), refusal.scope);
         let message = if refusal.together.count > limit.count {
@@ -38,7 +38,7 @@ pub(super) fn judge(holders: &mut Holders<Cost>, context: &mut Context<'_>) -> B
                 limit.bytes / 1024
             )
         };
-        context.report(&refusal.object, Reason::TooLarge, message);
+        outcomes.report(&refusal.object, Reason::TooLarge, message);
     })
 }
 

@@ -8,8 +8,9 @@ use std::{
 };
 
 use super::{
-    Context, ExternalNames, address,
+    ExternalNames, address,
     destination::Finding,
+    lookup::Lookup,
     text::{shorten, shorten_error},
 };
 use crate::{change::ObjectName, outcome::Reason};
@@ -30,11 +31,11 @@ pub(super) fn follow(
     external_name: &str,
     port: u16,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Lead {
     let mut find = |reason, message| findings.push(Finding { reason, message });
     let shown = shorten(external_name);
-    if context.options.external_names == ExternalNames::Refuse {
+    if lookup.options.external_names == ExternalNames::Refuse {
         let message = format!(
             "service `{service}` is of type ExternalName, which is refused without `--allow-svc-external-name`; use one with endpoints, or ask the operator"
         );
@@ -42,7 +43,7 @@ pub(super) fn follow(
         return Lead::Refused;
     }
     if let Ok(address) = external_name.parse::<IpAddr>() {
-        let (allowed, refused) = judge(&[address], context);
+        let (allowed, refused) = judge(&[address], lookup);
         if let Some((_, why)) = refused {
             let message = format!("service `{service}` leads to `{shown}`, {why}, which is refused; name another");
             find(Reason::ExternalNameRefused, message);
@@ -60,13 +61,13 @@ pub(super) fn follow(
             return Lead::Refused;
         }
     };
-    let Some(addresses) = context.addresses(&name) else { return Lead::Endpoints(Vec::new()) };
+    let Some(addresses) = lookup.addresses(&name) else { return Lead::Endpoints(Vec::new()) };
     if addresses.is_empty() {
         let message =
             format!("external name `{shown}` of service `{service}` has no address; correct it or its DNS records");
         find(Reason::NoReadyEndpoints, message);
     }
-    let (allowed, refused) = judge(addresses, context);
+    let (allowed, refused) = judge(addresses, lookup);
     if let Some((address, why)) = refused {
         let message = format!(
             "external name `{shown}` of service `{service}` has address `{address}`, {why}, which is not used; correct its DNS records"
@@ -78,19 +79,14 @@ pub(super) fn follow(
 
 /// Returns the endpoints of `host`, a name or an address from an annotation; `None` if it is refused. Problems are
 /// added to `findings`.
-pub(super) fn reach(
-    host: &str,
-    port: u16,
-    findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
-) -> Option<Vec<Endpoint>> {
+pub(super) fn reach(host: &str, port: u16, findings: &mut Vec<Finding>, lookup: &Lookup<'_>) -> Option<Vec<Endpoint>> {
     let mut find = |reason, message| findings.push(Finding { reason, message });
     let shown = shorten(host);
     let refused = |why: &str| {
         format!("`{shown}` is refused: {why}; name a Service as `NAME.NAMESPACE.svc.cluster.local`, or another host")
     };
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        let (allowed, bad) = judge(&[address], context);
+        let (allowed, bad) = judge(&[address], lookup);
         if let Some((_, why)) = bad {
             find(Reason::ExternalNameRefused, refused(&format!("it is {why}")));
             return None;
@@ -104,11 +100,11 @@ pub(super) fn reach(
             return None;
         }
     };
-    let Some(addresses) = context.addresses(&name) else { return Some(Vec::new()) };
+    let Some(addresses) = lookup.addresses(&name) else { return Some(Vec::new()) };
     if addresses.is_empty() {
         find(Reason::NoReadyEndpoints, format!("`{shown}` has no address; correct it or its DNS records"));
     }
-    let (allowed, bad) = judge(addresses, context);
+    let (allowed, bad) = judge(addresses, lookup);
     if let Some((address, why)) = bad {
         let message = format!("`{shown}` has address `{address}`, {why}, which is not used; correct its DNS records");
         find(Reason::ExternalNameRefused, message);
@@ -117,10 +113,10 @@ pub(super) fn reach(
 }
 
 /// Returns the allowed addresses, and the first refused one with its kind.
-fn judge(addresses: &[IpAddr], context: &mut Context<'_>) -> (BTreeSet<IpAddr>, Option<(IpAddr, &'static str)>) {
+fn judge(addresses: &[IpAddr], lookup: &Lookup<'_>) -> (BTreeSet<IpAddr>, Option<(IpAddr, &'static str)>) {
     let (mut allowed, mut refused) = (BTreeSet::new(), None);
     for address in addresses.iter().copied().collect::<BTreeSet<_>>() {
-        match address::check_outside(address, context) {
+        match address::check_outside(address, lookup) {
             Ok(()) => drop(allowed.insert(address)),
             Err(why) => refused = refused.or(Some((address, why))),
         }

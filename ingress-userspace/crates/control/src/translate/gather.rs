@@ -11,6 +11,7 @@ use super::{
     endpoints::{self, Collected},
     external_name::{self, Lead},
     features::upstream_tls::{ParsedTls, material},
+    lookup::Lookup,
     port::Port,
     protocol,
     service::bare,
@@ -21,14 +22,14 @@ use crate::{change::ObjectName, outcome::Reason, service::Service};
 use ingress_model::{Endpoint, HealthPolicy, Protocol, Question, Transport, Upstream, UpstreamTls};
 
 /// Gathers the upstream of `destination`.
-pub(crate) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
+pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -> Gathered {
     let mut findings = Vec::new();
     let upstream = match destination {
         Destination::Service { name, port, protocol, through, tls, health_policy, proxy_header, asker: _ } => {
             behind(name, *port, *through, &mut findings, context).and_then(|own| {
                 let tls = match tls {
                     None => None,
-                    Some(parsed) => Some(policy(name, parsed, &mut findings, context)?),
+                    Some(parsed) => Some(policy(name, parsed, &mut findings, context.lookup)?),
                 };
                 let protocol = protocol.unwrap_or(own.protocol);
                 let health_policy =
@@ -37,8 +38,9 @@ pub(crate) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
             })
         }
         Destination::Outside { host, port, protocol, trust_anchors, asker: _ } => {
-            let endpoints = external_name::reach(host, *port, &mut findings, context);
-            let tls = if protocol.is_over_tls() { trust_anchors::tls(host, trust_anchors, context) } else { Ok(None) };
+            let endpoints = external_name::reach(host, *port, &mut findings, context.lookup);
+            let tls =
+                if protocol.is_over_tls() { trust_anchors::tls(host, trust_anchors, context.lookup) } else { Ok(None) };
             // If verification is required but not possible, no request is sent at all.
             let tls = tls.map_err(|finding| findings.push(finding)).ok();
             endpoints.zip(tls).map(|(endpoints, tls)| Upstream {
@@ -62,9 +64,9 @@ pub(crate) fn behind(
     number: i32,
     through: Through,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<Upstream> {
-    match find(name, number, Transport::Tcp, context)? {
+    match find(name, number, Transport::Tcp, context.lookup)? {
         Found::Own { service, port } => {
             let collected = endpoints::collect(name, port, context);
             Some(match through {
@@ -100,12 +102,12 @@ pub(crate) fn policy(
     service: &ObjectName,
     parsed: &ParsedTls,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Option<Arc<UpstreamTls>> {
     let own = format!("{}.{}.svc", service.name, service.namespace);
-    let stored = context.service(service);
+    let stored = lookup.service(service);
     let own = stored.and_then(|stored| stored.object.external_name.as_deref()).map_or(own, str::to_owned);
-    match material::backend_tls(parsed, &service.namespace, context) {
+    match material::backend_tls(parsed, &service.namespace, lookup) {
         Ok(backend_tls) => {
             let policy = backend_tls?.of_service(&own);
             if policy.is_none() {
@@ -130,12 +132,12 @@ pub(crate) fn pods(
     port: &ServicePort,
     collected: Collected<'_>,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Upstream {
     let app_protocol = collected.app_protocol;
     let endpoints = listed(name, port, collected, findings);
-    let reference = endpoints::reference(name, context);
-    let protocol = protocol::of_port(app_protocol, &reference, context);
+    let reference = endpoints::reference(name, context.lookup);
+    let protocol = protocol::of_port(app_protocol, &reference, context.outcomes);
     Upstream { protocol, endpoints, ..Upstream::default() }
 }
 
@@ -145,14 +147,14 @@ pub(crate) fn stream_endpoints(
     number: i32,
     transport: Transport,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<Vec<Endpoint>> {
-    match find(name, number, transport, context)? {
+    match find(name, number, transport, context.lookup)? {
         Found::Own { service: _, port } => {
             let collected = endpoints::collect(name, port, context);
             Some(listed(name, port, collected, findings))
         }
-        Found::External { external_name, port } => led_to(name, external_name, &port, findings, context),
+        Found::External { external_name, port } => led_to(name, external_name, &port, findings, context.lookup),
     }
 }
 
@@ -165,13 +167,8 @@ pub(crate) enum Found<'c> {
 }
 
 /// Finds port `number` of a service.
-pub(crate) fn find<'c>(
-    name: &ObjectName,
-    number: i32,
-    transport: Transport,
-    context: &mut Context<'c>,
-) -> Option<Found<'c>> {
-    let service: &'c Service = &context.service(name)?.object;
+pub(crate) fn find<'c>(name: &ObjectName, number: i32, transport: Transport, lookup: &Lookup<'c>) -> Option<Found<'c>> {
+    let service: &'c Service = &lookup.service(name)?.object;
     let port = Port::Number(number).find(service, transport);
     match service.external_name.as_deref() {
         None => port.map(|port| Found::Own { service, port }),
@@ -199,9 +196,14 @@ pub(crate) fn listed(
 }
 
 /// Returns an upstream with the addresses of the service itself.
-pub(crate) fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
-    let reference = endpoints::reference(name, context);
-    let protocol = protocol::of_port(port.app_protocol.as_deref(), &reference, context);
+pub(crate) fn itself(
+    name: &ObjectName,
+    service: &Service,
+    port: &ServicePort,
+    context: &mut Context<'_, '_>,
+) -> Upstream {
+    let reference = endpoints::reference(name, context.lookup);
+    let protocol = protocol::of_port(port.app_protocol.as_deref(), &reference, context.outcomes);
     let number = u16::try_from(port.port).unwrap_or_default();
     let mut endpoints: Vec<_> =
         service.cluster_ips.iter().map(|ip| Endpoint { address: SocketAddr::new(*ip, number) }).collect();
@@ -215,11 +217,11 @@ pub(crate) fn outside(
     external_name: &str,
     port: &ServicePort,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<Upstream> {
-    let endpoints = led_to(name, external_name, port, findings, context)?;
-    let service = endpoints::reference(name, context);
-    let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
+    let endpoints = led_to(name, external_name, port, findings, context.lookup)?;
+    let service = endpoints::reference(name, context.lookup);
+    let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context.outcomes);
     Some(Upstream { protocol, endpoints, ..Upstream::default() })
 }
 
@@ -229,7 +231,7 @@ pub(crate) fn led_to(
     external_name: &str,
     port: &ServicePort,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Option<Vec<Endpoint>> {
     let number = endpoints::target(port).or_else(|| u16::try_from(port.port).ok()).filter(|number| *number != 0);
     let Some(number) = number else {
@@ -237,7 +239,7 @@ pub(crate) fn led_to(
         findings.push(Finding { reason: Reason::PortNotFound, message });
         return None;
     };
-    match external_name::follow(name, external_name, number, findings, context) {
+    match external_name::follow(name, external_name, number, findings, lookup) {
         Lead::Endpoints(endpoints) => Some(endpoints),
         Lead::Refused => None,
     }

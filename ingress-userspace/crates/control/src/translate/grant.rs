@@ -2,7 +2,7 @@
 //! namespaces. The node sends them, past network policies, so a name alone gives no right. The owner of the Service's
 //! namespace grants it by a ReferenceGrant, or the operator does.
 
-use super::Context;
+use super::lookup::Lookup;
 use crate::change::ObjectName;
 
 /// Returns `true` if this is the Service of the API server. Neither requests of clients nor those of an Ingress are
@@ -16,17 +16,17 @@ pub(super) fn is_api_server(service: &ObjectName) -> bool {
 ///
 /// # Errors
 /// A description of `service` and the remedy, if it may not.
-pub(super) fn check(namespace: &str, service: &ObjectName, context: &mut Context<'_>) -> Result<(), String> {
+pub(super) fn check(namespace: &str, service: &ObjectName, lookup: &Lookup<'_>) -> Result<(), String> {
     if is_api_server(service) {
         return Err(format!(
             "service `{service}`, the API server, which never gets requests from the proxy; name another"
         ));
     }
     let is_own = *service.namespace == *namespace;
-    if is_own || context.options.cross_namespace.iter().any(|pattern| pattern.holds(service)) {
+    if is_own || lookup.options.cross_namespace.iter().any(|pattern| pattern.holds(service)) {
         return Ok(());
     }
-    if context.grants_of(&service.namespace).any(|grant| grant.allows(namespace, &service.name)) {
+    if lookup.grants_of(&service.namespace).any(|grant| grant.allows(namespace, &service.name)) {
         return Ok(());
     }
     Err(format!(

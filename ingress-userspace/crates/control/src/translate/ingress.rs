@@ -22,6 +22,7 @@ use super::{
     ingress_role::IngressRole,
     named::named,
     options::CatchAll,
+    outcomes::Outcomes,
     policy::{Policy, Service},
     service,
     text::{shorten, shorten_error},
@@ -39,7 +40,7 @@ pub(super) fn claims(
     object: ObjectRef,
     Ours { class }: Ours,
     globals: &Globals,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Claims {
     let mut claims = Claims {
         precedence: Precedence::of(name, ingress),
@@ -91,12 +92,13 @@ pub(super) fn claims(
         context.report(object, Reason::TooLarge, message);
     }
     let metered = if policy.is_metered() { metered } else { 0 };
-    let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
+    let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context.outcomes);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
     claims.canary = policy.canary.clone().map(Box::new);
     claims.shares_with = Arc::clone(&policy.shares_with);
     let allowance = Allowance::new();
-    let mut builder = Builder { name, owner: name.to_string().into(), policy, allowance, object, globals, context };
+    let (owner, context) = (name.to_string().into(), context.reborrow());
+    let mut builder = Builder { name, owner, policy, allowance, object, globals, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
@@ -216,7 +218,7 @@ fn tls_claims(
     tls: &[IngressTLS],
     rules: &[IngressRule],
     object: &ObjectRef,
-    context: &mut Context<'_>,
+    outcomes: &mut Outcomes,
 ) -> (BTreeSet<HostPattern>, Vec<(HostPattern, ObjectName)>) {
     let (mut patterns, mut certificates) = (BTreeSet::new(), Vec::new());
     for IngressTLS { hosts, secret_name } in tls {
@@ -227,7 +229,7 @@ fn tls_claims(
                 .filter_map(|host| match HostPattern::parse(host) {
                     Ok(pattern) => Some(pattern),
                     Err(error) => {
-                        context.report(
+                        outcomes.report(
                             object,
                             Reason::InvalidHost,
                             format!("in `spec.tls`: {}", shorten_error(&error)),
@@ -271,7 +273,7 @@ pub(super) struct Builder<'b, 'c> {
     allowance: Allowance,
     pub(super) object: &'b ObjectRef,
     pub(super) globals: &'b Globals,
-    pub(super) context: &'b mut Context<'c>,
+    pub(super) context: Context<'b, 'c>,
 }
 
 // === impl Builder ===
@@ -318,7 +320,8 @@ impl Builder<'_, '_> {
         };
         let parsed = if self.policy.has_patterns(path_type) {
             let groups = self.policy.wants_groups();
-            Some(self.allowance.read(path, groups, &mut self.context.memo.expressions)?)
+            let Self { allowance, context, .. } = self;
+            Some(context.with_memo(|memo| allowance.read(path, groups, &mut memo.expressions))?)
         } else {
             Policy::path(path, path_type)
         };
@@ -350,7 +353,7 @@ impl Builder<'_, '_> {
                 Action::Refuse(Unavailable::Backend)
             }
             Policy { backend: wish, .. } => {
-                service::resolve(&self.name.namespace, backend, wish, self.object, self.context)
+                service::resolve(&self.name.namespace, backend, wish, self.object, &mut self.context)
             }
         };
         self.with(path, action)

@@ -6,9 +6,10 @@ use std::{
 };
 
 use super::{
-    Context, Options,
+    Options,
     budget::{Budget, BudgetScope, Holders},
     claims::Claims,
+    outcomes::Outcomes,
 };
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::{Forwarding, HostRoutes, Rule};
@@ -36,7 +37,7 @@ impl Meters {
     }
 
     /// Determines anew which rules are counted only under their hosts, and returns the Ingresses with a changed result.
-    pub(super) fn judge(&mut self, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
+    pub(super) fn judge(&mut self, outcomes: &mut Outcomes) -> BTreeSet<ObjectName> {
         let changed = self.holders.judge(|refusal, budget| {
             let flag = match refusal.scope {
                 BudgetScope::Namespace => "--max-metered-rules-per-namespace",
@@ -49,7 +50,7 @@ impl Meters {
                 refusal.scope,
                 budget.of(refusal.scope)
             );
-            context.report(&refusal.object, Reason::TooLarge, message);
+            outcomes.report(&refusal.object, Reason::TooLarge, message);
         });
         self.silenced.retain(|name, _| self.holders.refuses(name));
         changed

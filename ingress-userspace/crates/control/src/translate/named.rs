@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressSpec};
 
-use super::{Context, Options, annotations, class, context::Memo, ingress::too_large};
+use super::{
+    Options, annotations, class,
+    ingress::too_large,
+    lookup::{Lookup, Memo},
+};
 use crate::{
     change::{Change, Kind, ObjectId, ObjectName},
     cluster::Cluster,
@@ -73,9 +77,9 @@ impl Namer {
     }
 
     fn is_ours(&self, ingress: &Ingress) -> bool {
-        let mut context = Context::new(&self.cluster, &self.options, Memo::default());
+        let lookup = Lookup::new(&self.cluster, &self.options, Memo::default());
         let object = ObjectName::of(&ingress.metadata).refer(Kind::Ingress, &Origin::Api);
-        class::ours(ingress, &object, &mut context).is_some()
+        lookup.traced(|context| class::ours(ingress, &object, context)).0.is_some()
     }
 }
 

@@ -7,7 +7,10 @@
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
-use super::{Context, claims::Claims, features::Globals, ingress_role::IngressRole, options::HostSharing, secret};
+use super::{
+    Context, claims::Claims, features::Globals, ingress_role::IngressRole, lookup::Lookup, options::HostSharing,
+    outcomes::Outcomes, secret,
+};
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::{HostPattern, PathMatch, path};
 
@@ -145,7 +148,7 @@ impl<'m> Ownership<'m> {
 
     /// Reports on the Ingress of `claims` that `what` belongs to the owner, and records the namespace for a report to
     /// the owner.
-    pub(super) fn refuse(&mut self, claims: &Claims, what: impl fmt::Display, context: &mut Context<'_>) {
+    pub(super) fn refuse(&mut self, claims: &Claims, what: impl fmt::Display, outcomes: &mut Outcomes) {
         let Some(owner) = self.owner else { return };
         let ObjectRef { kind, namespace, name, origin: _ } = &owner.object;
         let message = format!(
@@ -153,7 +156,7 @@ impl<'m> Ownership<'m> {
              `{namespace}` the host's owner; ask that owner, or the operator for another `--host-sharing`",
             self.pattern
         );
-        context.report(&claims.object, Reason::HostOwnedByOther, message);
+        outcomes.report(&claims.object, Reason::HostOwnedByOther, message);
         let ObjectRef { namespace, name, .. } = &claims.object;
         if !self.refused.iter().any(|(known, _)| known == namespace) {
             self.refused.insert((Arc::clone(namespace), Arc::clone(name)));
@@ -161,14 +164,14 @@ impl<'m> Ownership<'m> {
     }
 
     /// Reports to the owner which namespaces had claims refused.
-    pub(super) fn report_problems(self, context: &mut Context<'_>) {
+    pub(super) fn report_problems(self, outcomes: &mut Outcomes) {
         let Self { pattern, owner: Some(owner), refused, .. } = self else { return };
         for (namespace, name) in refused {
             let message = format!(
                 "Ingress `{namespace}/{name}` makes claims on host `{pattern}`, which belongs to this namespace; they \
                  are refused, ask its owner to remove them if the host is your own"
             );
-            context.report(&owner.object, Reason::HostClaimedByOther, message);
+            outcomes.report(&owner.object, Reason::HostClaimedByOther, message);
         }
     }
 
@@ -178,12 +181,12 @@ impl<'m> Ownership<'m> {
         &self,
         broader: &[Broader<'_>],
         globals: &Globals,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, '_>,
     ) -> Option<Option<Arc<str>>> {
         let owner = self.owner.filter(|_| self.sharing != HostSharing::Open)?;
         let is_foreign = |other: &Claims| !owner.is_neighbour_of(other) && owner.is_older_than(other);
         let certified =
-            broader.iter().filter_map(|broader| Some((broader.pattern, broader.certified(globals, context)?)));
+            broader.iter().filter_map(|broader| Some((broader.pattern, broader.certified(globals, context.lookup)?)));
         let certified: Vec<_> = certified.collect();
         let (_, nearest) = certified.first()?;
         if !is_foreign(nearest) {
@@ -207,8 +210,8 @@ pub(super) struct Broader<'m> {
 
 impl Broader<'_> {
     /// Returns the Ingress that gives the host its certificate.
-    fn certified(&self, globals: &Globals, context: &Context<'_>) -> Option<&Claims> {
-        if *self.pattern == HostPattern::Any && context.options.default_certificate.is_some() {
+    fn certified(&self, globals: &Globals, lookup: &Lookup<'_>) -> Option<&Claims> {
+        if *self.pattern == HostPattern::Any && lookup.options.default_certificate.is_some() {
             return None;
         }
         let ownership = Ownership::of(self.pattern, &self.claims, &[], globals);

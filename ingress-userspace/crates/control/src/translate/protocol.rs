@@ -1,12 +1,12 @@
 //! Determines the protocol of the endpoints of a port. It does not implement it.
 
-use super::{Context, text::shorten};
+use super::{outcomes::Outcomes, text::shorten};
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::Protocol;
 
 /// Returns the protocol for `appProtocol` of a port (KEP-1435, KEP-3726). Unknown values are served as HTTP/1.1, with a
 /// note on `service`.
-pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, context: &mut Context<'_>) -> Protocol {
+pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, outcomes: &mut Outcomes) -> Protocol {
     let Some(name) = app_protocol.filter(|name| !name.is_empty()) else { return Protocol::Http1 };
     match name {
         "http" | "HTTP" | "kubernetes.io/ws" => Protocol::Http1,
@@ -18,7 +18,7 @@ pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, context: 
                  `kubernetes.io/ws`, `kubernetes.io/wss`",
                 shorten(other)
             );
-            context.report(service, Reason::UnknownProtocol, message);
+            outcomes.report(service, Reason::UnknownProtocol, message);
             Protocol::Http1
         }
     }

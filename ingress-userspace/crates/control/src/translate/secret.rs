@@ -16,7 +16,7 @@ use crate::{
 use ingress_model::{Authorities, Certificate, HostPattern, tls};
 
 /// Reads Secret `name`. Problems of its OCSP response are reported here, others by the callers that name it.
-pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Content {
+pub(super) fn hold(name: &ObjectName, context: &mut Context<'_, '_>) -> Content {
     let Some(stored) = context.secret(name) else { return Content::Nothing };
     match read(name, &stored.object) {
         Ok(certificate) => {
@@ -34,7 +34,7 @@ pub(super) fn certificate(
     name: &ObjectName,
     pattern: &HostPattern,
     ingress: &ObjectRef,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<Arc<str>> {
     let held = context.certificate(name);
     let (reason, message) = match &*held {
@@ -63,7 +63,7 @@ pub(super) fn certificate(
 
 /// Returns the origin of the certificate in Secret `name` for names without one of their own, or `None` with the reason
 /// reported on the Secret.
-pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<str>> {
+pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_, '_>) -> Option<Arc<str>> {
     match &*context.certificate(name) {
         Content::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
         Content::Broken { secret, reason } => {
@@ -83,7 +83,12 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
 }
 
 /// Reports an OCSP response that is unusable, or out of date by the hour.
-fn report_staple(name: &ObjectName, stored: &Stored<HeldSecret>, certificate: &Certificate, context: &mut Context<'_>) {
+fn report_staple(
+    name: &ObjectName,
+    stored: &Stored<HeldSecret>,
+    certificate: &Certificate,
+    context: &mut Context<'_, '_>,
+) {
     let Some(response) = field(&stored.object, staple::FIELD) else { return };
     let problem = match (&certificate.staple, staple::read(response, &certificate.chain)) {
         (Some(staple), _) if context.hour() < staple.until => return,

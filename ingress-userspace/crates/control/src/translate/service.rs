@@ -13,6 +13,7 @@ use super::{
     destination::{Asker, Destination, Finding, Through},
     features::{backend_protocol::Wanted, upstream_tls::ParsedTls},
     grant,
+    lookup::Lookup,
     port::{Port, ports},
     text::shorten,
 };
@@ -29,7 +30,7 @@ pub(super) fn resolve(
     backend: &IngressBackend,
     wish: &BackendPolicy,
     ingress: &ObjectRef,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Action {
     let IngressBackend { resource, service } = backend;
     let backend = match (service, resource) {
@@ -58,7 +59,7 @@ pub(super) fn resolve(
 
 /// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
 /// no such service or port, which is reported on the service. `asker` is set if it is used for error pages.
-pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Context<'_>) -> Option<Action> {
+pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Context<'_, '_>) -> Option<Action> {
     let Some(service) = context.service(name) else {
         let message =
             "`--default-backend-service` names it, but it does not exist; create it, requests without a rule get 404";
@@ -80,7 +81,7 @@ pub(super) fn first(
     name: &ObjectName,
     asker: &Asker,
     object: &ObjectRef,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<UpstreamKey> {
     let Some(service) = context.service(name) else {
         let message = format!("service `{name}` does not exist; create it or correct its name");
@@ -103,7 +104,7 @@ pub(super) fn named(
     backend_tls: Option<ParsedTls>,
     asker: &Asker,
     object: &ObjectRef,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<UpstreamKey> {
     let Some(service) = context.service(name) else {
         let message = format!("service `{name}` does not exist; create it or correct its name");
@@ -125,10 +126,10 @@ pub(super) fn stream(
     port: Port<'_>,
     transport: Transport,
     findings: &mut Vec<Finding>,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Option<UpstreamKey> {
     let mut find = |reason, message| findings.push(Finding { reason, message });
-    let Some(service) = context.service(name).map(|stored| &stored.object) else {
+    let Some(service) = lookup.service(name).map(|stored| &stored.object) else {
         find(
             Reason::ServiceNotFound,
             format!("service `{name}` does not exist; create it or correct its name, the port is closed"),
@@ -144,7 +145,7 @@ pub(super) fn stream(
             return None;
         }
     };
-    let (key, gathered) = context.upstream(&Destination::Stream { name: name.clone(), port: number, transport });
+    let (key, gathered) = lookup.upstream(&Destination::Stream { name: name.clone(), port: number, transport });
     findings.extend(gathered.findings.iter().cloned());
     gathered.upstream.as_ref().map(|_| key)
 }
@@ -156,7 +157,7 @@ fn forward(
     BackendPolicy { protocol: wanted, through, tls: backend_tls, health_policy, proxy_header }: &BackendPolicy,
     asker: Option<&Asker>,
     object: &ObjectRef,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Action {
     if grant::is_api_server(name) {
         let message = format!(

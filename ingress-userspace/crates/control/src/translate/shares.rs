@@ -6,9 +6,10 @@ use std::{
 };
 
 use super::{
-    Context, Options,
+    Options,
     budget::{Amount, Budget, Holders},
     claims::{Claims, HostClaim},
+    outcomes::Outcomes,
 };
 use crate::{change::ObjectName, outcome::Reason};
 
@@ -29,7 +30,7 @@ pub(super) fn holders(options: &Options) -> Holders<Size> {
 }
 
 /// Determines the refused Ingresses anew, and returns those with a changed result.
-pub(super) fn judge(holders: &mut Holders<Size>, context: &mut Context<'_>) -> BTreeSet<ObjectName> {
+pub(super) fn judge(holders: &mut Holders<Size>, outcomes: &mut Outcomes) -> BTreeSet<ObjectName> {
     holders.judge(|refusal, budget| {
         let (size, limit) = (refusal.amount, budget.of_namespace);
         let (what, count, limit, flag) = if refusal.together.hosts > limit.hosts {
@@ -41,7 +42,7 @@ pub(super) fn judge(holders: &mut Holders<Size>, context: &mut Context<'_>) -> B
             "it claims {count} {what}; with older Ingresses of its namespace it exceeds the {limit} allowed; it is not \
              served, remove some, or ask the operator to raise `{flag}`"
         );
-        context.report(&refusal.object, Reason::TooLarge, message);
+        outcomes.report(&refusal.object, Reason::TooLarge, message);
     })
 }
 

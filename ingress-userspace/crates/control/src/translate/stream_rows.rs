@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{Context, text::shorten};
+use super::{lookup::Lookup, text::shorten};
 use crate::change::ObjectName;
 use ingress_model::{ProxyVersion, StreamPort, Transport};
 
@@ -19,11 +19,11 @@ pub(crate) struct Row<'r> {
 }
 
 /// Returns the ports that rows of the operator's ConfigMaps take, regardless of problems with their destinations.
-pub(crate) fn ports(context: &mut Context<'_>) -> BTreeSet<StreamPort> {
-    let options = context.options;
+pub(crate) fn ports(lookup: &Lookup<'_>) -> BTreeSet<StreamPort> {
+    let options = lookup.options;
     let mut ports = BTreeSet::new();
     for (transport, name) in [(Transport::Tcp, &options.tcp_services), (Transport::Udp, &options.udp_services)] {
-        let stored = name.as_ref().and_then(|name| context.config_map(name));
+        let stored = name.as_ref().and_then(|name| lookup.config_map(name));
         let rows = stored.into_iter().flat_map(|stored| stored.object.data.iter().flatten());
         let numbers = rows.filter_map(|(key, value)| Some(parse(key, value).ok()?.number));
         ports.extend(numbers.map(|number| StreamPort { transport, number }));

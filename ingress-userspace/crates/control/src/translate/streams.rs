@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use super::{
     Context,
     destination::Finding,
+    lookup::Lookup,
     port::Port,
     service,
     stream_rows::{Row, parse},
@@ -27,7 +28,7 @@ use ingress_model::{StreamPort, StreamService, Transport};
 const MAX_SERVICES: usize = 1_000;
 
 /// Returns the services of `transport` in the operator's ConfigMap.
-pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTreeMap<StreamPort, StreamService> {
+pub(super) fn services(transport: Transport, context: &mut Context<'_, '_>) -> BTreeMap<StreamPort, StreamService> {
     let mut services = BTreeMap::new();
     let options = context.options;
     let (flag, name) = match transport {
@@ -44,12 +45,12 @@ pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTree
     let rows = stored.object.data.iter().flatten();
     let mut findings = Vec::new();
     for (key, value) in rows {
-        if let Some(row) = read(key, value, transport, context, &mut findings) {
+        if let Some(row) = read(key, value, transport, context.lookup, &mut findings) {
             if services.len() == MAX_SERVICES {
                 let message = format!("more than {MAX_SERVICES} services; this port is closed, remove rows");
                 findings.push(Finding { reason: Reason::TooLarge, message });
             } else {
-                services.extend(service(&row, transport, context, &mut findings));
+                services.extend(service(&row, transport, context.lookup, &mut findings));
             }
         }
         for Finding { reason, message } in findings.drain(..) {
@@ -63,12 +64,12 @@ pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTree
 fn service(
     row: &Row<'_>,
     transport: Transport,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<(StreamPort, StreamService)> {
     let Row { number, service: name, port, accepts_proxy_protocol, proxy_header } = row;
     let port = port.parse::<u16>().map_or(Port::Name(port), |number| Port::Number(number.into()));
-    let upstream = service::stream(name, port, transport, findings, context)?;
+    let upstream = service::stream(name, port, transport, findings, lookup)?;
     let (accepts_proxy_protocol, proxy_header) = (*accepts_proxy_protocol, *proxy_header);
     let service = StreamService { upstream, accepts_proxy_protocol, proxy_header };
     Some((StreamPort { transport, number: *number }, service))
@@ -79,11 +80,11 @@ fn read<'r>(
     key: &str,
     value: &'r str,
     transport: Transport,
-    context: &Context<'_>,
+    lookup: &Lookup<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<Row<'r>> {
     let row = parse(key, value).and_then(|row| match transport {
-        Transport::Tcp if context.options.reserved_ports.contains(&row.number) => {
+        Transport::Tcp if lookup.options.reserved_ports.contains(&row.number) => {
             Err("HTTP, HTTPS or the metrics of this process use it, or `--steer rewrite` assigns it to them; choose \
              another port"
                 .to_owned())

@@ -13,7 +13,7 @@ use ingress_model::{TicketKey, TicketKeys};
 
 /// Returns the keys in Secret `name`, or `None` if there are none. The latter is reported on the Secret, as is each
 /// unusable key.
-pub(super) fn keys(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<TicketKeys>> {
+pub(super) fn keys(name: &ObjectName, context: &mut Context<'_, '_>) -> Option<Arc<TicketKeys>> {
     const ALONE: &str = "only this process resumes its sessions until then";
     let Some(stored) = context.secret(name) else {
         let message = format!("`--tls-ticket-secret` names it, but it does not exist; create it, {ALONE}");

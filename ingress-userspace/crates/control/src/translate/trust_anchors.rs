@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use rustls_pki_types::ServerName;
 
 use super::{
-    Context,
     destination::{Finding, TrustAnchors},
+    lookup::Lookup,
     secret,
     text::shorten,
 };
@@ -24,13 +24,13 @@ static PUBLIC: LazyLock<Arc<Authorities>> = LazyLock::new(|| {
 pub(super) fn tls(
     host: &str,
     trust_anchors: &TrustAnchors,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Result<Option<Arc<UpstreamTls>>, Finding> {
     let name = name(host);
     let authorities = match trust_anchors {
         TrustAnchors::Any => None,
         TrustAnchors::Public => Some(Arc::clone(&PUBLIC)),
-        TrustAnchors::Private(secret) => Some(Arc::new(authorities(secret, context)?)),
+        TrustAnchors::Private(secret) => Some(Arc::new(authorities(secret, lookup)?)),
     };
     let verify = match (authorities, &name) {
         (None, _) => None,
@@ -51,8 +51,8 @@ pub(super) fn name(host: &str) -> Option<ServerName<'static>> {
 }
 
 /// Returns the authorities in Secret `name`, or the reason why they are not available.
-fn authorities(name: &ObjectName, context: &mut Context<'_>) -> Result<Authorities, Finding> {
-    let Some(stored) = context.secret(name) else {
+fn authorities(name: &ObjectName, lookup: &Lookup<'_>) -> Result<Authorities, Finding> {
+    let Some(stored) = lookup.secret(name) else {
         let message = format!("secret `{name}` with the trusted certificate authorities does not exist; create it");
         return Err(Finding { reason: Reason::SecretNotFound, message });
     };

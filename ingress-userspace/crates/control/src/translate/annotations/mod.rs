@@ -35,7 +35,7 @@ struct Annotation<'i> {
 }
 
 /// Reads every annotation of `ingress` with a known prefix.
-pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, context: &mut Context<'_>) -> Policy {
+pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, context: &mut Context<'_, '_>) -> Policy {
     let name = ObjectName::of(&ingress.metadata);
     let annotations = by_key(ingress, &context.options.annotations_prefix);
     let mut parsed = globals.parsed.clone();

@@ -107,7 +107,7 @@ impl ParsedBasicAuth {
             return Err((Reason::InvalidAnnotation, message.into()));
         };
         let name = scope.own("auth-secret", value, "Secret")?;
-        let Some(stored) = scope.context.secret(&name) else {
+        let Some(stored) = scope.lookup.secret(&name) else {
             let message = format!("secret `{name}` of `auth-secret` does not exist; its rules answer 503, create it");
             return Err((Reason::SecretNotFound, message));
         };
@@ -132,7 +132,7 @@ impl ParsedBasicAuth {
         };
         for problem in problems.iter().take(MAX_REPORTS) {
             let message = format!("{problem}; that user has no access until then");
-            scope.context.report(&stored.refer(Kind::Secret, &name), Reason::InvalidCredentials, message);
+            scope.context().report(&stored.refer(Kind::Secret, &name), Reason::InvalidCredentials, message);
         }
         if users.is_empty() {
             let message = format!("secret `{name}` of `auth-secret` has no user; its rules answer 503, add one");

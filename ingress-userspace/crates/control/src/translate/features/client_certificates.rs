@@ -115,7 +115,7 @@ impl ParsedClientCertificates {
             return Err((Reason::InvalidAnnotation, message.to_owned()));
         };
         let name = scope.own("auth-tls-secret", &value, "Secret")?;
-        let Some(stored) = scope.context.secret(&name) else {
+        let Some(stored) = scope.lookup.secret(&name) else {
             let message =
                 format!("Secret `{name}` of `auth-tls-secret` does not exist; its rules answer 503, create it");
             return Err((Reason::SecretNotFound, message));

@@ -134,14 +134,14 @@ fn own(value: &str, asker: &Asker, scope: &mut Scope<'_, '_>) -> Option<Upstream
         scope.report(Reason::InvalidAnnotation, message);
         return None;
     };
-    service::first(&name, asker, scope.object, scope.context)
+    service::first(&name, asker, scope.object, &mut scope.context())
 }
 
 /// Returns the upstream of `--default-backend-service`. Its problems are reported with the default rule, which uses it,
 /// too.
 fn common(asker: &Asker, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
-    let name = scope.context.options.default_backend.clone()?;
-    match service::default(&name, Some(asker), scope.context)? {
+    let name = scope.lookup.options.default_backend.clone()?;
+    match service::default(&name, Some(asker), &mut scope.context())? {
         Action::Forward(key) => Some(key),
         Action::Refuse(_) | Action::Redirect(_) | Action::Split(_) => None,
     }

@@ -366,7 +366,7 @@ fn find(url: &Url, author: Author, scope: &mut Scope<'_, '_>) -> Result<AuthServ
 /// Returns the header fields in the ConfigMap `value`, or the reason why they are not available.
 fn fields(value: &str, scope: &mut Scope<'_, '_>) -> Result<HeaderEdits, Refusal> {
     let name = scope.own("auth-proxy-set-headers", value, "ConfigMap")?;
-    let Some(stored) = scope.context.config_map(&name) else {
+    let Some(stored) = scope.lookup.config_map(&name) else {
         let message =
             format!("ConfigMap `{name}` of `auth-proxy-set-headers` does not exist; its rules answer 503, create it");
         return Err((Reason::ConfigMapNotFound, message));

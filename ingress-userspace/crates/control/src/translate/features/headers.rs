@@ -120,7 +120,7 @@ impl ParsedHeaders {
 
 impl HeaderSettings {
     /// Adds to `parsed` the fields for all Ingresses, with the content of the ConfigMaps.
-    pub(crate) fn apply(&self, parsed: &mut ParsedHeaders, context: &mut Context<'_>) {
+    pub(crate) fn apply(&self, parsed: &mut ParsedHeaders, context: &mut Context<'_, '_>) {
         let Self { allowed: _, hidden, added, set } = self;
         for name in hidden {
             parsed.response.push(HeaderEdit::Remove(name.clone()));
@@ -136,7 +136,7 @@ impl HeaderSettings {
 
 /// Returns the header fields in the ConfigMap `name`, which `key` names; none if it cannot be read, which is reported
 /// on it.
-fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdits {
+fn fields(key: &str, name: &ObjectName, context: &mut Context<'_, '_>) -> HeaderEdits {
     let Some(stored) = context.config_map(name) else {
         let message = format!("`{key}` names it, but it does not exist; create it, its fields are missing until then");
         context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
@@ -154,7 +154,7 @@ fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdit
 /// Returns the header fields in the ConfigMap `value`, or the reason why they are not available.
 fn custom(value: &str, allowed: &[HeaderName], scope: &mut Scope<'_, '_>) -> Result<HeaderEdits, Refusal> {
     let name = scope.own("custom-headers", value, "ConfigMap")?;
-    let Some(stored) = scope.context.config_map(&name) else {
+    let Some(stored) = scope.lookup.config_map(&name) else {
         let message = format!("ConfigMap `{name}` of `custom-headers` does not exist; its rules answer 503, create it");
         return Err((Reason::ConfigMapNotFound, message));
     };

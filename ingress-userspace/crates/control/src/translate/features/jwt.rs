@@ -233,7 +233,7 @@ fn path(claim: &str) -> Option<ClaimPath> {
 fn server(url: &Url, authorities: Option<&str>, scope: &mut Scope<'_, '_>) -> Result<KeyServer, Refusal> {
     let invalid = |message| (Reason::InvalidAnnotation, message);
     if let Some(name) = url.service()
-        && scope.context.service(&name).is_some_and(|stored| stored.object.external_name.is_some())
+        && scope.lookup.service(&name).is_some_and(|stored| stored.object.external_name.is_some())
     {
         return Err(invalid(format!(
             "service `{name}` of `jwt-jwks-url` is of type ExternalName, and its host cannot be verified over `http://`; its rules answer 503, write `https://` and the external name"
@@ -258,7 +258,7 @@ fn server(url: &Url, authorities: Option<&str>, scope: &mut Scope<'_, '_>) -> Re
 /// Returns the keys in the Secret `value`.
 fn held(value: &str, scope: &mut Scope<'_, '_>) -> Result<KeySet, Refusal> {
     let name = scope.own("jwt-jwks-secret", value, "Secret")?;
-    let Some(stored) = scope.context.secret(&name) else {
+    let Some(stored) = scope.lookup.secret(&name) else {
         let message = format!("secret `{name}` of `jwt-jwks-secret` does not exist; its rules answer 503, create it");
         return Err((Reason::SecretNotFound, message));
     };

@@ -118,7 +118,7 @@ impl ParsedLimits {
             rate_status,
             in_flight_status,
         } = self;
-        let nodes = if of_cluster { scope.context.ready_nodes() } else { 1 };
+        let nodes = if of_cluster { scope.lookup.ready_nodes() } else { 1 };
         let [per_second, per_minute, in_flight] =
             [per_second, per_minute, in_flight].map(|count| count.div_ceil(nodes));
         let rate = |requests, seconds| {

@@ -372,7 +372,7 @@ impl Globals {
 
     /// Settles the values that follow from others, once all are read. The content of ConfigMaps is looked up in
     /// `context`.
-    pub(crate) fn settle(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn settle(&mut self, context: &mut Context<'_, '_>) {
         self.settings.access_log = self.access_log.made();
         self.settings.traces = self.traces.clone().made();
         self.settings.blocked = (!self.blocked.is_empty()).then(|| Arc::new(self.blocked.clone()));

@@ -5,6 +5,8 @@ use crate::{
     outcome::{ObjectRef, Reason},
     translate::{
         Context,
+        lookup::Lookup,
+        outcomes::Outcomes,
         text::{own_object, shorten},
     },
 };
@@ -16,7 +18,8 @@ pub(super) type Refusal = (Reason, String);
 pub(crate) struct Scope<'s, 'c> {
     pub(super) name: &'s ObjectName,
     pub(super) object: &'s ObjectRef,
-    pub(super) context: &'s mut Context<'c>,
+    pub(super) lookup: &'s Lookup<'c>,
+    outcomes: &'s mut Outcomes,
     /// Whether the rules must not be served.
     pub(super) refuses: bool,
 }
@@ -24,13 +27,18 @@ pub(crate) struct Scope<'s, 'c> {
 // === impl Scope ===
 
 impl<'s, 'c> Scope<'s, 'c> {
-    pub(crate) const fn new(name: &'s ObjectName, object: &'s ObjectRef, context: &'s mut Context<'c>) -> Self {
-        Self { name, object, context, refuses: false }
+    pub(crate) fn new(name: &'s ObjectName, object: &'s ObjectRef, context: &'s mut Context<'_, 'c>) -> Self {
+        Self { name, object, lookup: context.lookup, outcomes: context.outcomes, refuses: false }
+    }
+
+    /// Returns lookups and outcomes together, for code that reports on other objects, too.
+    pub(super) const fn context(&mut self) -> Context<'_, 'c> {
+        Context { lookup: self.lookup, outcomes: self.outcomes }
     }
 
     /// Reports a problem of the Ingress.
     pub(crate) fn report(&mut self, reason: Reason, message: String) {
-        self.context.report(self.object, reason, message);
+        self.outcomes.report(self.object, reason, message);
     }
 
     /// Reports a problem because of which the rules must not be served.

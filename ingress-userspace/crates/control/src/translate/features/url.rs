@@ -150,13 +150,13 @@ impl Url {
         let key = match self.service() {
             Some(name) => {
                 if author == Author::Ingress
-                    && let Err(why) = grant::check(&asker.namespace, &name, scope.context)
+                    && let Err(why) = grant::check(&asker.namespace, &name, scope.lookup)
                 {
                     scope.report(Reason::RefNotPermitted, format!("`{annotation}` leads to {why}"));
                     return None;
                 }
                 let backend_tls = self.is_secure.then(|| ParsedTls::naming(authority.host())).flatten();
-                service::named(&name, self.port(), protocol, backend_tls, &asker, scope.object, scope.context)
+                service::named(&name, self.port(), protocol, backend_tls, &asker, scope.object, &mut scope.context())
             }
             None => outside(annotation, self, authority, protocol, asker, scope),
         }?;
@@ -191,7 +191,7 @@ fn outside(
     let host = authority.host().into();
     let (port, trust_anchors) = (url.port(), url.trust_anchors.clone());
     let destination = Destination::Outside { host, port, protocol, trust_anchors, asker };
-    let (key, gathered) = scope.context.upstream(&destination);
+    let (key, gathered) = scope.lookup.upstream(&destination);
     for Finding { reason, message } in &gathered.findings {
         scope.report(*reason, format!("the host of `{annotation}`: {message}"));
     }

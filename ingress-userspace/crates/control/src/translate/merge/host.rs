@@ -12,10 +12,10 @@ use super::{
 use crate::{
     outcome::{ObjectRef, Reason},
     translate::{
-        Context,
         claims::{AliasKind, Claims, RulesClaim},
         features::{Globals, client_certificates::Clients, https_redirect::Redirect},
         ingress_role::IngressRole,
+        outcomes::Outcomes,
         ownership::{Ownership, Right, Turn},
     },
 };
@@ -58,7 +58,7 @@ impl MergedHost {
         alias: Option<AliasKind>,
         turn: Turn<'_>,
         ownership: &mut Ownership<'_>,
-        context: &mut Context<'_>,
+        outcomes: &mut Outcomes,
     ) -> bool {
         let Turn { role, right, claims } = turn;
         let Claims { object, redirect, clients, passes, .. } = claims;
@@ -78,7 +78,7 @@ impl MergedHost {
             let leader = &*self.leader.get_or_insert_with(|| object.clone());
             if passes && leader.namespace != object.namespace {
                 let what = format!("the target of TLS connections for host `{pattern}` (`ssl-passthrough`)");
-                report_conflict(context, object, (leader, IngressRole::Ordinary), &what);
+                report_conflict(outcomes, object, (leader, IngressRole::Ordinary), &what);
             }
         }
         let mut adds = false;
@@ -91,7 +91,7 @@ impl MergedHost {
             Some((_, known)) if known == clients => {}
             Some((winner, _)) => {
                 let what = format!("the client certificate policy of host `{pattern}` (`auth-tls-*`)");
-                report_conflict(context, object, (winner, IngressRole::Ordinary), &what);
+                report_conflict(outcomes, object, (winner, IngressRole::Ordinary), &what);
             }
         }
         for rule in &claim.rules {
@@ -99,7 +99,7 @@ impl MergedHost {
             let path = match confined {
                 Ok(path) => path,
                 Err(why) => {
-                    ownership.refuse(claims, format_args!("path `{}`, {why}", rule.path), context);
+                    ownership.refuse(claims, format_args!("path `{}`, {why}", rule.path), outcomes);
                     continue;
                 }
             };
@@ -110,7 +110,7 @@ impl MergedHost {
                     continue;
                 }
                 let what = format!("path `{}` of host `{pattern}`", rule.path);
-                report_conflict(context, object, (&winner.owner, winner.role), &what);
+                report_conflict(outcomes, object, (&winner.owner, winner.role), &what);
             } else {
                 adds = true;
                 self.rules.insert(path.clone(), merged(&Rule { path, ..rule.clone() }));
@@ -126,7 +126,7 @@ impl MergedHost {
             }
             Some(winner) => {
                 let what = format!("the default backend of host `{pattern}`");
-                report_conflict(context, object, (&winner.owner, winner.role), &what);
+                report_conflict(outcomes, object, (&winner.owner, winner.role), &what);
             }
         }
         adds
@@ -139,7 +139,7 @@ impl MergedHost {
         claim: &RulesClaim,
         when: &CanaryRule,
         object: &ObjectRef,
-        context: &mut Context<'_>,
+        outcomes: &mut Outcomes,
     ) -> bool {
         let mut takes = false;
         // Only the main Ingress decides whether paths are regular expressions.
@@ -151,11 +151,11 @@ impl MergedHost {
                 // A canary may take neither requests meant for another namespace, nor the response to a challenge.
                 Some(main) if !main.may_be_split_by(object) => {
                     let what = format!("path `{}` of host `{pattern}`", rule.path);
-                    report_conflict(context, object, (&main.owner, main.role), &what);
+                    report_conflict(outcomes, object, (&main.owner, main.role), &what);
                 }
                 Some(main) if main.is_split_as_often_as_may_be() => {
                     let what = format!("path `{}` of host `{pattern}`", rule.path);
-                    report_too_many_canaries(context, object, &what);
+                    report_too_many_canaries(outcomes, object, &what);
                 }
                 Some(main) => takes |= main.split(when, rule),
                 None => {
@@ -163,24 +163,24 @@ impl MergedHost {
                         "no other Ingress has path `{}` of host `{pattern}`, so the canary gets no requests; add one",
                         rule.path
                     );
-                    context.report(object, Reason::CanaryWithoutMain, message);
+                    outcomes.report(object, Reason::CanaryWithoutMain, message);
                 }
             }
         }
         match (fallback, &mut self.fallback) {
             (Some(_), Some(main)) if !main.may_be_split_by(object) => {
                 let what = format!("the default backend of host `{pattern}`");
-                report_conflict(context, object, (&main.owner, main.role), &what);
+                report_conflict(outcomes, object, (&main.owner, main.role), &what);
             }
             (Some(_), Some(main)) if main.is_split_as_often_as_may_be() => {
-                report_too_many_canaries(context, object, &format!("the default backend of host `{pattern}`"));
+                report_too_many_canaries(outcomes, object, &format!("the default backend of host `{pattern}`"));
             }
             (Some(rule), Some(main)) => takes |= main.split(when, rule),
             (Some(_), None) => {
                 let message = format!(
                     "no other Ingress has a default backend for host `{pattern}`, so the canary gets no requests; add one"
                 );
-                context.report(object, Reason::CanaryWithoutMain, message);
+                outcomes.report(object, Reason::CanaryWithoutMain, message);
             }
             (None, _) => {}
         }
@@ -301,7 +301,7 @@ impl MergedHost {
     }
 }
 
-fn report_too_many_canaries(context: &mut Context<'_>, object: &ObjectRef, what: &str) {
+fn report_too_many_canaries(outcomes: &mut Outcomes, object: &ObjectRef, what: &str) {
     let message = format!("{what} has {CANARIES_MAX} canaries already, which is the limit; remove one of them");
-    context.report(object, Reason::TooLarge, message);
+    outcomes.report(object, Reason::TooLarge, message);
 }

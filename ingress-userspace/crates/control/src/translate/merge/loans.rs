@@ -8,7 +8,7 @@ use std::{
 use super::MergedHost;
 use crate::{
     outcome::Reason,
-    translate::{Context, claims::MAX_LENT, features::Globals},
+    translate::{claims::MAX_LENT, features::Globals, outcomes::Outcomes},
 };
 use ingress_model::{Host, HostPattern, HostRoutes};
 
@@ -23,7 +23,7 @@ pub(in super::super) fn lend(
     borrowers: &BTreeMap<HostPattern, MergedHost>,
     lenders: &BTreeMap<HostPattern, MergedHost>,
     globals: &Globals,
-    context: &mut Context<'_>,
+    outcomes: &mut Outcomes,
 ) -> Vec<(HostPattern, HostRoutes)> {
     let namespace = |host: &MergedHost| host.a_claimant().map(|claimant| Arc::clone(&claimant.namespace));
     let mut lent_so_far: HashMap<_, usize> = borrowers.values().map(|host| (namespace(host), 0)).collect();
@@ -39,7 +39,7 @@ pub(in super::super) fn lend(
                      except for the challenge; solve fewer at one time"
                 );
                 if let Some(claimant) = host.a_claimant() {
-                    context.report(claimant, Reason::TooLarge, message);
+                    outcomes.report(claimant, Reason::TooLarge, message);
                 }
                 lender = None;
             } else {

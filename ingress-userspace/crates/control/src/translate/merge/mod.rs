@@ -8,6 +8,7 @@ use super::{
     claims::{AliasClaim, AliasKind, Claims, HostClaim},
     features::{Globals, client_certificates::Clients},
     ingress_role::IngressRole,
+    outcomes::Outcomes,
     ownership::{Broader, Ownership, Right, Turn},
     secret,
 };
@@ -42,7 +43,7 @@ pub(super) fn merge(
     claims: &[Arc<Claims>],
     broader: &[Broader<'_>],
     globals: &Globals,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Merged {
     let mut host = MergedHost::default();
     let mut ownership = Ownership::of(pattern, claims, broader, globals);
@@ -56,12 +57,13 @@ pub(super) fn merge(
         let name = &claims.precedence.name;
         let Some(claim) = claims.of(pattern) else { continue };
         let HostClaim { rules, has_tls, certificate: wanted, alias } = claim;
-        let alias = alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context));
+        let alias =
+            alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context.outcomes));
         let rules = rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind))));
         if turn.right != Right::Everything {
-            refuse(pattern, turn, claim, &mut ownership, context);
+            refuse(pattern, turn, claim, &mut ownership, context.outcomes);
             for (rules, kind) in rules.filter(|_| turn.right == Right::Paths) {
-                if host.add(pattern, rules, kind, turn, &mut ownership, context) {
+                if host.add(pattern, rules, kind, turn, &mut ownership, context.outcomes) {
                     is_routed = true;
                     in_effect.insert(name.clone());
                 }
@@ -75,7 +77,7 @@ pub(super) fn merge(
         for (rules, kind) in rules {
             // A claim without paths still establishes the host, which then answers 404.
             let is_first = !std::mem::replace(&mut is_routed, true);
-            if host.add(pattern, rules, kind, turn, &mut ownership, context) || is_first {
+            if host.add(pattern, rules, kind, turn, &mut ownership, context.outcomes) || is_first {
                 in_effect.insert(name.clone());
             }
         }
@@ -100,16 +102,18 @@ pub(super) fn merge(
             Some((_, Some(origin))) if **origin == *secret_name.to_string() => {}
             Some((winner, _)) => {
                 let what = format!("the certificate of host `{pattern}`");
-                report_conflict(context, &claims.object, (winner, IngressRole::Ordinary), &what);
+                report_conflict(context.outcomes, &claims.object, (winner, IngressRole::Ordinary), &what);
             }
         }
     }
     for Turn { claims, .. } in canaries {
         let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
-        let alias =
-            claim.alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context));
+        let alias = claim
+            .alias
+            .as_deref()
+            .filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context.outcomes));
         for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
-            if host.split(pattern, rules, when, &claims.object, context) {
+            if host.split(pattern, rules, when, &claims.object, context.outcomes) {
                 in_effect.insert(claims.precedence.name.clone());
             }
         }
@@ -125,7 +129,7 @@ pub(super) fn merge(
         None if is_routed => ownership.unshadowed(broader, globals, context),
         None => None,
     };
-    ownership.report_problems(context);
+    ownership.report_problems(context.outcomes);
     Merged { host: is_routed.then_some(host), certificate, in_effect }
 }
 
@@ -135,26 +139,26 @@ fn refuse(
     turn: Turn<'_>,
     claim: &HostClaim,
     ownership: &mut Ownership<'_>,
-    context: &mut Context<'_>,
+    outcomes: &mut Outcomes,
 ) {
     let Turn { claims, right, role: _ } = turn;
     let HostClaim { rules, has_tls, certificate, alias } = claim;
     if right == Right::Nothing && (rules.is_some() || alias.is_some()) {
-        ownership.refuse(claims, "a path", context);
+        ownership.refuse(claims, "a path", outcomes);
     }
     if *has_tls || certificate.is_some() {
-        ownership.refuse(claims, "TLS (`spec.tls`: certificate, redirect to HTTPS)", context);
+        ownership.refuse(claims, "TLS (`spec.tls`: certificate, redirect to HTTPS)", outcomes);
     }
     if rules.is_some() && claims.clients != Clients::Any {
         ownership.refuse(
             claims,
             "a certificate of clients (`auth-tls-*`), without which its paths answer 503,",
-            context,
+            outcomes,
         );
     }
     let has_fallback = rules.iter().any(|rules| rules.fallback.is_some());
     if right == Right::Paths && has_fallback && *pattern != HostPattern::Any {
-        ownership.refuse(claims, "the default backend", context);
+        ownership.refuse(claims, "the default backend", outcomes);
     }
 }
 
@@ -172,7 +176,7 @@ fn is_free(
     namesake: Option<&Claims>,
     claims: &Claims,
     ownership: &Ownership<'_>,
-    context: &mut Context<'_>,
+    outcomes: &mut Outcomes,
 ) -> bool {
     let namesake = namesake.filter(|namesake| !ownership.keeps_alias(claims, namesake));
     let Some(Claims { object: ObjectRef { kind, namespace, name, origin: _ }, .. }) = namesake else { return true };
@@ -183,16 +187,11 @@ fn is_free(
     let message = format!(
         "`{key}` does nothing for `{pattern}`, as {kind} `{namespace}/{name}` has rules for it; remove one of the two"
     );
-    context.report(&claims.object, Reason::HostPathConflict, message);
+    outcomes.report(&claims.object, Reason::HostPathConflict, message);
     false
 }
 
-fn report_conflict(
-    context: &mut Context<'_>,
-    loser: &ObjectRef,
-    (winner, role): (&ObjectRef, IngressRole),
-    what: &str,
-) {
+fn report_conflict(outcomes: &mut Outcomes, loser: &ObjectRef, (winner, role): (&ObjectRef, IngressRole), what: &str) {
     let ObjectRef { kind, namespace, name, origin: _ } = winner;
     let message = match role {
         _ if loser == winner => format!("this Ingress claims {what} twice; the first applies, remove the other"),
@@ -201,5 +200,5 @@ fn report_conflict(
             format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two")
         }
     };
-    context.report(loser, Reason::HostPathConflict, message);
+    outcomes.report(loser, Reason::HostPathConflict, message);
 }

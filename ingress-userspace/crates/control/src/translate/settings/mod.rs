@@ -28,7 +28,7 @@ use others::Other;
 
 /// Reads the settings from the options and the classes of `context`. Problems are reported on the ConfigMap, or on the
 /// class that names it.
-pub(super) fn globals(context: &mut Context<'_>) -> Globals {
+pub(super) fn globals(context: &mut Context<'_, '_>) -> Globals {
     let (mut globals, last) = read(context);
     let config_map = last.clone();
     if let Some(object) = last {
@@ -62,7 +62,7 @@ pub(crate) fn services_of(config_map: &ConfigMap) -> impl Iterator<Item = Object
 }
 
 /// Returns the settings, and the last ConfigMap that contributed to them.
-fn read(context: &mut Context<'_>) -> (Globals, Option<ObjectRef>) {
+fn read(context: &mut Context<'_, '_>) -> (Globals, Option<ObjectRef>) {
     let mut globals = Globals::of(&context.options.classes);
     let mut last = None;
     let options = context.options;
@@ -90,7 +90,7 @@ fn read(context: &mut Context<'_>) -> (Globals, Option<ObjectRef>) {
 
 /// Returns the ConfigMaps that the parameters of this controller's classes name, each with its class, the oldest first:
 /// the first one sets the values for all hosts.
-fn parameters(context: &mut Context<'_>) -> Vec<(ObjectRef, ObjectName)> {
+fn parameters(context: &mut Context<'_, '_>) -> Vec<(ObjectRef, ObjectName)> {
     let options = context.options;
     let mut classes: Vec<_> =
         context.classes().iter().filter(|(_, stored)| options.classes.owns(&stored.object)).collect();
@@ -159,7 +159,7 @@ fn overlay(
     name: &ObjectName,
     wanted: impl Fn(&str) -> bool,
     globals: &mut Globals,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> ObjectRef {
     let object = stored.refer(Kind::ConfigMap, name);
     for (key, value) in stored.object.data.iter().flatten().filter(|(key, _)| wanted(key)) {

@@ -19,7 +19,7 @@ use crate::{
 pub(super) fn of_classes(
     common: &Sharing,
     named: &[(ObjectRef, ObjectName)],
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> BTreeMap<Arc<str>, Sharing> {
     let mut of_classes = BTreeMap::new();
     for (class, name) in named {

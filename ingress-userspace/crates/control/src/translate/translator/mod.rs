@@ -23,12 +23,13 @@ use super::{
     class,
     cluster_addresses::ClusterAddresses,
     compiled_expressions::Cost,
-    context::{Context, Memo},
+    context::Context,
     effects::Effects,
     expressions,
     features::Globals,
     gather::gather,
     ingress,
+    lookup::{Lookup, Memo},
     merge::{self, Merged, MergedHost, wildcard_of},
     meters::Meters,
     ownership::Broader,
@@ -124,7 +125,7 @@ impl Translator {
         // The last of all. Its cost depends on the changes that the others have made.
         work.stale.insert(Part::Checks);
         let memo = std::mem::take(&mut self.memo);
-        let mut context = Context::new(cluster, &options, memo);
+        let lookup = Lookup::new(cluster, &options, memo);
         while let Some(part) = work.stale.pop_first() {
             if matches!(part, Part::Host(_)) && !work.less_specific.is_empty() {
                 // All Ingresses are read by now.
@@ -132,16 +133,17 @@ impl Translator {
                 self.look_below(&std::mem::take(&mut work.less_specific), &mut work);
                 continue;
             }
-            self.make(part, cluster, &mut context, &mut work);
-            for (part, trace) in context.take_made() {
+            self.make(part, cluster, &lookup, &mut work);
+            for (part, trace) in lookup.take_made() {
                 if let Part::Certificate(name) = &part {
-                    self.certify(name, &context.memo);
+                    lookup.with_memo(|memo| self.certify(name, memo));
                 }
                 self.records.record(part, trace);
             }
         }
-        self.tidy(&mut context.memo);
-        (self.memo, self.cluster) = (context.memo, Some(cluster.clone()));
+        let mut memo = lookup.into_memo();
+        self.tidy(&mut memo);
+        (self.memo, self.cluster) = (memo, Some(cluster.clone()));
         Translation {
             table: self.table.clone(),
             outcomes: self.records.outcomes().clone(),
@@ -168,10 +170,10 @@ impl Translator {
         stale
     }
 
-    fn make(&mut self, part: Part, cluster: &Cluster, context: &mut Context<'_>, work: &mut Work) {
+    fn make(&mut self, part: Part, cluster: &Cluster, lookup: &Lookup<'_>, work: &mut Work) {
         let trace = match &part {
             Part::Globals => {
-                let (globals, trace) = context.traced(settings::globals);
+                let (globals, trace) = lookup.traced(settings::globals);
                 if globals != *self.globals {
                     self.globals = Arc::new(globals);
                     work.stale.extend(cluster.ingresses.keys().cloned().map(Part::Ingress));
@@ -182,52 +184,56 @@ impl Translator {
                 trace
             }
             Part::ClusterAddresses => {
-                let (cluster_addresses, trace) = context.traced(ClusterAddresses::of);
-                let known = context.memo.cluster_addresses.take().unwrap_or_default();
+                let (cluster_addresses, trace) = lookup.traced(|context| ClusterAddresses::of(context.lookup));
+                let known = lookup.with_memo(|memo| memo.cluster_addresses.take()).unwrap_or_default();
                 if *known != cluster_addresses {
                     let changed = cluster_addresses.changes_since(&known).into_iter().map(Dependency::Taken);
                     for dependency in changed.chain([Dependency::ClusterAddresses]) {
                         work.stale.extend(self.records.dependents_of(&dependency).cloned());
                     }
                 }
-                context.memo.cluster_addresses = Some(Arc::new(cluster_addresses));
+                lookup.with_memo(|memo| memo.cluster_addresses = Some(Arc::new(cluster_addresses)));
                 trace
             }
             Part::Upstream(key) => {
-                let Some((destination, known)) = context.memo.upstreams.get(key).cloned() else { return };
-                let (gathered, trace) = context.traced(|context| gather(&destination, context));
+                let known = lookup.with_memo(|memo| memo.upstreams.get(key).cloned());
+                let Some((destination, known)) = known else { return };
+                let (gathered, trace) = lookup.traced(|context| gather(&destination, context));
                 if !gathered.looks_like(&known) {
                     work.stale.extend(self.records.dependents_of(&Dependency::Upstream(key.clone())).cloned());
                 }
-                context.memo.upstreams.insert(key.clone(), (destination, Arc::new(gathered)));
+                let entry = (destination, Arc::new(gathered));
+                lookup.with_memo(|memo| memo.upstreams.insert(key.clone(), entry));
                 work.upstreams.insert(key.clone());
                 trace
             }
             Part::Certificate(name) => {
-                let (held, trace) = context.traced(|context| secret::hold(name, context));
-                match context.memo.certificates.get(name) {
+                let (held, trace) = lookup.traced(|context| secret::hold(name, context));
+                match lookup.with_memo(|memo| memo.certificates.get(name).cloned()) {
                     // Read again because of the hour alone.
-                    Some(known) if **known == held => {}
+                    Some(known) if *known == held => {}
                     known => {
-                        if known.is_none_or(|known| !held.looks_like(known)) {
+                        if known.is_none_or(|known| !held.looks_like(&known)) {
                             let dependency = Dependency::Certificate(name.clone());
                             work.stale.extend(self.records.dependents_of(&dependency).cloned());
                         }
-                        context.memo.certificates.insert(name.clone(), Arc::new(held));
-                        self.certify(name, &context.memo);
+                        lookup.with_memo(|memo| {
+                            memo.certificates.insert(name.clone(), Arc::new(held));
+                            self.certify(name, memo);
+                        });
                     }
                 }
                 trace
             }
             Part::Ingress(name) => {
                 let stored = cluster.ingresses.get(name);
-                let (claims, trace) = context.traced(|context| claims(name, stored?, &self.globals, context));
+                let (claims, trace) = lookup.traced(|context| claims(name, stored?, &self.globals, context));
                 self.claim(name, claims, work);
                 trace
             }
             Part::DefaultBackend => {
                 let name = self.options.default_backend.clone();
-                let (default, trace) = context.traced(|context| service::default(name.as_ref()?, None, context));
+                let (default, trace) = lookup.traced(|context| service::default(name.as_ref()?, None, context));
                 let before = std::mem::replace(&mut self.table.default, default.clone());
                 let (new, old) =
                     (default.iter().flat_map(Action::upstreams), before.iter().flat_map(Action::upstreams));
@@ -236,33 +242,34 @@ impl Translator {
             }
             Part::FallbackCertificate => {
                 let name = self.options.default_certificate.clone();
-                let (certificate, trace) = context.traced(|context| secret::fallback(name.as_ref()?, context));
+                let (certificate, trace) = lookup.traced(|context| secret::fallback(name.as_ref()?, context));
                 self.table.fallback_certificate = certificate;
                 trace
             }
             Part::Streams(transport) => {
-                let (services, trace) = context.traced(|context| streams::services(*transport, context));
+                let (services, trace) = lookup.traced(|context| streams::services(*transport, context));
                 self.stream(*transport, services, work);
                 trace
             }
             Part::TicketKeys => {
                 let name = self.options.ticket_secret.clone();
-                let (keys, trace) = context.traced(|context| tickets::keys(name.as_ref()?, context));
+                let (keys, trace) = lookup.traced(|context| tickets::keys(name.as_ref()?, context));
                 self.table.ticket_keys = keys;
                 trace
             }
             Part::Expressions => {
-                let (changed, trace) = context.traced(|context| expressions::judge(&mut self.expressions, context));
+                let (changed, trace) =
+                    lookup.traced(|context| expressions::judge(&mut self.expressions, context.outcomes));
                 self.look_at_claims_of(&changed, work);
                 trace
             }
             Part::Meters => {
-                let (changed, trace) = context.traced(|context| self.meters.judge(context));
+                let (changed, trace) = lookup.traced(|context| self.meters.judge(context.outcomes));
                 self.look_at_hosts_of(&changed, work);
                 trace
             }
             Part::Shares => {
-                let (changed, trace) = context.traced(|context| shares::judge(&mut self.shares, context));
+                let (changed, trace) = lookup.traced(|context| shares::judge(&mut self.shares, context.outcomes));
                 self.look_at_claims_of(&changed, work);
                 trace
             }
@@ -270,7 +277,7 @@ impl Translator {
                 let claims = self.standing_claims(pattern);
                 let broader = self.broader(pattern);
                 let (merged, trace) =
-                    context.traced(|context| merge::merge(pattern, &claims, &broader, &self.globals, context));
+                    lookup.traced(|context| merge::merge(pattern, &claims, &broader, &self.globals, context));
                 let claimants = self.claimants.get(pattern).into_iter().flatten().map(|claims| &claims.precedence.name);
                 let vain = claimants.filter(|name| !merged.in_effect.contains(name)).cloned().collect();
                 self.effects.set(pattern, vain);
@@ -278,20 +285,20 @@ impl Translator {
                 trace
             }
             Part::Loans => {
-                let (settled, trace) =
-                    context.traced(|context| merge::lend(&self.borrowers, &self.lenders, &self.globals, context));
+                let (settled, trace) = lookup
+                    .traced(|context| merge::lend(&self.borrowers, &self.lenders, &self.globals, context.outcomes));
                 for (pattern, routes) in settled {
                     self.route(&pattern, Some(routes), work);
                 }
                 trace
             }
             Part::Checks => {
-                self.supply(&context.memo, std::mem::take(&mut work.upstreams));
+                lookup.with_memo(|memo| self.supply(memo, std::mem::take(&mut work.upstreams)));
                 if !self.checks.take_stale() {
                     return;
                 }
                 let in_effect = self.in_effect();
-                context.traced(|context| self.checks.judge(&self.claims, &in_effect, context)).1
+                lookup.traced(|context| self.checks.judge(&self.claims, &in_effect, context.outcomes)).1
             }
         };
         self.records.record(part, trace);
@@ -465,7 +472,7 @@ fn claims(
     name: &ObjectName,
     stored: &Stored<k8s_openapi::api::networking::v1::Ingress>,
     globals: &Globals,
-    context: &mut Context<'_>,
+    context: &mut Context<'_, '_>,
 ) -> Option<Claims> {
     let object = stored.refer(Kind::Ingress, name);
     let ours = class::ours(&stored.object, &object, context)?;

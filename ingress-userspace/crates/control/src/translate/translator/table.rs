@@ -8,7 +8,7 @@ use std::{
 use super::{Translator, Work};
 use crate::{
     change::ObjectName,
-    translate::{context::Memo, tls_secret::Content},
+    translate::{lookup::Memo, tls_secret::Content},
 };
 use ingress_model::{HostPattern, HostRoutes, Rule, StreamPort, StreamService, Transport, UpstreamKey};
 

@@ -8,7 +8,8 @@ use super::{super::scope::Scope, ParsedTls};
 use crate::{
     outcome::Reason,
     translate::{
-        Context, secret,
+        lookup::Lookup,
+        secret,
         text::{own_object, shorten},
     },
 };
@@ -27,11 +28,11 @@ pub(crate) struct BackendTls {
 pub(crate) fn backend_tls(
     parsed: &ParsedTls,
     namespace: &str,
-    context: &mut Context<'_>,
+    lookup: &Lookup<'_>,
 ) -> Result<Option<BackendTls>, (Reason, String)> {
     let ParsedTls { verify, secret, name, sends_name } = parsed;
     let (authorities, certificate) = match secret {
-        Some(value) => material(value, *verify, namespace, context)?,
+        Some(value) => material(value, *verify, namespace, lookup)?,
         None if *verify => {
             let message = "annotation `proxy-ssl-verify` is `on`, but no certificate authority is set; its rules answer 503, name a Secret with `ca.crt` in `proxy-ssl-secret`";
             return Err((Reason::InvalidAnnotation, message.to_owned()));
@@ -45,7 +46,7 @@ pub(crate) fn backend_tls(
 
 /// Returns the terms of `parsed` if they differ from the default; terms that cannot be met are refused.
 pub(in super::super) fn made(parsed: ParsedTls, scope: &mut Scope<'_, '_>) -> Option<ParsedTls> {
-    match backend_tls(&parsed, &scope.name.namespace, scope.context) {
+    match backend_tls(&parsed, &scope.name.namespace, scope.lookup) {
         Ok(backend_tls) => backend_tls.map(|_| parsed),
         Err(refusal) => {
             scope.refuse(refusal);
@@ -57,12 +58,7 @@ pub(in super::super) fn made(parsed: ParsedTls, scope: &mut Scope<'_, '_>) -> Op
 type Material = (Option<Arc<Authorities>>, Option<Arc<Certificate>>);
 
 /// Returns the content of the Secret `value`: authorities, a certificate, or both.
-fn material(
-    value: &str,
-    verify: bool,
-    namespace: &str,
-    context: &mut Context<'_>,
-) -> Result<Material, (Reason, String)> {
+fn material(value: &str, verify: bool, namespace: &str, lookup: &Lookup<'_>) -> Result<Material, (Reason, String)> {
     let Some(name) = own_object(value, namespace) else {
         let message = format!(
             "annotation `proxy-ssl-secret` names `{}`, which is in another namespace; its rules answer 503, name a Secret of its own",
@@ -70,7 +66,7 @@ fn material(
         );
         return Err((Reason::InvalidAnnotation, message));
     };
-    let Some(stored) = context.secret(&name) else {
+    let Some(stored) = lookup.secret(&name) else {
         let message = format!("Secret `{name}` of `proxy-ssl-secret` does not exist; its rules answer 503, create it");
         return Err((Reason::SecretNotFound, message));
     };
