@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Ingress ──class──> ours? ──ingress──> Claims ──merge──> hosts ─┐
-//!            annotations ──> Policy ──┘  │                       ├─> RouteTable
+//!  annotations ──features──> Policy ──┘  │                       ├─> RouteTable
 //! Service + EndpointSlice ──gather/endpoints──> upstreams ───────┤
 //! Service + resolved names ──gather/external_name──> upstreams ──┤
 //! Secret ──secret──> certificates ───────────────────────────────┤
@@ -14,6 +14,8 @@
 //! Each Ingress is converted into its claims separately. Claims are merged host by host, oldest Ingress first, so the
 //! first to claim a path has it. Properties of a host as a whole, such as the redirect to HTTPS, are settled when all
 //! claims on it are known. One bad object never blocks another, and a rule that cannot be honoured answers an error.
+//!
+//! A part is made with lookups (`lookup`), which record its dependencies, and with a sink for its outcomes.
 //!
 //! The cost of a change depends on the parts it affects: [`Translator`] keeps each part with its dependencies
 //! (`records`), and makes only those parts anew that have changed dependencies.

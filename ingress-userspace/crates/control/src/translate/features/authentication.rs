@@ -59,11 +59,11 @@ pub(super) struct Guards {
 }
 
 /// The ways to authenticate.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Ways {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ways {
     pub(super) basic: ParsedBasicAuth,
     pub(super) jwt: ParsedJwt,
-    pub(super) ext_authz: ParsedExtAuthz,
+    pub(crate) ext_authz: ParsedExtAuthz,
 }
 
 // === impl ParsedAuthentication ===

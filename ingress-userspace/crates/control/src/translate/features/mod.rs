@@ -75,7 +75,6 @@ use access_log::{Log, ParsedAccessLog};
 use aliases::ParsedAliases;
 use authentication::{Guards, ParsedAuthentication, Ways};
 use backend_protocol::Wanted;
-use basic_auth::ParsedBasicAuth;
 use buffering::ParsedBuffering;
 use canary::ParsedCanary;
 use client_certificates::{Clients, ParsedClientCertificates};
@@ -83,13 +82,11 @@ use compression::ParsedCompression;
 use cors::ParsedCors;
 use error_pages::ParsedErrorPages;
 use escalation::ParsedEscalation;
-use ext_authz::ParsedExtAuthz;
 use headers::{HeaderFilters, HeaderSettings, ParsedHeaders};
 use health_policy::ParsedHealthPolicy;
 use host_sharing::{ParsedSharing, Sharing};
 use hsts::Hsts;
 use https_redirect::{ParsedHttpsRedirect, RedirectSettings};
-use jwt::ParsedJwt;
 use limits::ParsedLimits;
 use load_balancing::ParsedLoadBalancing;
 use metrics::ParsedMetrics;
@@ -111,58 +108,58 @@ const NGINX: &str = "k8s.io/ingress-nginx";
 /// The annotations of each feature.
 const ANNOTATIONS: &[&dyn Rows<ParsedAnnotations>] = &[
     &annotations(access::ANNOTATIONS, |parsed| &mut parsed.access),
-    &annotations(access_log::ANNOTATIONS, |parsed| &mut parsed.access_log),
+    &annotations(access_log::ANNOTATIONS, |parsed| &mut parsed.forwarding.access_log),
     &annotations(aliases::ANNOTATIONS, |parsed| &mut parsed.aliases),
     &annotations(authentication::ANNOTATIONS, |parsed| &mut parsed.authentication),
-    &annotations(backend_protocol::ANNOTATIONS, |parsed| &mut parsed.backend_protocol),
-    &annotations(basic_auth::ANNOTATIONS, |parsed| &mut parsed.basic_auth),
-    &annotations(buffering::ANNOTATIONS, |parsed| &mut parsed.buffering),
+    &annotations(backend_protocol::ANNOTATIONS, |parsed| &mut parsed.backend.backend_protocol),
+    &annotations(basic_auth::ANNOTATIONS, |parsed| &mut parsed.ways.basic),
+    &annotations(buffering::ANNOTATIONS, |parsed| &mut parsed.forwarding.buffering),
     &annotations(canary::ANNOTATIONS, |parsed| &mut parsed.canary),
     &annotations(client_certificates::ANNOTATIONS, |parsed| &mut parsed.client_certificates),
     &annotations(compression::ANNOTATIONS, |parsed| &mut parsed.compression),
     &annotations(cors::ANNOTATIONS, |parsed| &mut parsed.cors),
     &annotations(error_pages::ANNOTATIONS, |parsed| &mut parsed.error_pages),
-    &annotations(ext_authz::ANNOTATIONS, |parsed| &mut parsed.ext_authz),
+    &annotations(ext_authz::ANNOTATIONS, |parsed| &mut parsed.ways.ext_authz),
     &annotations(headers::ANNOTATIONS, |parsed| &mut parsed.headers),
-    &annotations(health_policy::ANNOTATIONS, |parsed| &mut parsed.health_policy),
+    &annotations(health_policy::ANNOTATIONS, |parsed| &mut parsed.backend.health_policy),
     &annotations(host_sharing::ANNOTATIONS, |parsed| &mut parsed.host_sharing),
     &annotations(https_redirect::ANNOTATIONS, |parsed| &mut parsed.https_redirect),
-    &annotations(jwt::ANNOTATIONS, |parsed| &mut parsed.jwt),
+    &annotations(jwt::ANNOTATIONS, |parsed| &mut parsed.ways.jwt),
     &annotations(limits::ANNOTATIONS, |parsed| &mut parsed.limits),
-    &annotations(load_balancing::ANNOTATIONS, |parsed| &mut parsed.load_balancing),
-    &annotations(metrics::ANNOTATIONS, |parsed| &mut parsed.metrics),
+    &annotations(load_balancing::ANNOTATIONS, |parsed| &mut parsed.forwarding.load_balancing),
+    &annotations(metrics::ANNOTATIONS, |parsed| &mut parsed.forwarding.metrics),
     &annotations(mirror::ANNOTATIONS, |parsed| &mut parsed.mirror),
     &annotations(passthrough::ANNOTATIONS, |parsed| &mut parsed.passthrough),
-    &annotations(proxy_header::ANNOTATIONS, |parsed| &mut parsed.proxy_header),
+    &annotations(proxy_header::ANNOTATIONS, |parsed| &mut parsed.backend.proxy_header),
     &annotations(redirects::ANNOTATIONS, |parsed| &mut parsed.redirects),
-    &annotations(retries::ANNOTATIONS, |parsed| &mut parsed.retries),
+    &annotations(retries::ANNOTATIONS, |parsed| &mut parsed.forwarding.retries),
     &annotations(rewrite::ANNOTATIONS, |parsed| &mut parsed.rewrite),
-    &annotations(service_upstream::ANNOTATIONS, |parsed| &mut parsed.service_upstream),
-    &annotations(session_affinity::ANNOTATIONS, |parsed| &mut parsed.session_affinity),
-    &annotations(timeouts::ANNOTATIONS, |parsed| &mut parsed.timeouts),
-    &annotations(traces::ANNOTATIONS, |parsed| &mut parsed.traces),
+    &annotations(service_upstream::ANNOTATIONS, |parsed| &mut parsed.backend.service_upstream),
+    &annotations(session_affinity::ANNOTATIONS, |parsed| &mut parsed.forwarding.session_affinity),
+    &annotations(timeouts::ANNOTATIONS, |parsed| &mut parsed.forwarding.timeouts),
+    &annotations(traces::ANNOTATIONS, |parsed| &mut parsed.forwarding.traces),
     &annotations(upstream_host::ANNOTATIONS, |parsed| &mut parsed.upstream_host),
-    &annotations(upstream_tls::ANNOTATIONS, |parsed| &mut parsed.upstream_tls),
+    &annotations(upstream_tls::ANNOTATIONS, |parsed| &mut parsed.backend.upstream_tls),
 ];
 
 /// The settings of each feature: `DEFAULTS` of annotations, and `SETTINGS` that hold for all Ingresses alike.
 const SETTINGS: &[&dyn Rows<Globals>] = &[
     &settings(access::DEFAULTS, |globals| &mut globals.parsed.access),
     &settings(authentication::DEFAULTS, |globals| &mut globals.parsed.authentication),
-    &settings(buffering::DEFAULTS, |globals| &mut globals.parsed.buffering),
+    &settings(buffering::DEFAULTS, |globals| &mut globals.parsed.forwarding.buffering),
     &settings(compression::DEFAULTS, |globals| &mut globals.parsed.compression),
     &settings(compression::BROTLI, |globals| &mut globals.parsed.compression),
     &settings(compression::GZIP, |globals| &mut globals.parsed.compression),
     &settings(compression::ZSTD, |globals| &mut globals.parsed.compression),
     &settings(error_pages::DEFAULTS, |globals| &mut globals.parsed.error_pages),
-    &settings(ext_authz::DEFAULTS, |globals| &mut globals.parsed.ext_authz),
+    &settings(ext_authz::DEFAULTS, |globals| &mut globals.parsed.ways.ext_authz),
     &settings(https_redirect::DEFAULTS, |globals| &mut globals.parsed.https_redirect),
     &settings(limits::DEFAULTS, |globals| &mut globals.parsed.limits),
-    &settings(load_balancing::DEFAULTS, |globals| &mut globals.parsed.load_balancing),
-    &settings(retries::DEFAULTS, |globals| &mut globals.parsed.retries),
-    &settings(service_upstream::DEFAULTS, |globals| &mut globals.parsed.service_upstream),
-    &settings(timeouts::DEFAULTS, |globals| &mut globals.parsed.timeouts),
-    &settings(traces::DEFAULTS, |globals| &mut globals.parsed.traces),
+    &settings(load_balancing::DEFAULTS, |globals| &mut globals.parsed.forwarding.load_balancing),
+    &settings(retries::DEFAULTS, |globals| &mut globals.parsed.forwarding.retries),
+    &settings(service_upstream::DEFAULTS, |globals| &mut globals.parsed.backend.service_upstream),
+    &settings(timeouts::DEFAULTS, |globals| &mut globals.parsed.forwarding.timeouts),
+    &settings(traces::DEFAULTS, |globals| &mut globals.parsed.forwarding.traces),
     &settings(access_log::SETTINGS, |globals| &mut globals.access_log),
     &settings(ambiguities::SETTINGS, |globals| &mut globals.settings),
     &settings(blocked::SETTINGS, |globals| &mut globals.blocked),
@@ -183,39 +180,49 @@ const SETTINGS: &[&dyn Rows<Globals>] = &[
 /// All values that can be set for one Ingress, by feature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParsedAnnotations {
-    pub(crate) access: Access,
-    pub(crate) access_log: ParsedAccessLog,
-    pub(crate) aliases: ParsedAliases,
-    pub(crate) authentication: ParsedAuthentication,
-    pub(crate) backend_protocol: Wanted,
-    pub(crate) basic_auth: ParsedBasicAuth,
-    pub(crate) buffering: ParsedBuffering,
-    pub(crate) canary: ParsedCanary,
-    pub(crate) client_certificates: ParsedClientCertificates,
-    pub(crate) compression: ParsedCompression,
-    pub(crate) cors: ParsedCors,
+    access: Access,
+    aliases: ParsedAliases,
+    authentication: ParsedAuthentication,
+    backend: ParsedBackend,
+    canary: ParsedCanary,
+    client_certificates: ParsedClientCertificates,
+    compression: ParsedCompression,
+    cors: ParsedCors,
     pub(crate) error_pages: ParsedErrorPages,
-    pub(crate) ext_authz: ParsedExtAuthz,
-    pub(crate) headers: ParsedHeaders,
-    pub(crate) health_policy: ParsedHealthPolicy,
-    pub(crate) host_sharing: ParsedSharing,
-    pub(crate) https_redirect: ParsedHttpsRedirect,
-    pub(crate) jwt: ParsedJwt,
-    pub(crate) limits: ParsedLimits,
-    pub(crate) load_balancing: ParsedLoadBalancing,
-    pub(crate) metrics: ParsedMetrics,
-    pub(crate) mirror: ParsedMirror,
-    pub(crate) passthrough: ParsedPassthrough,
-    pub(crate) proxy_header: Option<ProxyVersion>,
-    pub(crate) redirects: ParsedRedirects,
-    pub(crate) retries: Retry,
-    pub(crate) rewrite: ParsedRewrite,
-    pub(crate) service_upstream: ParsedServiceUpstream,
-    pub(crate) session_affinity: ParsedAffinity,
-    pub(crate) timeouts: ParsedTimeouts,
-    pub(crate) traces: ParsedTracing,
-    pub(crate) upstream_host: Option<HeaderValue>,
-    pub(crate) upstream_tls: ParsedTls,
+    forwarding: ParsedForwarding,
+    headers: ParsedHeaders,
+    host_sharing: ParsedSharing,
+    https_redirect: ParsedHttpsRedirect,
+    limits: ParsedLimits,
+    mirror: ParsedMirror,
+    passthrough: ParsedPassthrough,
+    redirects: ParsedRedirects,
+    rewrite: ParsedRewrite,
+    upstream_host: Option<HeaderValue>,
+    pub(crate) ways: Ways,
+}
+
+/// Features that become the forwarding of rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParsedForwarding {
+    access_log: ParsedAccessLog,
+    buffering: ParsedBuffering,
+    load_balancing: ParsedLoadBalancing,
+    metrics: ParsedMetrics,
+    retries: Retry,
+    session_affinity: ParsedAffinity,
+    timeouts: ParsedTimeouts,
+    traces: ParsedTracing,
+}
+
+/// Features that become the way to the pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParsedBackend {
+    backend_protocol: Wanted,
+    health_policy: ParsedHealthPolicy,
+    proxy_header: Option<ProxyVersion>,
+    service_upstream: ParsedServiceUpstream,
+    upstream_tls: ParsedTls,
 }
 
 /// Settings that hold for all Ingresses alike.
@@ -274,10 +281,71 @@ impl ParsedAnnotations {
         ANNOTATIONS.iter().find_map(|rows| rows.read(name, value, self)).unwrap_or(Ok(()))
     }
 
-    /// Returns the forwarding of rules with these values.
-    pub(crate) fn forwarding(&self) -> Forwarding {
-        let ParsedTimeouts { connect_timeout, read_timeout, send_timeout } = self.timeouts;
-        let ParsedBuffering { body_max, uploads, body_buffer, response_head_max } = self.buffering;
+    /// Makes the policy of one Ingress. Each feature reports its own problems to `scope`.
+    pub(crate) fn policy(self, globals: &Globals, scope: &mut Scope<'_, '_>) -> Policy {
+        // A new feature breaks the build here, so that none is read without an effect.
+        let Self {
+            access,
+            aliases,
+            authentication,
+            backend,
+            canary,
+            client_certificates,
+            compression,
+            cors,
+            error_pages,
+            forwarding,
+            headers,
+            host_sharing,
+            https_redirect,
+            limits,
+            mirror,
+            passthrough,
+            redirects,
+            rewrite,
+            upstream_host,
+            ways,
+        } = self;
+        let backend = backend.made(scope);
+        let clients = client_certificates.made(scope);
+        let clients = scope.or_refuse(clients, Clients::Refused);
+        let unauthenticated = Arc::clone(&authentication.unauthenticated);
+        let guards = authentication.filters(ways, access, scope);
+        let Guards { access, authentication } = scope.or_refuse(guards, Guards::default());
+        let limit = limits.filter(scope);
+        let is_guarded = authentication.is_some() || limit.is_some() || clients != Clients::Any;
+        let passes = passthrough.made(is_guarded, scope);
+        let HeaderFilters { requests, responses } = headers.filters(&globals.headers.allowed, scope);
+        let mirror = mirror.filter(scope);
+        let error_pages = error_pages.filter(&globals.parsed.error_pages.statuses, scope);
+        let after = [requests, mirror, error_pages, responses, compression.filter()];
+        Policy {
+            redirect: https_redirect.made(),
+            service: if scope.refuses { Service::Refuse } else { Service::Full },
+            backend,
+            canary: canary.made(),
+            clients,
+            passes,
+            redirects: redirects.made(),
+            aliases,
+            shares_with: host_sharing.shares_with,
+            forwarding: globals.share(forwarding.made()),
+            unauthenticated,
+            before: [access, limit, cors.filter(), authentication].into_iter().flatten().collect(),
+            rewrite,
+            host: upstream_host.map(Filter::UpstreamHost),
+            after: after.into_iter().flatten().collect(),
+        }
+    }
+}
+
+// === impl ParsedForwarding ===
+
+impl ParsedForwarding {
+    fn made(&self) -> Forwarding {
+        let Self { access_log, buffering, load_balancing, metrics, retries, session_affinity, timeouts, traces } = self;
+        let ParsedTimeouts { connect_timeout, read_timeout, send_timeout } = *timeouts;
+        let ParsedBuffering { body_max, uploads, body_buffer, response_head_max } = *buffering;
         Forwarding {
             connect_timeout,
             read_timeout,
@@ -286,63 +354,27 @@ impl ParsedAnnotations {
             uploads,
             body_buffer,
             response_head_max,
-            balance: self.load_balancing.made(),
-            affinity: self.session_affinity.made(),
-            retry: self.retries.clone(),
-            logged: self.access_log.logged,
-            metered: self.metrics.per_path,
-            trace: self.traces.made(),
+            balance: load_balancing.made(),
+            affinity: session_affinity.made(),
+            retry: retries.clone(),
+            logged: access_log.logged,
+            metered: metrics.per_path,
+            trace: traces.made(),
         }
     }
+}
 
-    /// Makes the policy of one Ingress. Each feature reports its own problems to `scope`.
-    pub(crate) fn policy(self, globals: &Globals, scope: &mut Scope<'_, '_>) -> Policy {
-        let forwarding = self.forwarding();
-        let common = &globals.forwarding;
-        let forwarding = if forwarding == **common { Arc::clone(common) } else { Arc::new(forwarding) };
-        let backend = BackendPolicy {
-            protocol: self.backend_protocol.made(scope),
-            through: self.service_upstream.made(),
-            tls: material::made(self.upstream_tls, scope),
-            health_policy: self.health_policy.made(),
-            proxy_header: self.proxy_header,
-        };
-        let clients = self.client_certificates.made(scope).unwrap_or_else(|refusal| {
-            scope.refuse(refusal);
-            Clients::Refused
-        });
-        let unauthenticated = Arc::clone(&self.authentication.unauthenticated);
-        let ways = Ways { basic: self.basic_auth, jwt: self.jwt, ext_authz: self.ext_authz };
-        let guards = self.authentication.filters(ways, self.access, scope).unwrap_or_else(|refusal| {
-            scope.refuse(refusal);
-            Guards::default()
-        });
-        let Guards { access, authentication } = guards;
-        let limit = self.limits.filter(scope);
-        let is_guarded = authentication.is_some() || limit.is_some() || clients != Clients::Any;
-        let passes = self.passthrough.made(is_guarded, scope);
-        let HeaderFilters { requests, responses } = self.headers.filters(&globals.headers.allowed, scope);
-        let mirror = self.mirror.filter(scope);
-        let error_pages = self.error_pages.filter(&globals.parsed.error_pages.statuses, scope);
-        Policy {
-            redirect: self.https_redirect.made(),
-            service: if scope.refuses { Service::Refuse } else { Service::Full },
-            backend,
-            canary: self.canary.made(),
-            clients,
-            passes,
-            redirects: self.redirects.made(),
-            aliases: self.aliases,
-            shares_with: self.host_sharing.shares_with,
-            forwarding,
-            unauthenticated,
-            before: [access, limit, self.cors.filter(), authentication].into_iter().flatten().collect(),
-            rewrite: self.rewrite,
-            host: self.upstream_host.map(Filter::UpstreamHost),
-            after: [requests, mirror, error_pages, responses, self.compression.filter()]
-                .into_iter()
-                .flatten()
-                .collect(),
+// === impl ParsedBackend ===
+
+impl ParsedBackend {
+    fn made(self, scope: &mut Scope<'_, '_>) -> BackendPolicy {
+        let Self { backend_protocol, health_policy, proxy_header, service_upstream, upstream_tls } = self;
+        BackendPolicy {
+            protocol: backend_protocol.made(scope),
+            through: service_upstream.made(),
+            tls: material::made(upstream_tls, scope),
+            health_policy: health_policy.made(),
+            proxy_header,
         }
     }
 }
@@ -361,7 +393,7 @@ impl Globals {
                 }
             }
         }
-        globals.forwarding = Arc::new(globals.parsed.forwarding());
+        globals.forwarding = Arc::new(globals.parsed.forwarding.made());
         globals
     }
 
@@ -377,8 +409,13 @@ impl Globals {
         self.settings.traces = self.traces.clone().made();
         self.settings.blocked = (!self.blocked.is_empty()).then(|| Arc::new(self.blocked.clone()));
         self.settings.escalation = self.escalation.made();
-        self.forwarding = Arc::new(self.parsed.forwarding());
+        self.forwarding = Arc::new(self.parsed.forwarding.made());
         self.headers.apply(&mut self.parsed.headers, context);
+    }
+
+    /// Returns `forwarding` in the allocation that most Ingresses share, if it is the same.
+    fn share(&self, forwarding: Forwarding) -> Arc<Forwarding> {
+        if forwarding == *self.forwarding { Arc::clone(&self.forwarding) } else { Arc::new(forwarding) }
     }
 
     /// Returns the sharing for hosts with owners of this class.

@@ -47,6 +47,14 @@ impl<'s, 'c> Scope<'s, 'c> {
         self.report(reason, message);
     }
 
+    /// Returns the result, or `instead` if the rules must not be served.
+    pub(super) fn or_refuse<T>(&mut self, result: Result<T, Refusal>, instead: T) -> T {
+        result.unwrap_or_else(|refusal| {
+            self.refuse(refusal);
+            instead
+        })
+    }
+
     /// Returns the object of the Ingress's namespace that `value` of `annotation` names.
     pub(super) fn own(&self, annotation: &str, value: &str, kind: &str) -> Result<ObjectName, Refusal> {
         own_object(value, &self.name.namespace).ok_or_else(|| {

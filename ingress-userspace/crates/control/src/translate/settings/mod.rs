@@ -166,7 +166,7 @@ fn overlay(
         let value = value.trim();
         if let Some(setting) = features::setting(key) {
             if let Err(expected) = globals.read(key, value) {
-                globals.parsed.ext_authz.note_unreadable(key);
+                globals.parsed.ways.ext_authz.note_unreadable(key);
                 let message = unreadable(key, setting.meaning, value, &expected);
                 context.report(&object, Reason::InvalidSetting, message);
             }
