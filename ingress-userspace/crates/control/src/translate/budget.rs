@@ -8,18 +8,11 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    ops::{AddAssign, SubAssign},
     sync::Arc,
 };
 
-use super::claims::Claims;
+use super::{amount::Amount, claims::Claims};
 use crate::{change::ObjectName, outcome::ObjectRef};
-
-/// A quantity with a budget.
-pub(super) trait Amount: Copy + Default + PartialEq + AddAssign + SubAssign {
-    /// Returns `true` if this exceeds `limit` in any component.
-    fn exceeds(&self, limit: &Self) -> bool;
-}
 
 /// The share of each Ingress in a budget, and the Ingresses that get none of it.
 pub(super) struct Holders<A> {

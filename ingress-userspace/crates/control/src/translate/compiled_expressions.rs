@@ -6,8 +6,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use super::budget::Amount;
-
+use super::amount::Amount;
 use ingress_model::{PathError, PathMatch, PathPattern, PatternError};
 
 /// Maximum number and memory of the regular expressions of one Ingress.

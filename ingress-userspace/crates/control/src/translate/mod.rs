@@ -24,6 +24,7 @@ use super::cluster::Cluster;
 
 mod address;
 mod alias;
+mod amount;
 mod annotations;
 mod backend_policy;
 mod budget;

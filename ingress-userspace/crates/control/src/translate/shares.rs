@@ -7,7 +7,8 @@ use std::{
 
 use super::{
     Options,
-    budget::{Amount, Budget, Holders},
+    amount::Amount,
+    budget::{Budget, Holders},
     claims::{Claims, HostClaim},
     outcomes::Outcomes,
 };
