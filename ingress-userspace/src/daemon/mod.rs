@@ -377,8 +377,8 @@ impl Control {
         let (shutdown, shutdown_receiver) = oneshot::channel::<()>();
         let mut first_sender = Some(first_sender);
         let publishing = Arc::clone(&publisher);
-        let publish = move |translation| {
-            publishing.lock().unwrap_or_else(PoisonError::into_inner).publish(translation);
+        let publish = move |translation, received: tokio::time::Instant| {
+            publishing.lock().unwrap_or_else(PoisonError::into_inner).apply(translation, received.into_std());
             if let Some(sender) = first_sender.take() {
                 // The receiver is only gone when the process is ending.
                 let _gone = sender.send(()).is_err();

@@ -16,6 +16,7 @@ use ingress_control::{
 };
 use ingress_model::{HostId, Tree, tree::Difference};
 use ingress_proxy::{CertificateProblem, Shared, Snapshot};
+use prometheus_client::metrics::histogram::Histogram;
 use tracing::{info, warn};
 
 use super::numbers::{HostNumbers, Returned};
@@ -68,8 +69,22 @@ pub(super) struct Progress {
     pub(super) upstreams: AtomicUsize,
     pub(super) warnings: AtomicUsize,
     pub(super) hosts_over_capacity: AtomicUsize,
+    pub(super) applied: ApplyDurations,
     /// Every host with a number, including removed ones until their numbers are released.
     pub(super) names: Mutex<BTreeMap<u32, String>>,
+}
+
+/// Durations in seconds from the receipt of a change by this process until it is served.
+#[derive(Clone, Debug)]
+pub(crate) struct ApplyDurations(pub(crate) Histogram);
+
+/// Upper bounds in seconds of the buckets of [`ApplyDurations`].
+const APPLY_BOUNDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+impl Default for ApplyDurations {
+    fn default() -> Self {
+        Self(Histogram::new(APPLY_BOUNDS))
+    }
 }
 
 // === impl Publisher ===
@@ -93,6 +108,12 @@ impl Publisher {
             reported: BTreeSet::new(),
             lines: Lines::default(),
         }
+    }
+
+    /// Publishes `translation`, the first change of which was received at this time.
+    pub(super) fn apply(&mut self, translation: Translation, received: Instant) {
+        self.publish(translation);
+        self.progress.applied.0.observe(received.elapsed().as_secs_f64());
     }
 
     /// Publishes `translation` for all new requests, and logs new outcomes.
@@ -131,7 +152,7 @@ impl Publisher {
         gone.for_each(|name| self.numbers.leave(name, now));
 
         let progress = Arc::clone(&self.progress);
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names } = &*progress;
+        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names, applied: _ } = &*progress;
         named.retain(|(number, _)| *number != HostId::UNATTRIBUTED.0);
         names.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
         hosts.store(table.hosts.len(), Relaxed);

@@ -156,7 +156,7 @@ impl Source for View {
     }
 
     fn control(&self) -> ControlState {
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names: _ } = &*self.progress;
+        let Progress { hosts, upstreams, warnings, hosts_over_capacity, applied, names: _ } = &*self.progress;
         ControlState {
             generation: self.shared.snapshot().generation,
             hosts: hosts.load(Relaxed),
@@ -165,6 +165,7 @@ impl Source for View {
             hosts_over_capacity: hosts_over_capacity.load(Relaxed),
             age: self.contact.age(),
             serves_saved: self.contact.serves_saved(),
+            applied: applied.clone(),
         }
     }
 

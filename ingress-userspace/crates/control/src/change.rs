@@ -6,6 +6,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Node},
     networking::v1::{Ingress, IngressClass},
 };
+use tokio::time::Instant;
 
 use super::{
     held_secret::HeldSecret,
@@ -25,6 +26,8 @@ pub struct Batch {
     pub remarks: Option<Vec<Outcome>>,
     /// Objects that the source follows but has not been able to read yet, so that it is not known whether they exist.
     pub unread: Vec<ObjectId>,
+    /// Time at which the source received the first of the changes; `None` stands for the time of the batch itself.
+    pub received: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]

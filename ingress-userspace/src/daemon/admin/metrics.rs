@@ -374,12 +374,15 @@ impl Scrape {
     }
 
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity, age, serves_saved } =
-            self.control;
+        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity, age, serves_saved, applied } =
+            &self.control;
         if let Some(age) = age {
             let help = "Seconds since the API server last confirmed each part of the configuration";
             gauge(encoder, "configuration_age_seconds", help, age.as_secs_f64())?;
         }
+        let help = "Time from the receipt of a change of the configuration until this process serves it";
+        let name = "configuration_apply_duration_seconds";
+        applied.0.encode(encoder.encode_descriptor(name, help, None, MetricType::Histogram)?)?;
         let help = "Caught panics; each ended a connection, a stream, a session or a check";
         counter(encoder, "panics", help, self.panics)?;
         for (name, help, value) in [
@@ -388,19 +391,19 @@ impl Scrape {
                 "1 while this process serves the new connections of its node, 0 before, after a hand-over and while draining",
                 u64::from(self.ready),
             ),
-            ("snapshot_generation", "Number of the snapshot being served", generation),
-            ("snapshot_hosts", "Hosts in the snapshot being served", hosts as u64),
-            ("snapshot_upstreams", "Upstreams in the snapshot being served", upstreams as u64),
+            ("snapshot_generation", "Number of the snapshot being served", *generation),
+            ("snapshot_hosts", "Hosts in the snapshot being served", *hosts as u64),
+            ("snapshot_upstreams", "Upstreams in the snapshot being served", *upstreams as u64),
             (
                 "configuration_is_saved",
                 "1 while the saved configuration is served because the API server has not answered",
-                u64::from(serves_saved),
+                u64::from(*serves_saved),
             ),
-            ("config_warnings", "Problems in the configuration now; the log names each", warnings as u64),
+            ("config_warnings", "Problems in the configuration now; the log names each", *warnings as u64),
             (
                 "hosts_over_capacity",
                 "Hosts counted as unattributed because host-capacity is exhausted",
-                hosts_over_capacity as u64,
+                *hosts_over_capacity as u64,
             ),
             ("client_connections", "Client connections open now, handshakes included", self.proxy.connections as u64),
             (

@@ -35,6 +35,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 pub(crate) use self::{answers::Answers, socket::Socket};
+use super::publish::ApplyDurations;
 
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,7 +120,7 @@ pub(crate) struct Attached {
 }
 
 /// State of the control path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ControlState {
     pub(crate) generation: u64,
     pub(crate) hosts: usize,
@@ -130,6 +131,7 @@ pub(crate) struct ControlState {
     pub(crate) age: Option<Duration>,
     /// Whether the saved configuration is served.
     pub(crate) serves_saved: bool,
+    pub(crate) applied: ApplyDurations,
 }
 
 /// Results of writes to the API server.

@@ -56,7 +56,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// listener on a new address.
 const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(10);
 
-/// Follows `source` and hands every new translation to `publish`, until `shutdown` is ready.
+/// Follows `source` and hands every new translation to `publish`, until `shutdown` is ready. `publish` also gets the
+/// time at which the first of its changes was received.
 ///
 /// The first translation is published when everything has been read once, even if it is empty. If an API server is
 /// silent for 3 s, the first one is made from the saved configuration, if there is one. Later translations are
@@ -67,7 +68,7 @@ const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(10);
 pub async fn run(
     source: SourceConfig,
     options: &Options,
-    publish: impl FnMut(Translation) + Send,
+    publish: impl FnMut(Translation, Instant) + Send,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
     let (sender, receiver) = source::queue();
@@ -101,7 +102,7 @@ async fn follow(
     state: &mut State,
     save_scheduler: &mut SaveScheduler,
     status: &status::Task,
-    mut publish: impl FnMut(Translation),
+    mut publish: impl FnMut(Translation, Instant),
 ) {
     let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
     let (mut hours, mut looks) = (tokio::time::interval(HOUR), tokio::time::interval(LOOK_AT_ADDRESSES));
@@ -140,7 +141,7 @@ async fn follow(
             options.contact.set_serves_saved(state.restored.is_some());
             let translation = state.translate(Instant::now());
             state.update(status);
-            let Some(translation) = translation else { continue };
+            let Some((translation, received)) = translation else { continue };
             if names != translation.external_names {
                 names.clone_from(&translation.external_names);
                 wanted.send_replace(names.keys().cloned().collect());
@@ -148,7 +149,7 @@ async fn follow(
             if state.is_confirmed {
                 save_scheduler.mark();
             }
-            publish(translation);
+            publish(translation, received);
             // The time after publishing, not before: changes that arrived meanwhile count as right behind it.
             state.debounce.publish(Instant::now());
         }
@@ -177,6 +178,8 @@ struct State {
     is_confirmed: bool,
     /// Whether anything has changed since the last call of [`State::translate`].
     is_changed: bool,
+    /// Time at which the first change that is not published yet was received.
+    received: Option<Instant>,
     debounce: Debounce,
     /// Whether the status task has new input to receive.
     is_news: bool,
@@ -201,6 +204,7 @@ impl State {
             published: None,
             is_confirmed: false,
             is_changed: false,
+            received: None,
             debounce: Debounce::default(),
             is_news: false,
             restored: None,
@@ -208,7 +212,7 @@ impl State {
     }
 
     fn apply(&mut self, batch: Batch) {
-        let Batch { changes, remarks, unread: _ } = batch;
+        let Batch { changes, remarks, unread: _, received } = batch;
         for change in changes {
             self.is_news |= status::concerns(&change);
             if let Some(Restored { cluster, age: _ }) = &mut self.restored {
@@ -219,6 +223,9 @@ impl State {
         if let Some(remarks) = remarks {
             self.is_changed |= self.remarks != remarks;
             self.remarks = remarks;
+        }
+        if self.is_changed {
+            self.received = self.received.or(received);
         }
     }
 
@@ -272,8 +279,9 @@ impl State {
         })
     }
 
-    /// Returns the translation of the current state if it differs from the last one and is due.
-    fn translate(&mut self, now: Instant) -> Option<Translation> {
+    /// Returns the translation of the current state if it differs from the last one and is due, and the time at which
+    /// its first change was received.
+    fn translate(&mut self, now: Instant) -> Option<(Translation, Instant)> {
         let (cluster, remark) = match &self.restored {
             Some(Restored { cluster, age }) => (cluster, Some(serving_saved(*age))),
             None if self.is_confirmed => (&self.cluster, None),
@@ -281,6 +289,7 @@ impl State {
         };
         if std::mem::take(&mut self.is_changed) {
             self.debounce.change(now);
+            self.received.get_or_insert(now);
         }
         if self.published.is_some() && !self.debounce.is_open(now) {
             return None;
@@ -291,6 +300,7 @@ impl State {
         if let Some(Published { translation: published, cluster: _ }) = &self.published {
             if *published == translation {
                 self.debounce.dismiss();
+                self.received = None;
                 return None;
             }
             if !self.debounce.is_due(now) && debounce::is_in_doubt(published, &translation) {
@@ -300,7 +310,7 @@ impl State {
         self.debounce.publish(now);
         self.published = Some(Published { translation: translation.clone(), cluster: cluster.clone() });
         self.is_news = true;
-        Some(translation)
+        Some((translation, self.received.take().unwrap_or(now)))
     }
 
     /// Hands the published translation to `status`, if the translation or an Ingress has changed since. Nothing is

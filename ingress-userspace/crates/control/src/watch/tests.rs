@@ -32,7 +32,7 @@ async fn translations_are_published_until_shutdown() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let source = SourceConfig::Manifests(root.path().into());
     let task = tokio::spawn(async move {
-        let publish = |translation| drop(sender.send(translation));
+        let publish = |translation, _| drop(sender.send(translation));
         run(source, &Options::for_manifests(), publish, async { drop(stopped.await) }).await
     });
     assert_eq!(next(&mut published).await, "", "the first is published even if it is empty");
@@ -51,7 +51,7 @@ async fn translations_are_published_until_shutdown() {
 #[tokio::test]
 async fn a_source_that_cannot_start_is_an_error() {
     let source = SourceConfig::Manifests("/nonexistent".into());
-    let result = run(source, &Options::default(), |_| panic!("nothing to publish"), std::future::pending()).await;
+    let result = run(source, &Options::default(), |_, _| panic!("nothing to publish"), std::future::pending()).await;
     assert!(matches!(result, Err(Error::Manifests { .. })), "{result:?}");
 }
 
@@ -71,7 +71,7 @@ fn ours(host: &str) -> Vec<Change> {
 /// Returns the translation that is published if no further change arrives before the longest delay.
 fn in_the_end(state: &mut State) -> Option<Translation> {
     let now = Instant::now();
-    state.translate(now).or_else(|| state.translate(now + debounce::MAX_DELAY))
+    state.translate(now).or_else(|| state.translate(now + debounce::MAX_DELAY)).map(|(translation, _)| translation)
 }
 
 /// Returns a saved configuration with a route for `host`, and an API server that does not answer.
@@ -103,7 +103,7 @@ async fn the_saved_configuration_is_served_until_the_api_server_responds() {
     let contact = options.contact.clone();
     let (sender, mut published) = mpsc::unbounded_channel();
     let began = Instant::now();
-    let publish = |translation| drop(sender.send(translation));
+    let publish = |translation, _| drop(sender.send(translation));
     let compare = async {
         let text = next(&mut published).await;
         assert!(text.starts_with("host a.test\n") && text.contains("SavedConfiguration"), "{text}");
@@ -125,7 +125,7 @@ async fn a_damaged_file_is_not_served() {
     let text = fs::read(&path).expect("a file");
     fs::write(&path, &text[..text.len() / 2]).expect("written");
     let shutdown = time::sleep(Duration::from_secs(60));
-    run(source, &options, |_| panic!("nothing to publish"), shutdown).await.expect("no error");
+    run(source, &options, |_, _| panic!("nothing to publish"), shutdown).await.expect("no error");
 }
 
 #[test]
@@ -298,6 +298,33 @@ fn a_change_right_after_a_publication_waits_for_a_pause() {
     assert!(state.translate(at(6_300)).is_some());
 }
 
+#[test]
+fn a_translation_names_the_receipt_of_its_first_unpublished_change() {
+    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let began = Instant::now();
+    let at = |micros| began + Duration::from_micros(micros);
+    let batch = |last, received| Batch { changes: vec![endpoint(last)], received, ..Batch::default() };
+    state.apply(Batch { received: Some(at(0)), ..with_an_endpoint() });
+    assert_eq!(state.translate(at(7)).map(|(_, received)| received), Some(at(0)));
+    // Published 7 µs later, so both changes wait and are published together.
+    state.apply(batch(2, Some(at(20))));
+    assert!(state.translate(at(30)).is_none());
+    state.apply(batch(3, Some(at(40))));
+    assert!(state.translate(at(50)).is_none());
+    assert_eq!(state.translate(at(5_000)).map(|(_, received)| received), Some(at(20)));
+    // Neither an object that changed nothing nor a change back leaves its time behind.
+    state.apply(batch(3, Some(at(6_000))));
+    assert!(state.translate(at(9_000)).is_none());
+    state.apply(batch(4, Some(at(9_100))));
+    state.apply(batch(3, Some(at(9_200))));
+    assert!(state.translate(at(12_000)).is_none());
+    state.apply(batch(5, Some(at(20_000))));
+    assert_eq!(state.translate(at(20_100)).map(|(_, received)| received), Some(at(20_000)));
+    // A source without a clock counts from the translation.
+    state.apply(batch(6, None));
+    assert_eq!(state.translate(at(30_000)).map(|(_, received)| received), Some(at(30_000)));
+}
+
 #[tokio::test]
 async fn a_change_during_a_publication_waits_for_a_pause() {
     let options = Options::default();
@@ -306,7 +333,7 @@ async fn a_change_during_a_publication_waits_for_a_pause() {
     let (sender, receiver) = source::queue();
     sender.try_send(with_an_endpoint()).expect("there is room");
     let (published, mut publications) = mpsc::unbounded_channel();
-    let publish = |_: Translation| {
+    let publish = |_: Translation, _| {
         let began = Instant::now();
         // The second publication is followed by no further changes.
         sender.try_send(Batch { changes: vec![endpoint(2)], ..Batch::default() }).expect("there is room");

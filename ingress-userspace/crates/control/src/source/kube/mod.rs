@@ -118,6 +118,7 @@ pub(crate) async fn follow_client(
         tokio::select! {
             // `watches` keeps a sender, so the channel does not end before this loop does.
             Some((id, event)) = events.recv() => {
+                batch.received.get_or_insert_with(Instant::now);
                 changes.extend(tracker.on(id, event));
                 // No wait here: the receiver decides whether a batch is published at once.
                 for _ in 0..QUEUED_EVENTS {
@@ -146,6 +147,8 @@ pub(crate) async fn follow_client(
         watches.begin_references(&mut tracker);
         watches.end_references(&mut tracker, &mut batch);
         if !is_first && batch.changes.is_empty() && batch.unread.is_empty() {
+            // Held changes count from the event that releases them: until then they wait for the API server.
+            batch.received = None;
             continue;
         }
         is_first = false;

@@ -52,7 +52,8 @@ impl Follower {
 
     async fn next(&mut self) {
         let batch = time::timeout(Duration::from_secs(10), self.batches.recv()).await;
-        let Batch { changes, remarks, unread: _ } = batch.expect("a batch in time").expect("the source goes on");
+        let Batch { changes, remarks, unread: _, received: _ } =
+            batch.expect("a batch in time").expect("the source goes on");
         for change in changes {
             match change {
                 Change::Apply { object, origin } => {
@@ -365,7 +366,7 @@ fn a_moved_file_does_not_duplicate_its_objects() {
     let Update { batch, in_doubt, is_blind: _ } = directory.update(&named, Losses::Doubt, |_| false);
     assert!(batch.is_none(), "{batch:?}");
     assert_eq!(in_doubt, HashSet::from([path("a.yaml")]));
-    let Batch { changes, remarks, unread: _ } =
+    let Batch { changes, remarks, unread: _, received: _ } =
         directory.update(&in_doubt, Losses::Accept, |_| false).batch.expect("another origin");
     let [Change::Apply { object: _, origin: Origin::File(origin) }] = changes.as_slice() else {
         panic!("not one object: {changes:?}")

@@ -323,7 +323,7 @@ async fn an_unanswered_secret_does_not_block_the_first_batch() {
     let (sender, mut batches) = crate::source::queue();
     let (started, options) = (Instant::now(), options());
     let compare = async {
-        let Batch { changes, remarks: _, unread } = batches.recv().await.expect("a batch");
+        let Batch { changes, remarks: _, unread, received: _ } = batches.recv().await.expect("a batch");
         let waited = started.elapsed();
         assert!(waited >= MAX_HOLD && waited < MAX_HOLD * 2, "{waited:?}");
         assert_eq!(changes.into_iter().map(describe).collect::<Vec<_>>(), ["+Ingress n/a"]);
@@ -331,7 +331,7 @@ async fn an_unanswered_secret_does_not_block_the_first_batch() {
         assert_eq!(unread, [silent]);
         // A receiver that has the object from earlier learns that it does not exist.
         server.answer("stream secrets/silent", 200, bookmark("Secret", "v1"));
-        let Batch { changes, remarks: _, unread } = batches.recv().await.expect("a batch");
+        let Batch { changes, remarks: _, unread, received: _ } = batches.recv().await.expect("a batch");
         assert_eq!(changes.into_iter().map(describe).collect::<Vec<_>>(), ["-Secret n/silent"]);
         assert_eq!(unread, []);
     };
