@@ -2,7 +2,7 @@
 //! namespaces, and the objects that tests create outside of them.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
@@ -15,9 +15,9 @@ use ingress_lab::{
     client::{Answer, Ask, Connection, Protocol, Trust, block_on},
     load::{Clients, Connections, Load, Target},
 };
-use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::{NamespaceResourceScope, api::networking::v1::Ingress};
 use kube::{
-    Api, Client, Config,
+    Api, Client, Config, Resource,
     api::{Patch, PatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
@@ -30,6 +30,8 @@ use crate::objects::pods;
 
 /// Longest wait for any state of the cluster: pods start and end in seconds, and machines may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Default admin address of the product, which only its node reaches.
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9110);
 /// Pause between two looks at something that kubectl shows.
 const LOOK: Duration = Duration::from_millis(100);
 /// Label of the objects that a scope has created outside of its namespace.
@@ -122,9 +124,12 @@ impl Stage {
         self.cluster.apply(manifests).unwrap_or_else(|error| panic!("{error:#}\n{manifests}"));
     }
 
-    /// Ingresses of a namespace, for more writes than kubectl could do in time. To be used inside of the control plane's
-    /// namespace.
-    pub(crate) async fn api(&self, namespace: &str) -> anyhow::Result<Api<Ingress>> {
+    /// Objects of one kind in a namespace, for more writes than kubectl could do in time. To be used inside of the
+    /// control plane's namespace.
+    pub(crate) async fn api<K>(&self, namespace: &str) -> anyhow::Result<Api<K>>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
         let file = Kubeconfig::read_from(self.cluster.places().kubeconfig())?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         Ok(Api::namespaced(Client::try_from(config)?, namespace))
@@ -140,6 +145,15 @@ impl Stage {
 
     pub(crate) fn nodes(&self) -> Vec<NodePlan> {
         self.cluster.nodes()
+    }
+
+    /// Returns the metrics of the product on a node.
+    pub(crate) fn metrics(&self, node: NodePlan) -> String {
+        let namespace = Namespace::open(&node.namespace()).expect("the node's namespace");
+        let ask = Ask::get("127.0.0.1", "/metrics");
+        let answer = ask_from(&namespace, ADMIN, Protocol::Http1, &Trust::none(), &ask).expect("metrics");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        String::from_utf8(answer.text).expect("UTF-8")
     }
 
     /// Sends one request over a new connection.
