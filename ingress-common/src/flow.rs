@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_told_from_what_stands_beside_them() {
+    fn bookkeeping_entries_are_not_counted_as_hosts() {
         for (name, is_counted) in
             [("", false), ("(free) 7", false), (GONE, true), ("*", true), ("a.test", true), ("(free)", true)]
         {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_addresses_are_those_of_ipv4() {
+    fn ipv4_mapped_addresses_are_recognised() {
         assert_eq!(unmapped(&v4_mapped([192, 0, 2, 1])), Some([192, 0, 2, 1]));
         for at in 0..12 {
             let mut addr = v4_mapped([192, 0, 2, 1]);

@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mended_is_what_would_be_computed() {
+    fn the_updated_checksum_equals_the_recomputed_one() {
         let ports = [0x0050, 0x01bb, 0x2760, 0x28cb, 0, 0xffff, 0x8000, 0x7fff];
         for rest in 0..=u16::MAX {
             for from in ports {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back_is_nothing() {
+    fn rewriting_back_restores_the_checksum() {
         for sum in 0..0xffff {
             assert_eq!(replaced(replaced(sum, 80, 10_080), 10_080, 80), sum);
         }

@@ -108,7 +108,7 @@ mod tests {
     const GONE: u64 = WORKER_ABSENT;
 
     #[test]
-    fn home_is_chosen_until_it_is_a_quarter_above_the_mean() {
+    fn the_preferred_worker_is_chosen_up_to_a_quarter_above_the_mean() {
         check(&[7], &[0]);
         check(&[0, 0, 0, 0], &[0, 1, 2, 3]);
         check(&[100, 100, 100, 100], &[0, 1, 2, 3]);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_that_have_as_few_it_is_the_first_after_home() {
+    fn ties_go_to_the_first_worker_after_the_preferred_one() {
         check(&[0, 9, 0, 9], &[0, 2, 2, 0]);
         check(&[0, 0, 9, 0, 0], &[0, 1, 3, 3, 4]);
         check(&[0, 0, 0, 0, 9], &[0, 1, 2, 3, 0]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_is_neither_chosen_nor_part_of_the_mean() {
+    fn absent_workers_are_ignored() {
         check(&[GONE, 5, 5], &[1, 1, 2]);
         check(&[5, GONE, 0], &[2, 2, 2]);
         check(&[6, GONE, GONE], &[0, 0, 0]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_on_their_way_count_and_lost_counts_do_no_harm() {
+    fn pending_connections_count_and_lost_counts_are_harmless() {
         let load = |open, settled, chosen| WorkerLoad { open, settled, chosen };
         let (coming, rule) = with_workers(vec![load(0, 5, 9), load(0, 9, 9)]);
         assert_eq!(choose(&coming, &rule, 0), 1);
@@ -175,7 +175,7 @@ mod tests {
 
     /// Userspace writes the rules; a wrong one must not lead the program astray.
     #[test]
-    fn a_rule_with_more_workers_than_there_may_be_does_no_harm() {
+    fn a_rule_with_too_many_workers_is_harmless() {
         let (workers, rule) = holding(&[1; 200]);
         for home in 0..200 {
             assert!(choose(&workers, &rule, home) < 200);

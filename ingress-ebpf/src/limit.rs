@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_holds_its_burst_and_fills_by_its_rate() {
+    fn a_bucket_holds_its_burst_and_refills_at_its_rate() {
         // Rate, burst; then steps of time since the previous one, each with the number of packets that pass out of a
         // hundred.
         type Case = (u32, u32, &'static [(u64, usize)]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_evenly_gets_the_rate_for_ever() {
+    fn evenly_spaced_packets_pass_at_the_full_rate() {
         let bucket = Bucket::new(1000, 20);
         let mut full = 0;
         for packet in 0..50_000_u64 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_costs_nothing() {
+    fn refused_packets_cost_no_tokens() {
         let limits = limits((1, 2), (10, 4));
         let mut client = Client::default();
         assert_eq!([(); 3].map(|()| send(&limits, &mut client, true, NOW)), [Ok(()), Ok(()), Err(Limited::Syn)]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_limited_is_left_alone() {
+    fn buckets_without_limit_are_not_changed() {
         let full = Client { syns_full_ns: u64::MAX, packets_full_ns: u64::MAX, ..Client::default() };
         let left = Draws { syns: Draw::Leave, packets: Draw::Leave };
         for (limits, is_request, expect) in [
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_meet_add_up() {
+    fn concurrent_draws_add_up() {
         // Both CPUs look at the bucket before either has taken a token.
         let bucket = Bucket::new(10, 5);
         let mut full = 0;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_become_times() {
+    fn rates_are_converted_to_token_times() {
         for (rate, burst, token_ns, whole_ns) in [
             (1, 1, SECOND, SECOND),
             (1000, 50, 1_000_000, 50_000_000),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_an_address_or_a_64() {
+    fn a_client_key_is_an_ipv4_address_or_an_ipv6_64() {
         let v4 = v4_mapped([192, 0, 2, 1]);
         assert_eq!(ClientKey::of(&v4).addr, v4);
         assert_ne!(ClientKey::of(&v4), ClientKey::of(&v4_mapped([192, 0, 2, 2])));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_other_programs_are_not_understood_here() {
+    fn arguments_of_other_programs_are_passed_through() {
         Cli::command().debug_assert();
         for (text, expect) in
             [("bench --help", "--help"), ("bench kernel --flood", "kernel --flood"), ("soak -h", "-h")]

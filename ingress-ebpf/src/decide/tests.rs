@@ -115,7 +115,7 @@ fn by_default(worker: u32) -> Route {
 }
 
 #[test]
-fn port_is_asked_before_address() {
+fn the_port_is_looked_up_before_the_address() {
     check_action(&Fake { rule: None, holds: false, ..serving() }, SYN, Err(Total::OtherPort));
     check_action(&Fake { holds: false, ..serving() }, SYN, Err(Total::Transit));
 }
@@ -133,14 +133,14 @@ fn only_a_connection_request_is_steered() {
 }
 
 #[test]
-fn worker_is_the_one_of_the_cpu_that_took_the_packet() {
+fn the_worker_is_that_of_the_receiving_cpu() {
     for (cpu, worker) in [(0, 0), (3, 3), (4, 0), (u32::MAX, 3)] {
         check_packet(&Fake { cpu, ..serving() }, SYN, steer(worker));
     }
 }
 
 #[test]
-fn a_worker_that_is_too_busy_is_passed_over_by_xdp_and_by_the_default_rule() {
+fn busy_workers_are_skipped_by_xdp_and_the_default_rule() {
     for (cpu, next) in [(0, 1), (2, 3), (3, 0)] {
         check_packet(&Fake { cpu, busy: Some(cpu), ..serving() }, SYN, steer(next));
         check_packet(&Fake { cpu, busy: Some(next), ..serving() }, SYN, steer(cpu));
@@ -170,7 +170,7 @@ fn port_without_workers_is_counted_but_not_steered() {
 }
 
 #[test]
-fn who_is_denied_is_denied_whatever_comes() {
+fn denied_senders_are_dropped_for_every_packet() {
     let denying = PortRule { flags: PORT_DENIES, ..RULE };
     let uncounted = PortRule { flags: PORT_DENIES | PORT_COUNT_ONLY, workers: 0, ..RULE };
     for deny_entry in [0, 7, 4095] {
@@ -187,7 +187,7 @@ fn who_is_denied_is_denied_whatever_comes() {
 }
 
 #[test]
-fn limits_hold_for_the_packets_that_they_are_about() {
+fn limits_apply_only_to_their_kind_of_packet() {
     const SYNS: u16 = PORT_LIMITS_SYNS;
     const PACKETS: u16 = PORT_LIMITS_PACKETS;
     let (syn, ack, udp) = (segment(PROTO_TCP, SYN), segment(PROTO_TCP, ACK), segment(PROTO_UDP, 0));
@@ -218,7 +218,7 @@ fn limits_hold_for_the_packets_that_they_are_about() {
 }
 
 #[test]
-fn limits_spare_hops_and_end_with_the_heartbeat() {
+fn limits_exempt_trusted_proxies_and_end_with_the_heartbeat() {
     let unasked = |_| -> Option<Total> { panic!("no limit holds") };
     let flags = PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS;
     let rule = Some(PortRule { flags: flags | PORT_DENIES, ..RULE });
@@ -237,7 +237,7 @@ fn limits_spare_hops_and_end_with_the_heartbeat() {
 }
 
 #[test]
-fn what_no_rule_denies_goes_on_as_ever() {
+fn packets_without_a_deny_rule_are_not_affected() {
     let rule = Some(PortRule { flags: PORT_DENIES, ..RULE });
     for deny_entry in [None, Some(DENY_PASS)] {
         let node = Fake { rule, deny_entry, ..serving() };
@@ -257,7 +257,7 @@ fn what_no_rule_denies_goes_on_as_ever() {
 }
 
 #[test]
-fn lookup_asks_the_deny_list_once_more_whatever_xdp_has_chosen() {
+fn lookup_checks_the_deny_list_again_after_any_choice_of_xdp() {
     let chosen = Some(Handoff { slot: 8, chosen_by: CHOSEN_BY_XDP, time_ns: NOW });
     let denying = PortRule { flags: PORT_DENIES, ..RULE };
     for rule in [denying, PortRule { flags: PORT_DENIES | PORT_REWRITTEN, rewrite_be: 80_u16.to_be(), ..RULE }] {
@@ -271,7 +271,7 @@ fn lookup_asks_the_deny_list_once_more_whatever_xdp_has_chosen() {
 }
 
 #[test]
-fn who_hides_a_port_is_dropped_where_its_sender_decides() {
+fn hidden_ports_are_dropped_if_their_sender_is_denied_or_limited() {
     let ends = Ends { remote_addr: flow(PROTO_TCP).remote_addr, local_addr: flow(PROTO_TCP).local_addr };
     let rule = Some(PortRule { flags: PORT_DENIES, ..RULE });
     let ours = Fake { rule, ..serving() };
@@ -291,7 +291,7 @@ fn who_hides_a_port_is_dropped_where_its_sender_decides() {
 }
 
 #[test]
-fn what_leaves_is_known_by_its_source_and_named_by_its_client() {
+fn sent_packets_match_by_source_and_are_named_by_client() {
     let answer = |proto| Segment { flow: flow(proto).reversed(), ..segment(proto, ACK) };
     let counted = Fake { rule: Some(PortRule { workers: 0, flags: PORT_COUNT_ONLY, ..RULE }), ..serving() };
     for node in [serving(), counted, Fake { heartbeat_ns: 0, ..serving() }] {
@@ -314,7 +314,7 @@ fn at_rewritten_port() -> FlowKey {
 }
 
 #[test]
-fn nobody_asks_for_a_rewritten_port_from_outside() {
+fn requests_for_the_rewritten_port_are_dropped() {
     let [public, inner] = rewriting();
     check_packet(&Fake { rule: Some(public), ..serving() }, SYN, steer(0));
     let inner = Fake { rule: Some(inner), ..serving() };
@@ -331,7 +331,7 @@ fn nobody_asks_for_a_rewritten_port_from_outside() {
 }
 
 #[test]
-fn connections_are_named_by_the_port_that_their_clients_know() {
+fn connections_are_named_by_their_public_port() {
     let [public, inner] = rewriting();
     let inner = Fake { rule: Some(inner), ..serving() };
     let expected = Handoff { slot: 9, chosen_by: CHOSEN_BY_XDP, time_ns: NOW };
@@ -350,7 +350,7 @@ fn connections_are_named_by_the_port_that_their_clients_know() {
 }
 
 #[test]
-fn errors_are_about_the_port_that_the_stack_knows() {
+fn icmp_errors_get_the_port_of_the_stack() {
     let [public, inner] = rewriting();
     let quoted =
         Quoted { sender: flow(PROTO_TCP).local_addr, port_be: 80_u16.to_be(), place: Place { port: 62, checksum: 36 } };
@@ -363,7 +363,7 @@ fn errors_are_about_the_port_that_the_stack_knows() {
 }
 
 #[test]
-fn ports_and_addresses_of_both_ends_change_places() {
+fn reversing_a_flow_swaps_both_ends() {
     let there = flow(PROTO_TCP);
     let back = there.reversed();
     assert_eq!((back.remote_addr, back.remote_port_be), (there.local_addr, there.local_port_be));
@@ -372,14 +372,14 @@ fn ports_and_addresses_of_both_ends_change_places() {
 }
 
 #[test]
-fn lookup_leaves_what_is_not_ours() {
+fn lookup_ignores_other_ports_and_addresses() {
     check_lookup(&serving(), PROTO_UDP, None, Route::Leave);
     check_lookup(&Fake { rule: None, ..serving() }, PROTO_TCP, None, Route::Leave);
     check_lookup(&Fake { holds: false, ..serving() }, PROTO_TCP, None, Route::Leave);
 }
 
 #[test]
-fn lookup_takes_a_fresh_choice_within_the_rule_and_else_the_default() {
+fn lookup_uses_a_fresh_valid_choice_or_else_the_default() {
     let home = default_worker(&flow(PROTO_TCP), 4);
     let (late, default) = (Route::Late(8 + home), by_default(home));
     let stale = NOW - HANDOFF_FRESH_NS - 1;

@@ -134,7 +134,7 @@ fn both_families_name_their_flow() {
 }
 
 #[test]
-fn two_vlan_tags_are_read_through_and_a_third_is_not() {
+fn two_vlan_tags_are_skipped_but_not_three() {
     let packet = ipv4(0, 0, 6, &tcp(5, 0));
     check("802.1Q", &ethernet(&[0x8100], 0x0800, &packet), V4);
     check("802.1ad", &ethernet(&[0x88a8, 0x8100], 0x0800, &packet), V4);
@@ -196,7 +196,7 @@ fn other_protocols_are_named_as_such() {
 }
 
 #[test]
-fn headers_that_contradict_themselves_are_malformed() {
+fn inconsistent_headers_are_malformed() {
     let change = |at: usize, byte: u8| {
         let mut frame = v4(&tcp(5, 0));
         frame[at] = byte;
@@ -263,7 +263,7 @@ fn frame_cut_anywhere_in_its_headers_is_malformed_or_hides_its_port() {
 }
 
 #[test]
-fn ports_and_checksum_are_where_they_are_said_to_be() {
+fn offsets_of_ports_and_checksum_are_correct() {
     let header = tcp(15, 40);
     let extensions = [(0, options(0)), (60, options(1)), (44, fragment(0))];
     for frame in [
@@ -297,7 +297,7 @@ fn found(frame: &[u8]) -> Option<(u16, [u8; 4])> {
 const FOUND: Option<(u16, [u8; 4])> = Some((40_000, [0x9c, 0x40, 0xab, 0xcd]));
 
 #[test]
-fn errors_about_segments_are_read() {
+fn icmp_errors_about_segments_are_parsed() {
     let quote4 = ipv4(0, 0, 6, &tcp(5, 0));
     for kind in [3, 5, 11, 12] {
         let packet = ipv4(0, 0, 1, &icmp(kind, &quote4));
@@ -316,7 +316,7 @@ fn errors_about_segments_are_read() {
 }
 
 #[test]
-fn what_is_no_error_about_a_segment_is_none() {
+fn other_packets_are_not_icmp_errors_about_segments() {
     let (quote4, quote6) = (ipv4(0, 0, 6, &tcp(5, 0)), ipv6(&[], 6, &tcp(5, 0)));
     for (what, ethertype, packet) in [
         ("echo request", 0x0800, ipv4(0, 0, 1, &icmp(8, &quote4))),

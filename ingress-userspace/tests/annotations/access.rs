@@ -4,7 +4,7 @@ use super::{Ingress, configured};
 use ingress_proxy_testing::Origin;
 
 #[test]
-fn networks_are_let_in_or_kept_out() {
+fn networks_are_allowed_or_denied() {
     let origin = Origin::answering("pod");
     for (annotations, expect) in [
         (&[("allowlist-source-range", "127.0.0.0/8")][..], 200),
@@ -20,7 +20,7 @@ fn networks_are_let_in_or_kept_out() {
 }
 
 #[test]
-fn no_reading_of_a_path_goes_round_a_rule() {
+fn no_reading_of_a_path_evades_a_rule() {
     let origin = Origin::answering("pod");
     let open = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: open, namespace: default}\nspec:\n  ingressClassName: xdp\n  \
                 rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]\n";
@@ -56,7 +56,7 @@ fn no_reading_of_a_path_goes_round_a_rule() {
 }
 
 #[test]
-fn an_operator_refuses_parameters_and_double_escapes_everywhere() {
+fn parameters_and_double_escapes_are_refused_for_all_hosts() {
     let origin = Origin::answering("pod");
     for (key, parameters, double_escapes) in
         [("path-with-parameters-action", 400, 200), ("path-with-double-escapes-action", 200, 400)]
@@ -79,7 +79,7 @@ fn an_operator_refuses_parameters_and_double_escapes_everywhere() {
 }
 
 #[test]
-fn a_list_that_cannot_be_read_lets_nobody_in() {
+fn an_invalid_list_denies_access() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("whitelist-source-range", "10.0.0.0/8, everybody")]).serve(&origin);
     assert_eq!(site.get("/").status, 503);
@@ -88,7 +88,7 @@ fn a_list_that_cannot_be_read_lets_nobody_in() {
 }
 
 #[test]
-fn the_list_of_all_ingresses_holds_where_one_does_not_say() {
+fn the_global_list_applies_to_ingresses_without_their_own() {
     let origin = Origin::answering("pod");
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\n\
                     data: {whitelist-source-range: 10.0.0.0/8}\n";
@@ -99,7 +99,7 @@ fn the_list_of_all_ingresses_holds_where_one_does_not_say() {
 }
 
 #[test]
-fn who_is_blocked_comes_in_nowhere() {
+fn blocked_clients_are_refused_everywhere() {
     let origin = Origin::answering("pod");
     let serve = |data: &str| {
         let settings = format!(

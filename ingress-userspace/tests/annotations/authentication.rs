@@ -29,7 +29,7 @@ fn check_refused(response: &Response, realm: &str) {
 }
 
 #[test]
-fn who_has_the_password_comes_in() {
+fn valid_passwords_are_accepted() {
     let origin = Origin::mirror();
     let site = Ingress::with(&ASKS).beside(FILE).serve(&origin).in_order();
     check_refused(&site.get("/"), "authentication required");
@@ -58,7 +58,7 @@ fn a_password_is_verified_once() {
 }
 
 #[test]
-fn a_changed_secret_counts_from_then_on() {
+fn a_changed_secret_takes_effect() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&ASKS).beside(FILE).serve(&origin).in_order();
     let mut client = site.client();
@@ -94,7 +94,7 @@ fn a_secret_may_have_one_key_for_each_user() {
 }
 
 #[test]
-fn a_line_that_cannot_be_read_keeps_no_other_user_out() {
+fn an_invalid_line_locks_no_other_user_out() {
     let origin = Origin::answering("pod");
     let broken = format!("{FILE}    eve:secret\n    hunter2\n");
     let site = Ingress::with(&ASKS).beside(&broken).serve(&origin);
@@ -106,7 +106,7 @@ fn a_line_that_cannot_be_read_keeps_no_other_user_out() {
 }
 
 #[test]
-fn what_cannot_be_verified_is_not_served() {
+fn rules_with_unusable_credentials_are_not_served() {
     let origin = Origin::answering("pod");
     let empty =
         "apiVersion: v1\nkind: Secret\nmetadata: {name: users, namespace: default}\nstringData: {auth: '# nobody'}\n";
@@ -135,7 +135,7 @@ fn what_cannot_be_verified_is_not_served() {
 }
 
 #[test]
-fn one_of_address_and_password_is_enough_where_that_is_said() {
+fn satisfy_any_accepts_address_or_password() {
     let origin = Origin::mirror();
     let (here, elsewhere) = (("allowlist-source-range", "127.0.0.0/8"), ("allowlist-source-range", "10.0.0.0/8"));
     let (any, denied) = (("satisfy", "any"), ("denylist-source-range", "127.0.0.1"));
@@ -158,7 +158,7 @@ fn one_of_address_and_password_is_enough_where_that_is_said() {
 }
 
 #[test]
-fn a_preflight_needs_no_password_and_a_refusal_can_be_read() {
+fn preflights_need_no_password_and_refusals_have_cors_headers() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[ASKS[0], ASKS[1], ("enable-cors", "true")]).beside(FILE).serve(&origin).in_order();
     let fields = "Origin: https://b.test\r\nAccess-Control-Request-Method: PUT\r\n";
@@ -180,7 +180,7 @@ fn is_busy(client: &Client) -> bool {
 }
 
 #[test]
-fn guesses_at_one_secret_leave_the_workers_and_other_secrets_alone() {
+fn guesses_for_one_secret_do_not_delay_workers_or_other_secrets() {
     // Cost 12 takes about 0.3 s for each guess.
     let slow = "$2y$12$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
     let origin = Origin::answering("pod");

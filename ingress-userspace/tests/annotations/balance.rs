@@ -26,7 +26,7 @@ fn names(answers: impl IntoIterator<Item = Response>) -> BTreeSet<String> {
 }
 
 #[test]
-fn pods_take_turns_or_are_drawn() {
+fn every_algorithm_uses_all_pods() {
     let pods = pods();
     for balance in ["round_robin", "least_request", "ewma"] {
         let site = serve(&[("load-balance", balance)], &pods);
@@ -35,7 +35,7 @@ fn pods_take_turns_or_are_drawn() {
 }
 
 #[test]
-fn requests_of_the_same_text_go_to_the_same_pod() {
+fn requests_with_the_same_hash_key_reach_the_same_pod() {
     let pods = pods();
     let site = serve(&[("upstream-hash-by", "$arg_user")], &pods);
     let of = |user: usize| names((0..5).map(|n| site.get(&format!("/{n}?user={user}"))));
@@ -71,7 +71,7 @@ fn a_client_stays_with_its_pod() {
 }
 
 #[test]
-fn a_client_whose_pod_is_gone_gets_another_for_good() {
+fn a_client_of_a_removed_pod_stays_with_its_new_pod() {
     let pods = pods();
     let annotations = [("affinity", "cookie"), ("affinity-mode", "persistent"), ("session-cookie-name", "sid")];
     let before = serve(&annotations, &pods);
@@ -85,7 +85,7 @@ fn a_client_whose_pod_is_gone_gets_another_for_good() {
 }
 
 #[test]
-fn cookies_have_the_attributes_that_are_asked_for() {
+fn session_cookies_have_the_configured_attributes() {
     let pod = Origin::answering("pod");
     let set = |annotations: &[(&str, &str)], path: &str| {
         let mut all = vec![("affinity", "cookie")];
@@ -144,7 +144,7 @@ const BUSY: &str = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
 const BROKEN: &str = "HTTP/1.1 two hundred\r\n\r\n";
 
 #[test]
-fn another_pod_is_asked_when_that_is_wanted() {
+fn retries_follow_proxy_next_upstream() {
     for (first, next, request, expect) in [
         ("", "", GET, (200, 2)),
         ("", "", POST, (502, 1)),
@@ -165,7 +165,7 @@ fn another_pod_is_asked_when_that_is_wanted() {
 }
 
 #[test]
-fn the_connection_of_a_pod_that_is_asked_in_vain_is_kept() {
+fn the_connection_of_a_retried_response_is_kept() {
     for busy in [BUSY, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"] {
         let (_, pods) = stumbling(busy);
         let site = serve(&[("proxy-next-upstream", "http_503")], &pods);
@@ -179,7 +179,7 @@ fn the_connection_of_a_pod_that_is_asked_in_vain_is_kept() {
 }
 
 #[test]
-fn a_silent_pod_gives_way_to_another_where_that_is_wanted() {
+fn timeouts_are_retried_if_configured() {
     let silent = Origin::start(|peer| peer.until_closed());
     let others = [Origin::answering("pod")];
     let addresses = [silent.address, others[0].address];
@@ -193,7 +193,7 @@ fn a_silent_pod_gives_way_to_another_where_that_is_wanted() {
 }
 
 #[test]
-fn no_more_pods_are_tried_than_allowed() {
+fn the_number_of_tries_is_limited() {
     let busy = || {
         Origin::start(|peer| {
             while peer.request().is_some() {

@@ -45,7 +45,7 @@ fn shares_follow_weights() {
 }
 
 #[test]
-fn headers_and_cookies_choose() {
+fn headers_and_cookies_select_the_canary() {
     let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
     let serve =
         |annotations: &str| Ingress::with(&[]).beside(&canary("canary", annotations, &other)).serve(&main).in_order();
@@ -84,7 +84,7 @@ fn stay(site: &Site, requests: usize) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_client_stays_on_the_side_where_its_session_began() {
+fn a_session_stays_with_the_canary_or_main_rule_it_began_with() {
     let pods = [Origin::answering("a"), Origin::answering("b")];
     let endpoints = pods.each_ref().map(|pod| pod.address);
     let other = Origin::answering("canary");
@@ -111,7 +111,7 @@ fn a_client_stays_on_the_side_where_its_session_began() {
 }
 
 #[test]
-fn a_session_with_a_canary_that_is_gone_begins_anew() {
+fn a_session_with_a_removed_canary_starts_over() {
     let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
     let affinity = [("affinity", "cookie"), ("session-cookie-name", "sid")];
     let all = canary("canary", &annotation("canary-weight", "100"), &other);
@@ -128,7 +128,7 @@ fn a_session_with_a_canary_that_is_gone_begins_anew() {
 }
 
 #[test]
-fn a_canary_has_nothing_of_its_own() {
+fn a_canary_uses_the_annotations_of_the_main_ingress() {
     let (main, other) = (Origin::mirror(), Origin::mirror());
     let all = annotation("canary-weight", "100") + &annotation("denylist-source-range", "0.0.0.0/0");
     let site = Ingress::with(&[("rewrite-target", "/$1")])
@@ -142,7 +142,7 @@ fn a_canary_has_nothing_of_its_own() {
 }
 
 #[test]
-fn a_canary_that_cannot_serve_takes_nothing() {
+fn a_canary_that_cannot_serve_gets_no_requests() {
     let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
     let all = annotation("canary-weight", "100");
     let missing = canary("canary", &all, &other).replace("name: canary, port", "name: nope, port");
@@ -158,7 +158,7 @@ fn a_canary_that_cannot_serve_takes_nothing() {
 }
 
 #[test]
-fn a_canary_takes_nothing_from_another_namespace() {
+fn a_canary_gets_no_requests_of_another_namespace() {
     let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
     let all =
         canary("canary", &annotation("canary-weight", "100"), &other).replace("namespace: default", "namespace: evil");
@@ -168,7 +168,7 @@ fn a_canary_takes_nothing_from_another_namespace() {
 }
 
 #[test]
-fn a_canary_alone_serves_nothing() {
+fn a_canary_without_a_main_ingress_serves_nothing() {
     let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
     let all = annotation("canary-weight", "100");
     let elsewhere = canary("canary", &all, &other).replace("path: /,", "path: /other,");

@@ -35,7 +35,7 @@ const CLAIMS: &str = "X-Forwarded-For: 198.51.100.9, 192.0.2.1, 127.0.0.9\r\nX-F
 const OURS: &str = "127.0.0.1|127.0.0.1|http|a.test";
 
 #[test]
-fn fields_of_trusted_hops_alone_stand() {
+fn only_trusted_proxies_may_set_forwarding_headers() {
     let origin = Origin::mirror();
     let (on, local) = (("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "127.0.0.0/8"));
     for (data, expect) in [
@@ -58,7 +58,7 @@ fn fields_of_trusted_hops_alone_stand() {
 }
 
 #[test]
-fn trust_without_a_list_is_none_and_told() {
+fn trust_without_a_list_is_ignored_and_reported() {
     let origin = Origin::mirror();
     let site = serve(&[], &[("use-forwarded-headers", "true")], &origin);
     assert_eq!(told(site.ask("/", CLAIMS).text()), OURS);
@@ -73,7 +73,7 @@ fn trust_without_a_list_is_none_and_told() {
 }
 
 #[test]
-fn lists_redirects_and_variables_use_the_client_that_is_believed() {
+fn lists_redirects_and_variables_use_the_trusted_client_address() {
     let origin = Origin::mirror();
     let trusted = [("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "127.0.0.0/8")];
     let from = |address: &str| format!("X-Forwarded-For: {address}\r\n");
@@ -138,7 +138,7 @@ fn the_proxy_protocol_names_the_client() {
 }
 
 #[tokio::test]
-async fn the_proxy_protocol_goes_before_tls() {
+async fn the_proxy_protocol_header_precedes_tls() {
     let origin = Origin::mirror();
     let site = Ingress::with(&[]).with_tls().beside(&settings(&[PROXY, LOCAL]));
     let site = site.serve_with(&[origin.address], &configured());
@@ -182,7 +182,7 @@ fn connections_without_the_header_are_closed() {
 }
 
 #[test]
-fn the_proxy_protocol_comes_with_new_connections() {
+fn the_proxy_protocol_applies_to_new_connections() {
     let origin = Origin::mirror();
     let site = Ingress::with(&[]).serve(&origin).in_order();
     let mut before = site.client();
@@ -200,7 +200,7 @@ fn the_proxy_protocol_comes_with_new_connections() {
 }
 
 #[test]
-fn a_client_has_as_many_connections_as_it_may() {
+fn connections_per_client_are_limited() {
     let origin = Origin::mirror();
     let max = ("max-connections-per-client", "2");
     let site = serve(&[], &[PROXY, LOCAL, max], &origin).in_order();

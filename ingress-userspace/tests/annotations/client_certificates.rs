@@ -44,7 +44,7 @@ fn status(response: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn clients_come_in_by_what_they_show() {
+async fn client_certificates_decide_by_verification_mode() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     let origin = Origin::answering("pod");
     let valid = trusted.issue("client.test");
@@ -72,7 +72,7 @@ async fn clients_come_in_by_what_they_show() {
 }
 
 #[tokio::test]
-async fn pods_are_told_who_the_client_is_and_believe_no_other() {
+async fn certificate_headers_are_set_and_cannot_be_forged() {
     let trusted = Authority::new("trusted");
     let valid = trusted.issue("client.test");
     let origin = Origin::mirror();
@@ -121,7 +121,7 @@ async fn pods_are_told_who_the_client_is_and_believe_no_other() {
 }
 
 #[tokio::test]
-async fn a_connection_is_for_hosts_that_ask_for_the_same() {
+async fn a_connection_serves_only_hosts_with_the_same_policy() {
     let trusted = Authority::new("trusted");
     let valid = trusted.issue("client.test");
     let origin = Origin::answering("pod");
@@ -147,7 +147,7 @@ async fn a_connection_is_for_hosts_that_ask_for_the_same() {
 }
 
 #[tokio::test]
-async fn a_policy_holds_for_connections_and_sessions_from_before_it() {
+async fn a_new_policy_applies_to_open_connections_and_sessions() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     let valid = trusted.issue("client.test");
     let origin = Origin::answering("pod");
@@ -172,7 +172,7 @@ async fn a_policy_holds_for_connections_and_sessions_from_before_it() {
 }
 
 #[test]
-fn nothing_comes_in_over_plain_http() {
+fn plain_http_is_refused_with_client_certificates() {
     let origin = Origin::answering("pod");
     let trusted = Authority::new("trusted");
     for (annotations, tls, expect) in [
@@ -191,7 +191,7 @@ fn nothing_comes_in_over_plain_http() {
 }
 
 #[tokio::test]
-async fn chains_are_as_short_as_is_asked_for_and_not_revoked() {
+async fn chain_depth_and_revocation_are_verified() {
     let root = Authority::new("root");
     let middle = root.below("middle");
     let (direct, indirect) = (root.issue("direct.test"), middle.issue("indirect.test"));
@@ -217,7 +217,7 @@ async fn chains_are_as_short_as_is_asked_for_and_not_revoked() {
 }
 
 #[tokio::test]
-async fn without_the_secret_nobody_comes_in_to_any_path_of_the_host() {
+async fn a_missing_ca_secret_refuses_all_paths_of_the_host() {
     let trusted = Authority::new("trusted");
     let origin = Origin::answering("pod");
     for (annotations, held, remark) in [
@@ -247,7 +247,7 @@ async fn without_the_secret_nobody_comes_in_to_any_path_of_the_host() {
 }
 
 #[test]
-fn of_two_ingresses_that_differ_the_first_decides() {
+fn the_first_of_two_conflicting_ingresses_decides() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     let second = another("a.test", &[("auth-tls-secret", "others")]).replace("path: /,", "path: /other,");
     // `other` comes before `web` by its name.

@@ -73,7 +73,7 @@ fn coding(site: &Site, accepted: &str) -> Option<String> {
 }
 
 #[test]
-fn settings_and_annotations_say_which_codings() {
+fn settings_and_annotations_select_the_codings() {
     let pod = pod(JSON);
     let every = "gzip, br, zstd";
     for (data, annotations, expect) in [
@@ -107,7 +107,7 @@ fn settings_and_annotations_say_which_codings() {
 }
 
 #[test]
-fn the_validator_is_weak_and_head_says_the_same() {
+fn etags_become_weak_for_get_and_head() {
     let site = serve(&[], "use-gzip: 'true'", &pod(JSON));
     assert_eq!(site.ask("/", "Accept-Encoding: gzip\r\n").header("etag"), Some("w/\"v1\""));
     assert_eq!(site.get("/").header("etag"), Some("\"v1\""));
@@ -132,7 +132,7 @@ fn the_validator_is_weak_and_head_says_the_same() {
 }
 
 #[test]
-fn what_is_encoded_partial_or_not_to_be_changed_passes() {
+fn encoded_partial_and_no_transform_responses_pass() {
     for fields in [
         "Content-Type: application/json\r\nContent-Encoding: br\r\n",
         "Content-Type: application/json\r\nCache-Control: no-transform\r\n",
@@ -175,7 +175,7 @@ fn read_until(client: &mut Client, raw: &mut Vec<u8>, coding: &str, text: &str) 
 }
 
 #[test]
-fn each_event_is_sent_when_the_pod_sends_it() {
+fn server_sent_events_are_flushed_at_once() {
     for coding in ["gzip", "br", "zstd"] {
         let (go, wait) = mpsc::channel::<()>();
         let wait = Mutex::new(wait);
@@ -210,7 +210,7 @@ fn each_event_is_sent_when_the_pod_sends_it() {
 }
 
 #[test]
-fn a_body_that_breaks_off_does_not_end_well() {
+fn a_truncated_body_stays_truncated() {
     let pod = Origin::start(|peer| {
         peer.request();
         peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n\r\nbegin");
@@ -222,7 +222,7 @@ fn a_body_that_breaks_off_does_not_end_well() {
 }
 
 #[test]
-fn other_words_are_told() {
+fn unknown_codings_are_reported() {
     let pod = pod(JSON);
     let site = Ingress::with(&[("xdp-ingress.io/compression", "gzip, deflate")]).serve(&pod);
     assert!(

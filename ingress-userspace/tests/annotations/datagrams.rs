@@ -257,7 +257,7 @@ impl Client {
 const UNLIMITED: &str = "proxy-stream-responses: \"1000000\"";
 
 #[test]
-fn an_answer_comes_from_the_address_that_was_asked() {
+fn responses_come_from_the_requested_address() {
     let (pod, port) = (Pod::start("a"), free_port());
     let service = Service::start(&[(port, &[pod.address])], "");
     let addresses: [SocketAddr; 4] = [
@@ -279,7 +279,7 @@ fn an_answer_comes_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn each_client_has_a_session_of_its_own() {
+fn each_client_has_its_own_session() {
     let (pods, port) = ([Pod::start("a"), Pod::start("b"), Pod::start("c")], free_port());
     let service = Service::start(&[(port, &pods.each_ref().map(|pod| pod.address))], UNLIMITED);
     let clients: Vec<_> = (0..60).map(|_| Client::of(port)).collect();
@@ -293,7 +293,7 @@ fn each_client_has_a_session_of_its_own() {
 }
 
 #[test]
-fn a_client_has_the_same_pod_after_its_session_ended() {
+fn a_client_keeps_its_pod_after_its_session_ends() {
     let (pods, port) = ([Pod::start("a"), Pod::start("b"), Pod::start("c")], free_port());
     let settings = format!("{UNLIMITED}, proxy-stream-timeout: 1s");
     let service = Service::start(&[(port, &pods.each_ref().map(|pod| pod.address))], &settings);
@@ -307,7 +307,7 @@ fn a_client_has_the_same_pod_after_its_session_ended() {
 }
 
 #[test]
-fn a_session_that_has_had_its_answers_ends_soon() {
+fn a_completed_session_ends_soon() {
     let (pod, port) = (Pod::start_with("a", 3, Duration::ZERO), free_port());
     let service = Service::start(&[(port, &[pod.address])], "");
     let client = Client::of(port);
@@ -318,7 +318,7 @@ fn a_session_that_has_had_its_answers_ends_soon() {
 }
 
 #[test]
-fn sessions_follow_their_endpoints_alone() {
+fn only_changes_of_endpoints_affect_sessions() {
     let (pods, port) = ([Pod::start("a"), Pod::start("b")], free_port());
     let all = pods.each_ref().map(|pod| pod.address);
     let service = Service::start(&[(port, &all)], UNLIMITED);
@@ -379,7 +379,7 @@ fn ten_thousand_datagrams_are_each_answered_once() {
 }
 
 #[test]
-fn no_more_sessions_are_open_than_there_may_be() {
+fn open_sessions_are_limited() {
     let (pod, port) = (Pod::start("a"), free_port());
     let settings = format!("{UNLIMITED}, max-udp-sessions: \"3\", proxy-stream-timeout: 2s");
     let service = Service::start_on(1, &[(port, &[pod.address])], &settings);
@@ -399,7 +399,7 @@ fn no_more_sessions_are_open_than_there_may_be() {
 }
 
 #[test]
-fn an_endpoint_where_nobody_listens_is_passed_over() {
+fn an_endpoint_without_a_listener_is_skipped() {
     let (pod, port) = (Pod::start("a"), free_port());
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let service = Service::start(&[(port, &[pod.address, nobody])], UNLIMITED);
@@ -441,7 +441,7 @@ fn ports_open_and_close_with_the_configuration() {
 }
 
 #[test]
-fn a_port_that_another_has_is_opened_when_it_is_free() {
+fn a_port_in_use_is_opened_once_it_is_free() {
     let (pod, ports) = (Pod::start("a"), [free_port(), free_port()]);
     let row = |n: usize| (ports[n], std::slice::from_ref(&pod.address));
     let service = Service::start(&[], "");
@@ -459,7 +459,7 @@ fn a_port_that_another_has_is_opened_when_it_is_free() {
 }
 
 #[test]
-fn a_drain_waits_for_the_answers_under_way() {
+fn a_drain_waits_for_pending_responses() {
     let (pod, port) = (Pod::start_with("a", 1, Duration::from_millis(300)), free_port());
     let service = Service::start(&[(port, &[pod.address])], "");
     let client = Client::of(port);
@@ -473,7 +473,7 @@ fn a_drain_waits_for_the_answers_under_way() {
 }
 
 #[test]
-fn a_drain_does_not_wait_for_ever() {
+fn a_drain_has_a_deadline() {
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let port = free_port();
     let service = Service::start(&[(port, &[silent.local_addr().expect("an address")])], "");

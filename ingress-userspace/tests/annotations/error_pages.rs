@@ -54,7 +54,7 @@ fn serve(annotations: &[(&str, &str)], pod: &Origin, pages: SocketAddr) -> Site 
 }
 
 #[test]
-fn errors_of_pods_are_replaced_and_the_status_stays() {
+fn error_pages_replace_pod_errors_and_keep_the_status() {
     let (pod, pages) = (pod(), pages());
     let site = serve(&ERRORS, &pod, pages.address);
     let mut client = site.client();
@@ -96,7 +96,7 @@ fn errors_of_pods_are_replaced_and_the_status_stays() {
 }
 
 #[test]
-fn a_page_that_cannot_be_had_leaves_the_status() {
+fn an_unavailable_error_page_keeps_the_status() {
     let pod = pod();
     let closing = Origin::start(|_| {});
     let bodiless = Origin::start(|peer| {
@@ -112,7 +112,7 @@ fn a_page_that_cannot_be_had_leaves_the_status() {
 }
 
 #[test]
-fn a_pod_that_is_not_there_is_an_error_like_others() {
+fn an_unreachable_pod_gets_an_error_page() {
     let pages = pages();
     let ingress = Ingress::with(&ERRORS).beside(&service(pages.address));
     let response = ingress.serve_from(&[Origin::refusing()]).in_order().get("/x");
@@ -121,7 +121,7 @@ fn a_pod_that_is_not_there_is_an_error_like_others() {
 }
 
 #[test]
-fn whoever_may_not_come_in_gets_no_page() {
+fn refused_clients_get_no_error_page() {
     let (pod, pages) = (pod(), pages());
     let users = "apiVersion: v1\nkind: Secret\nmetadata: {name: users, namespace: default}\n\
                  stringData: {auth: 'ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ='}\n";
@@ -142,7 +142,7 @@ fn whoever_may_not_come_in_gets_no_page() {
 }
 
 #[test]
-fn the_default_backend_stands_in_for_missing_pods() {
+fn the_default_backend_replaces_missing_pods() {
     let stand_in = Origin::mirror();
     let annotations = [("default-backend", "errors"), ("rewrite-target", "/app")];
     let ingress = Ingress::with(&annotations).beside(&service(stand_in.address));
@@ -169,7 +169,7 @@ fn the_default_backend_stands_in_for_missing_pods() {
 }
 
 #[test]
-fn settings_hold_where_an_ingress_does_not_say() {
+fn settings_apply_to_ingresses_without_annotation() {
     let (pod, pages) = (pod(), pages());
     let options = Options { default_backend: Some(ObjectName::new("default", "errors")), ..configured() };
     let with = |annotations: &[(&str, &str)], data: &str, options: &Options| {
@@ -200,7 +200,7 @@ fn settings_hold_where_an_ingress_does_not_say() {
 }
 
 #[test]
-fn what_leads_nowhere_is_told() {
+fn invalid_error_pages_are_reported() {
     let pod = pod();
     for (annotations, expect) in [
         (&[("custom-http-errors", "404")][..], "no Service makes the error pages"),

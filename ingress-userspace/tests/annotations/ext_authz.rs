@@ -46,7 +46,7 @@ fn site(annotations: &[(&str, &str)], sso: &Origin, pod: &Origin) -> Site {
 }
 
 #[test]
-fn the_service_is_asked_and_its_answer_counts() {
+fn the_authorization_response_decides() {
     let pod = Origin::mirror();
     let annotations = [URL, ("auth-response-headers", "X-User, X-Group, X-None")];
     for (status, expect, challenge) in [
@@ -74,7 +74,7 @@ fn the_service_is_asked_and_its_answer_counts() {
 }
 
 #[test]
-fn the_question_has_the_request_but_its_body() {
+fn the_authorization_request_has_all_but_the_body() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::mirror());
     let site = site(&[URL], &sso, &pod).in_order();
     let body = "Content-Length: 5\r\nRange: bytes=0-1\r\nIf-Match: x\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-Forwarded-For: 10.9.9.9\r\n";
@@ -105,7 +105,7 @@ fn the_question_has_the_request_but_its_body() {
 }
 
 #[test]
-fn who_is_unknown_is_sent_to_sign_in() {
+fn unauthenticated_clients_are_redirected_to_sign_in() {
     let pod = Origin::answering("pod");
     let annotations = [URL, ("auth-signin", "https://login.test/start")];
     let sso = guard("401 Unauthorized");
@@ -122,7 +122,7 @@ fn who_is_unknown_is_sent_to_sign_in() {
 }
 
 #[test]
-fn the_question_can_be_changed() {
+fn the_authorization_request_is_configurable() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
     let annotations = [
         URL,
@@ -154,7 +154,7 @@ fn the_question_can_be_changed() {
 }
 
 #[test]
-fn a_service_over_tls_is_sent_its_name() {
+fn an_authorization_service_over_tls_gets_sni() {
     let pod = Origin::answering("pod");
     let sso = TlsPod::start(&Authority::new("any").issue("any.test"), None, &[], |mut stream| async move {
         let mut question = [0; 4096];
@@ -176,7 +176,7 @@ fn a_service_over_tls_is_sent_its_name() {
 }
 
 #[test]
-fn who_is_sent_to_sign_in_comes_back_to_the_port() {
+fn the_sign_in_redirect_keeps_the_port() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
     let site = site(&[URL, ("auth-signin", "https://login.test/start")], &sso, &pod).in_order();
     let response = site.client().get("a.test:8443", "/x");
@@ -184,7 +184,7 @@ fn who_is_sent_to_sign_in_comes_back_to_the_port() {
 }
 
 #[test]
-fn the_same_host_may_be_asked() {
+fn the_authorization_service_may_be_on_the_same_host() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
     let annotations = [
         ("auth-url", "https://$host/oauth2/auth"),
@@ -208,7 +208,7 @@ fn the_same_host_may_be_asked() {
 }
 
 #[test]
-fn answers_hold_for_requests_with_the_same_key() {
+fn authorization_responses_are_cached_by_key() {
     let (sso, pod) = (
         Origin::start(|peer| {
             while let Some((head, _)) = peer.request() {
@@ -260,7 +260,7 @@ fn answers_hold_for_requests_with_the_same_key() {
 }
 
 #[test]
-fn a_service_that_does_not_answer_lets_nobody_in() {
+fn a_failing_authorization_service_denies_access() {
     let pod = Origin::answering("pod");
     let silent = Origin::start(|peer| while peer.request().is_some() {});
     let closing = Origin::start(|_| {});
@@ -277,7 +277,7 @@ fn a_service_that_does_not_answer_lets_nobody_in() {
 }
 
 #[test]
-fn nobody_is_asked_where_nobody_may_be() {
+fn forbidden_authorization_urls_are_refused() {
     let pod = Origin::answering("pod");
     for (url, expect) in [
         ("http://127.0.0.1:10254/metrics", "a loopback address"),
@@ -305,7 +305,7 @@ const USERS: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: users, names
                      stringData: {auth: 'ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ='}\n";
 
 #[test]
-fn password_and_service_go_together() {
+fn password_and_authorization_service_combine() {
     let (sso, pod) = (guard("403 Forbidden"), Origin::mirror());
     let both = format!("{ANN}{PASSWORD}");
     for (satisfy, neither, cookie, password, both_) in [("all", 401, 401, 403, 200), ("any", 401, 200, 200, 200)] {
@@ -318,7 +318,7 @@ fn password_and_service_go_together() {
 }
 
 #[test]
-fn one_service_may_be_asked_for_all_ingresses() {
+fn a_global_authorization_service_applies_to_all_ingresses() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
     let settings = |data: &str| {
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata: {{{data}}}\n")

@@ -63,7 +63,7 @@ pub(super) fn get(
 }
 
 #[test]
-fn versions_are_those_of_the_settings() {
+fn tls_versions_follow_the_settings() {
     let origin = Origin::answering("pod");
     let ingress = Ingress::with(&[]);
     let site = ingress.serve(&origin).in_order();
@@ -93,7 +93,7 @@ fn versions_are_those_of_the_settings() {
 }
 
 #[test]
-fn what_is_not_to_be_tuned_is_said() {
+fn ineffective_tls_settings_are_reported() {
     let origin = Origin::answering("pod");
     for (key, value, remark) in [
         ("ssl-ciphers", "ALL", "note IneffectiveSetting"),
@@ -109,7 +109,7 @@ fn what_is_not_to_be_tuned_is_said() {
 }
 
 #[test]
-fn unknown_names_are_rejected_if_that_is_wanted() {
+fn unknown_server_names_are_rejected_if_configured() {
     let origin = Origin::answering("pod");
     let any = another("x", &[]).replace("  - host: x\n    http", "  - http");
     let wild = another("\"*.w.test\"", &[]).replace("name: other", "name: wild");
@@ -147,7 +147,7 @@ fn unknown_names_are_rejected_if_that_is_wanted() {
 }
 
 #[test]
-fn tickets_are_given_as_the_settings_say() {
+fn session_tickets_follow_the_settings() {
     let origin = Origin::answering("pod");
     let ingress = Ingress::with(&[]);
     let site = ingress.serve(&origin).in_order();
@@ -238,7 +238,7 @@ impl ClientSessionStore for Forger {
 }
 
 #[test]
-fn early_data_is_never_taken() {
+fn early_data_is_never_accepted() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[]).serve(&origin).in_order();
     let forger = Forger::new(None, 16 * 1024);

@@ -4,7 +4,7 @@ use super::{Ingress, configured};
 use ingress_proxy_testing::Origin;
 
 #[test]
-fn pods_get_other_fields() {
+fn request_headers_are_edited() {
     let origin = Origin::mirror();
     let annotations = [
         ("upstream-vhost", "b.test:8080"),
@@ -26,7 +26,7 @@ fn pods_get_other_fields() {
 }
 
 #[test]
-fn clients_do_not_say_what_ingress_nginx_says_itself() {
+fn clients_cannot_set_headers_of_the_proxy() {
     const SENT: &str = "Proxy: http://evil.test\r\nX-Scheme: https\r\nX-Original-Forwarded-For: 6.6.6.6\r\nX_Scheme: ftp\r\n\
                         X-Original-URI: /a\r\nX-Original-URL: /b\r\nX-Rewrite-URL: /c\r\nX_Tenant: t\r\n";
     let origin = Origin::mirror();
@@ -48,7 +48,7 @@ fn clients_do_not_say_what_ingress_nginx_says_itself() {
 }
 
 #[test]
-fn clients_get_other_fields_whoever_answers() {
+fn headers_of_all_responses_are_edited() {
     let origin = Origin::start(|peer| {
         while peer.request().is_some() {
             peer.send("HTTP/1.1 200 OK\r\nX-Powered-By: p\r\nX-A: 0\r\nContent-Length: 0\r\n\r\n");
@@ -68,7 +68,7 @@ const FIELDS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fields, 
                       data: {X-Frame-Options: DENY, Server: \"\"}\n";
 
 #[test]
-fn a_config_map_gives_responses_fields() {
+fn a_config_map_adds_response_headers() {
     let origin = Origin::answering("pod");
     let ingress = Ingress::with(&[("custom-headers", "default/fields")]);
     let site = ingress.clone().beside(FIELDS).serve(&origin).in_order();
@@ -83,7 +83,7 @@ fn a_config_map_gives_responses_fields() {
 }
 
 #[test]
-fn an_operator_gives_all_requests_and_responses_fields() {
+fn operator_headers_apply_to_all_requests_and_responses() {
     let origin = Origin::mirror();
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\n\
                     data: {add-headers: default/fields, proxy-set-headers: default/fields, hide-headers: 'Date, X-B', hsts: 'true'}\n";
@@ -96,7 +96,7 @@ fn an_operator_gives_all_requests_and_responses_fields() {
 }
 
 #[test]
-fn other_sites_may_ask_where_that_is_allowed() {
+fn cors_requests_are_allowed_if_configured() {
     let origin = Origin::answering("pod");
     let annotations = [("enable-cors", "true"), ("cors-allow-origin", "https://*.b.test"), ("cors-max-age", "600")];
     let site = Ingress::with(&annotations).serve(&origin).in_order();

@@ -52,7 +52,7 @@ fn addresses(pods: &[&Origin]) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn a_pod_that_refuses_connections_is_left_alone_and_counted() {
+fn a_pod_that_refuses_connections_is_ejected_and_counted() {
     let up = Origin::answering("up");
     let site = Ingress::with(&[("eject-time", "10m"), ("eject-time-max", "10m")])
         .serve_from(&[Origin::refusing(), up.address])
@@ -73,7 +73,7 @@ fn a_pod_that_refuses_connections_is_left_alone_and_counted() {
 }
 
 #[test]
-fn errors_are_failures_if_that_is_asked_for() {
+fn server_errors_eject_if_configured() {
     let ill = Arc::new(AtomicBool::new(true));
     let (bad, good) = (patient("bad", &ill), Origin::answering("good"));
     let pods = addresses(&[&bad, &good]);
@@ -102,7 +102,7 @@ fn wait_for_unwell(site: &Site, count: usize) {
 }
 
 #[test]
-fn a_pod_that_fails_its_checks_gets_no_requests_until_it_passes() {
+fn an_unhealthy_pod_gets_no_requests_until_its_checks_pass() {
     let ill = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false))];
     let (first, second) = (patient("first", &ill[0]), patient("second", &ill[1]));
     let site = checked(
@@ -128,7 +128,7 @@ fn a_pod_that_fails_its_checks_gets_no_requests_until_it_passes() {
 }
 
 #[test]
-fn expected_statuses_and_the_port_are_as_asked_for() {
+fn checks_use_the_configured_port_and_statuses() {
     let health = Origin::start(|peer| {
         while peer.request().is_some() {
             peer.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
@@ -147,7 +147,7 @@ fn expected_statuses_and_the_port_are_as_asked_for() {
 }
 
 #[test]
-fn a_connection_may_be_check_enough() {
+fn tcp_checks_only_connect() {
     let up = Origin::answering("up");
     let site = checked(&[("health-check", "tcp"), ("eject-after", "0")], &[Origin::refusing(), up.address]);
     wait_for_unwell(&site, 1);
@@ -158,7 +158,7 @@ fn a_connection_may_be_check_enough() {
 }
 
 #[test]
-fn a_pod_with_tls_is_asked_over_tls() {
+fn pods_with_tls_are_checked_over_tls() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let ill = Arc::new(AtomicBool::new(true));
     let answer_ill = Arc::clone(&ill);
@@ -211,7 +211,7 @@ fn grpc_pod(status: Arc<AtomicUsize>, asked: Arc<std::sync::Mutex<Vec<(String, B
 }
 
 #[test]
-fn a_grpc_service_is_asked_by_its_own_protocol() {
+fn grpc_services_are_checked_by_the_grpc_health_protocol() {
     let (status, asked) = (Arc::new(AtomicUsize::new(2)), Arc::default());
     let pod = grpc_pod(Arc::clone(&status), Arc::clone(&asked));
     let grpc = [("backend-protocol", "GRPC"), ("health-check", "grpc"), ("health-check-service", "shop.Cart")];
@@ -260,7 +260,7 @@ fn refused(site: &Site) -> [u64; 4] {
 }
 
 #[test]
-fn what_is_over_a_cap_gets_503_at_once() {
+fn requests_over_a_circuit_breaker_limit_get_503_at_once() {
     for (annotation, reason, expect) in [
         ("max-connections", "the backend takes no more requests", [2, 0, 0, 0]),
         ("max-requests", "no backend has room", [0, 0, 0, 2]),
@@ -283,7 +283,7 @@ fn what_is_over_a_cap_gets_503_at_once() {
 }
 
 #[test]
-fn some_may_wait() {
+fn pending_requests_may_wait() {
     let go = Arc::new(AtomicBool::new(false));
     let (pod, held) = holding(&go);
     let site = Ingress::with(&[("max-connections", "2"), ("max-pending-requests", "2")]).serve(&pod).in_order();
@@ -308,7 +308,7 @@ fn some_may_wait() {
 }
 
 #[test]
-fn a_cap_holds_under_load() {
+fn circuit_breaker_limits_hold_under_load() {
     let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (count, highest) = (Arc::clone(&under_way), Arc::clone(&most));
     let pod = Origin::start(move |peer| {
@@ -333,7 +333,7 @@ fn a_cap_holds_under_load() {
 }
 
 #[test]
-fn a_new_pod_begins_slowly() {
+fn a_new_pod_starts_slowly() {
     let pods = [Origin::answering("a"), Origin::answering("b")];
     let new = Origin::answering("new");
     let serve = |time: &str| {
@@ -352,7 +352,7 @@ fn a_new_pod_begins_slowly() {
 }
 
 #[test]
-fn what_cannot_be_read_is_as_if_not_set() {
+fn invalid_values_are_reported_and_ignored() {
     let pod = Origin::answering("pod");
     for (key, value) in
         [("max-requests", "0"), ("eject-share", "101"), ("health-check-path", "healthz"), ("slow-start", "-1")]
@@ -364,14 +364,14 @@ fn what_cannot_be_read_is_as_if_not_set() {
 }
 
 #[test]
-fn one_service_may_be_looked_after_in_two_ways() {
+fn one_service_may_have_two_health_policies() {
     let (pod, other) = (Origin::answering("pod"), super::pods_tls::another("b.test", &[("max-requests", "9")]));
     let site = Ingress::with(&[("max-requests", "5")]).beside(&other).serve(&pod).in_order();
     assert_eq!((site.get("/").status, site.client().get("b.test", "/").status), (200, 200));
 }
 
 #[test]
-fn checks_that_are_too_many_are_delayed_and_counted() {
+fn excess_checks_are_delayed_and_counted() {
     let delayed = |site: &Site| site.proxy.shared.stats().checks_delayed;
     // The ports are closed: each check is over at once.
     let pods = |count: u16| -> Vec<SocketAddr> {

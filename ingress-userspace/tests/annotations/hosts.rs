@@ -83,7 +83,7 @@ fn aliases_share_paths_as_hosts_do() {
 }
 
 #[test]
-fn names_that_are_none_are_told() {
+fn invalid_names_are_reported() {
     let origin = Origin::answering("pod");
     for (key, value, expect) in [
         ("server-alias", "*.b.test", "write host names, separated by commas"),

@@ -79,7 +79,7 @@ fn publish(site: &Site, ingress: &Ingress, pod: &Origin) {
 }
 
 #[test]
-fn keys_of_a_url_are_fetched_once_for_all_that_need_them() {
+fn keys_of_a_url_are_fetched_once_for_all_requests() {
     let (ec, hmac) = (Issuer::ec(), Issuer::hmac("hmac", SECRET));
     let server = Said::new(published(&[&ec, &hmac])).server();
     let pod = Origin::answering("pod");
@@ -104,7 +104,7 @@ fn keys_of_a_url_are_fetched_once_for_all_that_need_them() {
 }
 
 #[test]
-fn another_url_of_the_same_host_has_keys_of_its_own() {
+fn each_url_of_a_host_has_its_own_keys() {
     let ec = Issuer::ec();
     let (server, pod) = (Said::new(published(&[&ec])).server(), Origin::answering("pod"));
     let token = bearer(&ec.sign(&claims(json!({}))));
@@ -118,7 +118,7 @@ fn another_url_of_the_same_host_has_keys_of_its_own() {
 }
 
 #[test]
-fn what_is_no_token_has_no_keys_fetched() {
+fn malformed_tokens_cause_no_fetch() {
     let ec = Issuer::ec();
     let (server, pod) = (Said::new(published(&[&ec])).server(), Origin::answering("pod"));
     let site = serve(&keyed_by(&server, &[]), &pod).in_order();
@@ -131,7 +131,7 @@ fn what_is_no_token_has_no_keys_fetched() {
 }
 
 #[test]
-fn a_key_that_is_not_known_is_sought_once() {
+fn an_unknown_key_causes_one_fetch() {
     let (one, other) = (Issuer { id: "one", ..Issuer::ec() }, Issuer { id: "other", ..Issuer::ec() });
     let said = Said::new(published(&[&one]));
     let (server, pod) = (said.server(), Origin::answering("pod"));
@@ -148,7 +148,7 @@ fn a_key_that_is_not_known_is_sought_once() {
 }
 
 #[test]
-fn a_set_without_usable_keys_revokes_those_before() {
+fn a_set_without_usable_keys_revokes_earlier_keys() {
     let (one, other) = (Issuer { id: "one", ..Issuer::ec() }, Issuer { id: "other", ..Issuer::ec() });
     let (first, second) = (bearer(&one.sign(&claims(json!({})))), bearer(&other.sign(&claims(json!({})))));
     for set in ["{\"keys\": []}", "{\"keys\": [{\"kty\": \"new\"}]}"] {
@@ -164,7 +164,7 @@ fn a_set_without_usable_keys_revokes_those_before() {
 }
 
 #[test]
-fn without_keys_from_a_url_nobody_comes_in() {
+fn requests_are_refused_without_keys_from_the_url() {
     let ec = Issuer::ec();
     let (elsewhere, pod) = (Said::new(published(&[&ec])).server(), Origin::answering("pod"));
     let token = bearer(&ec.sign(&claims(json!({}))));
@@ -200,7 +200,7 @@ fn without_keys_from_a_url_nobody_comes_in() {
 }
 
 #[test]
-fn keys_of_a_url_outlast_failures() {
+fn fetched_keys_outlast_failures() {
     let (ec, other) = (Issuer::ec(), Issuer { id: "other", ..Issuer::ec() });
     let said = Said::new(unavailable());
     let (server, pod) = (said.server(), Origin::answering("pod"));
@@ -246,7 +246,7 @@ fn requests_wait_for_the_first_keys() {
 }
 
 #[test]
-fn requests_do_not_wait_for_ever() {
+fn requests_wait_for_keys_up_to_a_limit() {
     let ec = Issuer::ec();
     let pod = Origin::answering("pod");
     let silent = Origin::start(|peer| while peer.request().is_some() {});
@@ -261,7 +261,7 @@ fn requests_do_not_wait_for_ever() {
 }
 
 #[test]
-fn keys_are_fetched_from_where_they_may_be() {
+fn forbidden_jwks_urls_are_refused() {
     let ec = Issuer::ec();
     let pod = Origin::answering("pod");
     let token = bearer(&ec.sign(&claims(json!({}))));
@@ -299,7 +299,7 @@ fn external(service: &str) -> String {
 }
 
 #[test]
-fn a_service_that_becomes_external_has_no_keys_any_more() {
+fn a_service_that_becomes_external_loses_its_keys() {
     let ec = Issuer::ec();
     let (server, pod) = (Said::new(published(&[&ec])).server(), Origin::answering("pod"));
     let token = bearer(&ec.sign(&claims(json!({}))));
@@ -347,7 +347,7 @@ fn over_tls(issued: &Issued, answer: String) -> (TlsPod, Arc<Mutex<Vec<String>>>
 }
 
 #[test]
-fn a_key_server_must_be_who_its_url_says() {
+fn the_certificate_of_the_jwks_endpoint_is_verified() {
     const NAME: &str = "login.example.com";
     let ec = Issuer::ec();
     let (own, other) = (Authority::new("own"), Authority::new("other"));
@@ -389,7 +389,7 @@ fn a_key_server_must_be_who_its_url_says() {
 }
 
 #[test]
-fn without_the_authorities_that_are_asked_for_nobody_comes_in() {
+fn requests_are_refused_without_the_configured_ca() {
     let pod = Origin::answering("pod");
     for (annotations, held, remark) in [
         (&[HTTPS, CA][..], None, "SecretNotFound"),

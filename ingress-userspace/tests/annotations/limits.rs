@@ -40,7 +40,7 @@ fn requests_above_a_rate_are_refused_per_client() {
 }
 
 #[test]
-fn a_client_that_waits_is_served_again() {
+fn a_limited_client_is_served_again_later() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("limit-rps", "1"), ("limit-burst-multiplier", "1")]).serve(&origin).in_order();
     let mut client = site.client();
@@ -52,7 +52,7 @@ fn a_client_that_waits_is_served_again() {
 }
 
 #[test]
-fn statuses_are_those_of_the_settings() {
+fn statuses_of_refusals_follow_the_settings() {
     let origin = Origin::answering("pod");
     let data = settings(&[("limit-req-status-code", "429"), ("limit-conn-status-code", "509")]);
     let ingress = Ingress::with(&[("limit-rpm", "1"), ("limit-burst-multiplier", "1")]).beside(&data);
@@ -65,7 +65,7 @@ fn statuses_are_those_of_the_settings() {
 }
 
 #[test]
-fn what_was_counted_stays_when_the_configuration_changes() {
+fn counts_survive_a_change_of_configuration() {
     let origin = Origin::answering("pod");
     let limited = [("limit-rpm", "1"), ("limit-burst-multiplier", "1")];
     let site = Ingress::with(&limited).serve(&origin).in_order();
@@ -121,7 +121,7 @@ fn requests_in_flight_are_limited_per_client() {
 }
 
 #[test]
-fn limits_that_cannot_be_read_serve_nobody() {
+fn rules_with_invalid_limits_are_not_served() {
     let origin = Origin::answering("pod");
     for (key, value) in [
         ("limit-rps", "ten"),

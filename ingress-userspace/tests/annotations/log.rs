@@ -36,7 +36,7 @@ fn shape(time: &str) -> String {
 }
 
 #[test]
-fn a_line_of_json_says_all_that_is_known() {
+fn json_lines_have_all_fields() {
     let pod = Origin::answering("12345");
     let lines = logged(ON, &Ingress::with(&[]), &pod, |site| {
         let mut client = site.client();
@@ -72,7 +72,7 @@ fn a_line_of_json_says_all_that_is_known() {
 }
 
 #[test]
-fn a_line_may_be_as_nginx_writes_it() {
+fn nginx_log_formats_are_supported() {
     let pod = Origin::answering("12345");
     let format = format!(
         "{ON}\n  log-format-upstream: '$remote_addr [$remote_user] \"$request\" $status $body_bytes_sent \"$http_referer\" $http_x_none at $time_local, $msec'"
@@ -87,7 +87,7 @@ fn a_line_may_be_as_nginx_writes_it() {
 }
 
 #[test]
-fn the_port_that_a_client_gave_is_part_of_its_authority() {
+fn http_host_includes_the_port() {
     let pod = Origin::answering("pod");
     let format = format!("{ON}\n  log-format-upstream: '$host $http_host'");
     let lines = logged(&format, &Ingress::with(&[]), &pod, |site| {
@@ -98,7 +98,7 @@ fn the_port_that_a_client_gave_is_part_of_its_authority() {
 }
 
 #[test]
-fn rules_and_paths_may_be_left_out() {
+fn rules_and_paths_can_be_excluded() {
     let pod = Origin::answering("pod");
     let skip = format!("{ON}\n  skip-access-log-urls: /health");
     let lines = logged(&skip, &Ingress::with(&[]), &pod, |site| {
@@ -114,7 +114,7 @@ fn rules_and_paths_may_be_left_out() {
 }
 
 #[test]
-fn a_websocket_is_told_when_it_is_over() {
+fn a_websocket_is_logged_at_its_end() {
     let pod = Origin::start(|peer| {
         peer.head();
         peer.send(
@@ -135,7 +135,7 @@ fn a_websocket_is_told_when_it_is_over() {
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_is_told_as_499() {
+fn a_disconnect_before_the_response_is_logged_as_499() {
     let pod = Origin::start(|peer| {
         peer.head();
         peer.until_closed();
@@ -153,7 +153,7 @@ fn a_client_that_leaves_before_the_answer_is_told_as_499() {
 }
 
 #[test]
-fn lines_that_nobody_takes_are_dropped_and_counted() {
+fn lines_without_a_reader_are_dropped_and_counted() {
     let pod = Origin::answering("pod");
     let settings =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata:\n{ON}\n");
@@ -174,7 +174,7 @@ fn lines_that_nobody_takes_are_dropped_and_counted() {
 }
 
 #[test]
-fn the_client_that_is_believed_is_told() {
+fn the_trusted_client_address_is_logged() {
     let pod = Origin::answering("pod");
     let trust = format!("{ON}\n  use-forwarded-headers: \"true\"\n  proxy-real-ip-cidr: 127.0.0.1");
     let lines = logged(&trust, &Ingress::with(&[]), &pod, |site| {

@@ -4,7 +4,7 @@ use super::Ingress;
 use ingress_proxy_testing::{Origin, wait_until};
 
 #[test]
-fn requests_are_counted_by_rule_if_that_is_asked_for() {
+fn requests_are_counted_by_rule_if_configured() {
     let pod = Origin::answering("pod");
     let ingress = Ingress::with(&[("metrics-per-path", "true")]).path("/app", "Exact").path("/", "Prefix");
     let site = ingress.serve(&pod).in_order();

@@ -44,7 +44,7 @@ fn post(path: &str, body: &str) -> String {
 }
 
 #[test]
-fn a_request_reaches_pod_and_mirror_alike() {
+fn requests_are_sent_to_pod_and_mirror() {
     for (target, line, host) in [
         (SHADOW.1, "post /x?y=1 http/1.1\r\n", "shadow.other.svc.cluster.local:8080"),
         ("shadow:8080", "post /x?y=1 http/1.1\r\n", "shadow.default.svc.cluster.local:8080"),
@@ -77,7 +77,7 @@ fn a_request_reaches_pod_and_mirror_alike() {
 }
 
 #[test]
-fn body_and_host_are_as_the_ingress_says() {
+fn body_and_host_of_mirrored_requests_are_configurable() {
     let (pod, shadow) = (Origin::mirror(), shadow());
     let annotations = [SHADOW, ("mirror-request-body", "off"), ("mirror-host", "b.test"), ("upstream-vhost", "c.test")];
     let site = serve(&annotations, &pod, shadow.address);
@@ -93,7 +93,7 @@ fn body_and_host_are_as_the_ingress_says() {
 }
 
 #[test]
-fn a_chunked_body_is_mirrored_as_it_comes() {
+fn a_chunked_body_is_mirrored_as_it_arrives() {
     for trailers in ["", "X-Sum: 6\r\n"] {
         let (pod, shadow) = (Origin::answering("pod"), shadow());
         let site = serve(&[SHADOW], &pod, shadow.address);
@@ -107,7 +107,7 @@ fn a_chunked_body_is_mirrored_as_it_comes() {
 }
 
 #[test]
-fn a_mirror_that_keeps_up_gets_all_of_a_long_body() {
+fn a_mirror_that_keeps_up_gets_a_whole_long_body() {
     // Less than may wait for a mirror, and many times more in all.
     const PART: usize = 128 << 10;
     const LENGTH: usize = 16 * PART;
@@ -135,7 +135,7 @@ fn a_mirror_that_keeps_up_gets_all_of_a_long_body() {
 }
 
 #[test]
-fn a_mirror_that_is_away_or_slow_harms_nobody() {
+fn an_absent_or_slow_mirror_does_not_affect_requests() {
     let pod = Origin::start(|peer| {
         while let Some((_, body)) = peer.request() {
             peer.answer(&body.len().to_string());
@@ -158,7 +158,7 @@ fn a_mirror_that_is_away_or_slow_harms_nobody() {
 }
 
 #[test]
-fn what_is_refused_is_not_mirrored() {
+fn refused_requests_are_not_mirrored() {
     let (pod, shadow) = (Origin::answering("pod"), shadow());
     let site = serve(&[SHADOW, ("denylist-source-range", "127.0.0.0/8")], &pod, shadow.address);
     assert_eq!(site.get("/").status, 403);
@@ -173,7 +173,7 @@ fn what_is_refused_is_not_mirrored() {
 }
 
 #[test]
-fn nothing_is_mirrored_to_where_nobody_may_go() {
+fn forbidden_mirror_targets_are_refused() {
     let pod = Origin::answering("pod");
     for (target, expect) in [
         ("http://127.0.0.1:10254/", "a loopback address"),

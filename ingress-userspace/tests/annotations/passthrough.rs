@@ -63,7 +63,7 @@ fn exchange(site: &Site, bytes: &[u8], piece: usize) -> Result<Vec<u8>, ErrorKin
 }
 
 #[tokio::test]
-async fn a_host_passes_through_and_the_others_are_served_as_before() {
+async fn passthrough_affects_only_its_host() {
     let authority = Authority::new("pods");
     let pod = TlsPod::start(&authority.issue("a.test"), None, &[], |mut stream| async move {
         let mut request = [0; 4];
@@ -91,7 +91,7 @@ async fn a_host_passes_through_and_the_others_are_served_as_before() {
 }
 
 #[test]
-fn pods_get_every_byte_however_it_comes_and_each_is_counted() {
+fn all_bytes_are_forwarded_and_counted() {
     let pod = counting();
     let site = Ingress::with(&[PASSTHROUGH]).serve(&pod).in_order();
     let plain = hello("A.test");
@@ -112,7 +112,7 @@ fn pods_get_every_byte_however_it_comes_and_each_is_counted() {
 }
 
 #[test]
-fn pods_are_told_whose_a_connection_is_if_they_want_to_know() {
+fn passthrough_pods_get_a_proxy_header_if_configured() {
     let pod = Origin::start(|peer| {
         peer.until_closed();
         let bytes = peer.take();
@@ -142,7 +142,7 @@ fn pods_are_told_whose_a_connection_is_if_they_want_to_know() {
 }
 
 #[test]
-fn what_is_no_whole_beginning_of_tls_never_reaches_a_pod() {
+fn incomplete_client_hellos_reach_no_pod() {
     let pod = counting();
     let ingress = Ingress::with(&[PASSTHROUGH]);
     let (table, _) = ingress.translated(&[pod.address], &Options::for_manifests());
@@ -167,7 +167,7 @@ fn what_is_no_whole_beginning_of_tls_never_reaches_a_pod() {
 }
 
 #[test]
-fn who_may_not_come_in_or_finds_nobody_is_cut_off() {
+fn denied_and_unservable_connections_are_closed() {
     let pod = counting();
     let refused = Requests { client_error: 1, ..Requests::default() };
     let unserved = Requests { server_error: 1, ..Requests::default() };
@@ -188,7 +188,7 @@ fn who_may_not_come_in_or_finds_nobody_is_cut_off() {
 }
 
 #[test]
-fn an_endpoint_that_refuses_is_passed_over() {
+fn an_endpoint_that_refuses_is_skipped() {
     let pod = counting();
     let site = Ingress::with(&[PASSTHROUGH]).serve_from(&[Origin::refusing(), pod.address]).in_order();
     for _ in 0..4 {
@@ -197,7 +197,7 @@ fn an_endpoint_that_refuses_is_passed_over() {
 }
 
 #[test]
-fn what_would_have_to_be_read_is_refused_with_a_reason() {
+fn annotations_that_need_termination_are_refused_with_a_reason() {
     let pod = counting();
     for protection in [("limit-rps", "5"), ("auth-url", "http://web.default.svc.cluster.local/")] {
         let site = Ingress::with(&[PASSTHROUGH, protection]).serve(&pod);
@@ -246,7 +246,7 @@ fn a_stream_outlives_its_configuration_but_not_its_worker() {
 
 /// The path is irrelevant here: the rule for `/` decides, or else the first one.
 #[test]
-fn the_rule_for_the_root_leads() {
+fn the_rule_for_the_root_path_decides() {
     let (root, other) = (counting(), counting());
     let service = |name: &str, port: u16, to: SocketAddr| {
         format!(
@@ -266,7 +266,7 @@ fn the_rule_for_the_root_leads() {
 }
 
 #[test]
-fn a_connection_that_is_passed_on_is_held_by_its_worker_until_it_ends() {
+fn a_passthrough_connection_counts_for_its_worker_until_it_ends() {
     let pod = counting();
     let site = Ingress::with(&[PASSTHROUGH]).serve(&pod).in_order();
     let mut stream = connect_raw(site.proxy.https);

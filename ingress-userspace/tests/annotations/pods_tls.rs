@@ -42,7 +42,7 @@ const SECRET: (&str, &str) = ("proxy-ssl-secret", "default/pods");
 const VERIFY: (&str, &str) = ("proxy-ssl-verify", "on");
 
 #[test]
-fn a_pod_must_have_the_name_and_the_issuer_that_are_asked_for() {
+fn name_and_issuer_of_pod_certificates_are_verified() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     for (issued, annotations, expect) in [
         (trusted.issue("web.default.svc"), &[HTTPS, SECRET, VERIFY][..], 200),
@@ -64,7 +64,7 @@ fn a_pod_must_have_the_name_and_the_issuer_that_are_asked_for() {
 }
 
 #[test]
-fn a_pod_with_a_wrong_certificate_is_passed_over() {
+fn a_pod_with_an_invalid_certificate_is_skipped() {
     let trusted = Authority::new("trusted");
     let (right, wrong) = (pod(&trusted.issue("web.default.svc")), pod(&trusted.issue("x.test")));
     let ingress = Ingress::with(&[HTTPS, SECRET, VERIFY]).beside(&trusting(&trusted));
@@ -76,7 +76,7 @@ fn a_pod_with_a_wrong_certificate_is_passed_over() {
 }
 
 #[test]
-fn a_server_name_is_sent_if_it_is_asked_for() {
+fn sni_is_sent_if_configured() {
     let trusted = Authority::new("trusted");
     let name = ("proxy-ssl-name", "pod.a.test");
     let send = ("proxy-ssl-server-name", "on");
@@ -101,7 +101,7 @@ fn a_server_name_is_sent_if_it_is_asked_for() {
 }
 
 #[test]
-fn pods_that_want_a_certificate_get_ours() {
+fn pods_that_request_a_certificate_get_the_configured_one() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     for (own, expect) in [(trusted.issue("proxy"), 200), (other.issue("proxy"), 502)] {
         let pod = TlsPod::start(&trusted.issue("web.default.svc"), Some(&trusted), &[], answer);
@@ -124,7 +124,7 @@ pub(super) fn another(host: &str, annotations: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn connections_are_shared_under_one_policy_alone() {
+fn connections_are_shared_only_under_the_same_policy() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     let pod = pod(&trusted.issue("web.default.svc"));
     // The same pod, which the second Ingress must not trust although a connection to it is open.
@@ -144,7 +144,7 @@ fn connections_are_shared_under_one_policy_alone() {
 }
 
 #[test]
-fn without_the_secret_that_is_asked_for_rules_answer_503() {
+fn rules_without_their_secret_answer_503() {
     let trusted = Authority::new("trusted");
     let (own, stolen) = (trusted.issue("proxy"), trusted.issue("proxy"));
     let pod = pod(&trusted.issue("web.default.svc"));
@@ -181,7 +181,7 @@ fn without_the_secret_that_is_asked_for_rules_answer_503() {
 }
 
 #[test]
-fn without_tls_there_is_nothing_to_verify() {
+fn verification_without_tls_is_ineffective() {
     let origin = Origin::answering("plain");
     let site = Ingress::with(&[SECRET, VERIFY]).beside(&trusting(&Authority::new("trusted"))).serve(&origin);
     assert!(site.outcomes.starts_with("note IneffectiveAnnotation"), "{}", site.outcomes);
@@ -199,7 +199,7 @@ async fn grpc(stream: TlsStream<TcpStream>) {
 }
 
 #[test]
-fn grpcs_is_http2_over_tls_under_the_same_terms() {
+fn grpcs_is_http2_over_tls_with_the_same_verification() {
     let trusted = Authority::new("trusted");
     let grpcs = ("backend-protocol", "GRPCS");
     for (name, alpn, annotations, expect) in [
@@ -232,7 +232,7 @@ fn grpcs_is_http2_over_tls_under_the_same_terms() {
 }
 
 #[test]
-fn a_secret_that_changes_changes_whom_is_believed() {
+fn a_changed_secret_changes_the_trust_anchors() {
     let (first, second) = (Authority::new("first"), Authority::new("second"));
     let pod = pod(&first.issue("web.default.svc"));
     let ingress = Ingress::with(&[HTTPS, SECRET, VERIFY]);

@@ -34,7 +34,7 @@ fn told() -> String {
 const BEFORE: &str = "PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n";
 
 #[test]
-fn pods_are_told_whose_each_request_is_on_a_connection_of_its_own() {
+fn each_request_has_its_own_connection_with_a_proxy_header() {
     let origin = Origin::mirror();
     let site = Ingress::with(&[V1]).serve(&origin).in_order();
     let mut connections = 0;
@@ -52,7 +52,7 @@ fn pods_are_told_whose_each_request_is_on_a_connection_of_its_own() {
 }
 
 #[test]
-fn pods_are_told_of_the_client_that_is_believed() {
+fn the_proxy_header_names_the_client_of_trusted_proxies() {
     let origin = Origin::mirror();
     let trusted = settings(&[("use-forwarded-headers", "true"), LOCAL]);
     let site = Ingress::with(&[V1]).beside(&trusted).serve_with(&[origin.address], &configured()).in_order();
@@ -70,7 +70,7 @@ fn pods_are_told_of_the_client_that_is_believed() {
 }
 
 #[test]
-fn what_a_load_balancer_tells_goes_on_in_the_version_that_is_asked_for() {
+fn proxy_headers_are_forwarded_in_the_configured_version() {
     let origin = Origin::start(|peer| {
         let mut header = [0; LENGTH];
         if peer.stream.read_exact(&mut header).is_ok() {
@@ -114,7 +114,7 @@ fn grpc_pod() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn calls_of_http2_share_no_connection_either() {
+fn http2_requests_share_no_connection_either() {
     let (pod, opened) = grpc_pod();
     let proxied = settings(&[("use-proxy-protocol", "true"), LOCAL]);
     let ingress = Ingress::with(&[V2, ("backend-protocol", "GRPC")]).beside(&proxied);
@@ -128,7 +128,7 @@ fn calls_of_http2_share_no_connection_either() {
 }
 
 #[test]
-fn the_header_goes_before_tls() {
+fn the_proxy_header_precedes_tls() {
     let origin = Origin::start(|peer| {
         let mut begin = [0; LENGTH + 1];
         if peer.stream.read_exact(&mut begin).is_ok() {
@@ -144,7 +144,7 @@ fn the_header_goes_before_tls() {
 }
 
 #[test]
-fn others_who_lead_to_the_same_pods_are_served_as_before() {
+fn other_ingresses_of_the_same_pods_send_no_proxy_header() {
     let origin = Origin::mirror();
     let site = Ingress::with(&[V1]).beside(&another("b.test", &[])).serve(&origin).in_order();
     let mut client = site.client();
@@ -163,7 +163,7 @@ fn of_connection(head: &str) -> Vec<&str> {
 }
 
 #[test]
-fn pods_are_told_that_no_other_request_will_come() {
+fn requests_with_a_proxy_header_have_connection_close() {
     let origin = Origin::mirror();
     let site = Ingress::with(&[V1]).serve(&origin).in_order();
     for (fields, expect) in [
@@ -176,7 +176,7 @@ fn pods_are_told_that_no_other_request_will_come() {
 }
 
 #[test]
-fn a_websocket_is_told_of_and_switches() {
+fn a_websocket_has_a_proxy_header() {
     let origin = Origin::start(echo);
     let site = Ingress::with(&[V1]).serve(&origin).in_order();
     let mut client = site.client();
@@ -189,7 +189,7 @@ fn a_websocket_is_told_of_and_switches() {
 }
 
 #[test]
-fn a_rule_that_is_asked_about_requests_has_its_pods_told_too() {
+fn authorization_requests_have_a_proxy_header_too() {
     let origin = Origin::mirror();
     let sso = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: sso, namespace: default, annotations: {xdp-ingress.io/proxy-protocol-upstream: v1}}\nspec:\n  ingressClassName: xdp\n  rules:\n  \
                - host: a.test\n    http: {paths: [{path: /sso, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}\n";
@@ -205,7 +205,7 @@ fn a_rule_that_is_asked_about_requests_has_its_pods_told_too() {
 }
 
 #[test]
-fn health_checks_speak_for_nobody() {
+fn health_checks_send_proxy_unknown() {
     let (pod, other) = (Origin::mirror(), Origin::mirror());
     let [own_port, other_port] = [&pod, &other].map(|origin| origin.address.port().to_string());
     for (path, port, asked, header) in [
@@ -225,7 +225,7 @@ fn health_checks_speak_for_nobody() {
 }
 
 #[test]
-fn a_version_that_nobody_knows_is_refused() {
+fn an_unknown_version_is_refused() {
     let origin = Origin::mirror();
     let site = Ingress::with(&[("proxy-protocol-upstream", "v3")]).serve(&origin);
     assert!(site.outcomes.contains("`v1` or `v2`"), "{}", site.outcomes);

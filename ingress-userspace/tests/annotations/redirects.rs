@@ -23,14 +23,14 @@ fn all_requests_are_redirected() {
 }
 
 #[test]
-fn the_root_alone_is_redirected() {
+fn only_the_root_path_is_redirected() {
     check(&[("app-root", "/app")], "/", (302, "http://a.test/app"));
     check(&[("app-root", "/app")], "/app", (200, ""));
     check(&[("app-root", "/app")], "/other", (404, ""));
 }
 
 #[test]
-fn plain_http_is_redirected_where_there_is_tls() {
+fn plain_http_is_redirected_for_hosts_with_tls() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[]).with_tls().serve(&origin).in_order();
     assert_eq!(site.location("/x?y"), (308, "https://a.test/x?y".into()));
@@ -41,7 +41,7 @@ fn plain_http_is_redirected_where_there_is_tls() {
 }
 
 #[test]
-fn a_redirect_to_nowhere_is_an_error_of_its_own_rules() {
+fn an_invalid_redirect_fails_only_its_own_rules() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("permanent-redirect", "https://b.test/$nope")]).serve(&origin);
     assert_eq!(site.get("/").status, 503);

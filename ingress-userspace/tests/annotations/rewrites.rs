@@ -13,7 +13,7 @@ fn seen(ingress: &Ingress, path: &str) -> String {
 }
 
 #[test]
-fn groups_of_the_path_make_the_target() {
+fn capture_groups_form_the_target() {
     let ingress = Ingress::with(&[("rewrite-target", "/$2")]).path("/api(/|$)(.*)", "ImplementationSpecific");
     for (path, expect) in [
         ("/api/x/y?q=1", "get /x/y?q=1 http/1.1"),
@@ -32,7 +32,7 @@ fn groups_of_the_path_make_the_target() {
 }
 
 #[test]
-fn no_rewritten_target_leads_out_of_where_its_rule_puts_it() {
+fn rewritten_targets_cannot_leave_their_prefix() {
     let ingress = Ingress::with(&[("rewrite-target", "/files/$1")]).path("/static(.*)", "ImplementationSpecific");
     let origin = Origin::mirror();
     let site = ingress.serve(&origin).in_order();
@@ -59,7 +59,7 @@ fn no_rewritten_target_leads_out_of_where_its_rule_puts_it() {
 }
 
 #[test]
-fn paths_are_regular_expressions_where_that_is_asked_for() {
+fn use_regex_makes_paths_regular_expressions() {
     let ingress = Ingress::with(&[("use-regex", "true")]).path("/v[0-9]+/.*", "ImplementationSpecific");
     assert_eq!(seen(&ingress, "/V12/x"), "get /v12/x http/1.1");
     assert_eq!(seen(&ingress, "/vx/x"), "404");
@@ -68,7 +68,7 @@ fn paths_are_regular_expressions_where_that_is_asked_for() {
 }
 
 #[test]
-fn clients_choose_no_path_but_by_groups() {
+fn rewrite_targets_accept_only_capture_groups() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("rewrite-target", "/$http_x_tenant/$1")]).serve(&origin);
     assert_eq!(site.get("/").status, 503);
@@ -76,7 +76,7 @@ fn clients_choose_no_path_but_by_groups() {
 }
 
 #[test]
-fn an_expression_without_bounds_takes_its_path_alone() {
+fn an_unsupported_expression_affects_only_its_path() {
     let origin = Origin::answering("pod");
     let ingress = Ingress::with(&[("use-regex", "true")]).path("/(?!api).*", "Prefix").path("/ok", "Prefix");
     let site = ingress.serve(&origin);
@@ -85,7 +85,7 @@ fn an_expression_without_bounds_takes_its_path_alone() {
 }
 
 #[test]
-fn a_path_that_takes_too_long_to_match_is_refused_and_others_are_served() {
+fn only_paths_that_take_too_long_to_match_are_refused() {
     let origin = Origin::mirror();
     let mut ingress = Ingress::with(&[("use-regex", "true")]).path("/other", "Prefix");
     for number in 0..40 {

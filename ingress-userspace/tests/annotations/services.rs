@@ -17,7 +17,7 @@ fn serve(annotations: &[(&str, &str)], pod: &Origin, address: &str) -> super::Si
 }
 
 #[test]
-fn the_cluster_chooses_the_pod_where_that_is_wanted() {
+fn service_upstream_uses_the_cluster_ip() {
     let pod = Origin::answering("pod");
     let annotation = [("service-upstream", "true")];
     assert_eq!(serve(&annotation, &pod, "127.0.0.1").get("/").text(), "pod");

@@ -125,7 +125,7 @@ fn answer(status: u16, text: &str) -> (u16, String) {
 
 /// Client certificates for another namespace's host (row 4 of docs/security.md).
 #[test]
-fn no_other_namespace_asks_the_clients_of_a_host_for_certificates() {
+fn other_namespaces_cannot_require_client_certificates() {
     let quarrel = Quarrel::new();
     let ask = |sharing| {
         let annotations = "nginx.ingress.kubernetes.io/auth-tls-secret: evil/none";
@@ -140,7 +140,7 @@ fn no_other_namespace_asks_the_clients_of_a_host_for_certificates() {
 
 /// Certificates for another namespace's host (row 5 of docs/security.md).
 #[tokio::test]
-async fn no_other_namespace_gives_a_host_its_certificate() {
+async fn other_namespaces_cannot_set_the_certificate_of_a_host() {
     let quarrel = Quarrel::new();
     let (operators, evils) = (quarrel.operators.cert.der(), quarrel.evils.cert.der());
     let spec = "  tls: [{hosts: [victim.test], secretName: own}]\n  rules: []\n";
@@ -156,7 +156,7 @@ async fn no_other_namespace_gives_a_host_its_certificate() {
 
 /// A certificate for all hosts by an Ingress without one (row 6 of docs/security.md).
 #[tokio::test]
-async fn no_ingress_without_a_host_outranks_the_certificate_of_the_operator() {
+async fn an_ingress_without_a_host_cannot_replace_the_default_certificate() {
     let quarrel = Quarrel::new();
     let backend = "{service: {name: web, port: {number: 80}}}";
     let spec = format!(
@@ -179,7 +179,7 @@ async fn no_ingress_without_a_host_outranks_the_certificate_of_the_operator() {
 
 /// A regular expression takes another namespace's paths (row 7 of docs/security.md).
 #[test]
-fn no_expression_of_another_namespace_takes_paths_of_the_owner() {
+fn expressions_of_other_namespaces_cannot_take_paths() {
     let quarrel = Quarrel::new();
     let annotations =
         "nginx.ingress.kubernetes.io/use-regex: 'true', nginx.ingress.kubernetes.io/ssl-redirect: 'false'";
@@ -195,7 +195,7 @@ fn no_expression_of_another_namespace_takes_paths_of_the_owner() {
 
 /// Challenges of ACME for another namespace's host (row 21 of docs/security.md).
 #[test]
-fn no_other_namespace_answers_challenges_for_a_host_by_answering_all_else() {
+fn other_namespaces_cannot_answer_acme_challenges() {
     const CHALLENGE: &str = "/.well-known/acme-challenge/token";
     let quarrel = Quarrel::new();
     let ask = |sharing| {
@@ -214,7 +214,7 @@ fn no_other_namespace_answers_challenges_for_a_host_by_answering_all_else() {
 
 /// Redirects to HTTPS for another namespace's host (row 8 of docs/security.md).
 #[test]
-fn no_other_namespace_redirects_a_host_to_https() {
+fn other_namespaces_cannot_redirect_a_host_to_https() {
     let quarrel = Quarrel::new();
     let spec = "  tls: [{hosts: [plain.test]}]\n  rules: []\n";
     let status = |sharing| quarrel.serve(sharing, "", spec).client().get("plain.test", "/").status;

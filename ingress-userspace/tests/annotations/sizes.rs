@@ -4,7 +4,7 @@ use super::Ingress;
 use ingress_proxy_testing::{Origin, wait_until};
 
 #[test]
-fn a_body_that_says_it_is_too_long_is_refused_at_once() {
+fn a_declared_oversized_body_is_refused_at_once() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("proxy-body-size", "1k")]).serve(&origin).in_order();
     let mut client = site.client();
@@ -17,7 +17,7 @@ fn a_body_that_says_it_is_too_long_is_refused_at_once() {
 }
 
 #[test]
-fn a_body_that_turns_out_too_long_is_cut_off() {
+fn an_oversized_chunked_body_is_aborted() {
     let origin = Origin::start(|peer| {
         peer.head();
         peer.until_closed();
@@ -31,7 +31,7 @@ fn a_body_that_turns_out_too_long_is_cut_off() {
 }
 
 #[test]
-fn a_response_whose_head_is_too_long_is_an_error() {
+fn an_oversized_response_head_is_a_502() {
     let origin = Origin::start(|peer| {
         while peer.request().is_some() {
             peer.send(format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(5000)));
@@ -42,7 +42,7 @@ fn a_response_whose_head_is_too_long_is_an_error() {
 }
 
 #[test]
-fn a_rule_waits_for_its_pods_as_long_as_it_says() {
+fn the_read_timeout_of_a_rule_applies() {
     let origin = Origin::start(|peer| peer.until_closed());
     let site = Ingress::with(&[("proxy-read-timeout", "1")]).serve(&origin).in_order();
     assert_eq!(site.get("/").status, 504);

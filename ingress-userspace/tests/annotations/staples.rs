@@ -84,7 +84,7 @@ fn with(chain: &str, key: &str, staple: &[u8], hour: Duration) -> Ingress {
 }
 
 #[test]
-fn a_response_is_stapled_if_it_is_about_the_certificate_and_holds() {
+fn valid_ocsp_responses_for_the_certificate_are_stapled() {
     let (authority, other) = (Authority::new("issuer"), Authority::new("issuer"));
     let (own, another) = (authority.issue("a.test"), authority.issue("a.test"));
     let origin = Origin::answering("pod");
@@ -122,7 +122,7 @@ fn a_response_is_stapled_if_it_is_about_the_certificate_and_holds() {
 }
 
 #[test]
-fn without_the_issuer_in_the_chain_its_name_has_to_do() {
+fn the_name_of_the_issuer_suffices_without_its_certificate() {
     let authority = Authority::new("issuer");
     let own = authority.issue("a.test");
     let origin = Origin::answering("pod");
@@ -134,7 +134,7 @@ fn without_the_issuer_in_the_chain_its_name_has_to_do() {
 }
 
 #[test]
-fn a_renewed_response_counts_from_then_on() {
+fn a_renewed_ocsp_response_takes_effect() {
     let authority = Authority::new("issuer");
     let own = authority.issue("a.test");
     let origin = Origin::answering("pod");

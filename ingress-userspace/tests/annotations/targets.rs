@@ -15,7 +15,7 @@ fn victim(address: SocketAddr) -> String {
 }
 
 #[test]
-fn no_service_of_another_namespace_is_asked_unless_the_operator_allows_it() {
+fn services_of_other_namespaces_need_permission_of_the_operator() {
     let (pod, asked) = (Origin::answering("pod"), Origin::answering("asked"));
     for (annotation, status) in [("auth-url", 503), ("jwt-jwks-url", 503), ("mirror-target", 200)] {
         let ingress = Ingress::with(&[(annotation, VICTIM)]).beside(&victim(asked.address));
@@ -38,7 +38,7 @@ fn no_service_of_another_namespace_is_asked_unless_the_operator_allows_it() {
 /// Only the owner of the Service can grant it, in its namespace; a grant for others, or of other Services, does not
 /// count.
 #[test]
-fn a_service_of_another_namespace_is_asked_where_a_grant_there_allows_it() {
+fn a_reference_grant_permits_services_of_another_namespace() {
     let (pod, asked) = (Origin::answering("pod"), Origin::answering("asked"));
     let grant = |namespace: &str, from: &str, to: &str| {
         format!(
@@ -61,7 +61,7 @@ fn a_service_of_another_namespace_is_asked_where_a_grant_there_allows_it() {
 }
 
 #[test]
-fn the_api_server_is_never_asked() {
+fn the_api_server_is_never_a_target() {
     let (pod, api_server) = (Origin::answering("pod"), Origin::answering("secrets"));
     let service = ext_authz::service(api_server.address).replace("sso", "kubernetes").replace("auth", "default");
     for allowed in ["evil", "default"] {
@@ -107,7 +107,7 @@ fn ejections_after_slow_questions(url: &str) -> (u64, u64) {
 }
 
 #[test]
-fn questions_eject_no_pod_for_the_requests_of_rules() {
+fn authorization_requests_eject_no_pod_for_rules() {
     let (of_rules, of_questions) = ejections_after_slow_questions("http://web.default.svc.cluster.local/slow");
     assert_eq!(of_rules, 0);
     assert!(of_questions > 0, "they are judged by themselves");
@@ -115,7 +115,7 @@ fn questions_eject_no_pod_for_the_requests_of_rules() {
 }
 
 #[test]
-fn a_rule_that_refuses_all_asks_nobody() {
+fn a_rule_that_refuses_all_sends_no_authorization_requests() {
     let (pod, asked) = (Origin::answering("pod"), Origin::answering("asked"));
     let url = ("auth-url", "http://sso.auth.svc.cluster.local/verify");
     let missing = Ingress::with(&[url]).leading_to("nowhere", 80);

@@ -46,7 +46,7 @@ fn kind(site: &Site, config: &std::sync::Arc<rustls::ClientConfig>) -> Handshake
 }
 
 #[test]
-fn workers_of_a_process_resume_sessions_of_each_other() {
+fn sessions_are_resumed_across_workers() {
     let origin = Origin::answering("pod");
     for ingress in [Ingress::with(&[]), Ingress::with(&[]).beside(&in_order(&[1]))] {
         let (table, outcomes) = ingress.translated(&[origin.address], &sealed());
@@ -64,7 +64,7 @@ fn workers_of_a_process_resume_sessions_of_each_other() {
 }
 
 #[test]
-fn nodes_and_processes_resume_sessions_of_each_other_if_a_secret_says_how() {
+fn sessions_are_resumed_across_nodes_with_shared_keys() {
     let origin = Origin::answering("pod");
     let ingress = Ingress::with(&[]).beside(&in_order(&[1]));
     let (sharing, other) = ([node(&ingress, &origin), node(&ingress, &origin)], ingress.serve(&origin).in_order());
@@ -79,7 +79,7 @@ fn nodes_and_processes_resume_sessions_of_each_other_if_a_secret_says_how() {
 }
 
 #[test]
-fn keys_are_changed_by_editing_the_secret() {
+fn ticket_keys_are_rotated_by_editing_the_secret() {
     let origin = Origin::answering("pod");
     let with = |secrets: &[u8]| Ingress::with(&[]).beside(&in_order(secrets));
     let (here, there) = (node(&with(&[1]), &origin), node(&with(&[1]), &origin));
@@ -111,7 +111,7 @@ fn keys_are_changed_by_editing_the_secret() {
 }
 
 #[test]
-fn a_secret_that_is_not_as_it_should_be_is_told_and_never_quoted() {
+fn an_invalid_ticket_secret_is_reported_and_never_quoted() {
     let origin = Origin::answering("pod");
     let long = in_order(b"QR");
     for (held, remarks, shared) in [
@@ -142,7 +142,7 @@ fn a_secret_that_is_not_as_it_should_be_is_told_and_never_quoted() {
 
 /// The node that gave the ticket requested no certificate; another one, or the same one a moment later, does.
 #[test]
-fn no_session_goes_round_what_a_host_asks_of_its_clients() {
+fn resumed_sessions_do_not_evade_client_certificates() {
     let origin = Origin::answering("pod");
     let trusted = secret("clients", &[("ca.crt", &Authority::new("trusted").pem)]);
     let secrets = [("auth-tls-secret", "default/clients")];

@@ -107,7 +107,7 @@ fn verified(site: &Site) -> u64 {
 }
 
 #[test]
-fn who_has_a_valid_token_comes_in_and_nobody_else() {
+fn only_valid_tokens_are_accepted() {
     let (rsa, ec, ed, hmac) = (Issuer::rsa(Algorithm::RS256), Issuer::ec(), Issuer::ed(), Issuer::hmac("hmac", SECRET));
     let origin = Origin::mirror();
     let site = Ingress::with(&[
@@ -193,7 +193,7 @@ fn who_has_a_valid_token_comes_in_and_nobody_else() {
 }
 
 #[test]
-fn a_token_is_where_it_is_said_to_be() {
+fn tokens_are_read_from_the_configured_place() {
     let ec = Issuer::ec();
     let origin = Origin::mirror();
     let token = ec.sign(&claims(json!({})));
@@ -222,7 +222,7 @@ fn a_token_is_where_it_is_said_to_be() {
 }
 
 #[test]
-fn a_signature_is_verified_once_and_holds_no_longer_than_its_key() {
+fn verified_signatures_are_cached_no_longer_than_their_key() {
     let (one, other) = (Issuer { id: "one", ..Issuer::ec() }, Issuer { id: "other", ..Issuer::ec() });
     let origin = Origin::answering("pod");
     let ingress =
@@ -248,7 +248,7 @@ fn a_signature_is_verified_once_and_holds_no_longer_than_its_key() {
 }
 
 #[test]
-fn without_usable_keys_nobody_comes_in() {
+fn requests_are_refused_without_usable_keys() {
     let ec = Issuer::ec();
     let origin = Origin::answering("pod");
     let fields = bearer(&ec.sign(&claims(json!({}))));
@@ -281,7 +281,7 @@ fn without_usable_keys_nobody_comes_in() {
 }
 
 #[test]
-fn tokens_go_together_with_other_conditions() {
+fn tokens_combine_with_other_conditions() {
     const USERS: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: users, namespace: default}\n\
                          stringData: {auth: 'ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ='}";
     const PASSWORD: &str = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
@@ -318,7 +318,7 @@ fn tokens_go_together_with_other_conditions() {
 }
 
 #[test]
-fn a_service_is_told_what_the_token_says_and_not_the_client() {
+fn the_authorization_service_gets_claims_of_the_token_only() {
     let ec = Issuer::ec();
     let (sso, pod) = (Origin::answering(""), Origin::mirror());
     let annotations = [
@@ -342,7 +342,7 @@ fn a_service_is_told_what_the_token_says_and_not_the_client() {
 }
 
 #[test]
-fn where_nobody_is_asked_nobody_claims_anything() {
+fn claim_headers_are_removed_on_unauthenticated_paths() {
     let ec = Issuer::ec();
     let origin = Origin::mirror();
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: {no-auth-locations: /open}";

@@ -135,7 +135,7 @@ fn attributes(span: &Span) -> BTreeMap<&str, String> {
 }
 
 #[test]
-fn a_trace_goes_on_through_us() {
+fn incoming_traces_are_continued() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     let site = collector.serve(&[], ON, &pod);
     let fields =
@@ -169,7 +169,7 @@ fn a_trace_goes_on_through_us() {
 }
 
 #[test]
-fn a_trace_begins_here_where_there_is_none_to_trust() {
+fn a_new_trace_starts_without_a_trusted_parent() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     let site = collector.serve(&[("opentelemetry-operation-name", "$request_method $host")], ON, &pod);
     site.ask("/", "Tracestate: a=1\r\n");
@@ -185,7 +185,7 @@ fn a_trace_begins_here_where_there_is_none_to_trust() {
 }
 
 #[test]
-fn what_is_recorded_is_up_to_the_caller_or_the_sampler() {
+fn sampling_follows_the_parent_or_the_sampler() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     let parent = |flags: &str| format!("Traceparent: 00-{TRACE}-{PARENT}-{flags}\r\n");
     let never = "  otel-sampler: AlwaysOff\n";
@@ -212,7 +212,7 @@ fn what_is_recorded_is_up_to_the_caller_or_the_sampler() {
 }
 
 #[test]
-fn what_clients_make_up_is_cut_off() {
+fn client_supplied_values_are_truncated() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     let site = collector.serve(&[("opentelemetry-operation-name", "$request_uri")], ON, &pod);
     let (path, state) = (format!("/{}", "x".repeat(2000)), format!("a={}", "y".repeat(600)));
@@ -223,7 +223,7 @@ fn what_clients_make_up_is_cut_off() {
 }
 
 #[test]
-fn an_end_does_not_wait_for_a_collector_that_does_not_answer() {
+fn shutdown_does_not_wait_for_a_silent_collector() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     collector.open.store(false, SeqCst);
     let mut site = collector.serve(&[], &format!("{ON}  otel-max-export-batch-size: \"1\"\n"), &pod);
@@ -236,7 +236,7 @@ fn an_end_does_not_wait_for_a_collector_that_does_not_answer() {
 }
 
 #[test]
-fn only_what_is_to_be_traced_is() {
+fn only_rules_with_tracing_are_traced() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     let given = format!("Traceparent: 00-{TRACE}-{PARENT}-01\r\nTracestate: a=1\r\n");
     for (annotations, settings) in [(&[][..], ""), (&[("enable-opentelemetry", "false")], ON)] {
@@ -253,7 +253,7 @@ fn only_what_is_to_be_traced_is() {
 }
 
 #[test]
-fn errors_and_refusals_are_told() {
+fn errors_and_refusals_are_recorded() {
     let collector = Collector::start("0");
     let failing = Origin::start(|peer| {
         while peer.request().is_some() {
@@ -273,7 +273,7 @@ fn errors_and_refusals_are_told() {
 }
 
 #[test]
-fn a_collector_that_is_slow_delays_no_request_and_what_is_too_much_is_dropped() {
+fn a_slow_collector_delays_no_request_and_excess_spans_are_dropped() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     collector.open.store(false, SeqCst);
     let small = format!("{ON}  otel-max-queuesize: \"5\"\n  otel-max-export-batch-size: \"2\"\n");
@@ -297,7 +297,7 @@ fn a_collector_that_is_slow_delays_no_request_and_what_is_too_much_is_dropped() 
 }
 
 #[test]
-fn what_a_collector_does_not_take_is_counted() {
+fn spans_that_a_collector_rejects_are_counted() {
     let pod = Origin::answering("pod");
     let unwilling = Collector::start("8");
     let site = unwilling.serve(&[], ON, &pod);

@@ -40,7 +40,7 @@ fn counted(site: &Site) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
+fn only_deliberate_violations_count_and_only_once() {
     let origin = Origin::answering("pod");
     let basic = [("auth-type", "basic"), ("auth-secret", "users")];
     for (annotations, requests, statuses, expect) in [
@@ -92,7 +92,7 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
 
 /// Otherwise a page with thirty images could have its visitors dropped.
 #[test]
-fn what_a_page_makes_a_browser_send_never_counts() {
+fn requests_that_a_web_page_can_cause_never_count() {
     let origin = Origin::answering("pod");
     let site = serve(&[], &[ALL, ("escalate-after", "1000")], &origin);
     let requests = [
@@ -115,7 +115,7 @@ fn what_a_page_makes_a_browser_send_never_counts() {
 
 /// Otherwise a tenant could have visitors dropped for the hosts of all others.
 #[test]
-fn what_tenants_refuse_counts_only_where_the_operator_says_so() {
+fn refusals_by_tenants_count_only_if_the_operator_enables_them() {
     let origin = Origin::answering("pod");
     let basic = [("auth-type", "basic"), ("auth-secret", "users")];
     let wrong = "GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic YW5uOndyb25n\r\n\r\n";
@@ -137,7 +137,7 @@ fn what_tenants_refuse_counts_only_where_the_operator_says_so() {
 }
 
 #[test]
-fn who_is_refused_so_often_within_the_time_is_an_offender() {
+fn a_client_over_the_limit_within_the_window_is_a_violator() {
     let origin = Origin::answering("pod");
     let data = [BLOCK, ALL, ("escalate-after", "3"), ("escalate-within", "3600"), ("escalate-for", "60")];
     let site = serve(&[], &data, &origin);
@@ -156,7 +156,7 @@ fn who_is_refused_so_often_within_the_time_is_an_offender() {
 }
 
 #[test]
-fn who_may_speak_for_others_is_not_counted_nor_is_who_it_speaks_for() {
+fn trusted_proxies_and_their_clients_are_not_counted() {
     let origin = Origin::answering("pod");
     let escalate = [BLOCK, ALL, ("escalate-after", "1")];
     let forwarded = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
@@ -180,7 +180,7 @@ fn who_may_speak_for_others_is_not_counted_nor_is_who_it_speaks_for() {
 }
 
 #[test]
-fn nothing_counts_unless_it_is_asked_for() {
+fn violations_are_not_counted_by_default() {
     let origin = Origin::answering("pod");
     let site = serve(&[], &[BLOCK], &origin);
     assert_eq!(ask(&site, &[EVIL, EVIL]), [403, 403]);

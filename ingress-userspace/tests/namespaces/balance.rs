@@ -32,7 +32,7 @@ fn held(net: &Net, first: u32, total: usize) -> Vec<u64> {
 }
 
 #[test]
-fn no_cpu_of_senders_has_all_its_connections_on_one_worker() {
+fn connections_of_one_cpu_are_not_all_on_one_worker() {
     let Some((net, _proxy)) = Net::serving("balance") else { return };
     let first = net.maps().first_worker().expect("a rule");
     held(&net, first, 0);
@@ -57,7 +57,7 @@ fn no_cpu_of_senders_has_all_its_connections_on_one_worker() {
 }
 
 #[test]
-fn a_successor_begins_with_nothing_and_its_predecessor_counts_to_the_end() {
+fn a_successor_starts_at_zero_and_its_predecessor_keeps_counting() {
     let Some(net) = Net::build("balances") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let client = &net.topology.client;
@@ -91,7 +91,7 @@ fn a_successor_begins_with_nothing_and_its_predecessor_counts_to_the_end() {
 
 /// Workers publish their load also where the kernel spreads connections over shared ports and XDP only counts.
 #[test]
-fn whoever_chooses_a_worker_all_are_held_and_answered_at_once() {
+fn all_connections_are_counted_and_answered_in_every_mode() {
     const TIMES: usize = 3;
     let Some(net) = Net::build("reuseport") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));

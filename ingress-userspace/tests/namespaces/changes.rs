@@ -13,7 +13,7 @@ use crate::net::{Net, http};
 const CHANGES: usize = 1000;
 
 #[test]
-fn thousand_manifest_changes_cut_nothing() {
+fn a_thousand_manifest_changes_fail_no_request() {
     let Some((net, proxy)) = Net::serving("changes") else { return };
     net.write("moving.yaml", &net.site("moving", &[0]));
     let load = Load::start(&net.topology.client, http(Family::V4), Ask::get("web.test", "/"), 4, Connections::Kept)

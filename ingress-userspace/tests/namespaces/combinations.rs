@@ -53,22 +53,22 @@ const EVERYBODY: [(Origin, Family); 6] = [
 const OF_PROGRAMS: [Total; 4] = [Total::Accepted, Total::Decided, Total::LookupDecided, Total::Transmitted];
 
 #[test]
-fn native_xdp_serves_and_counts_whoever_asks() {
+fn native_xdp_serves_and_counts_clients() {
     serves_and_counts("native", Some(XdpMode::Native));
 }
 
 #[test]
-fn generic_xdp_serves_and_counts_whoever_asks() {
+fn generic_xdp_serves_and_counts_clients() {
     serves_and_counts("generic", Some(XdpMode::Generic));
 }
 
 #[test]
-fn tcx_serves_and_counts_whoever_asks() {
+fn tcx_serves_and_counts_clients() {
     serves_and_counts("tcx", Some(XdpMode::Tcx));
 }
 
 #[test]
-fn sk_lookup_alone_serves_whoever_asks() {
+fn sk_lookup_alone_serves_clients() {
     serves_and_counts("lookup", None);
 }
 

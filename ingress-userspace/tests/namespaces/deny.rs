@@ -147,7 +147,7 @@ pub(crate) fn command(net: &Net, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
+fn blocked_clients_get_no_response_until_the_list_changes() {
     let Some((net, mut process)) = serving("deny", &[BLOCK]) else { return };
     process.wait_for_log(CHANGED, 1).expect("it changes");
 
@@ -244,7 +244,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 }
 
 #[test]
-fn who_finds_no_room_in_the_list_is_left_to_the_proxy() {
+fn clients_beyond_the_deny_list_are_refused_by_the_proxy() {
     let Some((net, mut process)) = serving("deny-full", &[]) else { return };
     // Every other address, because neighbours would merge into one network; all of them sort before the client.
     let filler: String = (0..DENY_MAX).map(|n| format!("a::{:x}:{:x} ", n >> 15, (n & 0x7fff) * 2)).collect();

@@ -96,7 +96,7 @@ fn line(prefix: &str, origin: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
+fn repeat_violators_are_denied_until_the_denial_is_removed() {
     let Some((net, mut process)) = serving("escalation", &[BLOCK, ESCALATE]) else { return };
     is_served(&net, VIOLATOR, Family::V4);
     offend(&net, VIOLATOR, Family::V4);
@@ -141,7 +141,7 @@ fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
 }
 
 #[test]
-fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
+fn a_dry_run_denies_no_client_and_ignores_trusted_proxies() {
     let Some((net, process)) = serving("escalate-dry", &[BLOCK, ESCALATE, DRY_RUN]) else { return };
     for _ in 0..3 {
         offend(&net, VIOLATOR, Family::V4);
@@ -182,7 +182,7 @@ fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
 }
 
 #[test]
-fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
+fn operator_denials_apply_with_and_without_a_process() {
     let Some((net, mut process)) = serving("deny-add", &[BLOCK]) else { return };
     is_served(&net, VIOLATOR, Family::V4);
     let said = command(&net, &["deny", "add", "192.0.2.3", "--for", "1h", "--reason", "ticket 4711"]);
@@ -222,7 +222,7 @@ fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
 }
 
 #[test]
-fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
+fn the_proxy_keeps_refusing_when_denials_are_full() {
     let Some((net, mut process)) = serving("denials-full", &[BLOCK, ESCALATE]) else { return };
     // Operator denials for 10.0.0.0, 10.0.0.1 and so on, until they are removed.
     full::fill(&mut full::pinned(&net, DENIALS), DENIALS_MAX, |number| {

@@ -110,7 +110,7 @@ fn each_fails(net: &Net, meanwhile: impl Fn()) {
 }
 
 #[test]
-fn a_start_says_what_the_node_lacks_and_disturbs_nobody() {
+fn a_failed_start_names_its_cause_and_disturbs_no_process() {
     let Some(net) = Net::build("lacks") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     each_fails(&net, || {
@@ -124,7 +124,7 @@ fn a_start_says_what_the_node_lacks_and_disturbs_nobody() {
 }
 
 #[test]
-fn the_command_that_is_told_mounts_what_is_missing() {
+fn the_suggested_command_mounts_the_bpf_file_system() {
     let Some(net) = Net::build("mounts") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let said = failed_start(&net, "plain", without_bpffs(&net));
@@ -139,7 +139,7 @@ fn the_command_that_is_told_mounts_what_is_missing() {
 
 /// The programs do not depend on the kernel's BTF, because they access no kernel structure.
 #[test]
-fn a_node_without_btf_of_its_kernel_is_served_as_any_other() {
+fn a_node_without_kernel_btf_is_served() {
     const HIDE: &str = "if [ -d /sys/kernel/btf ]; then mount -t tmpfs none /sys/kernel/btf; fi";
     let Some(net) = Net::build("btf") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
@@ -163,7 +163,7 @@ fn a_node_without_btf_of_its_kernel_is_served_as_any_other() {
 }
 
 #[test]
-fn pins_of_another_version_are_refused_and_whoever_serves_goes_on() {
+fn pins_of_another_version_are_refused_and_the_owner_keeps_serving() {
     let Some((net, mut first)) = Net::serving("layout") else { return };
     let load = steady(&net);
     // A map with other keys and values, as another version may have created it.

@@ -56,7 +56,7 @@ fn is_served(net: &Net, host: &str) {
 }
 
 #[test]
-fn hosts_for_which_there_is_no_number_are_served_and_counted_as_unattributed() {
+fn hosts_beyond_capacity_are_served_and_unattributed() {
     let Some(net) = Net::build("full-hosts") else { return };
     for name in ["api", "web"] {
         net.write(&format!("{name}.yaml"), &net.site(name, &[0]));
@@ -79,7 +79,7 @@ fn hosts_for_which_there_is_no_number_are_served_and_counted_as_unattributed() {
 }
 
 #[test]
-fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
+fn connections_beyond_the_flow_map_are_served_for_host_0() {
     let Some((net, mut first)) = Net::serving("full-flows") else { return };
     is_served(&net, "web.test");
     let mut flows = pinned::<FlowKey, Flow>(&net, FLOWS);
@@ -114,7 +114,7 @@ fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
 /// The attention list stays empty because nothing is refused: where all places are taken, the older of two notes gives
 /// way.
 #[test]
-fn notes_of_choices_that_take_every_place_fail_no_connection() {
+fn a_full_handoff_map_fails_no_connection() {
     let Some((net, _proxy)) = Net::serving("full-handoffs") else { return };
     let mut notes: Array<MapData, HandoffEntry> = map(&net, HANDOFFS).try_into().expect("an array");
     let load = steady(&net);

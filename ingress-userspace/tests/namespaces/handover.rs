@@ -194,7 +194,7 @@ fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
 }
 
 #[test]
-fn a_crash_while_draining_disturbs_nobody_else() {
+fn a_crash_while_draining_disturbs_no_other_process() {
     let Some((net, trust)) = network("cut-drain") else { return };
     let mut old = Generation::start(&net, "old", &[]);
     let download = Download::begin(&net, "web.test");
@@ -210,7 +210,7 @@ fn a_crash_while_draining_disturbs_nobody_else() {
 }
 
 #[test]
-fn two_that_are_asked_to_end_both_drain() {
+fn two_terminated_processes_both_drain() {
     let Some((net, _trust)) = network("both") else { return };
     let mut old = Generation::start(&net, "old", &[]);
     let through_old = Download::begin(&net, "web.test");
@@ -234,7 +234,7 @@ fn two_that_are_asked_to_end_both_drain() {
 }
 
 #[test]
-fn a_process_that_starts_while_another_drains_owns_the_node_and_the_admin_address() {
+fn a_process_started_during_a_drain_owns_node_and_admin_address() {
     let Some((net, trust)) = network("late") else { return };
     let mut old = Generation::start(&net, "old", &[]);
     until("the admin address", || admin_is_ready(&net).then_some(())).expect("it is taken");
@@ -280,7 +280,7 @@ fn three_generations_live_side_by_side() {
 }
 
 #[test]
-fn a_grace_period_serves_on_and_a_second_signal_cuts_it_short() {
+fn requests_are_served_in_the_grace_period_until_a_second_signal() {
     let Some((net, trust)) = network("grace") else { return };
     let mut process = Generation::start(&net, "patient", &["--shutdown-grace-period", "60"]);
     let clients = Clients::start(&net, &trust);

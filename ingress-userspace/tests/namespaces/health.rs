@@ -34,7 +34,7 @@ fn threads(pid: i32) -> BTreeMap<String, (i32, u64, u32)> {
 }
 
 #[test]
-fn a_thread_that_hangs_is_found() {
+fn a_hung_thread_is_detected() {
     let Some(net) = Net::build("hang") else { return };
     net.write("web.yaml", &net.site("web", &[0]));
     let process = Generation::start(&net, "hang", &[]);
@@ -154,7 +154,7 @@ fn three_capabilities_and_a_read_only_root_suffice() {
 }
 
 #[test]
-fn metrics_can_be_turned_off_or_made_fewer() {
+fn metrics_can_be_disabled_or_reduced() {
     let Some(net) = Net::build("metrics") else { return };
     net.write("web.yaml", &net.site("web", &[0]));
     for (switch, expected) in [

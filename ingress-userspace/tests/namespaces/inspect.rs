@@ -88,7 +88,7 @@ fn witnessed(counts: &Counts) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn top_is_exact_beside_a_process_that_serves_hangs_or_has_died() {
+fn top_is_exact_for_serving_hung_and_dead_processes() {
     let Some((net, mut proxy)) = Net::serving("top") else { return };
     let ask = |ask: &Ask| net.ask(&net.topology.client, http(Family::V4), ask).0;
     let (mut sent, mut received) = (0, 0);
@@ -170,7 +170,7 @@ fn top_is_exact_beside_a_process_that_serves_hangs_or_has_died() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_with_what_to_do() {
+fn errors_of_top_name_the_remedy() {
     let Some((net, proxy)) = Net::serving("top-none") else { return };
     let refused = |args: &[&str]| {
         let output = run(&net, args);
@@ -237,7 +237,7 @@ impl Drop for OnTerminal {
 }
 
 #[test]
-fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
+fn top_draws_on_a_terminal_and_restores_it() {
     let Some((net, _proxy)) = Net::serving("top-tty") else { return };
     assert_eq!(net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/")).0.status, 200);
     let program = env!("CARGO_BIN_EXE_xdp-ingress");

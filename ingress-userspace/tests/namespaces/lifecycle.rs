@@ -64,7 +64,7 @@ fn restart_adopts_pinned_state() {
 }
 
 #[test]
-fn clients_of_a_process_that_hangs_wait_and_whoever_looks_is_told() {
+fn a_hung_process_is_reported_and_its_clients_wait() {
     let Some(net) = Net::build("stopped") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let process = Generation::start(&net, "stopped", &[]);
@@ -123,7 +123,7 @@ fn two_processes_overlap_without_a_failed_request() {
 }
 
 #[test]
-fn a_node_goes_back_to_the_process_that_is_left() {
+fn the_remaining_process_takes_the_node_back() {
     let Some((net, mut first)) = Net::serving("back") else { return };
     let web = Ask::get("web.test", "/");
     let mut second = net.start("second", 9111);
@@ -147,7 +147,7 @@ fn a_node_goes_back_to_the_process_that_is_left() {
 }
 
 #[test]
-fn a_successor_that_cannot_start_disturbs_nobody() {
+fn a_successor_that_fails_to_start_disturbs_no_process() {
     let Some((net, _first)) = Net::serving("stillborn") else { return };
     let web = Ask::get("web.test", "/");
     let mut options = net.options("second", 9111);
@@ -167,7 +167,7 @@ fn a_successor_that_cannot_start_disturbs_nobody() {
 }
 
 #[test]
-fn removing_any_link_mid_download_keeps_it() {
+fn a_download_survives_the_removal_of_any_link() {
     let Some((net, proxy)) = Net::serving("links") else { return };
     drop(proxy);
     let links = net.bpffs.join(map::LAYOUT).join("links");

@@ -44,7 +44,7 @@ fn begin(net: &Net, from: IpAddr, family: Family) -> Socket {
 }
 
 #[test]
-fn who_asks_for_too_many_connections_waits_and_nobody_else() {
+fn only_clients_over_their_limit_wait_for_connections() {
     let Some((net, mut process)) = serving("limits", &[LIMIT]) else { return };
     process.wait_for_log(CHANGED, 1).expect("they change");
     for (family, _, hurried) in CLIENTS {
@@ -141,7 +141,7 @@ impl Drop for Over<'_> {
 }
 
 #[test]
-fn what_others_send_under_a_clients_address_does_not_stop_its_open_connections() {
+fn spoofed_packets_do_not_stop_open_connections() {
     let Some((net, mut process)) = serving("limits-spoofed", &[PACKETS]) else { return };
     process.wait_for_log(CHANGED, 1).expect("they change");
     for (family, _, victim) in CLIENTS {

@@ -34,7 +34,7 @@ fn becomes(net: &Net, process: &Process, name: &str, how: Option<&str>) {
 }
 
 #[test]
-fn interfaces_that_come_and_go_are_followed() {
+fn added_and_removed_interfaces_are_reconciled() {
     let Some(net) = Net::build("nics") else { return };
     net.write("web.yaml", &net.site("web", &[0]));
     let node = &net.topology.node;
@@ -67,14 +67,14 @@ fn interfaces_that_come_and_go_are_followed() {
 }
 
 #[test]
-fn ports_of_a_bond_are_followed() {
+fn ports_of_a_bond_are_reconciled() {
     const BOND: &str = "link add bond0 type bond mode active-backup";
     let Some(net) = Net::build("bond") else { return };
     let node = &net.topology.node;
     if let Err(error) = node.ip(BOND) {
         let error = format!("{error:#}");
         assert!(error.contains("Unknown device type"), "{error}");
-        skipped("ports_of_a_bond_are_followed", "this kernel has no bonds (CONFIG_BONDING)");
+        skipped("ports_of_a_bond_are_reconciled", "this kernel has no bonds (CONFIG_BONDING)");
         return;
     }
     let ports = "link add port0 type veth peer name far0\nlink add port1 type veth peer name far1";
@@ -93,7 +93,7 @@ fn ports_of_a_bond_are_followed() {
 }
 
 #[test]
-fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
+fn a_netfilter_rule_that_takes_connections_is_reported() {
     const REQUESTS: usize = 20;
     let Some((net, _proxy)) = Net::serving("dnat") else { return };
     assert_eq!(attention(&net), "");
@@ -130,7 +130,7 @@ fn somebody_else(net: &Net) -> PathBuf {
 }
 
 #[test]
-fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
+fn a_foreign_xdp_program_stays_and_clients_are_served() {
     let Some(net) = Net::build("busy") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let theirs = somebody_else(&net);

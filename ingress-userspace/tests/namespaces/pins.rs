@@ -43,7 +43,7 @@ fn sees(process: &Process, path: &Path) -> bool {
 }
 
 #[test]
-fn one_directory_of_the_bpf_file_system_suffices_and_updates_from_all_of_it_keep_the_pins() {
+fn one_bpffs_directory_suffices_and_updates_keep_the_pins() {
     let Some(net) = Net::build("pins") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let foreign = net.bpffs.with_file_name("somebody-else");

@@ -111,7 +111,7 @@ fn large_bodies_pass(net: &Net) {
 }
 
 #[test]
-fn a_rule_that_takes_connections_takes_no_rewritten_ones() {
+fn a_host_port_rule_does_not_take_rewritten_connections() {
     let Some(net) = build("rewrite") else { return };
     host_port(&net);
     let mut first = start(&net, "first", 9110, AUTO);
@@ -152,7 +152,7 @@ fn a_rule_that_takes_connections_takes_no_rewritten_ones() {
 }
 
 #[test]
-fn the_other_port_is_open_to_nobody() {
+fn the_rewritten_port_refuses_connections() {
     let Some(net) = build("rewritten-port") else { return };
     let _proxy = start(&net, "first", 9110, REWRITE);
     let before = net.settled();
@@ -175,7 +175,7 @@ fn the_other_port_is_open_to_nobody() {
 }
 
 #[test]
-fn programs_of_the_stack_rewrite_as_well() {
+fn tcx_and_generic_xdp_rewrite_ports() {
     for (name, mode) in [("rewrite-tcx", "tcx"), ("rewrite-generic", "generic")] {
         let Some(net) = build(name) else { return };
         host_port(&net);
@@ -187,7 +187,7 @@ fn programs_of_the_stack_rewrite_as_well() {
 }
 
 #[test]
-fn an_interface_that_is_not_seen_to_send_is_served_without() {
+fn an_interface_without_an_egress_program_is_not_rewritten() {
     let Some(net) = build("one-way") else { return };
     let in_its_way = net.bpffs.join(map::LAYOUT).join("links").join(format!("tc-out-{NODE_NIC}"));
     fs::create_dir_all(&in_its_way).expect("a directory in its way");
@@ -200,7 +200,7 @@ fn an_interface_that_is_not_seen_to_send_is_served_without() {
 }
 
 #[test]
-fn rewriting_processes_follow_each_other_without_a_failed_request() {
+fn updates_of_rewriting_processes_fail_no_request() {
     let Some(net) = build("rewrite-overlap") else { return };
     host_port(&net);
     let mut old = start(&net, "first", 9110, REWRITE);

@@ -93,7 +93,7 @@ fn finish(mut stream: TcpStream) -> anyhow::Result<String> {
 }
 
 #[test]
-fn tcp_services_are_steered_counted_and_told_of_clients() {
+fn tcp_services_are_steered_counted_and_get_proxy_headers() {
     let Some((net, _proxy)) = serving("tcp", &[(5432, "default/db:5432::PROXY")]) else { return };
     let before = net.settled();
     let (mut sent, mut received) = (0, 0);
@@ -125,7 +125,7 @@ fn tcp_services_are_steered_counted_and_told_of_clients() {
 }
 
 #[test]
-fn ports_come_and_go_without_disturbing_others() {
+fn ports_open_and_close_without_disturbing_others() {
     let Some((net, proxy)) = serving("ports", &[(5432, "default/db:5432")]) else { return };
     let load = Load::start(&net.topology.client, http(Family::V4), Ask::get("web.test", "/"), 2, Connections::New)
         .expect("load starts");
@@ -173,7 +173,7 @@ fn ports_come_and_go_without_disturbing_others() {
 }
 
 #[test]
-fn where_nothing_steers_ports_are_bound() {
+fn ports_are_bound_without_steering() {
     let path = DataPath::Bind { http: 80, https: 443 };
     let Some((net, mut proxy)) = serving_over("bound", Some(path), &[(25, "default/db:5432::PROXY")]) else { return };
     let client = &net.topology.client;

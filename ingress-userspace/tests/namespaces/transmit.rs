@@ -59,7 +59,7 @@ fn all_agree(net: &Net, witness: &Datapath) -> (Counts, Traffic) {
 }
 
 #[test]
-fn what_is_sent_is_what_arrives_under_load_and_through_updates() {
+fn sent_counts_equal_arrivals_under_load_and_during_updates() {
     let Some(net) = Net::build("transmit") else { return };
     // The windows are so small that all packets in flight fit into the queue of a veth (256 packets). Lost packets
     // would be counted as sent without arriving.
@@ -101,7 +101,7 @@ fn what_is_sent_is_what_arrives_under_load_and_through_updates() {
 }
 
 #[test]
-fn interfaces_are_shown_with_what_went_by_them() {
+fn interfaces_are_shown_with_their_traffic() {
     let Some((net, _proxy)) = Net::serving("interfaces") else { return };
     net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
     // A connection may still be closing, so both are read until they are of one time.
@@ -134,7 +134,7 @@ fn interfaces_are_shown_with_what_went_by_them() {
 }
 
 #[test]
-fn a_node_whose_transmit_program_cannot_be_attached_serves() {
+fn a_node_without_a_transmit_program_serves() {
     let Some(net) = Net::build("untransmitted") else { return };
     net.write("web.yaml", &net.site("web", &[0]));
     let in_its_way = net.bpffs.join(map::LAYOUT).join("links").join(format!("tc-out-{NODE_NIC}"));

@@ -91,7 +91,7 @@ pub(crate) fn ask(socket: &UdpSocket, text: &str) -> Option<String> {
 }
 
 #[test]
-fn datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked() {
+fn datagrams_are_counted_exactly_and_answered_from_their_address() {
     let Some((net, _proxy)) = serving("udp") else { return };
     // The kernel programs learn ports and addresses asynchronously; until then nothing is counted as accepted.
     for address in [node_addr(Family::V4), node_addr(Family::V6), SECOND.into()] {
@@ -138,7 +138,7 @@ fn datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked() 
 }
 
 #[test]
-fn an_update_leaves_each_client_its_pod() {
+fn an_update_keeps_the_pod_of_each_client() {
     let Some((net, mut first)) = serving("udp-update") else { return };
     let clients: Vec<_> = (0..30).map(|_| client(&net, node_addr(Family::V4), 53)).collect();
     // A datagram may be lost when sockets close, and is sent again, as any UDP client must do.

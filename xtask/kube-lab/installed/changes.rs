@@ -126,7 +126,7 @@ fn backends_roll_without_a_failed_request() {
 }
 
 #[test]
-fn a_thousand_changes_cut_nothing() {
+fn a_thousand_changes_fail_no_request() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let scope = stage.scope("thousand");
@@ -148,7 +148,7 @@ fn a_thousand_changes_cut_nothing() {
 }
 
 #[test]
-fn we_are_updated_without_a_failed_request() {
+fn updates_fail_no_request() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let scope = stage.scope("roll-ourselves");

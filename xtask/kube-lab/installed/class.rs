@@ -27,7 +27,7 @@ fn an_ingress_of_an_unknown_class_gets_neither_routes_nor_status() {
 }
 
 #[test]
-fn classes_come_and_go_live() {
+fn classes_can_be_added_and_removed_live() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("class-live");

@@ -71,7 +71,7 @@ fn served<'s>(stage: &'s Stage, name: &str, host: &str) -> Scope<'s> {
 }
 
 #[test]
-fn the_api_server_may_be_away() {
+fn requests_are_served_while_the_api_server_is_down() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let scope = served(stage, "api-away", "away.test");
@@ -113,7 +113,7 @@ fn a_killed_kubelet_costs_no_request() {
 }
 
 #[test]
-fn a_restart_without_the_api_server_serves_what_was_saved() {
+fn a_restart_without_the_api_server_serves_the_saved_configuration() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let scope = served(stage, "restart", "restart.test");
@@ -145,7 +145,7 @@ fn a_restart_without_the_api_server_serves_what_was_saved() {
 }
 
 #[test]
-fn a_node_cut_off_goes_on_with_what_it_has_and_catches_up() {
+fn an_isolated_node_keeps_serving_and_catches_up() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let scope = served(stage, "partition", "partition.test");

@@ -17,7 +17,7 @@ const HOST: &str = "ends.test";
 struct Hold<'s>(&'s Scope<'s>);
 
 #[test]
-fn a_namespace_that_is_being_deleted_gives_up_its_hosts() {
+fn a_terminating_namespace_loses_its_hosts() {
     let Some(stage) = stage() else { return };
     // The default backend takes hosts that other tests expect to be unknown.
     let _alone = stage.alone();

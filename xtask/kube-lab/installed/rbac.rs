@@ -29,7 +29,7 @@ const PERMISSIONS: [(&str, &str, &str); 13] = [
 ];
 
 #[test]
-fn every_missing_permission_is_named_with_what_is_lost() {
+fn every_missing_permission_is_reported_with_its_effect() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("rbac");

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[test]
-fn app_protocol_chooses_what_is_spoken_to_pods() {
+fn app_protocol_selects_the_protocol_to_pods() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("app-protocol");
@@ -132,7 +132,7 @@ fn both_address_families_are_served() {
 }
 
 #[test]
-fn the_oldest_ingress_has_a_path_and_a_backend_of_another_kind_costs_only_its_own() {
+fn the_oldest_ingress_wins_and_unknown_backends_affect_only_their_path() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("conflicts");

@@ -39,7 +39,7 @@ fn the_status_holds_the_addresses_of_the_nodes_and_the_ports() {
 }
 
 #[test]
-fn another_pod_leads_when_the_leader_goes() {
+fn another_pod_leads_after_the_leader_stops() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let holder = || {

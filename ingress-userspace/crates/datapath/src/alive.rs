@@ -172,7 +172,7 @@ mod tests {
     use super::next;
 
     #[test]
-    fn epochs_go_on_and_skip_those_whose_entries_are_in_use() {
+    fn the_next_epoch_skips_entries_in_use() {
         assert_eq!(next(0, &[]), 1);
         assert_eq!(next(7, &[6, 7]), 8);
         // Epoch 1 still drains after eight others: its entries are those of 9 and 17.

@@ -145,7 +145,7 @@ mod tests {
     use crate::kernel;
 
     #[test]
-    fn what_is_documented_is_what_is_said() {
+    fn error_messages_match_the_documentation() {
         const DOCS: &str = include_str!("../../../../docs/lifecycle.md");
         let missing = [
             Missing::Capability("CAP_BPF"),

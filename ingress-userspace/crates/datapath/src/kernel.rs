@@ -50,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_the_versions() {
+    fn version_texts_match_the_constants() {
         for (version, text) in [(OLDEST, OLDEST_TEXT), (FULL, FULL_TEXT)] {
             assert_eq!(version.to_string(), format!("{text}.0"));
         }
     }
 
     #[test]
-    fn what_the_kernel_forbids_is_found_below_what_aya_says_of_it() {
+    fn eperm_is_found_below_the_errors_of_aya() {
         let error = |number| {
             let io_error = io::Error::from_raw_os_error(number);
             EbpfError::from(MapError::CreateError { name: "flows".to_owned(), io_error })

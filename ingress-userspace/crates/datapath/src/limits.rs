@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_come_back_from_the_kernel_as_they_went() {
+    fn limits_round_trip_through_their_kernel_form() {
         for limits in [
             ClientLimits::default(),
             ClientLimits { syns: rate(50, 100), packets: None, is_dry_run: false },
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_networks_and_those_within_their_limits_none() {
+    fn limited_clients_are_listed_as_networks() {
         let client = Client { limited_syns: 2, limited_packets: 3, limited_ns: 5_000_000_000, ..Client::default() };
         for (addr, expect) in [
             ("::ffff:192.0.2.7", "192.0.2.7/32"),

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_get_the_programs_that_they_load() {
+    fn the_program_variant_depends_on_the_kernel_version() {
         for (version, expected) in [
             (Some(KernelVersion::new(5, 9, 0)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
             (Some(KernelVersion::new(5, 17, 0)), ["ingress_xdp_linear", "ingress_lookup_blind"]),

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_whole_or_expressions() {
+    fn entries_are_whole_values_or_expressions() {
         let texts = Texts::parse("curl/8, ~^Evil, ~*scan(ner)?/").expect("texts");
         for (value, expect) in [
             ("curl/8", true),

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_least_one_may_be_ejected_and_never_all() {
+    fn the_ejection_limit_is_at_least_one_and_never_all() {
         for (share, count, expect) in
             [(50, 0, 0), (50, 1, 0), (50, 2, 1), (50, 3, 1), (50, 4, 2), (100, 4, 3), (10, 5, 1), (1, 1000, 10)]
         {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn times_double_up_to_the_longest() {
+    fn ejection_times_double_up_to_the_maximum() {
         let third = Ejection { after: NonZeroU32::new(3), ..Ejection::DEFAULT };
         for (failures, expect) in
             [(0, None), (2, None), (3, Some(500)), (4, Some(1000)), (8, Some(16_000)), (u32::MAX, Some(16_000))]

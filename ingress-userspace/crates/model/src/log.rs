@@ -185,7 +185,7 @@ mod tests {
     const UPSTREAM_INFO: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
 
     #[test]
-    fn formats_in_use_are_understood() {
+    fn common_log_formats_are_parsed() {
         let Ok(LogFormat::Template { pieces, .. }) = LogFormat::parse(UPSTREAM_INFO, LogEscape::Default) else {
             panic!("{UPSTREAM_INFO}")
         };

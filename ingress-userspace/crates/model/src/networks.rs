@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused() {
+    fn invalid_networks_are_refused() {
         for text in ["10.0.0.0/33", "10.0.0", "a.test", "10.0.0.0/8/9", "2001:db8::/129"] {
             assert!(Networks::parse(text).is_err(), "{text}");
         }

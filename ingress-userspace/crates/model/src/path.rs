@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_no_request_can_have_are_refused() {
+    fn paths_outside_the_normal_form_are_refused() {
         for path in ["", "a", "/a//b", "/a/./b", "/a/../b", "/a%2fb", "/a%2Fb", "/a/..", "/a/.", "/a/%2e%2E/b", "/%2e"]
         {
             assert!(PathMatch::prefix(path).is_err(), "{path}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_path_is_no_more_than_text() {
+    fn configuration_metacharacters_in_paths_are_literal() {
         // Characters that end a line, a statement or a block in configuration files of other proxies.
         for path in ["/a;b", "/a{b}", "/a#b", "/a\"b", "/a\nb", "/a\r\nb", "/a b", "/a$b", "/a\\b", "/a'b"] {
             for made in [PathMatch::exact(path), PathMatch::prefix(path)] {

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_is_refused_before_more_than_its_budget_is_made() {
+    fn compilation_of_an_expression_stops_at_its_budget() {
         let heavy = "/1_a{2400}x?";
         let size = PathPattern::parse(heavy, usize::MAX).expect("within the limit of one").size();
         assert!((64 * 1024..SIZE_MAX).contains(&size), "{size}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_confined_to_what_all_its_matches_begin_with() {
+    fn an_expression_is_confined_to_the_common_prefix_of_its_matches() {
         for (pattern, expect) in [
             ("/foo(/|$)(.*)", Some(4)),
             ("/api/[a-z]+", Some(4)),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_looked_for_where_that_is_bounded() {
+    fn capture_groups_are_searched_only_with_bounded_work() {
         let long = |length: usize| format!("/{}", "ab".repeat(length / 2));
         for (text, length, is_too_long) in [
             // Typical rewrite expressions need one pass, or have few states.
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_expression_is_said_as_of_any_other() {
+    fn path_patterns_report_the_same_errors_as_other_patterns() {
         for text in ["/(?!api).*", r"/(a)\1", "/a)(b", "/(", "/[z-a]", "/*"] {
             assert_eq!(PathPattern::parse(text, usize::MAX).err(), Pattern::of_path(text).err(), "{text}");
         }

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_match_from_their_begin_whatever_their_case() {
+    fn path_patterns_are_anchored_at_the_start_and_ignore_case() {
         for (pattern, path, expect) in [
             ("/api", "/api/x", true),
             ("/api", "/API/x", true),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_looked_through_within_bounded_work() {
+    fn header_fields_are_searched_with_bounded_work() {
         let field = |pattern: &str| Pattern::within_field(pattern).expect("valid");
         let (long, longer) = ("a".repeat(8 * 1024), "a".repeat(32 * 1024));
         for light in ["^eu-|test", "MSIE [1-6]\\.", "a+$"] {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_bounds_is_refused() {
+    fn unsupported_and_oversized_patterns_are_refused() {
         for (pattern, expect) in [
             ("/(?!api).*", "look-around"),
             (r"/(a)\1", "back reference"),

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_found_among_text() {
+    fn variables_are_parsed_within_text() {
         let template = Template::parse("https://b.test/${arg_x}y$10$http_x_a$request_uri").expect("valid");
         let text = |text: &str| Piece::Text(text.into());
         assert_eq!(
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_variable_is_refused() {
+    fn invalid_variables_are_refused() {
         for text in ["$", "a$ b", "$-", "${host", "$nope", "$0", "$http_", "$cookie_", "${}", "$request_urix"] {
             assert!(Template::parse(text).is_err(), "{text}");
         }

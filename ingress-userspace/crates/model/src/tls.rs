@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_no_key_is_refused_without_quoting_it() {
+    fn an_invalid_key_is_refused_without_quoting_it() {
         let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let error = Certificate::from_pem("a/b", pem, b"hunter2").expect_err("not a key");
         assert_eq!(error, CertificateError::NoKey { field: "tls.key" });

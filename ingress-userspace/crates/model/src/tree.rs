@@ -427,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map_whose_copies_stay_as_they_were(
+        fn copies_behave_as_independent_maps(
             changes in prop::collection::vec((0..40u8, prop::option::of(0..3u8), any::<bool>()), 0..200)
         ) {
             let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn to_compare_costs_what_differs() {
+    fn comparison_cost_is_proportional_to_the_differences() {
         let count = Arc::default();
         let tree: Tree<u32, Counting> = (0..10_000).map(|key| (key, Counting(key, Arc::clone(&count)))).collect();
         let mut later = tree.clone();

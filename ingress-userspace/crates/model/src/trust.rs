@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_speak_for_others_is_whoever_is_believed() {
+    fn only_trusted_proxies_may_forward_client_addresses() {
         let trusted_proxies = Networks::parse("10.0.0.0/8").expect("valid");
         let none = Networks::default();
         for (list, forwarded, address, proxied, expect) in [

@@ -139,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn authorities(requests: usize) -> anyhow::Result<()> {
-    let law = "the_authority_that_is_routed_is_the_one_that_is_forwarded";
+    let law = "the_routed_authority_is_the_forwarded_one";
     let mut command = Command::new("cargo");
     command.args(["test", "--package", "ingress-proxy", "--test", "proxy", law, "--", "--nocapture"]);
     process::run(command.env("XDP_INGRESS_AUTHORITIES", requests.to_string()))

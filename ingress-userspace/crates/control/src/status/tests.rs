@@ -465,7 +465,7 @@ async fn events_on_the_server_continue_their_series() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ingresses_of_hosts_without_counters_are_told_while_there_are_none() {
+async fn ingresses_of_hosts_without_counters_are_reported_until_they_have_some() {
     let server = Server::new();
     let (mut cluster, mut translation) = (Cluster::default(), Translation::default());
     cluster.apply(Change::Apply { object: Object::Ingress(ingress("a", &[])), origin: Origin::Api });

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn ingresses_beyond_the_check_rate_of_a_node_are_told() {
+    fn ingresses_beyond_the_check_rate_of_a_node_are_reported() {
         let (mut cluster, mut translator) = (Cluster::default(), Translator::new(Options::default()));
         let mut look = |cluster: &Cluster| {
             let translation = translator.translate(cluster);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_trusted_is_spared_where_clients_are_limited() {
+    fn trusted_networks_are_exempt_from_limits_if_configured() {
         let networks = || (nets("10.0.0.0/8 10.1.0.0/16"), nets("10.1.0.0/16 2001:db8::/32"));
         let (plain, sparing) =
             (DenyConfig::new(networks().0, networks().1), DenyConfig::sparing(networks().0, networks().1));

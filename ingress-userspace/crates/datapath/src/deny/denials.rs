@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_ends_when_its_time_is_over_and_one_without_a_time_does_not() {
+    fn denials_expire_after_their_lifetime_if_they_have_one() {
         for (lasts, now_ns, left) in [
             (Some(10), 100, Some(10)),
             (Some(10), 109, Some(1)),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_is_read_as_it_was_written() {
+    fn pinned_denials_round_trip() {
         for network in ["192.0.2.7/32", "10.0.0.0/8", "2001:db8:1::/64", "::/0"] {
             for (origin, lasts) in Origin::ALL.into_iter().zip([Some(7), None]) {
                 let entry = Entry::begin(&Denial { origin, ..denial(network, lasts) }, 100);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_speaks_for_others_is_denied() {
+    fn trusted_proxies_are_never_denied() {
         let cases = [
             ("", "", ""),
             ("", "10.0.0.0/8", ""),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_trusted_has_an_entry_where_that_is_asked_for() {
+    fn all_trusted_networks_have_entries_if_required() {
         let cases = [
             ("", "", ""),
             ("", "10.0.0.0/8 2001:db8::/32", "+10.0.0.0/8 +2001:db8::/32"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_never_a_hop() {
+    fn entries_beyond_capacity_are_counted_and_never_trusted_proxies() {
         let entries = DenyEntries::new(
             Passing::Denied,
             nets("10.0.0.0/8 11.0.0.0/8 13.0.0.0/8 2001:db8::/32"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_keeps_its_rule_and_a_rule_that_is_free_is_given_again() {
+    fn prefixes_keep_their_rules_and_free_rules_are_reused() {
         let rule = |present: &Present, prefix: &str| present.get(&nets(prefix)[0]).copied();
         let mut present = Present::new();
         let first = plan(&present, "10.0.0.0/8 11.0.0.0/8 12.0.0.0/8", "11.0.0.1/32");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_without_a_rule_of_their_own_share_one() {
+    fn prefixes_without_their_own_rule_share_one() {
         let wanted = (0..5000_u32).map(|n| IpNet::from(IpAddr::from(Ipv4Addr::from(n))));
         let plan = Plan::new(&Present::new(), &DenyEntries::new(Passing::Denied, wanted, []).0);
         let rules: Vec<_> = plan.additions.iter().filter_map(|entry| entry.rule).collect();
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_deny_whom_the_list_holds_and_nobody_trusts(list in prefixes(), trusted in prefixes()) {
+        fn listed_addresses_are_denied_unless_trusted(list in prefixes(), trusted in prefixes()) {
             let mut present = Present::new();
             apply(&mut present, Plan::new(&Present::new(), &DenyEntries::new(Passing::Denied, list.clone(), trusted.clone()).0));
             let holds = |nets: &[IpNet], addr: IpAddr| nets.iter().any(|net| net.contains(&addr));
@@ -278,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_the_same_before_and_after_is_the_same_meanwhile(
+        fn updates_never_change_unaffected_addresses_in_between(
             lists in [prefixes(), prefixes()],
             trusted in [prefixes(), prefixes()],
         ) {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_of_both_families_have_their_place_in_one_space() {
+    fn both_families_map_into_one_address_space() {
         for (network, length, canonical_text) in [
             ("0.0.0.0/0", 96, "0.0.0.0/0"),
             ("192.0.2.7/32", 128, "192.0.2.7/32"),

@@ -259,7 +259,7 @@ mod tests {
     const NAMES: [(&str, HostId); 4] = [("h1", 1), ("h2", 2), ("h3", 3), ("h4", 4)];
 
     #[test]
-    fn an_error_at_any_step_costs_one_id_its_turn_and_is_made_good() {
+    fn an_error_at_any_step_delays_one_id_and_is_repaired() {
         let mut steps = 0;
         loop {
             let book = Book::with_hosts(4);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_gives_back_no_more_ids_than_it_may() {
+    fn each_call_frees_a_limited_number_of_ids() {
         let book = Book::with_hosts(4);
         let mut known = Known::read(&book).expect("readable");
         assert_eq!(known.give_back(&book, NAMES, 3).ids, [1, 2, 3]);

@@ -113,7 +113,7 @@ fn second_open_adopts_maps_and_links_and_keeps_counters() {
 }
 
 #[test]
-fn newer_process_owns_the_node_and_both_hearts_beat() {
+fn the_newer_process_owns_the_node_and_both_send_heartbeats() {
     sandboxed(|sandbox| {
         let options = sandbox.options(&[]);
         let first = open(&options);
@@ -145,7 +145,7 @@ fn newer_process_owns_the_node_and_both_hearts_beat() {
 }
 
 #[test]
-fn a_node_that_is_given_up_goes_to_the_first_that_asks() {
+fn an_ownerless_node_goes_to_the_first_claimant() {
     sandboxed(|sandbox| {
         let options = sandbox.options(&[]);
         let [first, second, third] = [(); 3].map(|()| open(&options));
@@ -195,7 +195,7 @@ fn restart_after_a_crash_resets_gauges_and_keeps_counters() {
 }
 
 #[test]
-fn sweep_spares_the_living_and_takes_the_dead() {
+fn only_entries_of_dead_processes_are_evicted() {
     sandboxed(|sandbox| {
         let options = sandbox.options(&[]);
         let address = |text: &str| text.parse().expect("an address");
@@ -221,7 +221,7 @@ fn sweep_spares_the_living_and_takes_the_dead() {
 }
 
 #[test]
-fn host_ids_outlast_processes_and_every_process_may_add() {
+fn host_ids_outlast_processes_and_are_assigned_by_any() {
     sandboxed(|sandbox| {
         let options = Options { host_capacity: 4, ..sandbox.options(&[]) };
         let first = open(&options);
@@ -267,7 +267,7 @@ fn map_of_another_layout_is_refused_by_name() {
 }
 
 #[test]
-fn device_that_came_back_gets_a_new_link() {
+fn a_recreated_device_gets_a_new_link() {
     sandboxed(|sandbox| {
         veth();
         drop(open(&sandbox.options(&[VETH])));
@@ -279,7 +279,7 @@ fn device_that_came_back_gets_a_new_link() {
 }
 
 #[test]
-fn mode_is_what_was_asked_for_or_the_best_there_is() {
+fn the_xdp_mode_is_the_requested_or_the_best_available() {
     sandboxed(|sandbox| {
         veth();
         let mode = |interface, xdp_mode| {
@@ -307,7 +307,7 @@ fn mode_is_what_was_asked_for_or_the_best_there_is() {
 }
 
 #[test]
-fn foreign_program_is_left_alone() {
+fn a_foreign_program_is_not_replaced() {
     sandboxed(|sandbox| {
         veth();
         let owner = Options { bpffs: sandbox.bpffs().join("other"), ..sandbox.options(&[VETH]) };

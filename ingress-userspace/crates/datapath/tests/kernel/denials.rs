@@ -42,7 +42,7 @@ fn listed(sandbox: &Sandbox) -> Vec<(String, Origin)> {
 }
 
 #[test]
-fn an_operators_denial_holds_at_once_and_outlives_settings_and_processes() {
+fn operator_denials_apply_at_once_and_outlive_processes() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         deny(&datapath, "10.0.0.0/8", "");
@@ -79,7 +79,7 @@ fn an_operators_denial_holds_at_once_and_outlives_settings_and_processes() {
 }
 
 #[test]
-fn a_list_that_begins_beside_a_process_stays_when_that_sets_its_ports() {
+fn denials_added_by_the_command_survive_a_change_of_ports() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         assert_eq!(add(sandbox, "192.0.2.0/24"), Entered::Enforced);
@@ -97,7 +97,7 @@ fn a_list_that_begins_beside_a_process_stays_when_that_sets_its_ports() {
 }
 
 #[test]
-fn what_both_the_settings_and_somebody_deny_is_let_in_when_neither_does() {
+fn a_network_is_admitted_once_no_origin_denies_it() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         deny(&datapath, "192.0.2.0/24 10.0.0.0/8", "");
@@ -125,7 +125,7 @@ fn what_both_the_settings_and_somebody_deny_is_let_in_when_neither_does() {
 }
 
 #[test]
-fn who_may_speak_for_others_is_never_denied() {
+fn denials_of_trusted_proxies_are_rejected() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         deny(&datapath, "", "192.0.2.0/24 2001:db8:a::/48");
@@ -152,7 +152,7 @@ fn who_may_speak_for_others_is_never_denied() {
 }
 
 #[test]
-fn whom_limits_spare_is_spared_whoever_changes_the_list() {
+fn exempt_networks_stay_exempt_when_the_list_changes() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let hop = nets("203.0.113.0/24")[0];
@@ -173,7 +173,7 @@ fn whom_limits_spare_is_spared_whoever_changes_the_list() {
 }
 
 #[test]
-fn a_denial_ends_by_itself_and_can_be_made_longer() {
+fn a_denial_expires_and_can_be_extended() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let lasts = |network: &str, lasts| denial(network, Origin::Operator, lasts);
@@ -193,7 +193,7 @@ fn a_denial_ends_by_itself_and_can_be_made_longer() {
 }
 
 #[test]
-fn there_is_room_for_so_many_and_metrics_name_no_client() {
+fn denials_are_limited_and_metrics_name_no_client() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let net = |n: u32| IpNet::V4(Ipv4Net::new((0x0a00_0000 + n).into(), 32).expect("a length"));

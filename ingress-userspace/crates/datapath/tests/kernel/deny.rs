@@ -126,7 +126,7 @@ fn flags(datapath: &Datapath) -> Vec<u16> {
 }
 
 #[test]
-fn longest_prefix_decides_and_hops_pass() {
+fn the_longest_prefix_decides_and_trusted_proxies_pass() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let listed = "10.0.0.0/8 10.1.0.0/16 192.0.2.7/32 2001:db8:bad::/48 2001:db8:bad:1::/64";
@@ -156,7 +156,7 @@ fn longest_prefix_decides_and_hops_pass() {
 }
 
 #[test]
-fn what_is_dropped_counts_once_for_its_rule_and_for_no_host() {
+fn dropped_packets_count_once_for_their_rule_and_for_no_host() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         // The flow is known, but its host does not count the dropped packets.
@@ -196,7 +196,7 @@ fn what_is_dropped_counts_once_for_its_rule_and_for_no_host() {
 }
 
 #[test]
-fn only_packets_for_us_are_looked_up() {
+fn only_packets_for_steered_ports_are_looked_up() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         deny(&datapath, "0.0.0.0/0 ::/0", "");
@@ -216,7 +216,7 @@ fn only_packets_for_us_are_looked_up() {
 }
 
 #[test]
-fn an_empty_list_is_not_looked_into() {
+fn an_empty_deny_list_is_not_looked_up() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let enforced = |datapath: &Datapath| -> Vec<bool> {
@@ -238,7 +238,7 @@ fn an_empty_list_is_not_looked_into() {
 }
 
 #[test]
-fn what_is_in_the_old_list_and_in_the_new_one_is_denied_all_the_time() {
+fn networks_in_both_lists_stay_denied_during_an_update() {
     const ROUNDS: usize = 200;
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
@@ -262,7 +262,7 @@ fn what_is_in_the_old_list_and_in_the_new_one_is_denied_all_the_time() {
 }
 
 #[test]
-fn a_prefix_keeps_its_count_and_one_that_takes_its_rule_begins_anew() {
+fn prefixes_keep_their_counts_and_reused_rules_start_at_zero() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         deny(&datapath, "10.0.0.0/8 11.0.0.0/8", "");
@@ -279,7 +279,7 @@ fn a_prefix_keeps_its_count_and_one_that_takes_its_rule_begins_anew() {
 }
 
 #[test]
-fn another_process_adopts_the_list_and_goes_on_from_it() {
+fn a_new_process_adopts_and_continues_the_deny_list() {
     sandboxed(|sandbox| {
         let first = serving(sandbox);
         deny(&first, "10.0.0.0/8 11.0.0.0/8 12.0.0.0/8", "11.0.0.1/32");
@@ -316,7 +316,7 @@ fn filler(n: u32) -> IpNet {
 }
 
 #[test]
-fn a_hop_passes_all_the_time_though_the_list_is_full() {
+fn a_trusted_proxy_passes_during_an_update_of_a_full_list() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let denied = nets("192.0.2.0/24").into_iter().chain((0..DENY_MAX - 2).map(filler));
@@ -332,7 +332,7 @@ fn a_hop_passes_all_the_time_though_the_list_is_full() {
 }
 
 #[test]
-fn what_finds_no_room_is_told_and_goes_in_when_there_is_some() {
+fn entries_beyond_capacity_are_reported_and_added_later() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let set = |from: u32, count: u32, trusted: &str| {

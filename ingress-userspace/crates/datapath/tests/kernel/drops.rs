@@ -64,7 +64,7 @@ fn dropped(chain: [&str; 3]) -> u64 {
 }
 
 #[test]
-fn whoever_drops_drops_all_and_the_cost_is_printed() {
+fn every_kind_of_rule_drops_all_packets_and_its_cost_is_printed() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         deny(&datapath);

@@ -173,7 +173,7 @@ fn packet_for_a_steered_port_is_accepted_and_only_a_syn_is_steered() {
 }
 
 #[test]
-fn headers_on_the_way_change_nothing() {
+fn optional_headers_do_not_affect_the_verdict() {
     check_all(|| {
         let six = vec![
             (0, extension(0)),
@@ -205,7 +205,7 @@ fn headers_on_the_way_change_nothing() {
 }
 
 #[test]
-fn what_is_not_ours_passes_and_says_why() {
+fn foreign_packets_pass_and_are_counted_by_reason() {
     check_all(|| {
         let mut arp = syn4().frame();
         arp[12..14].copy_from_slice(&0x0806_u16.to_be_bytes());
@@ -306,7 +306,7 @@ fn stale_heartbeat_stops_steering_until_the_next_beat() {
 }
 
 #[test]
-fn ports_and_addresses_are_exactly_the_latest_ones() {
+fn only_the_latest_ports_and_addresses_are_in_effect() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let port = SteeredPort { port: 81, proto: PROTO_TCP, first_slot: 4, workers: 1, flags: 0, rewritten: None };

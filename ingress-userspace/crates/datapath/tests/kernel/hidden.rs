@@ -67,7 +67,7 @@ fn check(datapath: &Datapath, frames: &[(&str, Vec<u8>)], expect: Option<Total>)
 }
 
 #[test]
-fn who_is_denied_does_not_get_round_it_by_hiding_the_port() {
+fn hidden_ports_do_not_evade_the_deny_list() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let (ours_v4, ours_v6) = ("198.51.100.7", "2001:db8::7");
@@ -84,7 +84,7 @@ fn who_is_denied_does_not_get_round_it_by_hiding_the_port() {
 }
 
 #[test]
-fn who_is_limited_does_not_get_round_it_by_hiding_the_port() {
+fn hidden_ports_do_not_evade_the_limits() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         datapath.heartbeat().expect("beats");

@@ -79,7 +79,7 @@ fn ids(sandbox: &Sandbox) -> HashMap<aya::maps::MapData, HostName, u32> {
 }
 
 #[test]
-fn numbers_of_hosts_that_have_gone_are_given_to_others_and_every_count_stays() {
+fn ids_of_removed_hosts_are_reused_and_their_counts_are_kept() {
     sandboxed(|sandbox| {
         let datapath = serving_with(&options(sandbox));
         let assign = |name: &str| datapath.host_ids().assign(name);
@@ -109,7 +109,7 @@ fn numbers_of_hosts_that_have_gone_are_given_to_others_and_every_count_stays() {
 }
 
 #[test]
-fn a_number_that_anything_still_counts_for_is_kept() {
+fn ids_in_use_by_flows_or_requests_are_kept() {
     sandboxed(|sandbox| {
         let datapath = serving_with(&options(sandbox));
         let [flowing, active, quiet] =
@@ -131,7 +131,7 @@ fn a_number_that_anything_still_counts_for_is_kept() {
 }
 
 #[test]
-fn while_two_processes_live_no_number_changes_its_host() {
+fn ids_are_not_reassigned_while_two_processes_live() {
     sandboxed(|sandbox| {
         let old = serving_with(&options(sandbox));
         for number in 0..NUMBERS {
@@ -168,7 +168,7 @@ fn while_two_processes_live_no_number_changes_its_host() {
 }
 
 #[test]
-fn what_a_process_left_half_done_is_mended_at_the_next_start() {
+fn interrupted_changes_are_repaired_at_the_next_start() {
     sandboxed(|sandbox| {
         let datapath = serving_with(&options(sandbox));
         for number in 0..NUMBERS {

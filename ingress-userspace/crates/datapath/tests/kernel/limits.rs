@@ -141,7 +141,7 @@ impl Node {
 }
 
 #[test]
-fn a_burst_passes_and_what_is_beyond_is_dropped_and_counted() {
+fn packets_beyond_the_burst_are_dropped_and_counted() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(3, 0));
@@ -202,7 +202,7 @@ fn packets_of_every_kind_share_a_bucket() {
 }
 
 #[test]
-fn tokens_come_back_with_time_and_no_more_than_there_is_room_for() {
+fn tokens_refill_over_time_up_to_the_burst() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(4, 0));
@@ -227,7 +227,7 @@ fn tokens_come_back_with_time_and_no_more_than_there_is_room_for() {
 }
 
 #[test]
-fn a_client_is_an_address_of_ipv4_or_a_64() {
+fn a_client_is_an_ipv4_address_or_an_ipv6_64() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(2, 0));
@@ -243,7 +243,7 @@ fn a_client_is_an_address_of_ipv4_or_a_64() {
 }
 
 #[test]
-fn hops_are_never_limited_and_who_is_denied_is_denied() {
+fn trusted_proxies_are_never_limited_and_denied_clients_stay_denied() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         let entries = DenyConfig::sparing(nets("203.0.113.0/24"), nets("192.0.2.0/28 2001:db8:5::/48"));
@@ -265,7 +265,7 @@ fn hops_are_never_limited_and_who_is_denied_is_denied() {
 }
 
 #[test]
-fn limits_end_with_the_heartbeat_and_come_back_with_it() {
+fn limits_are_in_effect_only_with_a_fresh_heartbeat() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.datapath.deny_list().set(&DenyConfig::new(nets("203.0.113.0/24"), [])).expect("the list is taken");
@@ -310,7 +310,7 @@ fn without_limits_there_are_no_flags_and_no_entries() {
 }
 
 #[test]
-fn a_dry_run_counts_what_would_be_dropped_and_lets_it_pass() {
+fn a_dry_run_counts_excess_packets_and_passes_them() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(ClientLimits { is_dry_run: true, ..bursts(2, 4) });
@@ -330,7 +330,7 @@ fn a_dry_run_counts_what_would_be_dropped_and_lets_it_pass() {
 }
 
 #[test]
-fn another_process_adopts_limits_and_a_change_begins_anew() {
+fn a_new_process_adopts_limits_and_a_change_resets_them() {
     sandboxed(|sandbox| {
         let first = Node::new(sandbox);
         let limits = ClientLimits { syns: rate(1, 1_000_000), packets: None, is_dry_run: false };
@@ -356,7 +356,7 @@ fn another_process_adopts_limits_and_a_change_begins_anew() {
 }
 
 #[test]
-fn a_full_map_makes_room_and_new_clients_are_limited_as_others() {
+fn a_full_map_evicts_clients_and_limits_new_ones() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(1, 0));
@@ -374,7 +374,7 @@ fn a_full_map_makes_room_and_new_clients_are_limited_as_others() {
 }
 
 #[test]
-fn cpus_that_meet_at_one_bucket_lose_nothing() {
+fn concurrent_updates_of_one_bucket_lose_nothing() {
     const THREADS: u64 = 4;
     const RUNS: u64 = 20_000;
     const BURST: u32 = 10_000;

@@ -53,7 +53,7 @@ fn connect_from(from: IpAddr, to: SocketAddr, before: impl FnOnce(SocketAddr)) -
 }
 
 #[test]
-fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
+fn connections_reach_the_chosen_or_the_default_slot() {
     sandboxed(|sandbox| {
         let datapath = serving(&sandbox.options(&[]));
         let listeners = [(); 2].map(|()| TcpListener::bind("[::]:0").expect("listens"));
@@ -127,7 +127,7 @@ fn empty_slot_refuses_at_once_and_wrong_family_is_counted() {
 
 /// No program sees packets received on loopback here, just as none sees through a hidden port.
 #[test]
-fn who_is_denied_gets_no_connection_from_the_lookup_either() {
+fn denied_clients_are_also_dropped_by_sk_lookup() {
     sandboxed(|sandbox| {
         let datapath = serving(&sandbox.options(&[]));
         let listener = TcpListener::bind("[::]:0").expect("listens");
@@ -147,7 +147,7 @@ fn who_is_denied_gets_no_connection_from_the_lookup_either() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_to_the_stack() {
+fn other_ports_and_addresses_are_left_to_the_stack() {
     sandboxed(|sandbox| {
         let datapath = serving(&sandbox.options(&[]));
         let listener = TcpListener::bind("0.0.0.0:0").expect("listens");
@@ -162,7 +162,7 @@ fn what_is_not_ours_is_left_to_the_stack() {
 }
 
 #[test]
-fn debug_log_tells_what_was_decided_and_is_off_by_default() {
+fn the_debug_log_shows_decisions_and_is_off_by_default() {
     sandboxed(|sandbox| {
         let mut datapath = serving(&Options { debug_log: true, ..sandbox.options(&[]) });
         let mut log = datapath.debug_log().expect("asked for");

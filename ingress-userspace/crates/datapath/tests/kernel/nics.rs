@@ -74,7 +74,7 @@ fn index(datapath: &Datapath, name: &str) -> u32 {
 }
 
 #[test]
-fn programs_follow_interfaces_that_come_go_and_come_back() {
+fn programs_attach_to_added_and_recreated_interfaces() {
     sandboxed(|sandbox| {
         veth("xk-a", "xk-b");
         let both = ["xk-a", "xk-c"];
@@ -111,7 +111,7 @@ fn programs_follow_interfaces_that_come_go_and_come_back() {
 }
 
 #[test]
-fn an_interface_that_comes_back_between_two_looks_gets_new_links() {
+fn an_interface_recreated_between_checks_gets_new_links() {
     sandboxed(|sandbox| {
         veth("xk-a", "xk-b");
         let datapath = Datapath::open(&sandbox.options(&["xk-a"])).expect("opens");
@@ -130,7 +130,7 @@ fn an_interface_that_comes_back_between_two_looks_gets_new_links() {
 }
 
 #[test]
-fn links_keep_their_interfaces_under_new_names() {
+fn links_survive_a_rename_of_their_interface() {
     sandboxed(|sandbox| {
         veth("xk-a", "xk-b");
         veth("xk-c", "xk-d");
@@ -161,7 +161,7 @@ fn links_keep_their_interfaces_under_new_names() {
 }
 
 #[test]
-fn an_interface_above_others_is_known_and_has_no_program() {
+fn an_upper_interface_is_recorded_without_a_program() {
     sandboxed(|sandbox| {
         veth("xk-a", "xk-b");
         // A bridge stands in for a bond, which not every kernel has; the maps treat them alike.
@@ -183,7 +183,7 @@ fn an_interface_above_others_is_known_and_has_no_program() {
 }
 
 #[test]
-fn tc_takes_over_from_somebody_elses_xdp_and_gives_way_when_that_has_gone() {
+fn tcx_is_used_while_a_foreign_xdp_program_is_attached() {
     sandboxed(|sandbox| {
         veth("xk-a", "xk-b");
         let foreign = Options { bpffs: sandbox.bpffs().join("other"), ..sandbox.options(&["xk-a"]) };
@@ -277,27 +277,27 @@ fn receives_exactly(mode: XdpMode, how: &'static str, mtu: u32) {
 }
 
 #[test]
-fn what_is_received_is_counted_and_judged_by_tcx() {
+fn received_packets_are_counted_and_filtered_by_tcx() {
     receives_exactly(XdpMode::Tcx, "tcx", 1500);
 }
 
 #[test]
-fn what_is_received_is_counted_and_judged_in_the_driver() {
+fn received_packets_are_counted_and_filtered_in_the_driver() {
     receives_exactly(XdpMode::Native, "native", 1500);
 }
 
 #[test]
-fn jumbo_frames_are_counted_whole_in_the_driver() {
+fn jumbo_frames_are_counted_in_full_in_the_driver() {
     receives_exactly(XdpMode::Native, "native", 9000);
 }
 
 #[test]
-fn jumbo_frames_are_counted_whole_by_tcx() {
+fn jumbo_frames_are_counted_in_full_by_tcx() {
     receives_exactly(XdpMode::Tcx, "tcx", 9000);
 }
 
 #[test]
-fn a_bridge_has_no_driver_to_attach_to() {
+fn a_bridge_falls_back_to_generic_xdp() {
     sandboxed(|sandbox| {
         ip("link add xk.1 type bridge");
         let datapath = serving_with(&sandbox.options(&["xk.1"]));

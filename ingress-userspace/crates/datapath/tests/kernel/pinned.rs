@@ -25,7 +25,7 @@ fn processes(sandbox: &Sandbox) -> Vec<(u32, Role, Option<bool>)> {
 }
 
 #[test]
-fn counters_are_the_same_from_outside_and_outlast_the_process() {
+fn counters_are_readable_by_others_and_outlast_the_process() {
     sandboxed(|sandbox| {
         let first = Datapath::open(&sandbox.options(&[])).expect("opens");
         let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers: 1, flags: 0, rewritten: None };
@@ -56,7 +56,7 @@ fn counters_are_the_same_from_outside_and_outlast_the_process() {
 }
 
 #[test]
-fn processes_are_told_apart_and_the_dead_from_the_living() {
+fn owner_draining_and_dead_processes_are_distinguished() {
     sandboxed(|sandbox| {
         let options = sandbox.options(&[]);
         let first = Datapath::open(&options).expect("opens");
@@ -76,7 +76,7 @@ fn processes_are_told_apart_and_the_dead_from_the_living() {
 }
 
 #[test]
-fn links_say_where_they_are_and_maps_how_full() {
+fn links_report_their_hooks_and_maps_their_fill() {
     sandboxed(|sandbox| {
         ip("link add xk-a type veth peer name xk-b");
         let datapath = Datapath::open(&sandbox.options(&["xk-a"])).expect("opens");
@@ -107,7 +107,7 @@ fn links_say_where_they_are_and_maps_how_full() {
 }
 
 #[test]
-fn a_node_without_pins_says_so_and_later_ones_are_others() {
+fn missing_pins_are_an_error_and_new_pins_are_distinct() {
     sandboxed(|sandbox| {
         let nothing = |what: &str| {
             let error = Pinned::open(&sandbox.bpffs()).expect_err(what);

@@ -155,7 +155,7 @@ fn segments() -> Vec<(&'static str, Packet)> {
 }
 
 #[test]
-fn segments_for_a_rewritten_port_get_the_other_one_with_a_right_checksum() {
+fn segments_get_the_rewritten_port_and_a_valid_checksum() {
     sandboxed(|sandbox| {
         let datapath = rewriting(sandbox, NIC_TRANSMITS);
         for (description, packet) in segments() {
@@ -172,7 +172,7 @@ fn segments_for_a_rewritten_port_get_the_other_one_with_a_right_checksum() {
 }
 
 #[test]
-fn what_is_not_for_a_rewritten_port_of_the_node_stays_as_it_is() {
+fn packets_for_other_ports_are_not_rewritten() {
     sandboxed(|sandbox| {
         let datapath = rewriting(sandbox, NIC_TRANSMITS);
         for (description, remote, local, verdict) in [
@@ -193,7 +193,7 @@ fn what_is_not_for_a_rewritten_port_of_the_node_stays_as_it_is() {
 }
 
 #[test]
-fn nothing_is_rewritten_where_it_would_not_be_put_right() {
+fn packets_are_not_rewritten_without_an_egress_program() {
     sandboxed(|sandbox| {
         let datapath = rewriting(sandbox, 0);
         for (description, packet) in segments() {
@@ -206,7 +206,7 @@ fn nothing_is_rewritten_where_it_would_not_be_put_right() {
 }
 
 #[test]
-fn nobody_opens_a_connection_to_the_other_port() {
+fn new_connections_to_the_rewritten_port_are_dropped() {
     sandboxed(|sandbox| {
         for flags in [NIC_TRANSMITS, 0] {
             let datapath = rewriting(sandbox, flags);
@@ -222,7 +222,7 @@ fn nobody_opens_a_connection_to_the_other_port() {
 }
 
 #[test]
-fn errors_about_what_was_sent_name_the_port_that_the_stack_knows() {
+fn icmp_errors_are_rewritten_to_the_port_of_the_stack() {
     const ROUTER4: (&str, &str) = ("192.0.2.254:0", "198.51.100.7:0");
     const ROUTER6: (&str, &str) = ("[2001:db8::fe]:0", "[2001:db8::7]:0");
     sandboxed(|sandbox| {
@@ -264,7 +264,7 @@ fn errors_about_what_was_sent_name_the_port_that_the_stack_knows() {
 }
 
 #[test]
-fn what_is_sent_from_the_other_port_leaves_from_the_one_that_clients_know() {
+fn outgoing_segments_get_the_public_port() {
     sandboxed(|sandbox| {
         ip("link add xk-a type veth peer name xk-b");
         let datapath = serving_with(&sandbox.options(&["xk-a"]));
@@ -307,7 +307,7 @@ fn what_is_sent_from_the_other_port_leaves_from_the_one_that_clients_know() {
 }
 
 #[test]
-fn a_rewritten_port_has_two_rules_and_an_interface_says_whether_it_sends() {
+fn a_rewritten_port_has_two_rules_and_nics_flag_the_egress_program() {
     sandboxed(|sandbox| {
         ip("link add xk-a type veth peer name xk-b");
         let datapath = serving_with(&sandbox.options(&["xk-a"]));
@@ -333,7 +333,7 @@ fn a_rewritten_port_has_two_rules_and_an_interface_says_whether_it_sends() {
 }
 
 #[test]
-fn ports_that_leave_no_room_make_room_for_others() {
+fn a_full_set_of_ports_can_be_replaced() {
     sandboxed(|sandbox| {
         let datapath = serving_with(&sandbox.options(&[]));
         for offset in [10_000, 20_000] {

@@ -26,7 +26,7 @@ fn open(node: &Node, packet: &Packet) {
 }
 
 #[test]
-fn what_others_send_under_a_clients_address_takes_nothing_from_its_open_connections() {
+fn spoofed_packets_take_no_tokens_from_open_connections() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(2, 5));
@@ -51,7 +51,7 @@ fn what_others_send_under_a_clients_address_takes_nothing_from_its_open_connecti
 }
 
 #[test]
-fn open_connections_of_a_client_share_a_bucket_and_take_nothing_from_new_ones() {
+fn open_connections_share_a_bucket_apart_from_new_ones() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         node.limit(bursts(0, 4));
@@ -74,7 +74,7 @@ fn open_connections_of_a_client_share_a_bucket_and_take_nothing_from_new_ones() 
 }
 
 #[test]
-fn open_connections_are_looked_at_only_where_packets_are_limited() {
+fn open_connections_are_looked_up_only_with_packet_limits() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
         let connection = packet("192.0.2.1", ACK);

@@ -115,7 +115,7 @@ fn attached(datapath: &Datapath) -> Option<(TcHook, Attachment)> {
 }
 
 #[test]
-fn what_a_steered_port_of_the_node_sends_is_counted_whole_and_nothing_else() {
+fn only_packets_from_steered_ports_are_counted_as_sent() {
     sandboxed(|sandbox| {
         veth();
         let datapath = serving_with(&sandbox.options(&[NIC]));
@@ -166,7 +166,7 @@ fn what_a_steered_port_of_the_node_sends_is_counted_whole_and_nothing_else() {
 }
 
 #[test]
-fn what_is_sent_counts_for_the_host_of_its_connection() {
+fn sent_packets_count_for_the_host_of_their_connection() {
     sandboxed(|sandbox| {
         veth();
         let datapath = serving_with(&sandbox.options(&[NIC]));
@@ -196,7 +196,7 @@ fn what_is_sent_counts_for_the_host_of_its_connection() {
 }
 
 #[test]
-fn an_interface_without_an_entry_counts_among_the_others() {
+fn an_interface_without_an_entry_is_counted_as_other() {
     sandboxed(|sandbox| {
         let datapath = serving_with(&sandbox.options(&[]));
         check(&datapath, NIC_OTHER, &counted("loopback", &Packet::tcp(NODE4, CLIENT4, ACK)));
@@ -205,7 +205,7 @@ fn an_interface_without_an_entry_counts_among_the_others() {
 }
 
 #[test]
-fn what_was_counted_outlasts_the_interface() {
+fn counters_outlast_their_interface() {
     sandboxed(|sandbox| {
         veth();
         let options = sandbox.options(&[NIC]);
@@ -308,7 +308,7 @@ fn datagrams_and_their_segments_are_counted_by_clsact() {
 }
 
 #[test]
-fn a_link_that_somebody_removes_is_made_again() {
+fn a_removed_link_is_recreated() {
     sandboxed(|sandbox| {
         veth();
         let options = sandbox.options(&[NIC]);
@@ -327,7 +327,7 @@ fn a_link_that_somebody_removes_is_made_again() {
 }
 
 #[test]
-fn a_program_that_cannot_be_attached_stops_nothing_else() {
+fn a_failed_attachment_does_not_affect_other_programs() {
     sandboxed(|sandbox| {
         veth();
         // The link cannot be pinned because a directory has that path.

@@ -77,7 +77,7 @@ fn worker_of_syn(datapath: &Datapath, handoffs: &Handoffs, port: u16) -> u32 {
 }
 
 #[test]
-fn syns_that_one_cpu_takes_are_spread_over_all_workers_before_any_is_accepted() {
+fn a_burst_of_syns_on_one_cpu_is_spread_over_all_workers() {
     sandboxed(|sandbox| {
         const WORKERS: usize = 5;
         let home = on_one_cpu() as usize % WORKERS;
@@ -101,7 +101,7 @@ fn syns_that_one_cpu_takes_are_spread_over_all_workers_before_any_is_accepted() 
 }
 
 #[test]
-fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
+fn busy_and_absent_workers_get_no_connections() {
     sandboxed(|sandbox| {
         let home = on_one_cpu() as usize % 4;
         let datapath = serving(sandbox, 4);
@@ -139,7 +139,7 @@ fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
 }
 
 #[test]
-fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice() {
+fn the_default_rule_skips_busy_workers_and_keeps_its_choice() {
     sandboxed(|sandbox| {
         ip("addr add 198.51.100.7/32 dev lo");
         let datapath = serving(sandbox, 2);
@@ -185,7 +185,7 @@ fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice(
 }
 
 #[test]
-fn each_process_has_entries_of_its_own_and_begins_without_what_others_left() {
+fn each_process_starts_with_its_own_empty_load_entries() {
     sandboxed(|sandbox| {
         let first = serving(sandbox, 2);
         assert!(loads(&first, 64).iter().all(|load| load.connections().is_none()), "nobody has told of itself");

@@ -88,7 +88,7 @@ mod tests {
     use crate::Networks;
 
     #[test]
-    fn a_realm_cannot_leave_its_quotes() {
+    fn the_realm_is_quoted_and_escaped() {
         let challenge = |realm| Some(Basic::new(realm, "default", Arc::default())?.challenge.to_str().ok()?.to_owned());
         assert_eq!(challenge("Admin area").as_deref(), Some(r#"Basic realm="Admin area", charset="UTF-8""#));
         assert_eq!(challenge(r#"a"b\c"#).as_deref(), Some(r#"Basic realm="a\"b\\c", charset="UTF-8""#));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_list_of_allowed_networks_lets_clients_in_unasked() {
+    fn only_an_allow_list_replaces_credentials() {
         let networks = |text| Networks::parse(text).expect("valid");
         for (allow, deny, expect) in [
             ("192.0.2.0/24", "", true),

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_refused() {
+    fn invalid_origins_are_refused() {
         for text in ["a.test", "https://", "https://*", "https://*a.test", "https://a.test/x", "://a", "https://*."] {
             assert!(Origins::parse(text).is_err(), "{text}");
         }

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_belong_to_statuses() {
+    fn cache_times_are_parsed_per_status() {
         let times = CacheTimes::parse("200 202 5m, 401 30s, 1h").expect("valid");
         for (status, expect) in [(200, Some(300)), (202, Some(300)), (401, Some(30)), (403, None)] {
             assert_eq!(times.of(status), expect.map(Duration::from_secs), "{status}");

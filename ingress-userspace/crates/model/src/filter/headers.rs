@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_changes() {
+    fn each_line_is_a_header_edit() {
         let edits = HeaderEdits::parse("X-A: 1\n\n +x-b: b: c\n-Server\nX-C: $host!").expect("valid");
         assert_eq!(edits.to_string(), "x-a: 1, +x-b: b: c, -server, x-c: $host!");
         let edits = HeaderEdits::setting([("X-A", "1"), ("X-B", "")]).expect("valid");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_changed_is_refused() {
+    fn invalid_and_protected_headers_are_refused() {
         for (text, expect) in [
             ("x a: 1", "no name"),
             ("x-a", "no `:`"),

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_secret_never_shows() {
+    fn debug_and_display_redact_secrets() {
         let set = KeySet { origin: "a/b".into(), json: "hunter2".into() };
         let server = KeyServer {
             origin: "https://k.test/jwks".into(),

@@ -258,7 +258,7 @@ mod tests {
     const APR1: &str = "$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00";
 
     #[test]
-    fn hashes_are_whole_and_affordable() {
+    fn malformed_and_expensive_hashes_are_refused() {
         for (text, expect) in [
             (BCRYPT, Ok(Scheme::Bcrypt)),
             (&BCRYPT.replace("2y", "2a"), Ok(Scheme::Bcrypt)),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_takes_no_other_user_away() {
+    fn an_invalid_line_affects_no_other_user() {
         let text =
             format!("# users\n\nann:{BCRYPT}\r\nbob:secret\n:{APR1}\ncarl\n dora:{APR1}:a comment\nann:{APR1}\n");
         let (users, problems) = Users::of_file(&text);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_as_expensive_as_somebody() {
+    fn unknown_users_cost_as_much_as_known_ones() {
         let (users, _) = Users::of_file(&format!("ann:{BCRYPT}\ndora:{APR1}"));
         let schemes: Vec<_> = (0..64).filter_map(|n| users.decoy(&format!("u{n}"))).map(PasswordHash::scheme).collect();
         assert!(schemes.contains(&Scheme::Bcrypt) && schemes.contains(&Scheme::Md5Crypt) && schemes.len() == 64);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_hash_is_shown() {
+    fn debug_redacts_users_and_hashes() {
         let (users, _) = Users::of_file(&format!("ann:{BCRYPT}"));
         let shown = format!("{users:?} {:?}", users.find("ann"));
         assert!(!shown.contains("ann") && !shown.contains("abcdefgh") && shown.contains("redacted"), "{shown}");

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_would_take_long_are_given_up_after_bounded_work() {
+    fn matching_stops_after_bounded_work() {
         for (name, texts) in [
             ("counted", texts(40, |number| format!("/(a?b?){{250}}{number}"))),
             ("exponential", texts(40, |number| format!("/(a|b)*a(a|b){{{}}}{number}", 100 + number))),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_paths_of_light_expressions_take_is_far_from_the_bound() {
+    fn light_expressions_stay_far_below_the_work_limit() {
         for count in [1, 1_000, 2_000] {
             let automaton = compile(&texts(count, |number| format!("/a-{number}/[0-9]+")));
             let mut work = Share::full();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_what_the_library_finds() {
+    fn the_automaton_agrees_with_the_regex_library() {
         let texts: Vec<_> = [
             "/a.*z",
             "/a(b|bc)",

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_go_before_all_else_where_they_are_kept() {
+    fn sticky_sessions_take_precedence_if_enabled() {
         let always = CanaryRule { weight: 100, total: 100, ..header(CanaryValue::Word) };
         let ignoring = CanaryRule { sessions: CanarySessions::Ignored, ..always.clone() };
         let fields: HeaderMap =
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_cookies_go_before_weights() {
+    fn headers_and_cookies_take_precedence_over_weights() {
         let all = [CanaryRule { cookie: Some("c".into()), ..header(CanaryValue::Word) }];
         check(&all, &[("x-canary", "always"), ("cookie", "c=never")], 0.9, FIRST);
         check(&all, &[("x-canary", "never"), ("cookie", "c=always")], 0.0, MAIN);

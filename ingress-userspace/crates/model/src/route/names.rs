@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_map_whose_copies_stay_as_they_were() {
+    fn copies_behave_as_independent_maps() {
         let host = |number: u32| Host::parse(&format!("h{number}.test")).expect("valid");
         let (mut names, mut model) = (Names::default(), BTreeMap::new());
         let check = |names: &Names<u32>, model: &BTreeMap<u32, u32>| {

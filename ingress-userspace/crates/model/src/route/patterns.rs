@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_not_compiled_again_and_what_is_the_same_is_compiled_once() {
+    fn unchanged_and_equal_pattern_sets_are_compiled_once() {
         let set = |patterns: &Patterns| Arc::clone(&patterns.groups[0].set);
         let mut sets = Sets::new();
         let one = Patterns::compile(routes(&["/a+", "/b"]), None, &mut sets);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fits_wins_whichever_ends_first() {
+    fn the_first_matching_pattern_wins_whatever_its_length() {
         let patterns =
             Patterns::compile(routes(&["/a.*z", "/a(b|bc)", "/ab", "/.*", "/a$|/B"]), None, &mut Sets::new());
         for (path, expect) in
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn costly_expressions_harm_no_other_namespace() {
+    fn costly_expressions_do_not_affect_other_namespaces() {
         let rule = |text: &str, owner: &str, is_confined: bool| {
             let pattern = PathPattern::parse(text, usize::MAX).expect("valid");
             let pattern = if is_confined { pattern.confined().expect("a beginning") } else { pattern };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_of_many_namespaces_share_a_bounded_work() {
+    fn expressions_of_many_namespaces_share_one_work_limit() {
         let texts: Vec<_> = (0..40).map(|number| format!("/(a?b?){{250}}{number}")).collect();
         let rules = |namespace: usize| {
             texts.iter().map(move |text| {

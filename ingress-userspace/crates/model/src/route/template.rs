@@ -97,7 +97,7 @@ mod tests {
     use crate::Pattern;
 
     #[test]
-    fn variables_become_what_the_request_says() {
+    fn variables_are_replaced_by_values_of_the_request() {
         let mut headers = HeaderMap::new();
         headers.insert("x-tenant", HeaderValue::from_static("t1"));
         headers.append("cookie", HeaderValue::from_static("a=1; b=\"2\""));

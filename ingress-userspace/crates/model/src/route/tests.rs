@@ -77,7 +77,7 @@ fn exact_path_beats_prefix() {
 }
 
 #[test]
-fn paths_are_found_however_many_a_host_has() {
+fn any_number_of_paths_can_be_matched() {
     for count in [1, 8, 9, 20] {
         let paths = |number| [exact(&format!("/e{number}")), prefix(&format!("/p{number}"))];
         let paths: Vec<_> = (0..count).flat_map(paths).collect();
@@ -91,7 +91,7 @@ fn paths_are_found_however_many_a_host_has() {
 }
 
 #[test]
-fn trailing_slash_goes_first_where_both_are_present() {
+fn a_prefix_with_a_trailing_slash_takes_precedence() {
     check(&[prefix("/foo"), prefix("/foo/")], "/foo/bar", Some("/foo/"));
     check(&[prefix("/foo"), prefix("/foo/")], "/foo", Some("/foo/"));
 }
@@ -112,7 +112,7 @@ fn a_request_does_not_fall_through_to_a_less_specific_host() {
 }
 
 #[test]
-fn the_longer_text_goes_first_whether_it_is_an_expression_or_a_prefix() {
+fn longer_paths_take_precedence_whether_expression_or_prefix() {
     let pattern = |text| PathMatch::pattern(text).expect("valid");
     let paths = [pattern("/a.*"), pattern("/a/b/c.*"), prefix("/a/bcd"), prefix("/"), exact("/a/x")];
     check(&paths, "/a/b/cd", Some("~ /a/b/c.*"));
@@ -123,7 +123,7 @@ fn the_longer_text_goes_first_whether_it_is_an_expression_or_a_prefix() {
 }
 
 #[test]
-fn a_confined_expression_goes_by_what_its_matches_begin_with() {
+fn a_confined_expression_is_ranked_by_its_common_prefix() {
     let confined = |text| {
         PathMatch::Pattern(Arc::new(PathPattern::parse(text, usize::MAX).expect("valid").confined().expect("one")))
     };
@@ -137,13 +137,13 @@ fn a_confined_expression_goes_by_what_its_matches_begin_with() {
 }
 
 #[test]
-fn fallback_serves_what_no_path_matches() {
+fn the_fallback_serves_unmatched_paths() {
     let routes = compile(&table(vec![(pattern("a.test"), vec![exact("/x")], true)]));
     assert_eq!(found(&routes, "a.test", "/y").as_deref(), Some("a.test fallback"));
 }
 
 #[test]
-fn a_path_of_many_slashes_costs_no_more_than_the_longest_prefix() {
+fn paths_are_not_searched_beyond_the_longest_prefix() {
     let routes = compile(&table(vec![(HostPattern::Any, vec![prefix("/a/b"), prefix("/")], false)]));
     assert_eq!(found(&routes, "a.test", &"/a/b".repeat(5000)).as_deref(), Some("* /a/b"));
     assert_eq!(found(&routes, "a.test", &"/é".repeat(5000)).as_deref(), Some("* /"));
@@ -194,7 +194,7 @@ proptest! {
 }
 
 #[test]
-fn a_host_that_did_not_change_keeps_its_entry() {
+fn unchanged_hosts_keep_their_entries() {
     let first =
         table(vec![(pattern("a.test"), vec![prefix("/")], false), (pattern("b.test"), vec![prefix("/")], false)]);
     let second =
@@ -220,7 +220,7 @@ fn a_host_that_did_not_change_keeps_its_entry() {
 }
 
 #[test]
-fn a_host_without_a_number_is_asked_about_again_only_if_there_was_no_answer() {
+fn host_ids_are_requested_again_only_without_an_answer() {
     let table =
         table(vec![(pattern("a.test"), vec![prefix("/")], false), (pattern("b.test"), vec![prefix("/")], false)]);
     for (answer, asked_again) in [(None, 2), (Some(HostId::UNATTRIBUTED), 0)] {
@@ -239,7 +239,7 @@ fn a_host_without_a_number_is_asked_about_again_only_if_there_was_no_answer() {
 }
 
 #[test]
-fn a_fallback_behind_a_prefix_for_everything_is_not_counted_under_the_same_labels() {
+fn a_fallback_behind_a_catch_all_prefix_has_no_duplicate_meter() {
     let metered = |path, owner| {
         let forwarding = Arc::new(Forwarding { metered: true, ..Forwarding::default() });
         Rule { forwarding, ..rule(path, owner) }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_one_well_formed_pair() {
+    fn only_one_well_formed_credential_is_accepted() {
         let long = format!("Basic {}", "A".repeat(CREDENTIALS_MAX + 1));
         for (fields, expect) in [
             (&["Basic YW5uOnNlY3JldA=="][..], Some(("ann", "secret"))),

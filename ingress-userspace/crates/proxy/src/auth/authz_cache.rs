@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_keeps_nothing_but_its_values() {
+    fn a_cached_response_does_not_retain_the_read_buffer() {
         let read = Bytes::from(b"name, and all else that was read".to_vec());
         let value = || HeaderValue::from_maybe_shared(read.slice(..4)).expect("text");
         let names = [header::FROM, header::WWW_AUTHENTICATE, header::SET_COOKIE];

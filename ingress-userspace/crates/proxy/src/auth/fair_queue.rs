@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn forty_guessers_at_one_secret_make_others_wait_for_one_hash() {
+    fn guesses_for_one_secret_delay_others_by_one_hash() {
         let mut queue = Queue::new(1);
         let guessers: Vec<_> = (0..40).filter_map(|_| enter(&mut queue, asker(1, 1))).collect();
         assert_eq!(guessers.len(), PLACES / SHARE_OF_SECRET);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_round_by_namespace_and_then_by_secret() {
+    fn turns_rotate_by_namespace_and_then_by_secret() {
         let mut queue = Queue::new(1);
         let askers = [(1, 1), (1, 1), (1, 1), (1, 2), (1, 2), (2, 3), (2, 3), (3, 4)];
         let _places: Vec<_> = askers.iter().filter_map(|(n, s)| enter(&mut queue, asker(*n, *s))).collect();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_places_it_may_leaves_some_for_others() {
+    fn one_namespace_cannot_fill_the_queue() {
         let mut queue = Queue::new(1);
         let mut places = Vec::new();
         let mut taken = |queue: &mut Queue, namespace: u64| {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_bound() {
+    async fn waiting_ends_at_the_limit() {
         let turns = Arc::new(FairQueue::new(1));
         let first = turns.wait(asker(1, 1)).await.expect("a turn");
         let begun = tokio::time::Instant::now();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_bounded_and_what_is_in_use_stays() {
+    fn the_cache_is_bounded_and_keeps_entries_in_use() {
         let cache = HmacCache::new(320).expect("randomness");
         let tag = |n: u32| cache.tag(&[&n.to_be_bytes()]);
         cache.insert(tag(0), 0);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_stands_for_its_parts_alone() {
+    fn tags_are_unambiguous_and_keyed() {
         let (one, other) = (HmacCache::<()>::new(1).expect("randomness"), HmacCache::<()>::new(1).expect("randomness"));
         assert_eq!(one.tag(&[b"ab", b"c"]), one.tag(&[b"ab", b"c"]));
         assert_ne!(one.tag(&[b"ab", b"c"]), one.tag(&[b"a", b"bc"]));

@@ -177,7 +177,7 @@ mod tests {
     const SHA: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
 
     #[tokio::test]
-    async fn what_was_right_is_not_computed_again_and_what_was_wrong_is() {
+    async fn only_correct_passwords_are_cached() {
         let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
         for (name, password, expect, computed) in [
             ("ann", "secret", true, 1),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_hash_is_another() {
+    async fn a_changed_hash_is_verified_anew() {
         let passwords = passwords();
         let before = users(&format!("ann:{SHA}"));
         assert_eq!(passwords.verify(&before, "ann", b"secret").await, Ok(true));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_of_one_browser_compute_once() {
+    async fn concurrent_requests_of_one_user_compute_one_hash() {
         let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
         let first = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         // Take all turns.
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn guesses_at_one_secret_delay_the_login_at_another_by_one_hash() {
+    async fn guesses_for_one_secret_delay_logins_for_another_by_one_hash() {
         let (passwords, guessed) = (passwords(), basic("evil", &format!("ann:{SHA}")));
         let cores = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         let held = turns(&passwords, &basic("other", "ann:{SHA}x"), cores).await;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_too_long_is_told_so_whether_or_not_there_is_a_user() {
+    async fn overload_is_reported_alike_for_known_and_unknown_users() {
         let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
         let cores = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         let held = turns(&passwords, &users, cores).await;

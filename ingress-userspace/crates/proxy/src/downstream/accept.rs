@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_descriptors_idle_connections_to_endpoints_are_given_up() {
+    async fn idle_upstream_connections_are_closed_when_descriptors_run_out() {
         for (code, kept) in [(libc::EMFILE, 0), (libc::ENFILE, 0), (libc::ECONNABORTED, 1)] {
             let (worker, _peer) = worker().await;
             let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_has_the_port_that_its_client_knows() {
+    async fn a_connection_has_the_public_port() {
         let worker = |rewrite_offset| {
             Worker::alone_with(Options { http_port: 80, https_port: 443, rewrite_offset, ..Options::default() })
         };

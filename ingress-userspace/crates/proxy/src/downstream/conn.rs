@@ -586,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_every_connection_has_is_little() {
+    fn the_state_of_a_connection_is_small() {
         // With the counts of its `Rc`, 224 bytes, which is a size class of the allocator.
         assert!(size_of::<Conn>() <= 208, "{} bytes", size_of::<Conn>());
     }

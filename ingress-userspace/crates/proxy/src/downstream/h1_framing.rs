@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_told_from_http_that_is_out_of_order() {
+    fn other_protocols_are_distinguished_from_malformed_http() {
         // A ClientHello, and a STUN Allocate request (RFC 8489, 5), with line ends in them.
         for (stream, expect) in [
             (&b"\x16\x03\x01\x02\x00\x01\n"[..], false),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_websocket_handshake_is_left_alone() {
+    fn bytes_after_a_websocket_handshake_are_not_scanned() {
         let head = b"GET / HTTP/1.1\r\nUPGRADE:  WebSocket \r\n\r\n";
         let mut scanner = Scanner::new(1024);
         let stream = [&head[..], b"\x81\n\r\n"].concat();
@@ -435,14 +435,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_never_end_are_bounded() {
+    fn endless_lines_are_refused() {
         let mut scanner = Scanner::new(16);
         assert_eq!(scanner.scan(&[b'a'; 64]), Ok(64));
         assert_eq!(scanner.scan(b"a"), Err(FramingViolation { good: 0 }));
     }
 
     #[test]
-    fn lines_are_as_long_as_they_may_be_however_they_are_split() {
+    fn the_length_of_lines_is_limited_for_any_split() {
         let chunked =
             |line: String| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{line}\r\nabc\r\n0\r\n\r\n");
         let extended = |length: usize| chunked(format!("3;{}", "x".repeat(length - 2)));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_good_part_never_completes_a_bad_head() {
+    fn the_valid_part_never_completes_an_ambiguous_head() {
         let stream = b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
         let FramingViolation { good } = Scanner::new(1024).scan(stream).expect_err("ambiguous");
         assert_eq!(good, stream.len() - 2);

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_connection_stops_streams_that_have_bytes_queued_and_no_other() {
+    fn a_full_backlog_blocks_only_streams_with_queued_bytes() {
         let (backlog, woken) = (Rc::new(Backlog::default()), Arc::new(Woken::default()));
         let waker = Waker::from(Arc::clone(&woken));
         let cx = &mut Context::from_waker(&waker);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_until_they_are_sent_or_dropped_and_places_are_used_again() {
+    fn bytes_count_until_sent_or_dropped_and_entries_are_reused() {
         let backlog = Rc::new(Backlog::default());
         for _ in 0..3 {
             let place = Place::new(&backlog, None);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_is_stuck_whose_bytes_stay_from_look_to_look() {
+    async fn a_stream_is_stuck_if_its_bytes_stay_between_checks() {
         let backlog = Rc::new(Backlog::default());
         let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
         let places: Vec<_> = tasks.iter().map(|task| Place::new(&backlog, Some(task.abort_handle()))).collect();
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_stuck_whose_client_took_nothing_since_the_last_look() {
+    fn a_connection_is_stuck_without_progress_since_the_last_check() {
         let backlog = Rc::new(Backlog::default());
         let place = Place::new(&backlog, None);
         assert!(!backlog.is_stuck(), "nothing waits");

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bytes_tell_the_protocol() {
+    fn the_first_bytes_determine_the_protocol() {
         for (bytes, expect) in [
             (&b""[..], Spoken::Unclear),
             (b"P", Spoken::Unclear),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_as_long_as_their_kind_must_be() {
+    fn frames_of_a_wrong_length_are_refused() {
         let now = Instant::now();
         for (kind, flags, right, wrong) in [
             (RST_STREAM, 0, &[4][..], &[0, 3, 5][..]),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_nothing_is_counted_however_it_is_split() {
+    fn frames_without_data_are_counted_for_any_split() {
         let now = Instant::now();
         for (kind, length) in [(2, 5), (SETTINGS, 6), (PING, 8), (8, 4), (99, 8)] {
             assert_eq!(endures(&mut begun(now), now, &frame(kind, 0, length)), Some(ALLOWANCE - 1), "{kind}");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_given_up_are_told_from_other_floods() {
+    fn rapid_resets_are_distinguished_from_other_floods() {
         let now = Instant::now();
         let refused = |pieces: &[Vec<u8>]| begun(now).receive(&pieces.concat().repeat(ALLOWANCE as usize), now);
         let given_up = [frame(HEADERS, 0, 20), frame(RST_STREAM, 0, 4)].concat();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_data_and_time_fill_the_allowance_up() {
+    fn requests_data_and_time_refill_the_allowance() {
         let now = Instant::now();
         let busy = [frame(HEADERS, 0, 20), frame(8, 0, 4).repeat(PER_REQUEST as usize), frame(DATA, 0, 200)].concat();
         assert_eq!(endures(&mut begun(now), now, &busy), None);

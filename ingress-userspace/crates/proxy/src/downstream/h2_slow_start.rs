@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_grows_by_each_response_that_the_client_has_taken() {
+    fn the_window_grows_with_each_response_that_is_read() {
         let start = Start::default();
         let room = || (0..100).find(|active| !start.is_open(*active)).expect("a bound");
         assert_eq!(room(), FIRST);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_beyond_the_window_begin_one_after_another() {
+    async fn requests_beyond_the_window_start_one_by_one() {
         for (unread, step) in [(Unread::Little, STEP), (Unread::Much, STEP_UNREAD)] {
             let (start, pacer, begun) = (Start::default(), Pacer::default(), Instant::now());
             let turn = || start.turn(&pacer, || FIRST, || unread);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_of_several_connections_begin_one_after_another() {
+    async fn requests_of_several_connections_start_in_turn() {
         let (starts, pacer, begun) = ([Start::default(), Start::default()], Pacer::default(), Instant::now());
         let ended = Cell::new([Duration::ZERO; 2]);
         let wait = async |number: usize, times| {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_reading_has_the_others_wait_until_it_reads() {
+    async fn requests_wait_while_their_client_does_not_read() {
         const STOPPED: Duration = Duration::from_secs(100);
         let (start, pacer, begun) = (Start::default(), Pacer::default(), Instant::now());
         let unread = || match begun.elapsed() {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_ends_makes_room_for_the_next() {
+    async fn a_finished_request_admits_the_next() {
         let (start, pacer, begun, active) = (Start::default(), Pacer::default(), Instant::now(), Cell::new(FIRST));
         let end = async {
             sleep(STEP * 2).await;

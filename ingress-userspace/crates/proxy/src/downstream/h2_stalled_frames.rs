@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_stream_that_is_not_taken_expires() {
+    async fn only_stalled_streams_expire() {
         let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
         let (stalled_frames, start) = (StalledFrames::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_one_poll_goes_out_together() {
+    fn writes_of_one_poll_are_coalesced() {
         for (written, expect) in [
             (&[100, 200, 300][..], &[600][..]),
             (&[LONG; 5], &[ROOM, LONG]),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_last_goes_out() {
+    fn the_last_write_is_flushed() {
         let peer = Peer::with_room(usize::MAX);
         let coalescer = WriteCoalescer::new(peer.clone());
         let mut inner = coalescer.clone();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_waits_for_a_stream_that_takes_nothing() {
+    fn writers_wait_for_a_blocked_stream() {
         for (first, second) in [(100, 100), (100, LONG + 1)] {
             let (peer, whole) = (Peer::with_room(50), bytes(first + second));
             let mut coalescer = WriteCoalescer::new(peer.clone());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_write_that_is_not_taken_is_not_flushed() {
+    fn a_blocked_long_write_is_not_flushed() {
         let peer = Peer::with_room(0);
         let coalescer = WriteCoalescer::new(peer.clone());
         let (long, mut inner) = (bytes(LONG + 1), coalescer.clone());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_goes_out_though_hyper_flushes_no_more() {
+    fn remaining_bytes_are_sent_without_another_flush() {
         let (peer, whole) = (Peer::default(), bytes(100));
         let coalescer = WriteCoalescer::new(peer.clone());
         let (mut inner, mut written) = (coalescer.clone(), false);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn hyper_learns_of_a_stream_that_is_gone() {
+    fn hyper_is_notified_of_a_broken_stream() {
         let peer = Peer::default();
         peer.gone.set(true);
         let coalescer = WriteCoalescer::new(peer);

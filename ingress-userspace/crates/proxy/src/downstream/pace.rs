@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_compared_with_the_time_that_they_were_waited_for() {
+    fn the_rate_is_bytes_per_time_waited() {
         assert!(!is_below([]));
         assert!(!is_below([(5000, 0)]), "within the grace");
         assert!(is_below([(5001, 0)]));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_long_ago_counts_less_and_less() {
+    fn older_bytes_count_less() {
         let trickle = |seconds| [(0, usize::MAX)].into_iter().chain(std::iter::repeat_n((1000, 1), seconds));
         assert!(!is_below(trickle(60)));
         assert!(is_below(trickle(1200)), "four gigabytes and then 20 minutes");

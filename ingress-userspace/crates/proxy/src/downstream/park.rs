@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_task_of_what_is_parked_is_little() {
+    fn the_task_of_a_parked_connection_is_small() {
         assert!(size_of::<Task>() <= 128, "{} bytes", size_of::<Task>());
     }
 }

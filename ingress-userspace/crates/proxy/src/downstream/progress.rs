@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_has_nothing_under_way() {
+    fn an_idle_connection_has_nothing_in_progress() {
         let between: Step<'_> = &|p, now| p.read(Place::Between, now);
         let head: Step<'_> = &|p, now| p.read(Place::Head, now);
         let pending: Step<'_> = &|p, now| p.read_pending(now);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_may_pause_only_while_nobody_reads_it() {
+    fn a_body_stalls_only_while_it_is_being_read() {
         let body: Step<'_> = &|p, now| p.read(Place::Body, now);
         let pending: Step<'_> = &|p, now| p.read_pending(now);
         check(&[(0, body)], 1000, Due::Nothing);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_a_few_bytes_now_and_then_is_cut_off() {
+    fn a_client_that_reads_too_slowly_is_disconnected() {
         let begin: Step<'_> = &|p, _| p.begin_request();
         let end: Step<'_> = &|p, now| p.end_request(now);
         let stuck: Step<'_> = &|p, now| p.write_pending(now);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_no_bytes_is_cut_off() {
+    fn a_client_that_reads_no_bytes_is_disconnected() {
         let between: Step<'_> = &|p, now| p.read(Place::Between, now);
         let begin: Step<'_> = &|p, _| p.begin_request();
         let stuck: Step<'_> = &|p, now| p.write_pending(now);

@@ -285,7 +285,7 @@ mod tests {
     const V4: [u8; 12] = [192, 0, 2, 1, 198, 51, 100, 1, 0x12, 0x67, 0, 80];
 
     #[test]
-    fn headers_say_for_whom() {
+    fn headers_carry_source_and_destination() {
         let client = proxied("192.0.2.1:4711", "198.51.100.1:80");
         check(b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n", client);
         check(b"PROXY TCP4 192.0.2.1 198.51.100.1 0 65535\r\n", proxied("192.0.2.1:0", "198.51.100.1:65535"));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_they_were_meant() {
+    fn written_v1_headers_are_parsed_back() {
         for (source, destination, expect) in [
             ("192.0.2.1:4711", "198.51.100.1:80", "PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n"),
             ("[2001:db8::1]:1", "[2001:db8::2]:65535", "PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n"),
@@ -334,7 +334,7 @@ mod tests {
 
     /// The bytes follow section 2.2 of the specification.
     #[test]
-    fn binary_headers_are_those_of_the_specification() {
+    fn v2_headers_match_the_specification() {
         const BEGIN: &[u8] = b"\x0D\x0A\x0D\x0A\x00\x0D\x0A\x51\x55\x49\x54\x0A";
         const FIRST: &[u8] = b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01";
         const SECOND: &[u8] = b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x02";
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused() {
+    fn invalid_headers_are_refused() {
         use HeaderError::{Absent, Malformed, TooLong};
         for (bytes, expect) in [
             (&b"GET / HTTP/1.1\r\n"[..], Absent),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_follows_a_header_stays_in_the_socket() {
+    async fn bytes_after_the_header_stay_in_the_socket() {
         let long = v2(0x21, 0x11, &[&V4[..], &[7; 3000]].concat());
         let plain = b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n";
         for header in [&plain[..], &v2(0x21, 0x11, &V4), &long] {

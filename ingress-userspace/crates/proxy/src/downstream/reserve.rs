@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_that_is_shed_is_closed_and_the_reserve_restored() {
+    async fn shedding_closes_a_connection_and_restores_the_reserve() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let address = listener.local_addr().expect("address");
         let _first = TcpStream::connect(address).await.expect("connected");

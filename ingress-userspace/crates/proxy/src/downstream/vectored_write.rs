@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_written_in_order_whichever_way() {
+    fn bytes_are_written_in_order_by_copy_or_slices() {
         for (lengths, by_slices) in [
             (&[][..], false),
             (&[0], false),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_has_another_called_or_leave() {
+    fn an_excess_connection_evicts_another_or_leaves() {
         let cases: [(&[usize], &[usize], _); 6] = [
             (&[], &[], [IdleState::Evicted, IdleState::Warm, IdleState::Warm, IdleState::Warm]),
             (&[0], &[], [IdleState::Warm, IdleState::Evicted, IdleState::Warm, IdleState::Warm]),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_busy_for_long_joins_again() {
+    fn a_long_busy_connection_joins_again() {
         let (warm, conns) = full();
         conns[0].progress.begin_request();
         warm.rests(&conns[MAX], MAX);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_authority_per_request() {
+    fn a_request_has_exactly_one_authority() {
         use AuthorityError::{Disagree, Invalid, Missing, Several};
         for (target, hosts, expect) in [
             ("/", &["a.test"][..], Ok("a.test")),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_http_1_1_must_have_a_host_header() {
+    fn only_http_1_1_requires_a_host_header() {
         for version in [Version::HTTP_10, Version::HTTP_2] {
             check(version, "http://a.test/", &[], Ok("a.test"));
             check(version, "/", &["a.test"], Ok("a.test"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded() {
+    fn host_names_are_limited_in_length() {
         check(Version::HTTP_11, "/", &[&"a".repeat(253)], Ok(&"a".repeat(253)));
         check(Version::HTTP_11, "/", &[&"a".repeat(254)], Err(AuthorityError::Invalid));
     }

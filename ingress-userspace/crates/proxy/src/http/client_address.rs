@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_written_as_the_standard_library_does() {
+    fn addresses_are_formatted_as_by_the_standard_library() {
         for address in ["0.0.0.0", "10.20.99.100", "255.255.255.255", "::", "2001:db8::1", "::ffff:1.2.3.4"] {
             let mut text = "is ".to_owned();
             push_address(&mut text, address.parse().expect("an address"));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_read_from_its_end_while_whoever_noted_it_is_trusted() {
+    fn the_last_untrusted_address_of_the_chain_is_the_client() {
         const TRUSTED_PROXIES: &str = "10.0.0.0/8, 2001:db8::/32";
         for (trusted_proxies, chain, expect) in [
             (TRUSTED_PROXIES, &["192.0.2.1"][..], "192.0.2.1"),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trusted_hop_says_how_the_client_came() {
+    fn a_trusted_proxy_sets_scheme_and_port_of_the_client() {
         let trust = trusting("10.0.0.0/8");
         let trusted_proxy = || Peer::new([10, 0, 0, 1].into(), false, 80);
         for (fields, expect, secure) in [
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_ours_and_the_original_chain_a_trusted_hops() {
+    fn x_scheme_is_replaced_and_the_original_chain_needs_trust() {
         let trust = trusting("10.0.0.0/8");
         let sent = [
             ("x-forwarded-for", "1.1.1.1, 192.0.2.1"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_kept_where_asked_for() {
+    fn the_chain_is_kept_if_configured() {
         let trust = Trust { keeps_chain: true, ..trusting("10.0.0.0/8") };
         let trusted_proxy = Peer::new([10, 0, 0, 1].into(), true, 443);
         for (chain, expect) in [
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_protocol_has_the_last_word_on_the_address() {
+    fn the_proxy_protocol_overrides_the_forwarded_address() {
         let chain = [("x-forwarded-for", "1.1.1.1")];
         let trust = Trust { proxy_protocol: true, ..trusting("0.0.0.0/0") };
         let peer = Peer::proxied([192, 0, 2, 1].into(), false, 80);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn another_field_is_read_and_kept_from_strangers() {
+    fn a_custom_address_field_is_read_only_from_trusted_proxies() {
         let field = HeaderName::from_static("cf-connecting-ip");
         let trust = Trust { field: field.clone(), ..trusting("10.0.0.0/8") };
         let headers = headers(&[("cf-connecting-ip", "192.0.2.1"), ("x-forwarded-for", "1.1.1.1")]);

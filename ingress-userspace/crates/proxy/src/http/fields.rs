@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_seen_where_and_as_often_as_it_is() {
+    fn fields_are_found_at_any_position_with_their_number() {
         check(&[], "-|-|-|||");
         check(&[("accept", "*/*"), ("x-host", "a"), ("cookie", "b")], "-|-|-|||");
         check(&[("host", "a"), ("x-request-id", "b"), ("transfer-encoding", "chunked")], "a|chunked|b|||");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_matters_where_it_may_name_fields() {
+    fn connection_counts_only_if_it_nominates_fields() {
         for plain in ["close", "keep-alive", "Keep-Alive"] {
             check(&[("connection", plain)], "-|-|-|||");
         }

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn other_readings_are_seen_where_there_are_any() {
+    fn alternative_readings_of_paths_are_found() {
         for (path, expect) in [
             ("/a/b.c", &[][..]),
             ("/a%20b", &[]),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_refuses_parameters_and_double_escapes() {
+    fn parameters_and_double_escapes_are_refused_if_configured() {
         use PathError::{DoubleEscape, Parameters};
         for (path, parameters, double_escapes) in [
             ("/a/b.c", Ok(()), Ok(())),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_path_is_normal_and_leads_where_the_rule_says() {
+    fn a_rewritten_path_is_normalised_and_cannot_leave_its_prefix() {
         use PathError::{Escape, Nul, Rewritten};
         for (target, expect) in [
             ("/files/a.b?x=../y", Ok("/files/a.b?x=../y")),
@@ -347,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_paths_are_no_exception(path in r"[/.%a2f;\\]{0,40}|/[/.%a2f;\\]{0,40}") {
+        fn the_fast_path_agrees_with_normalisation(path in r"[/.%a2f;\\]{0,40}|/[/.%a2f;\\]{0,40}") {
             prop_assert_eq!(forms(&path).map(|(path, _)| path), normalise(&path));
             if is_plain(&path) {
                 prop_assert_eq!(normalise(&path), Ok(Cow::Borrowed(&*path)));

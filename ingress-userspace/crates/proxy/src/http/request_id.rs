@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_kept_if_valid_else_made() {
+    fn valid_ids_are_kept_and_others_replaced() {
         let value = |text: &str| HeaderValue::from_str(text).expect("a value");
         let longest = "a".repeat(REQUEST_ID_MAX);
         for (sent, kept) in [
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_has_its_digits() {
+    fn ids_are_formatted_as_hexadecimal() {
         let mut bytes = [0; 16];
         (bytes[0], bytes[1], bytes[15]) = (0x0f, 0xa9, 0x9a);
         assert_eq!(hexadecimal(bytes), *b"0a00000000000009f90000000000000a");

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_stays_within_its_line() {
+    fn targets_are_escaped_for_the_request_line() {
         for (rendered, expect) in [
             ("/auth?rd=%2Fx&u=a", "/auth?rd=%2Fx&u=a"),
             ("/auth/a b\r\nx: y", "/auth/a%20b%0D%0Ax:%20y"),

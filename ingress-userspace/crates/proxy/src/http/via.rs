@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_comes_last_and_knows_itself_again() {
+    fn via_ends_with_this_process_and_detects_loops() {
         check(&[], Version::HTTP_11, "1.1");
         check(&[], Version::HTTP_2, "2.0");
         check(&["1.0 fred"], Version::HTTP_10, "1.0 fred, 1.0");

@@ -140,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_that_of_the_standard() {
+    fn accept_matches_the_example_of_rfc_6455() {
         assert_eq!(accept(KEY.as_bytes()), Some(Accept(*b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")));
     }
 
     #[test]
-    fn only_a_whole_handshake_is_one() {
+    fn only_complete_handshakes_are_accepted() {
         let (up, conn) = (("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade"));
         let (version, key) = (("sec-websocket-version", "13"), ("sec-websocket-key", KEY));
         check("GET", &[up, conn, version, key], Ok(true));

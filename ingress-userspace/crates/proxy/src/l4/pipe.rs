@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn after_a_refusal_buffers_take_the_place_of_pipes_until_the_kernel_is_asked_again() {
+    async fn buffers_replace_pipes_after_a_refusal_until_the_next_retry() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let near = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
         let (mut far, _) = listener.accept().await.expect("accepted");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_turn_the_kernel_is_asked_who_else_can_go_on() {
+    async fn the_reactor_is_polled_after_each_turn() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let _client = net::TcpStream::connect(listener.local_addr().expect("address")).expect("connected");
         let is_met = Arc::new(AtomicBool::new(false));

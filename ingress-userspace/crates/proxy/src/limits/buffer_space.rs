@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_namespaces_together_leave_nothing_for_another() {
+    fn namespaces_together_cannot_exhaust_the_buffer_space() {
         const LIMIT: usize = 1 << 20;
         let buffer_space = BufferSpace::new();
         buffer_space.limit(Some((LIMIT as u64) * PART));

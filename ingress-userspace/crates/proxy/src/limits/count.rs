@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_live_as_long_as_what_they_count() {
+    fn entries_are_removed_with_their_last_request() {
         let counts = Arc::new(Counts::default());
         let max = NonZeroU32::new(2).expect("two");
         let (first, second) = (counts.enter(7, max), counts.enter(7, max));

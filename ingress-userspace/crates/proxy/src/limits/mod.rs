@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_an_address_or_a_64_and_has_limits_per_owner() {
+    fn clients_are_limited_per_owner_by_ipv4_address_or_ipv6_64() {
         let limiter = Limiter::new();
         let mut held = Vec::new();
         for (owner, client, expect) in [
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_does_not_count() {
+    fn refused_requests_do_not_count() {
         let (limiter, limit) = (Limiter::new(), limit("a/a"));
         let client = [192, 0, 2, 1].into();
         let held = limiter.admit(&limit, client, Duration::ZERO).expect("the first");

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_spaced_but_for_a_burst() {
+    fn requests_beyond_the_burst_are_spaced() {
         check(
             [rate(10, 1, 0), None],
             &[(0, 0), (0, 100), (50, 50), (100, 0), (199, 1), (200, 0), (5000, 0), (5000, 100)],
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn what_one_rate_refuses_counts_for_neither() {
+    fn requests_refused_by_one_rate_count_for_neither() {
         let rates = [rate(10, 1, 0), rate(2, 60, 1)];
         check(rates, &[(0, 0), (50, 50), (100, 0), (200, 29_800), (300, 29_700), (30_000, 0), (30_050, 29_950)]);
     }
 
     #[test]
-    fn a_slower_rate_finds_what_a_faster_one_has_counted() {
+    fn a_changed_rate_keeps_earlier_counts() {
         let table = Rates::new();
         let at = Duration::from_millis;
         for _ in 0..11 {
@@ -129,7 +129,7 @@ mod tests {
 
     /// A million clients with one request each must not evict the client that has used up its burst.
     #[test]
-    fn a_crowd_is_bounded_and_forgets_those_first_who_ask_for_least() {
+    fn the_least_active_clients_are_evicted_first() {
         let table = Rates::new();
         let rates = [None, rate(60, 60, 10)];
         let greedy = u64::MAX;

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_added_up() {
+    fn durations_of_all_workers_are_summed() {
         let workers = [Durations::new(100), Durations::new(100)];
         for (worker, host, milliseconds) in
             [(0, 1, 5), (0, 1, 6), (1, 1, 11_000), (1, 70, 1), (1, 128, 1), (0, 9999, 1)]

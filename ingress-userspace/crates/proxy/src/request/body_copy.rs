@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_is_bounded_by_what_its_frames_take() {
+    fn the_limit_of_a_backlog_includes_the_cost_of_frames() {
         for (length, expect) in
             [(1, BACKLOG_MAX / (1 + FRAME_COST)), (64 * 1024, 3), (BACKLOG_MAX, 1), (2 * BACKLOG_MAX, 1)]
         {

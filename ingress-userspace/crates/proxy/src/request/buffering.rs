@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_full_however_the_bytes_come_and_nothing_is_lost() {
+    fn buffered_pieces_are_full_and_lossless() {
         let whole: Vec<u8> = (0..=250).cycle().take(3 * PIECE + 7).collect();
         for step in [1, 1000, PIECE - 1, PIECE, PIECE + 1, whole.len()] {
             let mut pieces = VecDeque::new();

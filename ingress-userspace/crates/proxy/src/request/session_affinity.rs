@@ -157,7 +157,7 @@ mod tests {
     use ingress_model::SameSite;
 
     #[test]
-    fn cookies_say_what_was_asked_for() {
+    fn cookie_attributes_follow_the_configuration() {
         let plain =
             SessionCookie { name: "s".into(), path: None, domain: None, max_age: None, same_site: None, secure: None };
         let mark = |value, canary| Mark { value, canary };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_values_are_believed() {
+    fn only_well_formed_cookie_values_are_accepted() {
         assert_eq!(Mark::parse("00000000000000ff"), Some(Mark { value: 255, canary: None }));
         assert_eq!(Mark::parse("00000000000000ff-0000000a"), Some(Mark { value: 255, canary: Some(10) }));
         let of_value = ["", "ff", "00000000000000fg", "000000000000000ff", "+0000000000000ff"];

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connections_that_keep_most_end_first_and_small_ones_never() {
+    fn the_largest_connections_are_evicted_first_and_small_ones_never() {
         use Pressure::{Critical, None as Calm, Scarce, Tight};
         let kib = |kib: usize, stuck| Load { bytes: kib * 1024, stuck };
         let many = [kib(40, true), kib(300, true), kib(900, false), kib(250, true), kib(31, true), kib(50, true)];

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_is_an_error_unless_it_is_a_predecessors() {
+    fn a_port_in_use_is_an_error_unless_a_predecessor_has_it() {
         let first = bind_loopback(0, false).expect("bound");
         let port = first[0].http.local_addr().expect("address").port();
         assert!(matches!(bind_loopback(port, false), Err(ListenError::InUse { .. })));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_have_a_loopback_port_each() {
+    fn each_slot_has_its_own_loopback_port() {
         let listeners = bind(ListenOptions { mode: ListenMode::Slots, workers: 3, reuse: false }).expect("bound");
         let mut addresses: Vec<_> = listeners
             .iter()

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_grows_until_a_sign_or_the_end() {
+    fn silence_grows_until_a_beat_or_the_end() {
         let liveness = Liveness::of_this_thread();
         let past = Instant::now().checked_sub(Duration::from_secs(60)).expect("the machine runs for a minute");
         let liveness = Liveness { start: past, ..liveness };

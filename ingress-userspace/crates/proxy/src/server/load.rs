@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_there_from_its_beginning_to_its_end() {
+    fn a_worker_is_present_from_its_start_to_its_end() {
         let cell = cell();
         assert_eq!(connections(cell), None);
         let load = Load::begin(Some(cell));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_counts_until_it_is_held() {
+    fn chosen_connections_count_until_they_are_accepted() {
         let cell = cell();
         let load = Load::begin(Some(cell));
         choose(cell, 3);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_is_given_up_after_a_tick_and_before_two() {
+    fn missing_connections_are_settled_within_two_ticks() {
         let cell = cell();
         choose(cell, 9);
         cell.settled.store(9, Relaxed);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_programs_nothing_is_told() {
+    fn load_is_not_published_without_programs() {
         let load = Load::begin(None);
         load.accepted();
         load.hold(1);

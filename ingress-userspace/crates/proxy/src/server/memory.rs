@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_are_read() {
+    fn both_cgroup_versions_are_read() {
         const STAT: &str = "anon 5\ninactive_file 30\ntotal_inactive_file 40\n";
         for (files, expect) in [
             (
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cgroup_is_found_by_its_path_or_by_what_is_mounted() {
+    fn the_cgroup_is_found_by_its_path_or_its_mount() {
         for (cgroups, files, expect) in [
             ("0::/pod/a\n", &["pod/a/memory.max", "memory.max"][..], Some("pod/a")),
             ("0::/pod/a\n", &["memory.max"], Some("")),

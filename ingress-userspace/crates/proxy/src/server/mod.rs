@@ -245,8 +245,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_costs_the_connection_and_no_other() {
-        const TEST: &str = "server::tests::a_panic_costs_the_connection_and_no_other";
+    fn a_panic_closes_only_its_connection() {
+        const TEST: &str = "server::tests::a_panic_closes_only_its_connection";
         if ingress_panics::testing::role().is_some() {
             return one_connection_of_two_panics();
         }

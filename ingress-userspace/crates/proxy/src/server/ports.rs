@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_cannot_have_a_port_is_told_what_to_do() {
+    fn bind_errors_name_the_remedy() {
         let (tcp, udp) = (Transport::Tcp, Transport::Udp);
         for (transport, code, begin, advice) in [
             (tcp, libc::EADDRINUSE, "cannot open TCP port 53: another process has it", "take another port"),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_lost_when_the_last_worker_has_dropped_it() {
+    fn a_port_is_lost_when_the_last_worker_drops_it() {
         let (held, open): (Vec<_>, Vec<_>) = (0..2).map(|_| oneshot::channel::<Infallible>()).unzip();
         let mut ports = BTreeMap::from([(53, Open(open)), (54, Open(vec![oneshot::channel().1]))]);
         let mut held = held.into_iter();

@@ -300,8 +300,8 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_makes_a_forbidden_system_call_ends_the_process() {
-        const TEST: &str = "server::seccomp::tests::a_worker_that_makes_a_forbidden_system_call_ends_the_process";
+    fn a_forbidden_system_call_ends_the_process() {
+        const TEST: &str = "server::seccomp::tests::a_forbidden_system_call_ends_the_process";
         if let Some(role) = role() {
             let (seccomp, name) = match role.strip_suffix(", logged") {
                 Some(name) => (Seccomp::Log, name.to_owned()),
@@ -319,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_thread_does_its_work_and_opens_no_file() {
-        const TEST: &str = "server::seccomp::tests::a_bound_thread_does_its_work_and_opens_no_file";
+    fn a_filtered_thread_works_and_opens_no_file() {
+        const TEST: &str = "server::seccomp::tests::a_filtered_thread_works_and_opens_no_file";
         if role().is_some() {
             return bound(Seccomp::Kill, work);
         }
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_refused_or_logged_and_never_plainly_allowed() {
+    fn file_access_is_refused_or_logged_and_never_allowed() {
         for call in [FILES, FILES_HERE].concat() {
             assert!(![ALLOWED, ALLOWED_HERE].concat().contains(&call), "{call}");
             // The strictest of several filters wins: the other one answers with an error.
@@ -366,8 +366,8 @@ mod tests {
     }
 
     #[test]
-    fn where_no_filter_can_be_had_a_trial_says_so() {
-        const TEST: &str = "server::seccomp::tests::where_no_filter_can_be_had_a_trial_says_so";
+    fn a_trial_detects_unavailable_filters() {
+        const TEST: &str = "server::seccomp::tests::a_trial_detects_unavailable_filters";
         let filter = Filter::new(Seccomp::Kill).expect("compiles").expect("a filter");
         if role().is_some() {
             filter.try_out().expect("this process may");

@@ -335,7 +335,7 @@ mod tests {
     use crate::server::{port_changes, run::run, signal::Signal};
 
     #[test]
-    fn a_kernel_that_has_refused_a_pipe_is_asked_again_at_the_next_tick() {
+    fn pipes_are_retried_at_the_next_tick_after_a_refusal() {
         let worker = Worker::alone();
         worker.pipes.is_refused().set(true);
         worker.tick();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sign_is_expected_of_a_worker_that_waits_for_the_threads_of_its_runtime() {
+    fn a_worker_that_shuts_its_runtime_down_needs_no_liveness() {
         let cells = Box::leak(Box::new([HostL7Cell::default()]));
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
         let (done, is_done) = mpsc::channel();

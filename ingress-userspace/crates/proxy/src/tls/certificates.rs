@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_staple_is_there_as_long_as_it_holds() {
+    fn a_staple_is_used_while_it_is_valid() {
         let at = Duration::from_secs;
         let plain = load(&certificate("x/a"), &crate::tls::provider::provider()).expect("usable");
         let staple = Staple { response: Arc::from(&b"response"[..]), from: at(10), until: at(20) };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_replaced_is_another_for_each_of_its_names() {
+    fn a_replaced_certificate_changes_for_all_its_names() {
         let (old, new, other) = (certificate("x/a"), certificate("x/a"), certificate("x/b"));
         let of = |certificate: &Arc<Certificate>| {
             table(&[("a.test", certificate), ("*.b.test", certificate), ("", certificate), ("c.test", &other)])

@@ -104,7 +104,7 @@ mod tests {
     use ingress_model::{TicketKey, TicketKeys};
 
     #[test]
-    fn tickets_are_good_for_a_time() {
+    fn tickets_expire() {
         let at = |seconds: u64| UnixTime::since_unix_epoch(Duration::from_secs(1_700_000_000 + seconds));
         let sealed = dated(at(1000), b"state");
         for (now, expect) in [(1000, true), (1599, true), (1600, false), (999, true), (700, true), (699, false)] {
@@ -127,7 +127,7 @@ mod tests {
     /// The ticket was sealed by Python's `cryptography`, so that neither another version nor another library changes
     /// the format.
     #[test]
-    fn tickets_are_as_they_are_documented() {
+    fn the_ticket_format_matches_the_documentation() {
         const TICKET: &[u8] = b"\x1d\x70\x3f\x4e\x2c\x46\xd6\x66\x72\x04\x40\x66\xef\x03\xa9\x90nnnnnnnnnnnn\
             \x15\x11\x07\xa6\xf6\x09\x1a\xbc\xad\x3b\x35\x9f\xe8\x41\x50\x75\x34\x2c\x21\xdf\xa9\xb6\xc2\x92\x9d\x5d\x84\xba\x8a";
         let opened = seals(&[0]).open(TICKET).expect("opened");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_was_changed_does_not_open() {
+    fn a_modified_ticket_does_not_open() {
         let seals = seals(&[1, 2]);
         let ticket = seals.seal(b"state".to_vec()).expect("sealed");
         assert!(seals.open(&ticket).is_some());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_the_same_are_derived_once_and_never_shown() {
+    fn equal_keys_are_derived_once_and_redacted() {
         let first = seals(b"Q");
         let carry = |secrets| Seals::carry(Some(&first), Some(&keys(secrets))).expect("keys");
         assert!(Arc::ptr_eq(&carry(b"Q"), &first) && !Arc::ptr_eq(&carry(&[1]), &first));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_current_settings_say_for_how_long() {
+    fn the_lifetime_of_tickets_follows_the_current_settings() {
         let tickets = Tickets::new(Arc::default()).expect("randomness");
         let publish = |session_timeout, is_on| {
             let mut snapshot = Snapshot::default();

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_used_again_only_when_no_frame_holds_it() {
+    fn memory_is_reused_once_no_frame_refers_to_it() {
         let mut buffer = ReadBuffer::default();
         buffer.prepare(false);
         buffer.extend_from_slice(b"frame");

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn chunked_bodies_are_strict() {
+    fn chunked_bodies_are_parsed_strictly() {
         type Expect = Result<(&'static str, usize, &'static str), Malformed>;
         let cases: &[(&[u8], Expect)] = &[
             (b"0\r\n\r\n", Ok(("", 0, ""))),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_extensions_and_trailers_are_cut() {
+    fn oversized_chunk_extensions_and_trailers_are_refused() {
         let extension = [b"5;".as_slice(), &[b'a'; EXTENSIONS_MAX + 1]].concat();
         assert_eq!(decode(Framing::Chunked, &[&extension]), Err(Malformed::ChunkExtension));
         let spread = b"1;aaaaaaaaaaaaaaa\r\nx\r\n".repeat(EXTENSIONS_MAX / 16 + 1);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_another_way_counts_as_well() {
+    fn spliced_bytes_count_towards_the_length() {
         let mut decoder = Decoder::new(Framing::Length(10), 100);
         decoder.pass(3);
         assert_eq!(decoder.remaining(), Some(7));
@@ -338,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoded_chunks_decode_to_the_same_content_however_they_are_split(
+        fn chunked_bodies_decode_alike_for_any_split(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..12),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         ) {
@@ -359,7 +359,7 @@ mod tests {
         }
 
         #[test]
-        fn a_length_is_taken_to_the_byte(body in prop::collection::vec(any::<u8>(), 0..500), extra in 0_usize..20) {
+        fn a_body_ends_exactly_at_its_length(body in prop::collection::vec(any::<u8>(), 0..500), extra in 0_usize..20) {
             let bytes = [body.clone(), vec![b'x'; extra]].concat();
             let (content, _, rest, end) = decode(Framing::Length(body.len() as u64), &[&bytes]).expect("well-formed");
             prop_assert_eq!((content, rest.len(), end), (body, extra, true));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_spellings_are_read_as_any_other() {
+    fn common_spellings_are_parsed_like_any_other() {
         for spelling in USUAL {
             let text = String::from_utf8_lossy(spelling);
             assert_eq!(usual(spelling), HeaderName::from_bytes(spelling).ok(), "{text}");

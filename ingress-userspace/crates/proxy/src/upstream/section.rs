@@ -292,7 +292,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn heads_are_read_as_another_parser_reads_them(
+        fn heads_are_parsed_as_by_httparse(
             line in line(),
             pieces in prop::collection::vec(piece(), 0..12),
         ) {
@@ -303,7 +303,7 @@ mod tests {
         }
 
         #[test]
-        fn trailers_are_read_as_another_parser_reads_them(pieces in prop::collection::vec(piece(), 0..12)) {
+        fn trailers_are_parsed_as_by_httparse(pieces in prop::collection::vec(piece(), 0..12)) {
             let bytes = [pieces.concat(), b"\r\n\r\nrest".to_vec()].concat();
             let mut buffer = BytesMut::from(&bytes[..]);
             let mut lines = [Line::default(); HEADERS_MAX];

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_have_sessions_of_their_own() {
+    fn each_endpoint_has_its_own_tls_sessions() {
         let addresses = ["10.0.0.1:80", "10.0.0.1:81", "10.0.0.18:1", "[::1]:80", "[fe80::1:2]:80", "[::]:1"];
         let names: Vec<_> = addresses
             .map(|address| session_name(address.parse().expect("an address")).expect("a valid name"))

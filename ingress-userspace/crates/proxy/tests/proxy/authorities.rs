@@ -236,7 +236,7 @@ fn pod(pattern: &'static str) -> Origin {
 }
 
 #[test]
-fn the_authority_that_is_routed_is_the_one_that_is_forwarded() {
+fn the_routed_authority_is_the_forwarded_one() {
     let count = env::var("XDP_INGRESS_AUTHORITIES").ok().and_then(|count| count.parse().ok()).unwrap_or(REQUESTS);
     let each = count / 2 / THREADS as usize;
     let bench = Bench::new();

@@ -117,7 +117,7 @@ fn answers(port: u16) -> bool {
 }
 
 #[test]
-fn ports_open_and_close_as_rows_come_and_go() {
+fn ports_open_and_close_with_their_rows() {
     let (pod, port) = (echo(), free_port());
     let service = Service::start();
     service.publish(&table(&[port], &pod, Some(ProxyVersion::V1)));
@@ -134,7 +134,7 @@ fn ports_open_and_close_as_rows_come_and_go() {
 }
 
 #[test]
-fn pods_are_told_of_clients_in_the_family_that_these_came_by() {
+fn proxy_headers_have_the_address_family_of_the_client() {
     let (pod, port) = (echo(), free_port());
     let service = Service::start();
     service.publish(&table(&[port], &pod, Some(ProxyVersion::V2)));
@@ -152,7 +152,7 @@ fn pods_are_told_of_clients_in_the_family_that_these_came_by() {
 }
 
 #[test]
-fn a_port_that_another_has_is_opened_when_it_is_free() {
+fn a_port_in_use_is_opened_once_it_is_free() {
     let (pod, ports) = (echo(), [free_port(), free_port()]);
     // A socket that would share the port, and has it on one address alone.
     let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
@@ -171,7 +171,7 @@ fn a_port_that_another_has_is_opened_when_it_is_free() {
 }
 
 #[test]
-fn a_port_that_closes_can_be_opened_again_at_once() {
+fn a_closed_port_can_be_reopened_at_once() {
     let (pod, port) = (echo(), free_port());
     let (with, without) = (table(&[port], &pod, None), Table::default());
     let service = Service::start();

@@ -65,7 +65,7 @@ fn weigh(proxy: &Proxy, limit: usize, used: usize) -> Pressure {
 }
 
 #[test]
-fn a_pod_is_asked_when_the_body_is_there() {
+fn the_request_is_sent_once_its_body_is_complete() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = begin(&proxy, 60_000, "");
@@ -84,7 +84,7 @@ fn a_pod_is_asked_when_the_body_is_there() {
 }
 
 #[test]
-fn chunks_and_their_trailers_arrive_as_they_were() {
+fn buffered_chunked_bodies_keep_their_trailers() {
     let origin = origin();
     let proxy = proxy(&origin);
     for (end, framing) in [("0\r\n\r\n", "length"), ("0\r\nX-Sum: 1\r\n\r\n", "chunked")] {
@@ -98,7 +98,7 @@ fn chunks_and_their_trailers_arrive_as_they_were() {
 }
 
 #[test]
-fn a_longer_body_is_streamed_once_no_more_of_it_is_kept() {
+fn a_body_beyond_the_buffer_is_streamed() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = begin(&proxy, 1000 * KIB, "");
@@ -114,7 +114,7 @@ fn a_longer_body_is_streamed_once_no_more_of_it_is_kept() {
 }
 
 #[test]
-fn a_client_that_waits_for_100_is_told_to_go_on() {
+fn a_buffered_request_gets_100_continue() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = begin(&proxy, 1000, "Expect: 100-continue\r\n");
@@ -125,7 +125,7 @@ fn a_client_that_waits_for_100_is_told_to_go_on() {
 }
 
 #[test]
-fn streams_are_kept_as_well() {
+fn http2_bodies_are_buffered_too() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = Raw::begun(&proxy, &[]);
@@ -138,7 +138,7 @@ fn streams_are_kept_as_well() {
 }
 
 #[test]
-fn a_body_that_does_not_go_on_costs_no_pod_anything() {
+fn a_stalled_body_reaches_no_pod() {
     let origin = origin();
     let settings = Settings { stall_timeout: Duration::from_millis(300), ..Settings::default() };
     let proxy = proxy_with(&origin, settings);
@@ -155,7 +155,7 @@ fn a_body_that_does_not_go_on_costs_no_pod_anything() {
 }
 
 #[test]
-fn while_memory_is_scarce_bodies_are_streamed() {
+fn bodies_are_streamed_while_buffer_space_is_scarce() {
     let origin = origin();
     let proxy = proxy(&origin);
     // All bodies together have an eighth of the limit, and those of one namespace half of that.
@@ -183,7 +183,7 @@ fn while_memory_is_scarce_bodies_are_streamed() {
 }
 
 #[test]
-fn one_namespace_cannot_use_up_what_may_be_kept() {
+fn one_namespace_cannot_exhaust_the_buffer_space() {
     let origin = origin();
     let buffered = || Forwarding { uploads: Uploads::Buffered, body_buffer: 64 * KIB, ..Forwarding::default() };
     let table = Table::default().host_of("greedy", "a.test", &[origin.address]);

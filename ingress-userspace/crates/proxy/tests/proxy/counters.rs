@@ -13,7 +13,7 @@ use ingress_proxy::{FlowTable, Options};
 use ingress_proxy_testing::{Origin, Proxy, Table, wait_until};
 
 #[test]
-fn requests_and_body_bytes_are_those_of_the_client() {
+fn requests_and_body_bytes_of_clients_are_counted() {
     let a = Origin::start(|peer| {
         while let Some((_, body)) = peer.request() {
             peer.answer(&"x".repeat(body.len() * 2));
@@ -52,7 +52,7 @@ fn a_request_is_active_until_its_response_has_ended() {
 }
 
 #[test]
-fn a_client_that_leaves_before_the_response_counts_as_aborted() {
+fn a_disconnect_before_the_response_counts_as_aborted() {
     let origin = Origin::start(|peer| {
         peer.head();
         peer.until_closed();
@@ -66,7 +66,7 @@ fn a_client_that_leaves_before_the_response_counts_as_aborted() {
 }
 
 #[test]
-fn a_response_that_breaks_off_counts_as_aborted() {
+fn a_truncated_response_counts_as_aborted() {
     let origin = Origin::start(|peer| {
         peer.request();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
@@ -127,7 +127,7 @@ fn a_flow_is_entered_when_its_host_is_known_and_removed_at_the_end() {
 }
 
 #[test]
-fn where_packets_are_limited_a_connection_is_entered_before_its_first_byte() {
+fn packet_limits_enter_a_flow_before_its_first_byte() {
     let limited = PacketLimit { per_second: NonZeroU32::new(1000), burst: None };
     for (packets, expect) in [(limited, &[Some(HostId(0)), None][..]), (PacketLimit::default(), &[])] {
         let client_limits = ClientLimits { packets, ..ClientLimits::default() };
@@ -145,7 +145,7 @@ fn where_packets_are_limited_a_connection_is_entered_before_its_first_byte() {
 }
 
 #[test]
-fn durations_of_requests_that_went_out_whole_are_counted_by_host() {
+fn durations_of_complete_responses_are_counted_by_host() {
     let slow = Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {
             if head.starts_with("get /slow") {

@@ -79,7 +79,7 @@ fn idle_connections_end_after_their_time_and_busy_ones_at_the_deadline() {
 }
 
 #[test]
-fn a_drain_that_is_given_up_still_counts_what_it_cuts() {
+fn a_cancelled_drain_still_counts_aborted_requests() {
     let origin = Origin::start(|peer| peer.until_closed());
     let mut proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let mut client = proxy.client();
@@ -172,7 +172,7 @@ async fn frame(stream: &mut (impl AsyncRead + Unpin), kind: u8) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn http2_clients_are_told_twice() {
+async fn http2_clients_get_two_goaway_frames() {
     let mut proxy = Proxy::start(&Table::default());
     let mut stream =
         ingress_proxy_testing::tls::connect(&proxy, &ingress_proxy_testing::tls::config(&["h2"]), "a.test").await;
@@ -194,7 +194,7 @@ async fn http2_clients_are_told_twice() {
 }
 
 #[tokio::test]
-async fn an_http2_client_that_has_yet_to_ask_is_served_once_more() {
+async fn an_idle_http2_client_may_send_one_more_request() {
     let mut proxy = Proxy::start(&Table::default());
     let mut client = ingress_proxy_testing::tls::http2(&proxy).await;
     let drained = drain(&mut proxy, DEADLINE);

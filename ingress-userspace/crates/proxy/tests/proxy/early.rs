@@ -198,7 +198,7 @@ async fn check_all(proxy: &Proxy, status: u16, what: &str) {
 }
 
 #[tokio::test]
-async fn a_pod_that_answers_early_costs_no_client_its_connection() {
+async fn early_responses_of_pods_keep_client_connections() {
     for when in [When::Before, When::Amid, When::After] {
         let origin = keeping(when);
         let proxy = Proxy::start(&table(&origin));
@@ -208,13 +208,13 @@ async fn a_pod_that_answers_early_costs_no_client_its_connection() {
 }
 
 #[tokio::test]
-async fn a_pod_that_refuses_and_closes_costs_no_client_its_connection() {
+async fn early_refusals_of_closing_pods_keep_client_connections() {
     let origin = closing();
     check_all(&Proxy::start(&table(&origin)), 413, "closing").await;
 }
 
 #[tokio::test]
-async fn an_answer_of_our_own_costs_no_client_its_connection() {
+async fn error_responses_of_the_proxy_keep_client_connections() {
     let origin = Origin::answering("never");
     let forwarding = Forwarding { body_max: Some(4), ..Forwarding::default() };
     check_all(&Proxy::start(&table(&origin).forwarding("a.test", forwarding)), 413, "too large").await;
@@ -223,7 +223,7 @@ async fn an_answer_of_our_own_costs_no_client_its_connection() {
 }
 
 #[tokio::test]
-async fn half_a_body_a_millisecond_later_is_no_loss_twenty_times_of_twenty() {
+async fn a_late_half_of_a_body_keeps_the_connection() {
     let origin = keeping(When::Before);
     let proxy = Proxy::start(&table(&origin));
     for round in 0..20 {
@@ -244,7 +244,7 @@ fn announced(proxy: &Proxy, length: usize, more: &str) -> (String, Client) {
 }
 
 #[test]
-fn a_body_that_is_too_long_to_wait_for_ends_its_connection_and_says_so() {
+fn a_too_long_unread_body_ends_with_connection_close() {
     let origin = closing();
     let none = Proxy::start(&Table::default().host("other.test", &[origin.address]));
     let pod = Proxy::start(&table(&origin));
@@ -259,7 +259,7 @@ fn a_body_that_is_too_long_to_wait_for_ends_its_connection_and_says_so() {
 }
 
 #[test]
-fn a_refused_client_that_waits_for_100_is_told_that_its_connection_ends() {
+fn a_refused_expectation_ends_with_connection_close() {
     let origin = Origin::answering("never");
     let proxy = Proxy::start(&Table::default().host("other.test", &[origin.address]));
     let (head, mut client) = announced(&proxy, 1000, "Expect: 100-continue\r\n");
@@ -268,7 +268,7 @@ fn a_refused_client_that_waits_for_100_is_told_that_its_connection_ends() {
 }
 
 #[test]
-fn a_client_that_never_sends_the_rest_is_let_go() {
+fn an_unfinished_body_times_out_after_the_response() {
     let origin = keeping(When::Before);
     let proxy = Proxy::start(&table(&origin));
     let (head, mut client) = announced(&proxy, 1000, "");
@@ -280,7 +280,7 @@ fn a_client_that_never_sends_the_rest_is_let_go() {
 }
 
 #[tokio::test]
-async fn a_refused_upload_beyond_the_bound_reads_its_answer_over_tls() {
+async fn a_refused_large_upload_gets_its_response_over_tls() {
     let origin = Origin::answering("never");
     let proxy = Proxy::start(&Table::default().host("other.test", &[origin.address]));
     for _ in 0..3 {
@@ -323,7 +323,7 @@ fn ends(frame: &Frame, stream: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_pod_that_takes_nothing_more_holds_up_no_client() {
+async fn a_pod_that_stops_reading_delays_no_client() {
     // The pod keeps its connection, silently, and never reads on.
     let origin = Origin::start(|peer| {
         if peer.head().is_some() {

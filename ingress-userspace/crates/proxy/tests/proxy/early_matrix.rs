@@ -142,7 +142,7 @@ impl fmt::Display for Tally {
 }
 
 #[tokio::test]
-async fn no_way_of_answering_early_loses_a_request_or_a_connection() {
+async fn early_responses_lose_no_request_or_connection() {
     let (lengths, rounds) = match env::var("XDP_INGRESS_EARLY").as_deref() {
         Ok("all") => (&LENGTHS[..], 3),
         Ok(other) => panic!("XDP_INGRESS_EARLY is `all` or not set, and not `{other}`"),

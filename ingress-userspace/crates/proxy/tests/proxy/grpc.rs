@@ -344,7 +344,7 @@ async fn cancellations(client: &mut Client, pod: &Pod) {
 }
 
 #[tokio::test]
-async fn calls_pass_whole() {
+async fn grpc_calls_are_forwarded_completely() {
     let pod = Pod::start();
     let proxy = Proxy::start(&Table::default().host("a.test", &[pod.address]).speaking(Protocol::H2c));
     let mut clients = vec![Client::over(tokio::net::TcpStream::connect(proxy.http).await.expect("connected")).await];

@@ -83,7 +83,7 @@ fn reply(body: impl Into<Bytes>) -> Reply {
 }
 
 #[test]
-fn a_request_is_a_stream() {
+fn an_http1_request_becomes_an_http2_stream() {
     let origin = Http2::mirror(100);
     let proxy = origin.proxy(Settings::default());
     let mut client = proxy.client();
@@ -132,7 +132,7 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn more_requests_than_streams_are_all_served() {
+async fn requests_beyond_the_stream_limit_are_all_served() {
     for (streams, connections) in [(100, 1), (5, 8)] {
         let origin = Http2::mirror(streams);
         let proxy = origin.proxy(Settings::default());
@@ -168,7 +168,7 @@ fn large_bodies_pass_whole() {
 }
 
 #[test]
-fn an_endpoint_that_speaks_no_http2_is_a_502() {
+fn an_endpoint_without_http2_is_a_502() {
     let origin = Origin::start(|peer| {
         peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         peer.until_closed();
@@ -180,7 +180,7 @@ fn an_endpoint_that_speaks_no_http2_is_a_502() {
 }
 
 #[test]
-fn a_silent_stream_is_a_504_and_costs_no_other() {
+fn a_silent_stream_is_a_504_and_affects_no_other() {
     let origin = Http2::start(100, |_, request| async move {
         if request.uri().path() == "/silent" {
             std::future::pending::<()>().await;
@@ -199,7 +199,7 @@ fn a_silent_stream_is_a_504_and_costs_no_other() {
 }
 
 #[test]
-fn a_stream_that_was_reset_is_not_asked_for_again() {
+fn a_reset_stream_is_not_retried() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let origin = Http2::start(100, move |_, _| {
@@ -225,7 +225,7 @@ fn idle_connections_are_closed() {
 }
 
 #[test]
-fn clients_that_take_nothing_hold_up_no_other() {
+fn clients_that_read_nothing_delay_no_other() {
     let origin = Http2::start(100, |_, request| async move {
         let length = if request.uri().path() == "/large" { 20_000_000 } else { 3 };
         Some(reply(vec![b'x'; length]))
@@ -250,7 +250,7 @@ fn clients_that_take_nothing_hold_up_no_other() {
 }
 
 #[test]
-fn an_upload_that_waits_for_the_pods_window_ends_with_its_client() {
+fn a_blocked_upload_ends_with_its_client() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let address = listener.local_addr().expect("address");
     let (tell, told) = mpsc::channel();

@@ -28,7 +28,7 @@ fn proxy_with(settings: Settings) -> (Proxy, Origin) {
 }
 
 #[tokio::test]
-async fn http2_is_spoken_without_tls_by_prior_knowledge() {
+async fn cleartext_http2_works_by_prior_knowledge() {
     let (proxy, _origin) = proxy_with(Settings::default());
     let stream = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
     let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -69,7 +69,7 @@ async fn trace_is_not_allowed() {
 }
 
 #[test]
-fn the_first_bytes_may_come_one_by_one() {
+fn the_first_bytes_may_arrive_one_by_one() {
     let (proxy, _origin) = proxy_with(Settings::default());
     let mut client = Raw::connect(&proxy);
     for byte in [PREFACE, &frame(SETTINGS, NONE, 0, &[]), &get(1)].concat() {
@@ -96,7 +96,7 @@ fn the_first_bytes_may_come_one_by_one() {
 }
 
 #[test]
-fn http2_without_tls_may_be_turned_off() {
+fn cleartext_http2_can_be_disabled() {
     let (proxy, origin) = proxy_with(Settings { http2: false, ..Settings::default() });
     let mut client = Raw::begun(&proxy, &[]);
     client.send(&get(1));
@@ -107,7 +107,7 @@ fn http2_without_tls_may_be_turned_off() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_begin_as_it_must_is_refused() {
+async fn a_connection_with_an_invalid_preface_is_refused() {
     let (proxy, origin) = proxy_with(Settings::default());
     let config = config(&["h2"]);
     let beginnings = [
@@ -136,7 +136,7 @@ async fn a_connection_that_does_not_begin_as_it_must_is_refused() {
 }
 
 #[tokio::test]
-async fn a_slow_beginning_is_cut_off_in_time() {
+async fn a_slow_preface_times_out() {
     let (proxy, _origin) = proxy_with(Settings { head_timeout: SHORT, ..Settings::default() });
     let mut timed_out = 0;
     for bytes in [&PREFACE[..10], PREFACE, b""] {
@@ -171,7 +171,7 @@ fn flooded() -> (Proxy, Origin) {
 }
 
 #[test]
-fn floods_of_frames_that_carry_nothing_end_the_connection() {
+fn floods_of_frames_without_data_end_the_connection() {
     let (proxy, origin) = flooded();
     let mut other = proxy.client();
     for (number, what, frame) in [
@@ -191,7 +191,7 @@ fn floods_of_frames_that_carry_nothing_end_the_connection() {
 }
 
 #[test]
-fn floods_of_frames_that_belong_to_requests_end_the_connection() {
+fn floods_of_request_frames_end_the_connection() {
     let (proxy, _origin) = flooded();
     let mut other = proxy.client();
     let rapid_reset = |number: u32| {
@@ -231,7 +231,7 @@ fn floods_of_frames_that_belong_to_requests_end_the_connection() {
 }
 
 #[test]
-fn a_head_that_unpacks_to_megabytes_reaches_no_pod() {
+fn an_hpack_bomb_reaches_no_pod() {
     let (proxy, origin) = flooded();
     let mut client = Raw::begun(&proxy, &[]);
     // A field of 4000 bytes that is indexed, as entry 62, and then referenced again and again.
@@ -248,7 +248,7 @@ fn a_head_that_unpacks_to_megabytes_reaches_no_pod() {
 }
 
 #[test]
-fn a_client_that_takes_what_it_asked_for_is_no_flood() {
+fn window_updates_for_a_large_response_are_no_flood() {
     const SIZE: usize = 30_000_000;
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
@@ -279,7 +279,7 @@ fn a_client_that_takes_what_it_asked_for_is_no_flood() {
 }
 
 #[test]
-fn streams_whose_client_grants_no_window_end_in_time() {
+fn streams_without_window_time_out() {
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
             // More than one frame, so that the response is not handed over whole.

@@ -71,7 +71,7 @@ const KEPT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntls";
 const CLOSED: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ntls";
 
 #[test]
-fn requests_share_a_connection_that_names_nobody() {
+fn requests_share_a_connection_without_sni() {
     let origin = start(Key::Own, KEPT);
     let proxy = proxy_of(&origin);
     let mut client = proxy.client();
@@ -95,7 +95,7 @@ fn sessions_are_resumed() {
 }
 
 #[test]
-fn who_does_not_hold_the_key_of_the_certificate_is_refused() {
+fn a_pod_without_the_private_key_is_refused() {
     let origin = start(Key::Stolen, KEPT);
     assert_eq!(proxy_of(&origin).client().get("a.test", "/").status, 502);
     assert_eq!(origin.seen(), []);

@@ -64,7 +64,7 @@ fn alert(proxy: &Proxy, hello: &[u8]) -> u8 {
 }
 
 #[test]
-fn some_alerts_name_no_reason() {
+fn tls_alerts_may_lack_a_specific_reason() {
     const HANDSHAKE_FAILURE: u8 = 40;
     let proxy = Proxy::start(&Table::default());
     let groups = [0, 10, 0, 4, 0, 2, 0, 29];

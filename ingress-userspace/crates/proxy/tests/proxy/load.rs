@@ -32,7 +32,7 @@ fn wait_held(proxy: &Proxy, count: u64) {
 }
 
 #[tokio::test]
-async fn every_connection_is_held_until_it_ends() {
+async fn every_connection_counts_until_it_ends() {
     let origin = pod();
     let options = Options { warm_max: 0, ..Options::default() };
     let proxy = Proxy::start_with(&Table::default().host("a.test", &[origin.address]), &options, None);
@@ -74,7 +74,7 @@ async fn every_connection_is_held_until_it_ends() {
 }
 
 #[test]
-fn a_worker_that_has_ended_is_not_there() {
+fn a_stopped_worker_is_absent() {
     let origin = pod();
     let mut proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let _client = proxy.client();
@@ -84,7 +84,7 @@ fn a_worker_that_has_ended_is_not_there() {
 }
 
 #[test]
-fn what_programs_have_chosen_is_settled_when_it_comes_and_given_up_when_it_does_not() {
+fn chosen_connections_are_settled_on_arrival_or_timeout() {
     // The worker ticks every 10 ms.
     let settings = Settings { stall_timeout: Duration::from_millis(40), ..Settings::default() };
     let proxy = Proxy::start(&Table::default().settings(settings));

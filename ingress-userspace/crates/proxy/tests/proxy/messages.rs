@@ -49,7 +49,7 @@ fn with_trailers() -> Origin {
 }
 
 #[test]
-fn trailers_reach_an_http1_client_that_asked_for_them() {
+fn trailers_reach_http1_clients_that_accept_them() {
     let origin = with_trailers();
     let proxy = proxy(&origin);
     let mut client = proxy.client();
@@ -111,7 +111,7 @@ fn trailers_of_a_request_reach_the_pod() {
 }
 
 #[tokio::test]
-async fn interim_responses_are_no_responses() {
+async fn interim_responses_are_not_forwarded() {
     let origin = Origin::start(|peer| {
         while peer.request().is_some() {
             for interim in ["100 Continue", "102 Processing", "103 Early Hints\r\nLink: </a.css>; rel=preload"] {
@@ -134,7 +134,7 @@ async fn interim_responses_are_no_responses() {
 }
 
 #[test]
-fn a_response_may_come_before_the_request_has_ended() {
+fn a_response_may_precede_the_end_of_the_request() {
     let origin = Origin::start(|peer| {
         peer.head();
         peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\ntoo");
@@ -153,7 +153,7 @@ fn a_response_may_come_before_the_request_has_ended() {
 }
 
 #[tokio::test]
-async fn a_response_to_head_has_the_fields_of_one_to_get_and_no_body() {
+async fn a_response_to_head_has_the_fields_of_get_and_no_body() {
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
             let body = if head.starts_with("head") { "" } else { "0123456789" };

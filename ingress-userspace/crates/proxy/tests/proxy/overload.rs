@@ -67,7 +67,7 @@ async fn closed<B>(streams: &SendRequest<B>) {
 }
 
 #[tokio::test]
-async fn when_memory_is_tight_connections_end_with_their_answer() {
+async fn tight_memory_closes_connections_after_their_response() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(brisk()));
     let cgroup = Cgroup::new();
@@ -98,7 +98,7 @@ async fn when_memory_is_tight_connections_end_with_their_answer() {
 }
 
 #[test]
-fn when_memory_is_scarce_no_connection_is_taken() {
+fn scarce_memory_refuses_new_connections() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let cgroup = Cgroup::new();
@@ -115,7 +115,7 @@ fn when_memory_is_scarce_no_connection_is_taken() {
 }
 
 #[test]
-fn when_memory_is_critical_idle_connections_are_closed_and_requests_go_on() {
+fn critical_memory_closes_only_idle_connections() {
     let (go, wait) = mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let origin = Origin::start(move |peer| {
@@ -141,7 +141,7 @@ fn when_memory_is_critical_idle_connections_are_closed_and_requests_go_on() {
 }
 
 #[test]
-fn when_memory_is_tight_clients_that_do_not_read_lose_their_connections_and_others_do_not() {
+fn tight_memory_evicts_only_clients_that_do_not_read() {
     for way in Way::ALL {
         let (pod, other) = (Pod::start(way, |_| Some(1_000_000)), Origin::answering("other"));
         let table = way.table(pod.address).host("b.test", &[other.address]);
@@ -169,7 +169,7 @@ fn when_memory_is_tight_clients_that_do_not_read_lose_their_connections_and_othe
 }
 
 #[test]
-fn when_memory_is_tight_streams_that_are_left_alone_end_and_their_connection_goes_on() {
+fn tight_memory_ends_stuck_streams_but_not_their_connection() {
     const LENGTH: usize = 400_000;
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
@@ -211,7 +211,7 @@ fn when_memory_is_tight_streams_that_are_left_alone_end_and_their_connection_goe
 }
 
 #[test]
-fn who_keeps_more_than_it_may_ends_before_memory_is_tight() {
+fn connections_over_their_memory_limit_are_evicted_early() {
     // The sockets hold less than the first response.
     let asked = AtomicUsize::new(0);
     let origin = Origin::start(move |peer| {
@@ -252,7 +252,7 @@ fn who_keeps_more_than_it_may_ends_before_memory_is_tight() {
 }
 
 #[test]
-fn a_worker_takes_as_many_connections_as_it_is_told() {
+fn connections_per_worker_are_limited() {
     let origin = Origin::answering("pod");
     let settings = Settings { connections_max: NonZeroU32::new(2), ..Settings::default() };
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings));

@@ -75,7 +75,7 @@ fn parked(proxy: &Proxy) -> Client {
 }
 
 #[test]
-fn a_parked_connection_answers_its_next_request() {
+fn a_parked_connection_serves_its_next_request() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut client = proxy.client();
@@ -90,7 +90,7 @@ fn a_parked_connection_answers_its_next_request() {
 }
 
 #[test]
-fn no_request_is_lost_however_it_meets_the_parking() {
+fn no_request_is_lost_while_parking() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut client = proxy.client();
@@ -101,7 +101,7 @@ fn no_request_is_lost_however_it_meets_the_parking() {
 }
 
 #[tokio::test]
-async fn a_parked_connection_over_tls_answers_its_next_request() {
+async fn a_parked_tls_connection_serves_its_next_request() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     for version in [&TLS12, &TLS13] {
@@ -126,7 +126,7 @@ async fn a_parked_connection_over_tls_answers_its_next_request() {
 }
 
 #[test]
-fn a_request_may_come_with_the_end_of_the_handshake() {
+fn a_request_may_arrive_with_the_end_of_the_handshake() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut tcp = TcpStream::connect(proxy.https).expect("connected");
@@ -155,7 +155,7 @@ fn a_request_may_come_with_the_end_of_the_handshake() {
 }
 
 #[tokio::test]
-async fn http2_over_tls_begins_with_a_word_of_ours() {
+async fn http2_over_tls_begins_with_settings_of_the_server() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut stream = connect(&proxy, &config(&["h2"]), "a.test").await;
@@ -166,7 +166,7 @@ async fn http2_over_tls_begins_with_a_word_of_ours() {
 }
 
 #[test]
-fn requests_may_come_together_or_in_pieces() {
+fn requests_may_arrive_pipelined_or_in_pieces() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut client = parked(&proxy);
@@ -198,7 +198,7 @@ fn requests_may_come_together_or_in_pieces() {
 }
 
 #[test]
-fn what_comes_at_once_may_be_more_than_one_read_takes() {
+fn pipelined_requests_may_exceed_one_read() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut client = parked(&proxy);
@@ -220,7 +220,7 @@ fn what_comes_at_once_may_be_more_than_one_read_takes() {
 
 /// A close with unread bytes is a reset; a client with pipelined requests sees the end before that.
 #[test]
-fn an_end_is_told_though_there_is_more_to_be_read() {
+fn a_connection_ends_without_reset_despite_unread_requests() {
     let (origin, go) = patient();
     let proxy = proxy(&origin, Settings::default());
     let mut client = proxy.client();
@@ -237,7 +237,7 @@ fn an_end_is_told_though_there_is_more_to_be_read() {
 }
 
 #[test]
-fn what_is_under_way_is_not_parked() {
+fn requests_in_flight_are_not_parked() {
     let (origin, go) = patient();
     let proxy = proxy(&origin, Settings::default());
     let mut client = proxy.client();
@@ -255,7 +255,7 @@ fn what_is_under_way_is_not_parked() {
 }
 
 #[test]
-fn those_that_have_rested_longest_are_parked_first() {
+fn the_longest_idle_connections_are_parked_first() {
     let origin = Origin::answering("pod");
     let table = Table::default().host("a.test", &[origin.address]);
     let options = Options { warm_max: 2, park_after: DEADLINE, ..Options::default() };
@@ -275,7 +275,7 @@ fn those_that_have_rested_longest_are_parked_first() {
 }
 
 #[test]
-fn what_is_warm_is_parked_after_its_time() {
+fn warm_connections_are_parked_after_a_timeout() {
     let origin = Origin::answering("pod");
     let table = Table::default().host("a.test", &[origin.address]).settings(brisk());
     let options = Options { park_after: SHORT, ..Options::default() };
@@ -286,7 +286,7 @@ fn what_is_warm_is_parked_after_its_time() {
 }
 
 #[test]
-fn time_outs_hold_for_what_is_parked() {
+fn timeouts_apply_to_parked_connections() {
     let origin = Origin::answering("pod");
     let idle = proxy(&origin, Settings { idle_timeout: SHORT, ..Settings::default() });
     let mut client = idle.client();
@@ -310,7 +310,7 @@ fn time_outs_hold_for_what_is_parked() {
 }
 
 #[tokio::test]
-async fn a_connection_over_tls_has_its_time_for_a_first_head() {
+async fn a_tls_connection_has_a_timeout_for_its_first_head() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings { head_timeout: LONGER, ..Settings::default() });
     let mut stream = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
@@ -344,7 +344,7 @@ fn a_drain_ends_parked_connections() {
 }
 
 #[test]
-fn clients_that_go_are_noticed() {
+fn disconnected_clients_are_detected() {
     type Leave = fn(Client);
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
@@ -368,7 +368,7 @@ fn clients_that_go_are_noticed() {
 }
 
 #[test]
-fn when_memory_is_critical_parked_connections_are_closed() {
+fn critical_memory_closes_parked_connections() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, brisk());
     let mut client = parked(&proxy);
@@ -395,7 +395,7 @@ fn a_parked_connection_counts_for_its_client() {
 }
 
 #[test]
-fn http2_may_begin_after_a_long_silence() {
+fn http2_may_start_on_a_parked_connection() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
     let mut client = Raw::connect(&proxy);

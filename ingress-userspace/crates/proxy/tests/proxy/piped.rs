@@ -99,7 +99,7 @@ fn bodies_of_all_lengths_arrive_byte_for_byte_and_are_counted() {
 }
 
 #[test]
-fn bodies_that_come_piece_by_piece_go_on_as_they_come() {
+fn pieces_of_bodies_are_forwarded_as_they_arrive() {
     const PIECES: [usize; 6] = [1, 20_000, 7, 100_000, 300_000, 1];
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
@@ -130,7 +130,7 @@ fn bodies_that_come_piece_by_piece_go_on_as_they_come() {
 }
 
 #[test]
-fn requests_that_come_together_are_answered_in_their_order() {
+fn pipelined_requests_are_answered_in_order() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = proxy.client();
@@ -144,7 +144,7 @@ fn requests_that_come_together_are_answered_in_their_order() {
 }
 
 #[test]
-fn no_request_is_forgotten_however_the_response_before_it_ends() {
+fn no_pipelined_request_is_lost_after_a_spliced_response() {
     const REQUESTS: usize = 300;
     let origin = origin();
     let proxy = proxy(&origin);
@@ -160,7 +160,7 @@ fn no_request_is_forgotten_however_the_response_before_it_ends() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_gets_all_and_holds_up_no_other() {
+fn a_slow_client_gets_the_whole_body_and_delays_no_other() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut slow = proxy.client();
@@ -175,7 +175,7 @@ fn a_client_that_reads_slowly_gets_all_and_holds_up_no_other() {
 }
 
 #[test]
-fn a_client_that_goes_away_ends_its_response_alone() {
+fn a_disconnecting_client_ends_only_its_response() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = proxy.client();
@@ -188,7 +188,7 @@ fn a_client_that_goes_away_ends_its_response_alone() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_cut_off() {
+fn a_client_that_reads_nothing_is_disconnected() {
     let origin = origin();
     let settings = Settings { stall_timeout: Duration::from_millis(500), ..Settings::default() };
     let proxy = Proxy::start(&table(&origin).settings(settings));
@@ -199,7 +199,7 @@ fn a_client_that_takes_nothing_is_cut_off() {
 }
 
 #[test]
-fn a_pod_that_ends_early_breaks_the_response_off() {
+fn a_pod_that_closes_early_aborts_the_response() {
     for sent in [100, 20_000, 500_000] {
         let origin = Origin::start(move |peer| {
             peer.request();
@@ -216,7 +216,7 @@ fn a_pod_that_ends_early_breaks_the_response_off() {
 }
 
 #[test]
-fn a_pod_that_stops_breaks_the_response_off() {
+fn a_stalled_pod_aborts_the_response() {
     let origin = Origin::start(|peer| {
         peer.request();
         peer.send(head(MIB));
@@ -232,7 +232,7 @@ fn a_pod_that_stops_breaks_the_response_off() {
 }
 
 #[test]
-fn what_a_pod_sends_behind_a_body_reaches_nobody() {
+fn surplus_bytes_after_a_body_are_not_forwarded() {
     let origin = Origin::start(|peer| {
         let Some((head, _)) = peer.request() else { return };
         let length = asked(&head);
@@ -248,7 +248,7 @@ fn what_a_pod_sends_behind_a_body_reaches_nobody() {
 }
 
 #[test]
-fn responses_without_a_body_and_chunked_ones_are_as_ever() {
+fn empty_and_chunked_responses_are_forwarded_unchanged() {
     let origin = Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {
             let length = asked(&head);
@@ -283,7 +283,7 @@ fn responses_without_a_body_and_chunked_ones_are_as_ever() {
 }
 
 #[test]
-fn an_upload_goes_on_beside_a_body() {
+fn an_upload_continues_during_a_spliced_response() {
     const UPLOAD: usize = 3 * MIB;
     let origin = Origin::start(|peer| {
         let head = peer.head().expect("a request");
@@ -305,7 +305,7 @@ fn an_upload_goes_on_beside_a_body() {
 }
 
 #[test]
-fn a_body_under_way_is_finished_before_a_worker_ends() {
+fn a_drain_finishes_a_spliced_response() {
     let origin = origin();
     let options = Options { drain_idle: Duration::from_millis(50), ..Options::default() };
     let mut proxy = Proxy::start_with(&table(&origin), &options, None);
@@ -336,7 +336,7 @@ fn the_access_log_has_every_byte() {
 }
 
 #[tokio::test]
-async fn clients_behind_tls_get_the_same() {
+async fn responses_over_tls_arrive_unchanged() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut stream = tls::connect(&proxy, &tls::config(&["http/1.1"]), "a.test").await;

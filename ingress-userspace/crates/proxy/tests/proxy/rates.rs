@@ -44,7 +44,7 @@ fn trickles(stream: &mut TcpStream, head: &str, drop: &[u8]) -> Option<String> {
 }
 
 #[test]
-fn a_body_that_trickles_is_answered_408_unless_its_rule_streams() {
+fn a_slow_body_gets_408_unless_its_rule_streams() {
     let origin = Origin::start(|peer| {
         if peer.head().is_some() {
             peer.until_closed();
@@ -87,7 +87,7 @@ fn a_body_that_trickles_is_answered_408_unless_its_rule_streams() {
 }
 
 #[test]
-fn a_client_that_takes_a_response_in_drops_is_cut_off_and_a_pod_that_sends_so_is_not() {
+fn slow_readers_are_disconnected_but_slow_pods_are_not() {
     let origin = Origin::start(|peer| {
         let Some(head) = peer.head() else { return };
         peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");

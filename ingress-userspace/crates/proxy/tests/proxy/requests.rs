@@ -22,7 +22,7 @@ fn requests_on_one_connection_reach_the_pod_of_their_host() {
 }
 
 #[test]
-fn the_head_says_who_asked_and_drops_what_is_not_the_pods() {
+fn forwarding_headers_are_set_and_connection_fields_dropped() {
     let origin = Origin::mirror();
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let mut client = proxy.client();
@@ -62,7 +62,7 @@ fn targets_in_absolute_form_are_forwarded_in_origin_form() {
 }
 
 #[test]
-fn fields_of_the_pods_connection_stay_behind() {
+fn connection_fields_of_the_pod_are_not_forwarded() {
     let origin = Origin::start(|peer| {
         while peer.request().is_some() {
             peer.send(
@@ -82,7 +82,7 @@ fn fields_of_the_pods_connection_stay_behind() {
 }
 
 #[test]
-fn requests_that_no_route_can_serve_get_their_status() {
+fn unservable_requests_get_their_status() {
     let proxy = Proxy::start(&Table::default().host("empty.test", &[]).host("down.test", &[Origin::refusing()]).rule(
         "refused.test",
         Vec::new(),
@@ -113,7 +113,7 @@ fn plain_requests_are_redirected_except_acme_challenges() {
 }
 
 #[test]
-fn a_request_about_the_server_is_not_redirected() {
+fn options_for_the_server_is_not_redirected() {
     let origin = Origin::answering("pod");
     let filters = vec![Filter::RedirectHttps { status: 308, except: [].into() }];
     let mut table = Table::default().host_with("a.test", &[origin.address], filters);
@@ -130,7 +130,7 @@ fn a_request_about_the_server_is_not_redirected() {
 }
 
 #[test]
-fn escaping_a_path_evades_no_rule() {
+fn escaped_paths_evade_no_rule() {
     let origin = Origin::mirror();
     let table = Table::default().host("a.test", &[origin.address]);
     let proxy = Proxy::start(&table.path("a.test", "/admin", Action::Refuse(Unavailable::NoService)));
@@ -143,7 +143,7 @@ fn escaping_a_path_evades_no_rule() {
 }
 
 #[test]
-fn before_the_first_configuration_clients_are_asked_to_come_again() {
+fn requests_before_the_first_configuration_get_retry_after() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start_empty(&Options::default());
     let mut client = proxy.client();
@@ -155,7 +155,7 @@ fn before_the_first_configuration_clients_are_asked_to_come_again() {
 }
 
 #[test]
-fn a_request_that_comes_back_ends_there() {
+fn request_loops_end_with_508() {
     let proxy = Proxy::start(&Table::default());
     proxy.publish(&Table::default().host("a.test", &[proxy.http]));
     let mut client = proxy.client();
@@ -197,7 +197,7 @@ fn http_1_0_is_served() {
 }
 
 #[test]
-fn a_client_that_is_still_sending_gets_the_answer_and_keeps_its_connection() {
+fn a_client_that_is_still_sending_keeps_its_connection() {
     let proxy = Proxy::start(&Table::default());
     let mut client = proxy.client();
     for _ in 0..10 {
@@ -207,7 +207,7 @@ fn a_client_that_is_still_sending_gets_the_answer_and_keeps_its_connection() {
 }
 
 #[test]
-fn every_response_says_its_length_date_and_server() {
+fn every_response_has_length_date_and_server() {
     let origin = Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {
             if head.contains("/close") {

@@ -15,7 +15,7 @@ fn one_shot(peer: &mut Peer) {
 }
 
 #[test]
-fn an_endpoint_that_refuses_is_passed_over() {
+fn an_endpoint_that_refuses_is_skipped() {
     let up = Origin::answering("up");
     let proxy = Proxy::start(&Table::default().host("a.test", &[Origin::refusing(), up.address, Origin::refusing()]));
     let mut client = proxy.client();
@@ -25,7 +25,7 @@ fn an_endpoint_that_refuses_is_passed_over() {
 }
 
 #[test]
-fn a_body_goes_whole_to_the_endpoint_that_accepts() {
+fn a_body_reaches_the_accepting_endpoint_completely() {
     let up = Origin::start(|peer| {
         while let Some((_, body)) = peer.request() {
             peer.answer(std::str::from_utf8(&body).expect("text"));
@@ -40,7 +40,7 @@ fn a_body_goes_whole_to_the_endpoint_that_accepts() {
 }
 
 #[test]
-fn a_kept_connection_that_was_closed_costs_no_idempotent_request() {
+fn a_stale_connection_fails_no_idempotent_request() {
     let origin = Origin::start(one_shot);
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let mut client = proxy.client();
@@ -51,7 +51,7 @@ fn a_kept_connection_that_was_closed_costs_no_idempotent_request() {
 }
 
 #[test]
-fn a_new_connection_that_closes_at_once_is_tried_elsewhere_once() {
+fn a_new_connection_that_closes_at_once_is_retried_once() {
     let closing = || Origin::start(|peer| drop(peer.head()));
     let (a, b, c) = (closing(), closing(), closing());
     let proxy = Proxy::start(&Table::default().host("a.test", &[a.address, b.address, c.address]));
@@ -60,7 +60,7 @@ fn a_new_connection_that_closes_at_once_is_tried_elsewhere_once() {
 }
 
 #[test]
-fn a_request_that_is_not_idempotent_is_sent_once() {
+fn non_idempotent_requests_are_sent_once() {
     let closing = Origin::start(|peer| drop(peer.head()));
     let other = Origin::answering("other");
     let proxy = Proxy::start(&Table::default().host("a.test", &[closing.address, other.address]));
@@ -71,7 +71,7 @@ fn a_request_that_is_not_idempotent_is_sent_once() {
 }
 
 #[test]
-fn a_malformed_response_is_not_asked_for_again() {
+fn a_malformed_response_is_not_retried() {
     for response in [
         "nonsense\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -90,7 +90,7 @@ fn a_malformed_response_is_not_asked_for_again() {
 }
 
 #[test]
-fn an_endpoint_that_failed_sits_out() {
+fn a_failed_endpoint_is_ejected() {
     let closing = Origin::start(|peer| drop(peer.head()));
     let up = Origin::answering("up");
     let proxy = Proxy::start(&Table::default().host("a.test", &[closing.address, up.address]));

@@ -127,7 +127,7 @@ fn proxy(origin: &Origin) -> Proxy {
 }
 
 #[test]
-fn every_case_passes_as_it_was_sent_over_http1() {
+fn every_case_is_forwarded_unchanged_over_http1() {
     let origin = Origin::start(ws::echo);
     let proxy = proxy(&origin);
     for (name, bytes) in cases() {
@@ -156,7 +156,7 @@ fn every_case_passes_as_it_was_sent_over_http1() {
 }
 
 #[tokio::test]
-async fn every_case_passes_as_it_was_sent_over_http2() {
+async fn every_case_is_forwarded_unchanged_over_http2() {
     let origin = Origin::start(ws_http2::echo);
     let proxy = proxy(&origin);
     let stream = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
@@ -182,7 +182,7 @@ async fn every_case_passes_as_it_was_sent_over_http2() {
 }
 
 #[test]
-fn what_the_endpoints_agree_on_is_theirs() {
+fn extensions_are_negotiated_end_to_end() {
     let origin = Origin::start(|peer| {
         if peer.head().is_some() {
             let extension = "Sec-WebSocket-Extensions: permessage-deflate; client_no_context_takeover\r\n\r\n";

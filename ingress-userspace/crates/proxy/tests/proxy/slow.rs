@@ -76,7 +76,7 @@ fn is_open(mut peer: &TcpStream) -> bool {
 }
 
 #[test]
-fn slow_peers_end_in_time_and_cost_no_other_client() {
+fn slow_peers_time_out_and_do_not_affect_others() {
     let (proxy, mut client, _origin) = proxy(Trust::default(), "");
     let mut good = || assert_eq!(client.get("a.test", "/").text(), "pod");
     let timed_out = || proxy.shared.stats().timed_out;
@@ -100,7 +100,7 @@ fn slow_peers_end_in_time_and_cost_no_other_client() {
 }
 
 #[test]
-fn clients_that_take_nothing_end_in_time() {
+fn clients_that_read_nothing_time_out() {
     let (proxy, mut client, _origin) = proxy(Trust::default(), "");
     let began = Instant::now();
     let peers: Vec<_> = (0..PEERS)
@@ -119,7 +119,7 @@ fn clients_that_take_nothing_end_in_time() {
 }
 
 #[test]
-fn headers_of_the_proxy_protocol_must_come_in_time() {
+fn proxy_protocol_headers_must_arrive_in_time() {
     let trusted_proxies = Networks::parse("127.0.0.0/8").expect("a network");
     let trust = Trust { proxy_protocol: true, trusted_proxies, ..Trust::default() };
     let (proxy, mut client, _origin) = proxy(trust, "PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\n");
@@ -145,7 +145,7 @@ fn greedy(proxy: &Proxy, streams: u32) -> Raw {
 const QUEUED_MAX: u64 = (256 + 128 + 120 * 20 + 10 * 1024) * 1024;
 
 #[test]
-fn an_http2_client_that_reads_nothing_has_little_kept_for_it() {
+fn little_is_buffered_for_an_http2_client_that_reads_nothing() {
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
             peer.answer(&"x".repeat(400_000));

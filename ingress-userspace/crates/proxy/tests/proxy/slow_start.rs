@@ -134,7 +134,7 @@ fn stream(number: usize) -> u32 {
 }
 
 #[test]
-fn requests_of_a_client_that_reads_nothing_begin_seldom_and_all_are_answered_once_it_reads() {
+fn requests_of_a_client_that_does_not_read_start_slowly() {
     for way in Way::ALL {
         let pod = Pod::start(way, |number| Some(if number < 4 { LARGE } else { 1000 }));
         let proxy = Proxy::start(&way.table(pod.address));
@@ -160,7 +160,7 @@ fn requests_of_a_client_that_reads_nothing_begin_seldom_and_all_are_answered_onc
 }
 
 #[test]
-fn pods_that_say_nothing_stop_no_other_request_of_their_client() {
+fn silent_pods_do_not_block_other_requests() {
     for way in Way::ALL {
         let pod = Pod::start(way, |_| None);
         let proxy = Proxy::start(&way.table(pod.address));

@@ -69,7 +69,7 @@ fn large_bodies_pass_whole_both_ways() {
 }
 
 #[test]
-fn a_response_that_breaks_off_does_not_look_whole() {
+fn a_truncated_response_does_not_look_complete() {
     for (head, part) in [("Content-Length: 10", "abc"), ("Transfer-Encoding: chunked", "3\r\nabc\r\n")] {
         let origin = Origin::start(move |peer| {
             peer.request();
@@ -83,7 +83,7 @@ fn a_response_that_breaks_off_does_not_look_whole() {
 }
 
 #[test]
-fn an_expectation_is_met_by_the_proxy() {
+fn the_proxy_answers_expectations() {
     let origin = Origin::start(|peer| {
         while let Some((head, body)) = peer.request() {
             assert!(!head.contains("expect"), "{head}");

@@ -72,7 +72,7 @@ fn count(proxy: &Proxy) -> HostL7 {
 }
 
 #[test]
-fn bytes_go_both_ways_and_each_is_counted() {
+fn bytes_flow_both_ways_and_are_counted() {
     let pod = mirror();
     let proxy = serve(&[pod.address], Header::default(), Settings::default());
     let mut expect = HostL7::default();
@@ -87,7 +87,7 @@ fn bytes_go_both_ways_and_each_is_counted() {
 }
 
 #[test]
-fn pods_are_told_who_the_client_is_if_they_want_to_know() {
+fn pods_get_a_proxy_header_if_configured() {
     let pod = mirror();
     let port = |proxy: &Proxy| proxy.streams.port();
     let sent = Header { sent: Some(ProxyVersion::V1), ..Header::default() };
@@ -113,7 +113,7 @@ fn pods_are_told_who_the_client_is_if_they_want_to_know() {
 }
 
 #[test]
-fn pods_may_have_it_in_binary() {
+fn pods_may_get_a_v2_proxy_header() {
     // The bytes are no text: the answer shows them as escapes.
     let pod = Origin::start(|peer| {
         peer.until_closed();
@@ -128,7 +128,7 @@ fn pods_may_have_it_in_binary() {
 }
 
 #[test]
-fn who_may_not_say_for_whom_it_speaks_is_refused() {
+fn untrusted_proxy_headers_are_refused() {
     let pod = mirror();
     let accepted = Header { accepted: true, ..Header::default() };
     let trusted_proxies = |list: &str| {
@@ -150,7 +150,7 @@ fn who_may_not_say_for_whom_it_speaks_is_refused() {
 }
 
 #[test]
-fn nobody_to_serve_it_is_no_end_in_order() {
+fn a_stream_without_endpoints_is_reset() {
     let pod = mirror();
     let unserved = HostL7 { requests: Requests { server_error: 1, ..Requests::default() }, ..HostL7::default() };
     for endpoints in [&[][..], &[Origin::refusing()]] {
@@ -171,7 +171,7 @@ fn nobody_to_serve_it_is_no_end_in_order() {
 }
 
 #[test]
-fn a_change_of_ports_leaves_open_streams_alone() {
+fn a_change_of_ports_does_not_affect_open_streams() {
     let (pod, other) = (mirror(), mirror());
     let proxy = serve(&[pod.address], Header::default(), Settings::default());
     let mut open = connect(&proxy);
@@ -191,7 +191,7 @@ fn a_change_of_ports_leaves_open_streams_alone() {
 }
 
 #[test]
-fn silence_ends_a_stream_and_counts_as_such() {
+fn an_idle_stream_times_out_and_is_counted() {
     let pod = Origin::start(|peer| peer.until_closed());
     let streams = StreamSettings { timeout: Duration::from_millis(50), ..StreamSettings::default() };
     let proxy = serve(&[pod.address], Header::default(), Settings { streams, ..Settings::default() });
@@ -202,7 +202,7 @@ fn silence_ends_a_stream_and_counts_as_such() {
 }
 
 #[test]
-fn a_stream_is_held_by_its_worker_until_it_ends() {
+fn a_stream_counts_for_its_worker_until_it_ends() {
     let origin = mirror();
     let proxy = serve(&[origin.address], Header::default(), Settings::default());
     let mut stream = connect(&proxy);

@@ -29,7 +29,7 @@ fn a_silent_pod_is_a_504() {
 }
 
 #[test]
-fn a_pod_that_stops_within_its_response_breaks_it_off() {
+fn a_pod_that_stalls_mid_response_aborts_it() {
     let origin = Origin::start(|peer| {
         peer.request();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
@@ -41,7 +41,7 @@ fn a_pod_that_stops_within_its_response_breaks_it_off() {
 }
 
 #[test]
-fn a_head_that_does_not_come_ends_the_connection() {
+fn a_missing_head_ends_the_connection() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings { head_timeout: SHORT, ..Settings::default() });
     for start in ["", "GET / HTTP/1.1\r\nHo"] {
@@ -65,7 +65,7 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
-fn a_body_that_stops_ends_the_connection() {
+fn a_stalled_body_ends_the_connection() {
     let origin = Origin::start(|peer| peer.until_closed());
     let proxy = proxy(&origin, Settings { stall_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
@@ -74,7 +74,7 @@ fn a_body_that_stops_ends_the_connection() {
 }
 
 #[test]
-fn a_pod_is_not_blamed_for_a_body_that_stops() {
+fn a_pod_is_not_blamed_for_a_stalled_client() {
     let origin = Origin::start(|peer| {
         if peer.request().is_some() {
             peer.answer("pod");
@@ -90,7 +90,7 @@ fn a_pod_is_not_blamed_for_a_body_that_stops() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_cut_off() {
+fn a_client_that_reads_nothing_is_disconnected() {
     let origin = Origin::start(|peer| {
         peer.request();
         peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1 << 30));
@@ -105,7 +105,7 @@ fn a_client_that_takes_nothing_is_cut_off() {
 }
 
 #[test]
-fn new_settings_hold_without_a_restart() {
+fn new_settings_apply_without_a_restart() {
     let silent = Origin::start(|peer| peer.until_closed());
     let table = Table::default().host("a.test", &[silent.address]);
     let proxy = Proxy::start(&table);

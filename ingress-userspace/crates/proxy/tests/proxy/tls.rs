@@ -89,7 +89,7 @@ async fn the_fallback_certificate_is_that_of_the_table() {
 }
 
 #[tokio::test]
-async fn http2_is_offered_as_the_settings_say() {
+async fn alpn_follows_the_settings() {
     let table = Table::default();
     let proxy = Proxy::start(&table);
     let config = config(&["h2", "http/1.1"]);
@@ -101,7 +101,7 @@ async fn http2_is_offered_as_the_settings_say() {
 }
 
 #[tokio::test]
-async fn https_is_told_to_the_pod_and_sessions_are_resumed() {
+async fn x_forwarded_proto_is_https_and_sessions_are_resumed() {
     let origin = Origin::mirror();
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let config = config(&["http/1.1"]);
@@ -148,7 +148,7 @@ async fn http2_streams_become_http1_requests() {
 }
 
 #[tokio::test]
-async fn http2_requests_whose_authorities_disagree_are_refused() {
+async fn http2_requests_with_conflicting_authorities_are_refused() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).host("evil.test", &[origin.address]));
     let mut client = http2(&proxy).await;
@@ -186,7 +186,7 @@ async fn an_http2_upload_arrives_whole() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_is_cut_off_in_time() {
+async fn missing_and_invalid_handshakes_end_in_time() {
     let options = Options { handshake_timeout: SHORT, ..Options::default() };
     let proxy = Proxy::start_with(&Table::default(), &options, None);
     let mut silent = TcpStream::connect(proxy.https).await.expect("connected");
@@ -199,7 +199,7 @@ async fn what_is_no_handshake_is_cut_off_in_time() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_late_for_its_head_times_out_once() {
+async fn a_late_handshake_times_out_once() {
     // The worker ticks every 10 ms, and so finds the client late many times.
     let settings = Settings { head_timeout: SHORT, stall_timeout: Duration::from_millis(40), ..Settings::default() };
     let options = Options { handshake_timeout: SHORT * 3, ..Options::default() };
@@ -248,7 +248,7 @@ impl Body for Stuck {
 }
 
 #[tokio::test]
-async fn an_http2_upload_that_stops_ends_in_time() {
+async fn a_stalled_http2_upload_times_out() {
     // The pod of the first host waits for the whole request, that of the second begins its response before.
     let waiting = Origin::start(|peer| drop(peer.request()));
     let begun = Origin::start(|peer| {
@@ -273,7 +273,7 @@ async fn an_http2_upload_that_stops_ends_in_time() {
 }
 
 #[tokio::test]
-async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
+async fn an_unread_http2_response_ends_alone() {
     const SIZE: usize = 1 << 20;
     let origin = Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {

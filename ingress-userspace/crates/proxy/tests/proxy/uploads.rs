@@ -126,7 +126,7 @@ fn bodies_of_all_lengths_arrive_byte_for_byte_and_are_counted() {
 }
 
 #[test]
-fn bodies_that_come_piece_by_piece_go_on_as_they_come() {
+fn pieces_of_bodies_are_forwarded_as_they_arrive() {
     const PIECES: [usize; 7] = [1, 20_000, 7, 100_000, 300_000, 17_000, 1];
     let (arrived, arrivals) = mpsc::channel();
     let arrived = Mutex::new(arrived);
@@ -155,7 +155,7 @@ fn bodies_that_come_piece_by_piece_go_on_as_they_come() {
 }
 
 #[test]
-fn requests_that_come_together_are_told_apart() {
+fn pipelined_uploads_are_kept_apart() {
     let origin = origin();
     let proxy = proxy(&origin);
     let lengths = [100_000, 5, 20_000, 3 * MIB, 16_400, 0, 70_000, 200_000, 200_000, 1, 300_000, 0, 0, 90_000];
@@ -173,7 +173,7 @@ fn requests_that_come_together_are_told_apart() {
 }
 
 #[test]
-fn an_answer_before_the_body_is_read_is_the_answer_to_no_other() {
+fn an_early_response_belongs_to_its_own_request() {
     // The pod keeps reading, so that the answer is over before the body is, at all stages of the body.
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
@@ -203,7 +203,7 @@ fn an_answer_before_the_body_is_read_is_the_answer_to_no_other() {
 }
 
 #[test]
-fn a_pod_that_reads_slowly_gets_all_and_holds_up_no_other() {
+fn a_slow_pod_gets_the_whole_body_and_delays_no_other() {
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(Some(wait));
     let origin = Origin::start(move |peer| {
@@ -227,7 +227,7 @@ fn a_pod_that_reads_slowly_gets_all_and_holds_up_no_other() {
 }
 
 #[test]
-fn a_client_that_goes_away_ends_its_request_alone() {
+fn a_disconnecting_client_ends_only_its_request() {
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
             if !look_at_body(peer, &head) {
@@ -251,7 +251,7 @@ fn a_client_that_goes_away_ends_its_request_alone() {
 }
 
 #[test]
-fn a_client_that_stops_is_told_so() {
+fn a_client_that_stops_sending_is_disconnected() {
     let origin = Origin::start(|peer| {
         peer.head();
         peer.until_closed();
@@ -265,7 +265,7 @@ fn a_client_that_stops_is_told_so() {
 }
 
 #[test]
-fn a_pod_that_takes_nothing_is_given_up() {
+fn a_pod_that_reads_nothing_times_out() {
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let origin = Origin::start(move |_peer| {
@@ -284,7 +284,7 @@ fn a_pod_that_takes_nothing_is_given_up() {
 }
 
 #[test]
-fn a_pod_that_refuses_what_it_has_not_read_is_heard() {
+fn a_refusal_before_the_body_is_read_is_forwarded() {
     for read in [0, 100, 20_000, 500_000] {
         let origin = Origin::start(move |peer| {
             peer.head();
@@ -304,7 +304,7 @@ fn a_pod_that_refuses_what_it_has_not_read_is_heard() {
 }
 
 #[test]
-fn a_body_goes_whole_to_another_connection_if_nothing_of_it_was_sent() {
+fn an_unsent_body_is_sent_on_another_connection() {
     // The first of two connections is closed with only the head read.
     let is_first = Arc::new(AtomicBool::new(true));
     let pod = || {
@@ -329,7 +329,7 @@ fn a_body_goes_whole_to_another_connection_if_nothing_of_it_was_sent() {
 }
 
 #[test]
-fn a_client_that_asks_before_it_sends_is_told_to_go_on() {
+fn a_spliced_upload_gets_100_continue() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = proxy.client();
@@ -345,7 +345,7 @@ fn a_client_that_asks_before_it_sends_is_told_to_go_on() {
 }
 
 #[test]
-fn bodies_go_both_ways_at_once() {
+fn bodies_flow_both_ways_at_once() {
     // The pod echoes the body while more arrives.
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
@@ -372,7 +372,7 @@ fn bodies_go_both_ways_at_once() {
 }
 
 #[test]
-fn a_client_that_resets_is_gone() {
+fn a_reset_by_the_client_ends_the_request() {
     let origin = Origin::start(|peer| {
         let head = peer.head().expect("a request");
         assert!(!look_at_body(peer, &head));
@@ -390,7 +390,7 @@ fn a_client_that_resets_is_gone() {
 }
 
 #[test]
-fn an_urgent_byte_is_left_out_and_nothing_else() {
+fn only_the_urgent_byte_is_omitted() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = proxy.client();
@@ -403,7 +403,7 @@ fn an_urgent_byte_is_left_out_and_nothing_else() {
 }
 
 #[test]
-fn chunked_bodies_are_as_ever() {
+fn chunked_uploads_arrive_unchanged() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut client = proxy.client();
@@ -434,7 +434,7 @@ fn the_access_log_has_every_byte() {
 }
 
 #[tokio::test]
-async fn clients_behind_tls_send_the_same() {
+async fn uploads_over_tls_arrive_unchanged() {
     let origin = origin();
     let proxy = proxy(&origin);
     let mut stream = tls::connect(&proxy, &tls::config(&["http/1.1"]), "a.test").await;

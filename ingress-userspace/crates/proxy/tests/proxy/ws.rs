@@ -52,7 +52,7 @@ fn a_websocket_passes_untouched_both_ways() {
 }
 
 #[test]
-fn a_pod_that_ends_ends_the_client() {
+fn the_end_of_the_pod_ends_the_client() {
     let origin = Origin::start(|peer| {
         peer.head();
         peer.send(format!("{SWITCH}last words"));
@@ -67,7 +67,7 @@ fn a_pod_that_ends_ends_the_client() {
 }
 
 #[test]
-fn a_bad_handshake_reaches_no_pod() {
+fn an_invalid_handshake_reaches_no_pod() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     for (method, from, to) in [
@@ -88,7 +88,7 @@ fn a_bad_handshake_reaches_no_pod() {
 }
 
 #[test]
-fn what_is_no_handshake_is_an_ordinary_request() {
+fn incomplete_handshakes_are_ordinary_requests() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     for (version, from, to) in [
@@ -130,7 +130,7 @@ fn a_declined_handshake_is_answered_like_any_request() {
 }
 
 #[test]
-fn a_switch_that_the_handshake_does_not_call_for_is_none() {
+fn an_invalid_protocol_switch_is_refused() {
     for (from, to) in [
         ("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "S3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
         ("Upgrade: WebSocket\r\n", ""),
@@ -152,7 +152,7 @@ fn a_switch_that_the_handshake_does_not_call_for_is_none() {
 }
 
 #[test]
-fn a_client_that_leaves_during_the_handshake_is_noticed() {
+fn a_disconnect_during_the_handshake_is_detected() {
     let (left, wait) = mpsc::channel::<()>();
     let left = Mutex::new(left);
     let origin = Origin::start(move |peer| {
@@ -170,7 +170,7 @@ fn a_client_that_leaves_during_the_handshake_is_noticed() {
 }
 
 #[test]
-fn snapshots_come_and_go_while_a_websocket_stays() {
+fn a_websocket_survives_new_snapshots() {
     let origin = Origin::start(echo);
     let table = Table::default().host("a.test", &[origin.address]);
     let proxy = Proxy::start(&table);
@@ -183,7 +183,7 @@ fn snapshots_come_and_go_while_a_websocket_stays() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_in_order_after_an_upgrade_that_was_declined() {
+async fn a_connection_ends_cleanly_after_a_declined_upgrade() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let fields = handshake();
@@ -199,7 +199,7 @@ async fn a_connection_ends_in_order_after_an_upgrade_that_was_declined() {
 }
 
 #[test]
-fn who_still_sends_after_an_upgrade_that_was_declined_gets_the_last_response() {
+fn a_client_still_sending_after_a_declined_upgrade_gets_its_response() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let mut client = proxy.client();
@@ -212,7 +212,7 @@ fn who_still_sends_after_an_upgrade_that_was_declined_gets_the_last_response() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_cut_off_in_time() {
+fn a_websocket_client_that_reads_nothing_times_out() {
     let origin = Origin::start(|peer| {
         peer.head();
         peer.send(SWITCH);
@@ -229,7 +229,7 @@ fn a_client_that_takes_nothing_is_cut_off_in_time() {
 }
 
 #[test]
-fn a_websocket_in_which_nobody_speaks_ends_in_time() {
+fn an_idle_websocket_times_out() {
     const SHORT: Duration = Duration::from_millis(500);
     let origin = Origin::start(echo);
     let forwarding = Forwarding { read_timeout: SHORT, ..Forwarding::default() };
@@ -250,7 +250,7 @@ fn a_websocket_in_which_nobody_speaks_ends_in_time() {
 }
 
 #[test]
-fn a_pod_that_takes_nothing_from_a_websocket_is_cut_off_in_time() {
+fn a_websocket_pod_that_reads_nothing_times_out() {
     let (over, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let origin = Origin::start(move |peer| {

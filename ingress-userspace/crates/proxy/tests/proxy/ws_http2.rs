@@ -103,7 +103,7 @@ pub(crate) async fn read(body: &mut RecvStream, count: Option<usize>) -> Result<
 }
 
 #[tokio::test]
-async fn a_websocket_is_a_stream() {
+async fn a_websocket_works_over_an_http2_stream() {
     let origin = Origin::start(echo);
     let proxy = proxy(&origin);
     let plain = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
@@ -144,7 +144,7 @@ async fn a_websocket_is_a_stream() {
 }
 
 #[tokio::test]
-async fn what_is_no_websocket_opens_none() {
+async fn other_extended_connects_open_no_websocket() {
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
             let status = if head.contains("/forbidden") { "403 Forbidden" } else { "200 OK" };
@@ -179,7 +179,7 @@ async fn what_is_no_websocket_opens_none() {
 }
 
 #[tokio::test]
-async fn a_side_that_breaks_off_resets_the_stream_alone() {
+async fn an_aborting_side_resets_only_its_stream() {
     let origin = Origin::start(|peer| {
         let head = peer.raw_head().expect("a head");
         let switch = switch(&head);
@@ -209,7 +209,7 @@ async fn a_side_that_breaks_off_resets_the_stream_alone() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_cut_off_in_time() {
+async fn a_websocket_client_that_reads_nothing_times_out() {
     let origin = Origin::start(|peer| {
         let head = peer.raw_head().expect("a head");
         let switch = switch(&head);
@@ -241,7 +241,7 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
 }
 
 #[tokio::test]
-async fn a_websocket_in_which_nobody_speaks_loses_its_stream_alone() {
+async fn an_idle_websocket_loses_only_its_stream() {
     let origin = Origin::start(echo);
     let forwarding =
         ingress_model::Forwarding { read_timeout: Duration::from_millis(500), ..ingress_model::Forwarding::default() };

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_says_which_coding() {
+    fn accept_encoding_selects_the_coding() {
         for (accepted, expect) in [
             ("gzip", Some("gzip")),
             ("x-gzip", Some("gzip")),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_stay_as_it_is_stays() {
+    fn ineligible_responses_are_not_compressed() {
         const TEXT: &str = "content-type: text/plain; charset=utf-8";
         for (status, length, response, request, expect) in [
             (200, Some(100), &[TEXT][..], "", true),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_says_what_became_of_the_body() {
+    fn response_headers_reflect_the_compression() {
         let request = headers(&["accept-encoding: gzip"]);
         let pod = [
             "content-type: text/plain",

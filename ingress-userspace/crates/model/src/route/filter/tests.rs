@@ -29,7 +29,7 @@ fn check_redirect(target: &str, secure: bool, https_port: u16, expect: Option<&s
 }
 
 #[test]
-fn plain_requests_are_sent_to_https() {
+fn plain_http_requests_are_redirected_to_https() {
     check_redirect("/x?y=1", false, 443, Some("https://a.test/x?y=1"));
     check_redirect("/x?y=1", false, 8443, Some("https://a.test:8443/x?y=1"));
     check_redirect("/x?y=1", true, 443, None);
@@ -45,7 +45,7 @@ fn acme_challenges_and_excepted_paths_stay_on_http() {
 }
 
 #[test]
-fn addresses_come_in_or_stay_out() {
+fn allow_and_deny_lists_decide_on_addresses() {
     for (allow, deny, expect) in [
         ("", "", Verdict::Continue),
         ("192.0.2.0/24", "", Verdict::Continue),
@@ -72,7 +72,7 @@ fn check_rewrite(pattern: &str, rewrite: &str, target: &str, expect: Option<&str
 }
 
 #[test]
-fn targets_are_rewritten_from_groups() {
+fn targets_are_rewritten_from_capture_groups() {
     for (pattern, rewrite, target, expect) in [
         ("/api(/|$)(.*)", "/$2", "/api/x/y?q=1", "/x/y?q=1"),
         ("/api(/|$)(.*)", "/$2", "/api", "/"),
@@ -95,7 +95,7 @@ fn fields(headers: &HeaderMap) -> String {
 }
 
 #[test]
-fn fields_of_responses_are_changed_in_order() {
+fn response_headers_are_edited_in_order() {
     let edits = HeaderEdits::parse("X-A: 1\n+X-B: 2\n-Server\nX-Host: $host$http_x_evil").expect("valid");
     let filters = [Filter::ResponseHeaders(Arc::new(edits))];
     let mut response = HeaderMap::new();
@@ -134,7 +134,7 @@ fn check_cors(origins: &str, request: &[(&'static str, &'static str)], method: &
 }
 
 #[test]
-fn browsers_are_told_who_may_ask() {
+fn cors_headers_depend_on_origin_and_method() {
     const ALLOWED: &str = "access-control-allow-credentials: true|access-control-allow-origin: https://b.test|\
                            access-control-expose-headers: X-E|vary: Origin";
     let origin = ("origin", "https://b.test");

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_fresh_for_as_long_as_is_said_within_limits() {
+    fn freshness_follows_cache_control_within_limits() {
         let keys = keys(1);
         for (control, age, expect) in [
             (&["max-age=300"][..], None, 300),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_without_keys_holds_for_a_minute_whatever_is_said() {
+    fn an_empty_key_set_is_fresh_for_one_minute() {
         for control in [&["max-age=31536000"][..], &["max-age=7200, immutable"], &[]] {
             check(&keys(0), control, None, 60);
         }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keyring_lasts_as_long_as_a_rule_names_its_key_server() {
+    fn a_jwks_cache_lives_while_a_rule_names_its_endpoint() {
         let first = compile(None, &[("a.test", "/jwks"), ("b.test", "/jwks")]);
         let known = ring(&first, "/jwks").expect("a JWKS cache");
         // One rule less, another host, and another rule beside it.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_goes_with_the_rule_that_names_its_key_server() {
+    fn a_refresh_task_ends_with_the_last_rule_of_its_endpoint() {
         let now = Duration::from_secs(100_000);
         let first = compile(None, &[("a.test", "/jwks")]);
         let old = ring(&first, "/jwks").expect("a JWKS cache");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_asks_for_are_kept_for_a_day() {
+    fn unused_keys_are_kept_for_a_day() {
         let snapshot = compile(None, &[("a.test", "/jwks")]);
         let ring = ring(&snapshot, "/jwks").expect("a JWKS cache");
         ring.note_need(Duration::from_secs(1000));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_usable_for_a_day_and_fetched_again_before_that() {
+    fn keys_are_usable_for_a_day_and_refreshed_before() {
         let fetched = Fetched { keys: Keys(Vec::new()), at: Duration::from_secs(1000) };
         for (now, expect) in [(1000, true), (87_399, true), (87_400, false)] {
             assert_eq!(fetched.is_usable(Duration::from_secs(now)), expect, "{now}");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_task_keeps_the_keys_for_all() {
+    fn one_task_refreshes_the_keys_for_all_requests() {
         let ring = Arc::new(JwksCache::of(server("/jwks").into()));
         let kept = ring.take_up();
         assert!(kept.is_some() && ring.take_up().is_none());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_has_never_begun_keeps_nothing() {
+    async fn a_task_that_never_started_releases_its_cache() {
         let worker = Worker::alone();
         let ring = Arc::new(JwksCache::of(server("/jwks").into()));
         let tasks = LocalSet::new();

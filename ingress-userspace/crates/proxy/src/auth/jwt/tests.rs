@@ -14,7 +14,7 @@ fn values(values: &[&str]) -> Box<[Box<str>]> {
 }
 
 #[test]
-fn a_token_has_its_time() {
+fn expiry_and_not_before_are_checked() {
     let now = Duration::from_secs(1_000_000);
     for (value, expect) in [
         (json!({"exp": 1_000_001}), true),
@@ -34,7 +34,7 @@ fn a_token_has_its_time() {
 }
 
 #[test]
-fn issuers_and_audiences_are_compared_as_they_are() {
+fn issuers_and_audiences_are_compared_exactly() {
     for (iss, known, expect) in [
         (json!("https://i.test"), &["https://i.test"][..], true),
         (json!("https://i.test/"), &["https://i.test"], false),
@@ -60,7 +60,7 @@ fn issuers_and_audiences_are_compared_as_they_are() {
 }
 
 #[test]
-fn demands_are_met_by_texts_lists_and_words() {
+fn required_claims_match_strings_lists_and_words() {
     let token = claims(json!({
         "scope": "read write", "groups": ["admin", "dev"], "email_verified": true, "level": 3, "name": "read write",
         "realm_access": {"roles": ["editor"]}, "https://a.test/roles": ["owner"], "none": null, "a.b": "dotted",
@@ -95,7 +95,7 @@ fn demands_are_met_by_texts_lists_and_words() {
 }
 
 #[test]
-fn claims_are_fields_where_they_are_text() {
+fn claims_become_headers_if_they_are_text() {
     for (claim, expect) in [
         (json!("ann"), Some("ann")),
         (json!(7), Some("7")),
@@ -112,7 +112,7 @@ fn claims_are_fields_where_they_are_text() {
 }
 
 #[test]
-fn a_key_is_used_for_what_it_is_for() {
+fn keys_are_used_only_for_their_algorithm_and_purpose() {
     let secret = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2U";
     for (key, expect) in [
         (json!({"kty": "oct", "k": secret}), 3),

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_fetched_before_they_are_over() {
+    fn keys_are_refreshed_before_they_expire() {
         let mut times = Times::default();
         assert_eq!(times.pause(at(1000)), Duration::ZERO, "there are none");
         times.succeed(at(1000), at(160));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_followed_by_longer_and_longer_pauses() {
+    fn failed_fetches_back_off() {
         let mut times = Times::default();
         for expect in [1, 2, 4, 8, 16, 30, 30, 30] {
             times.fail(at(1000));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_sought_twice_a_minute_at_most() {
+    fn fetches_for_unknown_keys_are_limited_to_two_per_minute() {
         let mut times = Times::default();
         times.succeed(at(1000), at(6000));
         assert!(times.seek(at(1001)), "however fresh the others are");

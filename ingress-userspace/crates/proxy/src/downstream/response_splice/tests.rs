@@ -35,7 +35,7 @@ async fn filled(length: usize) -> (ResponseSplice, Bytes) {
 }
 
 #[tokio::test]
-async fn only_the_stand_in_for_all_that_is_in_the_pipe_is_taken_for_it() {
+async fn only_the_placeholder_for_the_whole_pipe_is_accepted() {
     let (response_splice, placeholder) = filled(10).await;
     assert_eq!(placeholder.len(), 10);
     let copied = placeholder.to_vec();
@@ -59,7 +59,7 @@ async fn only_the_stand_in_for_all_that_is_in_the_pipe_is_taken_for_it() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_room_is_told_of_it_once() {
+async fn waiters_for_room_are_woken_once() {
     for asks_again in [false, true] {
         let (response_splice, _placeholder) = filled(10).await;
         assert!(!response_splice.take_awaited() && response_splice.poll_room().is_pending());
@@ -77,7 +77,7 @@ async fn whoever_waits_for_room_is_told_of_it_once() {
 }
 
 #[tokio::test]
-async fn after_a_turn_an_empty_pipe_has_no_room_until_the_next() {
+async fn an_empty_pipe_has_no_room_until_the_next_turn() {
     let (response_splice, _placeholder) = filled(10).await;
     let ((near, _far), pipes) = (pair().await, Pipes::default());
     response_splice.moved.set(TURN - 10);
@@ -93,7 +93,7 @@ async fn after_a_turn_an_empty_pipe_has_no_room_until_the_next() {
 }
 
 #[tokio::test]
-async fn nothing_is_taken_from_a_socket_beyond_what_was_asked_for() {
+async fn bytes_beyond_the_requested_length_are_not_read() {
     for pipes in [Pipes::default(), Pipes::of_buffers(100)] {
         let (near, mut far) = pair().await;
         far.write_all(&[b'x'; 100]).await.expect("sent");
@@ -166,7 +166,7 @@ async fn ask(worker: &Rc<Worker>, length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn only_what_is_worth_a_pipe_goes_through_one() {
+async fn only_large_bodies_are_spliced() {
     let test = async {
         let worker = serving(pod().await);
         for (length, kept) in [(0, 0), (16 * 1024 - 1, 0), (1_000_001, 1), (3, 1), (1_000_001, 1)] {
@@ -178,7 +178,7 @@ async fn only_what_is_worth_a_pipe_goes_through_one() {
 }
 
 #[tokio::test]
-async fn without_descriptors_for_pipes_bodies_arrive_all_the_same() {
+async fn bodies_are_copied_when_no_pipe_can_be_created() {
     let test = async {
         let worker = serving(pod().await);
         worker.pipes.add_buffers(10_000);

@@ -45,7 +45,7 @@ async fn filled(length: usize) -> Pipe {
 }
 
 #[tokio::test]
-async fn only_the_bytes_at_the_place_of_the_pipe_are_taken_for_it() {
+async fn only_the_bytes_at_the_position_of_the_pipe_are_accepted() {
     // The pipe holds the first ten of the last hundred bytes. Each case takes the next `length` bytes with `left` bytes
     // remaining.
     for (left, length, expect) in [
@@ -78,7 +78,7 @@ fn conn(worker: &Rc<Worker>, secure: bool) -> Rc<Conn> {
 }
 
 #[tokio::test]
-async fn only_the_request_whose_head_was_read_last_has_an_intake() {
+async fn only_the_last_request_gets_an_upload_splice() {
     let worker = Worker::alone();
     let conn = conn(&worker, false);
     conn.heads_read(1);
@@ -105,7 +105,7 @@ async fn only_the_request_whose_head_was_read_last_has_an_intake() {
 }
 
 #[tokio::test]
-async fn more_heads_than_can_be_counted_end_it() {
+async fn upload_splices_end_when_the_count_of_heads_overflows() {
     let worker = Worker::alone();
     let conn = conn(&worker, false);
     conn.heads_read(1 << 16);
@@ -117,7 +117,7 @@ async fn more_heads_than_can_be_counted_end_it() {
 }
 
 #[tokio::test]
-async fn nothing_goes_around_tls() {
+async fn uploads_over_tls_are_not_spliced() {
     let worker = Worker::alone();
     for (secure, length, is_worthwhile) in [
         (true, Some(WORTHWHILE), false),
@@ -216,7 +216,7 @@ async fn send(worker: &Rc<Worker>, length: usize, takes_pipe: TakesPipe) -> (Vec
 }
 
 #[tokio::test]
-async fn a_body_is_the_same_whoever_takes_which_part_of_it() {
+async fn bodies_are_identical_for_any_mix_of_splice_and_copy() {
     let test = async {
         let takers: [(TakesPipe, bool); 4] =
             [(|_| true, true), (|_| false, false), (|number| number % 2 == 0, true), (|number| number == 0, false)];
@@ -239,7 +239,7 @@ async fn a_body_is_the_same_whoever_takes_which_part_of_it() {
 }
 
 #[tokio::test]
-async fn without_descriptors_for_pipes_bodies_arrive_all_the_same() {
+async fn bodies_are_copied_when_no_pipe_can_be_created() {
     let test = async {
         let worker = Worker::alone();
         worker.pipes.add_buffers(1_000);
@@ -251,7 +251,7 @@ async fn without_descriptors_for_pipes_bodies_arrive_all_the_same() {
 }
 
 #[tokio::test]
-async fn what_a_request_sends_goes_through_a_pipe_whatever_came_before_it() {
+async fn uploads_are_spliced_after_any_earlier_requests() {
     let get = "GET /10 HTTP/1.1\r\nHost: a.test\r\n\r\n";
     let chunked = "PUT /10 HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let declined = "GET /10 HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\

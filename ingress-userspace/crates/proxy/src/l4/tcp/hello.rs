@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_however_it_comes() {
+    fn the_server_name_is_found_for_any_fragmentation() {
         for (name, expect) in [("a.test", "a.test"), ("WWW.Example.COM", "www.example.com"), ("", "")] {
             let plain = hello(name, 1);
             for bytes in [plain.clone(), in_records(&plain, 1), in_records(&plain, 100)] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_beginnings_are_never_waited_for_longer_than_whole_ones() {
+    fn damaged_hellos_wait_for_no_more_bytes_than_valid_ones() {
         let mut rng = Rng::with_seed(1);
         let whole = [hello("a.test", 1), in_records(&hello("b.test", 2), 50)];
         for _ in 0..20_000 {

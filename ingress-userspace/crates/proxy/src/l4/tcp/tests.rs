@@ -177,7 +177,7 @@ async fn within(what: &str, work: impl Future<Output = ()>) {
 }
 
 #[tokio::test]
-async fn every_byte_and_every_end_arrives_whatever_the_schedule() {
+async fn all_bytes_and_ends_arrive_for_any_schedule() {
     let pipes = Pipes::default();
     for first in (0..SCHEDULES).step_by(TOGETHER as usize) {
         within(&format!("schedules from {first}"), async {
@@ -206,7 +206,7 @@ async fn every_byte_and_every_end_arrives_whatever_the_schedule() {
 }
 
 #[tokio::test]
-async fn without_descriptors_for_pipes_every_byte_arrives_all_the_same() {
+async fn all_bytes_arrive_when_no_pipe_can_be_created() {
     for seed in 0..SCHEDULES / 10 {
         let buffers = Pipes::of_buffers(10_000);
         within(&format!("schedule {seed}"), check(seed, &buffers)).await;
@@ -215,7 +215,7 @@ async fn without_descriptors_for_pipes_every_byte_arrives_all_the_same() {
 }
 
 #[tokio::test]
-async fn urgent_data_hold_up_neither_what_follows_nor_the_end() {
+async fn urgent_data_delay_neither_later_bytes_nor_the_end() {
     for pipes in [Pipes::default(), Pipes::of_buffers(1_000)] {
         within("a sender of urgent data", async {
             let Line { mut client, mut endpoint, relay } = Line::new(&pipes, [false; 2], DEADLINE).await;
@@ -241,7 +241,7 @@ async fn urgent_data_hold_up_neither_what_follows_nor_the_end() {
 }
 
 #[tokio::test]
-async fn what_is_not_taken_is_not_read() {
+async fn a_receiver_that_does_not_read_stops_the_sender() {
     within("a sender that is held back", async {
         let Line { mut client, endpoint, relay } = Line::plain().await;
         let (mut sent, chunk) = (0, vec![7; 64 * 1024]);
@@ -274,7 +274,7 @@ fn reset(stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn a_reset_passes_as_a_reset_after_what_came_before_it() {
+async fn a_reset_is_forwarded_after_the_bytes_before_it() {
     within("a client that breaks off", async {
         let Line { mut client, mut endpoint, relay } = Line::plain().await;
         client.write_all(b"hello").await.expect("sent");

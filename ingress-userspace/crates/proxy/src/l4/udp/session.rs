@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_is_kept_as_long_as_something_may_come() {
+    async fn the_deadline_of_a_session_depends_on_its_responses() {
         let settings = |responses, timeout| StreamSettings {
             responses,
             timeout: Duration::from_secs(timeout),

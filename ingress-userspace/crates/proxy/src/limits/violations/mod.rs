@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn offences_of_any_kind_count_together_by_address_or_64() {
+    fn violations_of_all_kinds_count_together_per_client() {
         let (violations, escalation) = (Violations::new(), escalation(3));
         for (violation, peer) in [
             (Violation::Malformed, "192.0.2.1"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_forgiven_begins_anew() {
+    fn forgiving_a_client_resets_its_count() {
         let (violations, escalation) = (Violations::new(), escalation(2));
         let peer = IpAddr::from([192, 0, 2, 1]);
         let note = || violations.note(Violation::Denied, peer, &escalation, Duration::ZERO);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_offenders_is_bounded() {
+    fn pending_violators_are_limited() {
         let (violations, escalation) = (Violations::new(), escalation(1));
         for n in 0..10_000_u32 {
             let peer = std::net::Ipv4Addr::from(0x0a00_0000 + n);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_within_the_time_are_too_many() {
+    fn the_limit_counts_violations_within_the_window() {
         check(3, &[0, 0, 0], &[2]);
         check(3, &[0, 5, 9], &[2]);
         // The window is over: the next violation starts another.
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_count_apart_and_one_is_forgotten_alone() {
+    fn clients_are_counted_and_forgotten_separately() {
         let table = Table::new();
         // Both keys belong to the same bucket.
         let keys = [7, ClientTable::<Count, 64>::neighbour(7)];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_hold_for_what_was_counted_before() {
+    fn changed_settings_apply_to_earlier_counts() {
         let table = Table::new();
         let count = |after_count, within, at| {
             table.count(7, after(after_count), Duration::from_secs(within), Duration::from_secs(at))
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_bounded_and_forgets_those_first_who_offend_least() {
+    fn clients_with_the_fewest_violations_are_evicted_first() {
         let table = Table::new();
         let mixed = |key: u64| (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let greedy = u64::MAX;

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_without_more() {
+    fn values_are_formatted_as_numbers_and_seconds() {
         let millis = Duration::from_millis;
         for (value, expect) in [
             (Value::Number(0), "0"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn values_cannot_break_out() {
+    fn values_are_escaped() {
         for (value, default, json) in [
             ("plain", "plain", "plain"),
             ("a\"b\\c", "a\\x22b\\x5Cc", "a\\\"b\\\\c"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_told_without_its_password() {
+    fn the_user_is_logged_without_its_password() {
         let user_of = |value: &str| {
             let headers = [(header::AUTHORIZATION, value.parse().expect("a value"))].into_iter().collect();
             user(&headers)

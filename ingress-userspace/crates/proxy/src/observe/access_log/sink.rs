@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tears_one_line_and_what_is_lost_is_counted() {
+    fn a_write_error_loses_one_line_and_is_counted() {
         let full = || Err(ErrorKind::StorageFull.into());
         let (again, slow) = (|| Err(ErrorKind::Interrupted.into()), || Err(ErrorKind::WouldBlock.into()));
         for (fits, took, lost) in [
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_written_in_order_at_the_end() {
+    fn queued_lines_are_written_in_order_at_shutdown() {
         let ((open, gate), (wrote, writes)) = (mpsc::channel(), mpsc::channel());
         let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         let blocks = ["1\n2\n", "3\n", "4\n5\n6\n"];
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted_and_what_cannot_be_written() {
+    fn dropped_and_unwritable_lines_are_counted() {
         let ((open, gate), (wrote, writes)) = (mpsc::channel(), mpsc::channel());
         let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         let line = format!("{}\n", "x".repeat(QUEUE_MAX));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_waits_for_ever_keeps_nobody_from_ending() {
+    fn a_blocked_writer_does_not_block_shutdown() {
         let ((open, gate), (wrote, _writes)) = (mpsc::channel(), mpsc::channel());
         let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         sink.0.add("1\n".to_owned());

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_is_read_and_written_again() {
+    fn valid_traceparents_round_trip() {
         let context = of(&[GOOD]).expect("in order");
         assert_eq!((context.trace, context.span), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
         assert!(context.sampled);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_order_is_as_none() {
+    fn invalid_traceparents_are_ignored() {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[GOOD, GOOD]), None);
         for bad in [

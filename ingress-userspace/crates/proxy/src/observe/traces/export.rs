@@ -253,7 +253,7 @@ mod tests {
     use ingress_model::Sampler;
 
     #[test]
-    fn an_address_of_ipv6_is_named_in_brackets() {
+    fn ipv6_addresses_of_collectors_are_bracketed() {
         for (collector, expect) in [
             ("collector.otel.svc", "collector.otel.svc:4317"),
             ("10.0.0.1", "10.0.0.1:4317"),

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_off_between_characters() {
+    fn long_texts_are_truncated_between_characters() {
         assert_eq!(cut("short"), "short");
         assert_eq!(cut(&"x".repeat(TEXT_MAX)).len(), TEXT_MAX);
         assert_eq!(cut(&format!("x{}", "é".repeat(TEXT_MAX))).len(), TEXT_MAX - 1);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn as_many_come_in_and_wait_as_may() {
+    async fn connections_and_pending_requests_are_limited() {
         let circuit_breaker = CircuitBreaker { connections: NonZeroU32::new(2), pending: 1, requests: None };
         let gate = Gate::new(circuit_breaker).expect("a cap");
         let wait = Duration::from_secs(5);

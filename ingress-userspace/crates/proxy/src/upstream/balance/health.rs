@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_grows_and_is_whole_in_the_end() {
+    fn the_slow_start_share_grows_to_one() {
         let health = Health::newcomer();
         let first = health.share(Duration::from_secs(36_000_000));
         assert!(first < 0.01, "{first}");

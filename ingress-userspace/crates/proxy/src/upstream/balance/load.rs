@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_cap_are_under_way_at_one_time() {
+    fn requests_in_flight_never_exceed_the_limit() {
         let (load, cap) = (Arc::new(Load::default()), NonZeroU32::new(7));
         let most = AtomicU32::new(0);
         std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_or_busy_is_expected_to_take_longer() {
+    fn slow_and_busy_endpoints_have_a_higher_expected_latency() {
         let (slow, fast) = (Arc::new(Load::default()), Arc::new(Load::default()));
         assert_eq!(slow.expected_us(0), 0);
         let first = slow.begin(None);

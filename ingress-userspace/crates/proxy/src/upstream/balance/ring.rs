@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_move_when_an_endpoint_goes() {
+    fn only_keys_of_a_removed_endpoint_move() {
         let (before, after) = (ring(0..10), ring(0..9));
         let moved = (0..10_000).filter(|key| choice(&before, *key) != choice(&after, *key)).count();
         let lost = (0..10_000).filter(|key| choice(&before, *key) == 9).count();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_lead_back() {
+    fn ids_map_back_to_their_endpoints() {
         let ring = ring(0..3);
         assert_eq!(
             (0..3).map(|index| ring.index(ring.id(index).expect("an id"))).collect::<Vec<_>>(),
@@ -103,7 +103,7 @@ mod tests {
 
     /// Nodes of all versions must agree on these hashes.
     #[test]
-    fn hashes_are_for_ever() {
+    fn hashes_are_stable_across_versions() {
         assert_eq!(hash(b"a"), 0xca97_8112_ca1b_bdca);
     }
 }

@@ -36,7 +36,7 @@ fn endpoints_take_turns() {
 }
 
 #[test]
-fn one_request_tries_each_endpoint_once_and_at_most_three() {
+fn a_request_tries_each_endpoint_once_and_at_most_three() {
     let state = state(&[1, 2, 3, 4]);
     let mut tried = Tried::up_to(3);
     let ports: Vec<_> =
@@ -48,7 +48,7 @@ fn one_request_tries_each_endpoint_once_and_at_most_three() {
 }
 
 #[test]
-fn a_failed_endpoint_sits_out_longer_each_time_until_it_succeeds() {
+fn ejection_time_grows_until_a_success() {
     let state = state(&[1, 2]);
     take(&state, 0).failed(1000);
     assert_eq!(picks(&state, 1499, 4), [2, 2, 2, 2]);
@@ -66,7 +66,7 @@ fn a_failed_endpoint_sits_out_longer_each_time_until_it_succeeds() {
 }
 
 #[test]
-fn requests_that_fail_together_are_one_failure() {
+fn failures_of_concurrent_requests_count_once() {
     let state = state(&[1, 2]);
     let under_way: Vec<_> = (0..20).map(|_| take(&state, 0)).collect();
     for (picked, now_ms) in under_way.into_iter().zip((1000..).step_by(100)) {
@@ -83,7 +83,7 @@ fn requests_that_fail_together_are_one_failure() {
 }
 
 #[test]
-fn some_always_remain() {
+fn one_endpoint_is_never_ejected() {
     for (ports, ejected) in [(&[1][..], &[][..]), (&[1, 2], &[1]), (&[1, 2, 3], &[1]), (&[1, 2, 3, 4], &[1, 2])] {
         let state = state(ports);
         (0..ports.len()).for_each(|index| take(&state, index).failed(0));
@@ -99,7 +99,7 @@ fn some_always_remain() {
 }
 
 #[test]
-fn two_that_fail_at_one_time_do_not_eject_all() {
+fn concurrent_failures_do_not_eject_all_endpoints() {
     for _ in 0..200 {
         let state = state(&[1, 2]);
         std::thread::scope(|scope| {
@@ -122,7 +122,7 @@ fn with(ports: &[u16], health_policy: HealthPolicy) -> Arc<UpstreamState> {
 }
 
 #[test]
-fn ejection_is_as_asked_for() {
+fn ejection_follows_the_health_policy() {
     let ejection = Ejection {
         after: NonZeroU32::new(3),
         first: Duration::from_secs(10),
@@ -152,7 +152,7 @@ fn ejection_is_as_asked_for() {
 }
 
 #[test]
-fn what_checks_find_wanting_gets_nothing_unless_all_are() {
+fn unhealthy_endpoints_get_no_requests_unless_all_are() {
     let check = Check {
         question: Question::Connect,
         port: None,
@@ -178,7 +178,7 @@ fn what_checks_find_wanting_gets_nothing_unless_all_are() {
 }
 
 #[test]
-fn no_endpoint_gets_more_than_its_cap() {
+fn no_endpoint_exceeds_its_request_limit() {
     let circuit_breaker = CircuitBreaker { requests: NonZeroU32::new(2), ..CircuitBreaker::default() };
     let state = with(&[1, 2], HealthPolicy { circuit_breaker, ..HealthPolicy::default() });
     let engage = |choice| state.engage(choice, || 0, &mut Tried::up_to(3));
@@ -198,7 +198,7 @@ fn no_endpoint_gets_more_than_its_cap() {
 }
 
 #[test]
-fn a_newcomer_begins_slowly() {
+fn a_new_endpoint_starts_slowly() {
     fastrand::seed(7);
     let slow = |time| HealthPolicy { slow_start: Some(time), ..HealthPolicy::default() };
     let grown = |time: Duration| {
@@ -241,7 +241,7 @@ fn chosen(state: &UpstreamState, choice: Choice) -> u16 {
 }
 
 #[test]
-fn the_less_busy_of_two_is_chosen() {
+fn the_less_loaded_of_two_endpoints_is_chosen() {
     let state = state(&[1, 2]);
     let busy: Vec<_> = (0..3).map(|_| state.endpoints[0].load.begin(None)).collect();
     assert!((0..20).all(|_| chosen(&state, Choice::LeastRequest) == 2));
@@ -257,7 +257,7 @@ fn the_less_busy_of_two_is_chosen() {
 }
 
 #[test]
-fn keys_and_ids_lead_to_the_same_endpoint_until_it_is_out() {
+fn keys_and_ids_select_the_same_endpoint_until_its_ejection() {
     let state = state(&[1, 2, 3]);
     let picked = |choice, tried: &mut Tried| state.pick(choice, || 0, tried).expect("an endpoint");
     for key in 0..20 {

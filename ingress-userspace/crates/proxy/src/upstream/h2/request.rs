@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_becomes_fields() {
+    fn a_head_is_converted_to_an_http2_request() {
         let head = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"GET /a/b?c HTTP/1.1\r\nhost: a.test:81\r\nx-a: 1:2\r\nx-a:\r\nte: trailers\r\n");
         };

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_those_of_the_protocol() {
+    fn messages_follow_the_grpc_health_protocol() {
         assert_eq!(&*request(""), [0, 0, 0, 0, 0]);
         assert_eq!(&*request("a.B"), [0, 0, 0, 0, 5, 10, 3, b'a', b'.', b'B']);
         let long = request(&"x".repeat(300));

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_checks_are_slower_than_asked_is_said_once_and_so_is_that_they_are_not() {
+    fn changes_of_the_check_rate_are_reported_once() {
         let (mut before, mut said) = (1.0, Vec::new());
         for now in [1.0, 1.01, 1.5, 9.0, 1.2, 1.0, 1.0, 2.0] {
             said.extend(Change::between(before, now));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn all_checks_together_stay_below_their_rate() {
+    fn the_total_rate_of_checks_is_limited() {
         for (count, seconds, expect) in
             [(0, 1, 1.0), (500, 1, 1.0), (5_000, 10, 1.0), (1_000, 1, 2.0), (64_000, 1, 128.0)]
         {

@@ -28,7 +28,7 @@ impl http_body::Body for Silent {
 impl Outgoing for Silent {}
 
 #[test]
-fn an_upstream_that_says_nothing_is_given_up_after_the_read_timeout() {
+fn a_silent_upstream_fails_after_the_read_timeout() {
     run_paused(async {
         let origin = Origin::new(Peer::linger).await;
         let begin = tokio::time::Instant::now();
@@ -41,7 +41,7 @@ fn an_upstream_that_says_nothing_is_given_up_after_the_read_timeout() {
 }
 
 #[test]
-fn a_body_that_stalls_is_an_error_not_an_end() {
+fn a_stalled_body_is_an_error() {
     run_paused(async {
         let origin = Origin::answering(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello").await;
         let pool = pool();
@@ -55,7 +55,7 @@ fn a_body_that_stalls_is_an_error_not_an_end() {
 }
 
 #[test]
-fn an_upstream_that_takes_nothing_is_given_up_after_the_send_timeout() {
+fn an_upstream_that_reads_nothing_fails_after_the_send_timeout() {
     run_paused(async {
         let origin = Origin::new(|peer| async move {
             let _open = peer;
@@ -70,7 +70,7 @@ fn an_upstream_that_takes_nothing_is_given_up_after_the_send_timeout() {
 }
 
 #[test]
-fn waiting_for_the_client_is_not_held_against_the_upstream() {
+fn waiting_for_the_client_is_not_blamed_on_the_upstream() {
     run_paused(async {
         let origin = Origin::new(Peer::linger).await;
         let limits = Limits { client_timeout: Duration::from_secs(90), ..Limits::default() };
@@ -86,7 +86,7 @@ fn waiting_for_the_client_is_not_held_against_the_upstream() {
 }
 
 #[test]
-fn a_client_that_stops_within_the_response_ends_it() {
+fn a_stalled_client_ends_the_response() {
     run_paused(async {
         let origin = Origin::answering(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello").await;
         let pool = pool();
@@ -115,7 +115,7 @@ async fn second(reset: bool) -> Failure<Empty<Bytes>> {
 }
 
 #[test]
-fn facts_for_a_retry() {
+fn failures_report_whether_a_retry_is_safe() {
     run(async {
         let closed = second(false).await;
         assert!(matches!(closed.error, ExchangeError::Closed), "{closed:?}");

@@ -129,13 +129,13 @@ fn check(case: Case, piece: usize) {
 }
 
 #[test]
-fn sound_responses_are_read_and_their_connections_kept() {
+fn valid_responses_are_read_and_their_connections_kept() {
     whole().into_iter().for_each(|case| check(case, usize::MAX));
     whole().into_iter().for_each(|case| check(case, 1));
 }
 
 #[test]
-fn unsound_responses_are_refused_and_their_connections_closed() {
+fn invalid_responses_are_refused_and_their_connections_closed() {
     broken().into_iter().for_each(|case| check(case, usize::MAX));
     broken().into_iter().for_each(|case| check(case, 1));
 }
@@ -176,7 +176,7 @@ fn a_split_at_any_byte_changes_nothing() {
 }
 
 #[test]
-fn fields_that_are_copied_keep_no_buffer() {
+fn copied_fields_do_not_retain_the_buffer() {
     const SIZE: usize = 16 * 1024;
     for copies_fields in [false, true] {
         let mut buffer = bytes::BytesMut::with_capacity(SIZE);
@@ -196,7 +196,7 @@ fn fields_that_are_copied_keep_no_buffer() {
 }
 
 #[test]
-fn limits_of_the_head_hold() {
+fn limits_of_the_head_are_enforced() {
     let many = |count| format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(count)).into_bytes();
     let long = |length: usize| format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(length)).into_bytes();
     let endless = vec![b'H'; 64 * 1024 + 1];
@@ -216,7 +216,7 @@ fn limits_of_the_head_hold() {
 }
 
 #[test]
-fn hop_by_hop_fields_end_here() {
+fn hop_by_hop_fields_are_removed() {
     run(async {
         let origin = Origin::answering(
             b"HTTP/1.1 200 OK\r\nConnection: x-private, content-length, keep-alive\r\nX-Private: 1\r\nKeep-Alive: timeout=5\r\n\

@@ -13,7 +13,7 @@ async fn get_whole(pool: &Pool, origin: &Origin) {
 }
 
 #[test]
-fn a_connection_serves_again_once_its_body_has_ended() {
+fn a_connection_is_reused_after_the_end_of_its_body() {
     run(async {
         let origin = Origin::answering(RESPONSE).await;
         let pool = pool();
@@ -29,7 +29,7 @@ fn a_connection_serves_again_once_its_body_has_ended() {
 }
 
 #[test]
-fn the_connection_is_back_with_the_last_frame_of_a_known_length() {
+fn the_last_frame_of_a_known_length_releases_the_connection() {
     run(async {
         let origin = Origin::answering(RESPONSE).await;
         let pool = pool();
@@ -54,7 +54,7 @@ fn a_body_dropped_before_its_end_closes_the_connection() {
 }
 
 #[test]
-fn a_response_without_a_body_gives_its_connection_back_once_it_is_taken() {
+fn a_response_without_a_body_releases_its_connection_once_taken() {
     run(async {
         let origin = Origin::answering(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nx-a: 1\r\n\r\n").await;
         let (pool, method, limits) = (pool(), Method::GET, Limits::default());
@@ -76,7 +76,7 @@ fn a_response_without_a_body_gives_its_connection_back_once_it_is_taken() {
 }
 
 #[test]
-fn a_body_that_goes_past_its_buffer_leaves_that_to_others() {
+fn a_spliced_body_releases_its_buffer() {
     run(async {
         let origin = Origin::new(|mut peer| async move {
             peer.request().await;
@@ -99,7 +99,7 @@ fn a_body_that_goes_past_its_buffer_leaves_that_to_others() {
 }
 
 #[test]
-fn idle_connections_that_were_closed_or_speak_are_not_handed_out() {
+fn closed_or_readable_idle_connections_are_not_reused() {
     for late in [None, Some(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")] {
         run(async move {
             let gate = Rc::new(tokio::sync::Notify::new());
@@ -132,7 +132,7 @@ fn idle_connections_that_were_closed_or_speak_are_not_handed_out() {
 }
 
 #[test]
-fn the_pool_keeps_its_bounds_and_its_time() {
+fn the_pool_enforces_its_limits_and_idle_timeout() {
     run(async {
         let (a, b) = (Origin::answering(RESPONSE).await, Origin::answering(RESPONSE).await);
         let options = PoolOptions { idle_per_endpoint: 2, idle_total: 3, ..PoolOptions::default() };
@@ -169,7 +169,7 @@ fn refusal_names_the_address() {
 }
 
 #[test]
-fn without_descriptors_idle_connections_are_given_up() {
+fn idle_connections_are_closed_when_descriptors_run_out() {
     run(async {
         let origin = Origin::answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
         for (code, kept) in [(libc::EMFILE, 0), (libc::ENFILE, 0), (libc::EADDRNOTAVAIL, 1), (libc::ECONNREFUSED, 1)] {

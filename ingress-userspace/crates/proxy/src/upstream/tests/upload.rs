@@ -109,7 +109,7 @@ fn a_slow_upload_arrives_piece_by_piece() {
 }
 
 #[test]
-fn an_early_answer_is_delivered_while_the_upload_goes_on() {
+fn an_early_response_is_delivered_during_the_upload() {
     run(async {
         let origin = Origin::new(|mut peer| async move {
             peer.request().await;
@@ -134,7 +134,7 @@ fn an_early_answer_is_delivered_while_the_upload_goes_on() {
 }
 
 #[test]
-fn an_answer_that_ends_before_the_upload_costs_the_connection() {
+fn a_response_that_ends_before_the_upload_closes_the_connection() {
     run(async {
         let origin = Origin::answering(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 2\r\n\r\nno").await;
         let (sender, body) = fed();
@@ -148,7 +148,7 @@ fn an_answer_that_ends_before_the_upload_costs_the_connection() {
 }
 
 #[test]
-fn an_answer_is_read_though_the_upstream_stopped_reading() {
+fn a_response_is_read_after_the_upstream_stops_reading() {
     run(async {
         let origin = Origin::new(|mut peer| async move {
             peer.request().await;
@@ -168,7 +168,7 @@ fn an_answer_is_read_though_the_upstream_stopped_reading() {
 }
 
 #[test]
-fn a_request_body_that_breaks_off_or_lies_breaks_the_exchange() {
+fn truncated_and_mismatched_request_bodies_fail_the_exchange() {
     run(async {
         let origin = Origin::answering(OK).await;
         let (sender, body) = fed();
@@ -212,7 +212,7 @@ impl Body for Announced {
 impl Outgoing for Announced {}
 
 #[test]
-fn ten_megabytes_go_both_ways() {
+fn ten_megabytes_are_transferred_both_ways() {
     const SIZE: usize = 10 << 20;
     for chunked in [false, true] {
         run(async move {

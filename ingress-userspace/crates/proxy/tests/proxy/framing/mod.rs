@@ -214,7 +214,7 @@ fn check(cases: &[Case]) {
 }
 
 #[test]
-fn every_case_of_the_corpus_is_served_or_refused_as_it_must() {
+fn every_case_of_the_corpus_is_served_or_refused_as_required() {
     check(&corpus());
 }
 
@@ -229,7 +229,7 @@ fn the_corpus_is_large_and_its_cases_differ() {
 }
 
 #[test]
-fn what_is_refused_is_counted() {
+fn refused_requests_are_counted() {
     let bench = Bench::new();
     for _ in 0..20 {
         assert!(bench.proxy.client().send("GET / HTTP/1.1\nHost: a.test\n\n").is_closed());

@@ -154,7 +154,7 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
 }
 
 #[test]
-fn every_response_of_the_corpus_is_passed_on_or_refused_as_it_must() {
+fn every_response_of_the_corpus_is_forwarded_or_refused_as_required() {
     let corpus = corpus();
     println!("{} cases", corpus.len());
     assert!(corpus.len() >= ENOUGH, "{}", corpus.len());

@@ -250,7 +250,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn every_must_of_rfc_9113_is_kept() {
+fn every_must_of_rfc_9113_is_satisfied() {
     let bench = Bench::new();
     let cases = cases();
     let wrong: Vec<_> = cases
