@@ -237,9 +237,9 @@ totals! {
     Transit = 6 "transit",
     /// Verdict: source on a deny list; dropped.
     Denied = 7 "denied",
-    /// Verdict: SYN above the limit of its client ([`crate::Limits::syns`]); dropped.
+    /// Verdict: SYN above the limit of its client ([`crate::LimitBuckets::syns`]); dropped.
     LimitedSyn = 8 "limited_syn",
-    /// Verdict: packet above the limit of its client ([`crate::Limits::packets`]); dropped.
+    /// Verdict: packet above the limit of its client ([`crate::LimitBuckets::packets`]); dropped.
     LimitedPacket = 9 "limited_packet",
     /// Verdict: SYN for a port that replaces another one in packets on this node ([`crate::steer::PORT_REWRITTEN`]);
     /// clients may not connect to it directly. Dropped.

@@ -22,20 +22,20 @@ pub const ORIGIN_ESCALATION: u32 = 2;
 /// Value of [`crate::map::DENIALS`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Denial {
+pub struct DenialValue {
     /// Expiry on `CLOCK_MONOTONIC`, the clock of the heartbeat; 0 means that the denial stays until it is removed.
     pub expires_ns: u64,
-    pub reason: Reason,
+    pub reason: DenialReason,
 }
 
 /// Reason for a denial, for operators: printable ASCII, zero-padded.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Reason {
+pub struct DenialReason {
     pub text: [i8; 48],
 }
 
-/// Longest text that fits into [`Reason`].
+/// Longest text that fits into [`DenialReason`].
 pub const REASON_MAX: usize = 47;
 
 /// Bit in the values of [`crate::map::DENY_CONFIG`]: the network is denied.
@@ -45,7 +45,7 @@ pub const CONFIG_TRUSTS: u32 = 2;
 /// Clients are limited, but this network is exempt. Exempt networks are in the tries even if no entry denies them.
 pub const CONFIG_SPARES: u32 = 4;
 
-impl Reason {
+impl DenialReason {
     /// Creates a reason. Returns `None` if `text` is longer than [`REASON_MAX`] or not printable ASCII.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
@@ -54,24 +54,24 @@ impl Reason {
     }
 }
 
-impl Default for Reason {
+impl Default for DenialReason {
     fn default() -> Self {
         Self { text: [0; 48] }
     }
 }
 
-impl core::fmt::Display for Reason {
+impl core::fmt::Display for DenialReason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         text::show(&self.text, f)
     }
 }
 
-impl core::fmt::Debug for Reason {
+impl core::fmt::Debug for DenialReason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Reason({self})")
     }
 }
 
-const _: () = assert!(size_of::<Reason>() == REASON_MAX + 1);
+const _: () = assert!(size_of::<DenialReason>() == REASON_MAX + 1);
 const _: () = assert!(size_of::<DenialKey>() == 24 && align_of::<DenialKey>() == 4);
-const _: () = assert!(size_of::<Denial>() == 56 && align_of::<Denial>() == 8);
+const _: () = assert!(size_of::<DenialValue>() == 56 && align_of::<DenialValue>() == 8);

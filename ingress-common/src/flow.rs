@@ -6,10 +6,10 @@ use crate::text;
 ///
 /// [`crate::map::HOST_IDS`] has the name of each id that was ever assigned, or marks the id as free ([`FREE`]). An id
 /// is free only when its counters are zero and no process or flow counts for it.
-pub type HostId = u32;
+pub type RawHostId = u32;
 
 /// Host 0: packets before the first parsed request, requests that match no route's host, and hosts beyond the capacity.
-pub const UNATTRIBUTED: HostId = 0;
+pub const UNATTRIBUTED: RawHostId = 0;
 
 /// IP protocol number of TCP.
 pub const PROTO_TCP: u8 = 6;
@@ -58,7 +58,7 @@ impl FlowKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flow {
     /// Host of the latest request on this connection.
-    pub host_id: HostId,
+    pub host_id: RawHostId,
     /// Epoch of the process that owns the connection ([`crate::Alive::epoch`]). Garbage collection keeps flows of live
     /// epochs.
     pub epoch: u32,

@@ -18,9 +18,9 @@ pub mod steer;
 mod text;
 
 pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, Total, Traffic};
-pub use denial::{Denial, DenialKey, Reason};
-pub use flow::{Flow, FlowKey, HostId, HostName};
-pub use limit::{Bucket, Client, ClientKey, Limits};
+pub use denial::{DenialKey, DenialReason, DenialValue};
+pub use flow::{Flow, FlowKey, HostName, RawHostId};
+pub use limit::{Bucket, ClientEntry, ClientKey, LimitBuckets};
 pub use steer::{
     Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NodeAddr, PortKey, PortRule,
     WorkerCell, WorkerLoad,

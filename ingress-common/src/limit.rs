@@ -56,7 +56,7 @@ impl ClientKey {
 /// no task to update it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Client {
+pub struct ClientEntry {
     /// Time at which the SYN bucket is full, by `bpf_ktime_get_ns`; a time in the past means full.
     pub syns_full_ns: u64,
     /// Time at which the packet bucket is full, as in `syns_full_ns`.
@@ -111,7 +111,7 @@ impl Bucket {
 /// Value of [`crate::map::LIMITS`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Limits {
+pub struct LimitBuckets {
     pub syns: Bucket,
     pub packets: Bucket,
     /// Bits of `LIMITS_*`.
@@ -123,6 +123,6 @@ pub struct Limits {
 pub const LIMITS_DRY_RUN: u32 = 1;
 
 const _: () = assert!(size_of::<ClientKey>() == 16 && align_of::<ClientKey>() == 8);
-const _: () = assert!(size_of::<Client>() == 40 && align_of::<Client>() == 8);
+const _: () = assert!(size_of::<ClientEntry>() == 40 && align_of::<ClientEntry>() == 8);
 const _: () = assert!(size_of::<Bucket>() == 24 && align_of::<Bucket>() == 8);
-const _: () = assert!(size_of::<Limits>() == 56 && align_of::<Limits>() == 8);
+const _: () = assert!(size_of::<LimitBuckets>() == 56 && align_of::<LimitBuckets>() == 8);

@@ -46,11 +46,12 @@ pub const DENY_HITS: &str = "deny_hits";
 pub const DENY_VERDICTS: &str = "deny_verdicts";
 /// Time of the latest change of the deny list (`u64`, `CLOCK_MONOTONIC`), array of one.
 pub const DENY_CHANGED: &str = "deny_changed";
-/// Packet limits of every client, array of one [`crate::Limits`].
+/// Packet limits of every client, array of one [`crate::LimitBuckets`].
 pub const LIMITS: &str = "limits";
-/// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::Client`]), LRU hash.
+/// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::ClientEntry`]), LRU
+/// hash.
 pub const CLIENTS: &str = "clients";
-/// Temporary denials and their reasons ([`crate::DenialKey`] → [`crate::Denial`]), hash without preallocation.
+/// Temporary denials and their reasons ([`crate::DenialKey`] → [`crate::DenialValue`]), hash without preallocation.
 pub const DENIALS: &str = "denials";
 /// Networks that the configuration denies or trusts ([`crate::DenyKey6`] of v4-mapped addresses → bits of
 /// [`crate::denial`]`::CONFIG_*`), LPM trie, which takes no memory while it is empty.

@@ -1,8 +1,9 @@
 //! Permission for aya to copy the ABI structs to and from the kernel as plain bytes.
 
 use crate::{
-    Alive, Bucket, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HandoffEntry,
-    HostL7, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
+    Alive, Bucket, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, Flow, FlowKey, Handoff,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic,
+    WorkerLoad,
 };
 
 macro_rules! pod {
@@ -17,9 +18,9 @@ macro_rules! pod {
 pod!(
     Alive,
     Bucket,
-    Client,
+    ClientEntry,
     ClientKey,
-    Denial,
+    DenialValue,
     DenialKey,
     DenyKey4,
     DenyKey6,
@@ -30,7 +31,7 @@ pod!(
     HostL7,
     HostName,
     HostNet,
-    Limits,
+    LimitBuckets,
     Nic,
     NicNet,
     NodeAddr,

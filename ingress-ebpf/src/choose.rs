@@ -11,18 +11,18 @@ use ingress_common::{PortRule, steer::SLOTS_PER_PORT};
 /// A worker is too busy if it has more connections than this percentage of the mean.
 const TOO_BUSY_PERCENT: u64 = 125;
 
-/// Returns `home`, or, if that is too busy or absent, the worker with the fewest connections; ties go to the first
-/// after `home`. Returns `home` as well if all workers are absent.
+/// Returns `preferred`, or, if that is too busy or absent, the worker with the fewest connections; ties go to the first
+/// after `preferred`. Returns `preferred` as well if all workers are absent.
 ///
-/// Workers are numbered from 0 within their process; `home` is a worker of the rule.
+/// Workers are numbered from 0 within their process; `preferred` is a worker of the rule.
 #[inline(always)]
-pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
-    let own = connections(node, rule, home);
+pub(crate) fn choose(node: &impl Node, rule: &PortRule, preferred: u32) -> u32 {
+    let own = connections(node, rule, preferred);
     if own == Some(0) {
-        return home;
+        return preferred;
     }
     let (mut sum, mut workers) = (0_u64, 0_u64);
-    // The number of connections, and in the low bits the distance from `home`. It starts above any real number of
+    // The number of connections, and in the low bits the distance from `preferred`. It starts above any real number of
     // connections, with distance 0. It is compared only with values of the same form: a comparison with a result that
     // the verifier can predict makes it track more states of the loop.
     let mut least = u64::MAX - u64::from(SLOTS_PER_PORT - 1);
@@ -34,14 +34,14 @@ pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
         let Some(connections) = connections(node, rule, worker) else { continue };
         sum += connections;
         workers += 1;
-        let distance = worker.wrapping_sub(home) % SLOTS_PER_PORT;
+        let distance = worker.wrapping_sub(preferred) % SLOTS_PER_PORT;
         least = least.min(connections * u64::from(SLOTS_PER_PORT) + u64::from(distance));
     }
     let stays = own.is_some_and(|own| own * workers * 100 <= sum * TOO_BUSY_PERCENT);
     if stays {
-        return home;
+        return preferred;
     }
-    home.wrapping_add((least % u64::from(SLOTS_PER_PORT)) as u32) % SLOTS_PER_PORT
+    preferred.wrapping_add((least % u64::from(SLOTS_PER_PORT)) as u32) % SLOTS_PER_PORT
 }
 
 /// Returns the number of connections of one worker; `None` if it is absent.
@@ -101,7 +101,7 @@ mod tests {
     #[track_caller]
     fn check(open: &[u64], expected: &[u32]) {
         let (workers, rule) = holding(open);
-        let chosen: Vec<u32> = (0..rule.workers).map(|home| choose(&workers, &rule, home)).collect();
+        let chosen: Vec<u32> = (0..rule.workers).map(|preferred| choose(&workers, &rule, preferred)).collect();
         assert_eq!(chosen, expected, "{open:?}");
     }
 
@@ -128,7 +128,10 @@ mod tests {
         let mut open = [9; 64];
         open[10] = 0;
         open[63] = 90;
-        check(&open, &core::array::from_fn::<u32, 64, _>(|home| if home == 63 { 10 } else { home as u32 }));
+        check(
+            &open,
+            &core::array::from_fn::<u32, 64, _>(|preferred| if preferred == 63 { 10 } else { preferred as u32 }),
+        );
     }
 
     #[test]
@@ -177,8 +180,8 @@ mod tests {
     #[test]
     fn a_rule_with_too_many_workers_is_harmless() {
         let (workers, rule) = holding(&[1; 200]);
-        for home in 0..200 {
-            assert!(choose(&workers, &rule, home) < 200);
+        for preferred in 0..200 {
+            assert!(choose(&workers, &rule, preferred) < 200);
         }
     }
 }

@@ -4,7 +4,7 @@
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use ingress_common::{Client, ClientKey, Limits, Total, limit::LIMITS_DRY_RUN, map::LIMITS_ALL};
+use ingress_common::{ClientEntry, ClientKey, LimitBuckets, Total, limit::LIMITS_DRY_RUN, map::LIMITS_ALL};
 use ingress_ebpf::limit::{Draw, Draws, Limited, limit};
 
 use crate::{
@@ -70,8 +70,8 @@ pub(crate) fn are_limited() -> bool {
 ///
 /// If another CPU inserts the client first, this packet takes no tokens.
 #[inline(always)]
-fn enter(key: &ClientKey, limits: &Limits, is_request: bool, now_ns: u64, bytes: u64) {
-    let mut client = Client::default();
+fn enter(key: &ClientKey, limits: &LimitBuckets, is_request: bool, now_ns: u64, bytes: u64) {
+    let mut client = ClientEntry::default();
     if let Ok(Draws { syns, packets }) = limit(limits, &client, is_request, now_ns) {
         client.syns_full_ns = begun(syns);
         client.packets_full_ns = begun(packets);

@@ -2,7 +2,7 @@
 //! and programs do not interrupt each other on a CPU, since all run with bottom halves disabled.
 
 use ingress_common::{
-    DenyRule, HostId, HostNet, NicNet, Total, Traffic,
+    DenyRule, HostNet, NicNet, RawHostId, Total, Traffic,
     flow::UNATTRIBUTED,
     map::{NIC_GONE, NIC_OTHER},
 };
@@ -29,7 +29,7 @@ pub(crate) fn denied(rule: DenyRule, bytes: u64) {
 /// Counts one received packet as accepted, for its interface and for exactly one host. The hosts therefore always add
 /// up to the total.
 #[inline(always)]
-pub(crate) fn accepted(nic: u32, host: HostId, bytes: u64) {
+pub(crate) fn accepted(nic: u32, host: RawHostId, bytes: u64) {
     total(Total::Accepted, bytes);
     if let Some(entry) = by_nic(nic) {
         // SAFETY: as in `several`.
@@ -46,7 +46,7 @@ pub(crate) fn accepted(nic: u32, host: HostId, bytes: u64) {
 
 /// Counts packets that leave, for the same three as [`accepted`].
 #[inline(always)]
-pub(crate) fn transmitted(nic: u32, host: HostId, traffic: Traffic) {
+pub(crate) fn transmitted(nic: u32, host: RawHostId, traffic: Traffic) {
     several(Total::Transmitted, traffic);
     if let Some(entry) = by_nic(nic) {
         // SAFETY: as in `several`.
@@ -80,7 +80,7 @@ fn by_nic(nic: u32) -> Option<*mut NicNet> {
 
 /// Counts one received packet for `host`; `false` if the map has no such host.
 #[inline(always)]
-fn received(host: HostId, bytes: u64) -> bool {
+fn received(host: RawHostId, bytes: u64) -> bool {
     let Some(entry) = HOST_NET.get_ptr_mut(host) else { return false };
     // SAFETY: as in `several`.
     let HostNet { rx_packets, rx_bytes, .. } = unsafe { &mut *entry };
@@ -91,7 +91,7 @@ fn received(host: HostId, bytes: u64) -> bool {
 
 /// Counts transmitted packets for `host`; `false` if the map has no such host.
 #[inline(always)]
-fn sent(host: HostId, traffic: Traffic) -> bool {
+fn sent(host: RawHostId, traffic: Traffic) -> bool {
     let Some(entry) = HOST_NET.get_ptr_mut(host) else { return false };
     // SAFETY: as in `several`.
     let HostNet { tx_packets, tx_bytes, .. } = unsafe { &mut *entry };

@@ -30,14 +30,14 @@ pub enum Decision {
     /// are subject to the limits.
     Metered(u64),
     /// Like [`Decision::Accept`], and store this choice of a worker for the lookup.
-    Steer(Choice),
+    Steer(WorkerChoice),
     /// Like [`Decision::Accept`], for a connection request that gets no worker because the proxy hangs.
     Stale,
 }
 
 /// Choice of a worker for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct WorkerChoice {
     /// Index in the map of workers.
     pub worker: u32,
     /// The entry to store for the lookup.
@@ -55,7 +55,7 @@ pub struct Sent {
 
 /// Destination of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum LookupTarget {
     /// Not a connection of this ingress: the stack's own lookup decides.
     Leave,
     /// Refused: the sender is on the deny list.
@@ -69,7 +69,7 @@ pub enum Route {
     Kept(u32),
     /// A new choice by the default rule, because XDP left none. The caller stores it, so that the ACK of a SYN cookie
     /// finds the listener that sent the cookie.
-    Default(Choice),
+    Default(WorkerChoice),
 }
 
 /// Returns the rule for packets of a connection. For a connection that is not for this ingress it returns the verdict
@@ -180,40 +180,40 @@ pub fn route(
     flow: &mut FlowKey,
     deny_entry: impl FnOnce(&[u8; 16]) -> Option<DenyRule>,
     handoff: impl FnOnce(&FlowKey) -> Option<Handoff>,
-) -> Route {
+) -> LookupTarget {
     if flow.proto != PROTO_TCP {
-        return Route::Leave;
+        return LookupTarget::Leave;
     }
-    let Some(rule) = node.rule(&port_key(flow)) else { return Route::Leave };
+    let Some(rule) = node.rule(&port_key(flow)) else { return LookupTarget::Leave };
     if !steers(&rule) || !node.holds(&flow.local_addr) {
-        return Route::Leave;
+        return LookupTarget::Leave;
     }
     // A second check, for packets that passed no program of an interface, or one that could not parse them.
     if rule.flags & PORT_DENIES != 0 && deny_entry(&flow.remote_addr).is_some_and(|entry| entry != DENY_PASS) {
-        return Route::Deny;
+        return LookupTarget::Deny;
     }
     if let Some(port_be) = rule.public() {
         flow.local_port_be = port_be;
     }
     let now = node.now_ns();
-    let home = default_worker(flow, rule.workers);
+    let preferred = default_worker(flow, rule.workers);
     if let Some(Handoff { slot, chosen_by, time_ns }) = handoff(flow) {
         // The slot is checked because the ports may have been assigned anew since the SYN.
         let holds = slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(now, time_ns, HANDOFF_FRESH_NS);
         match (chosen_by, holds) {
-            (CHOSEN_BY_LOOKUP, true) => return Route::Kept(slot),
+            (CHOSEN_BY_LOOKUP, true) => return LookupTarget::Kept(slot),
             (CHOSEN_BY_LOOKUP, false) => {}
-            (_, true) => return Route::Chosen(slot),
-            (_, false) => return Route::Late(rule.first_slot.wrapping_add(home)),
+            (_, true) => return LookupTarget::Chosen(slot),
+            (_, false) => return LookupTarget::Late(rule.first_slot.wrapping_add(preferred)),
         }
     }
-    Route::Default(choice(&rule, choose(node, &rule, home), CHOSEN_BY_LOOKUP, now))
+    LookupTarget::Default(choice(&rule, choose(node, &rule, preferred), CHOSEN_BY_LOOKUP, now))
 }
 
 #[inline(always)]
-const fn choice(rule: &PortRule, worker: u32, chosen_by: u32, time_ns: u64) -> Choice {
+const fn choice(rule: &PortRule, worker: u32, chosen_by: u32, time_ns: u64) -> WorkerChoice {
     let handoff = Handoff { slot: rule.first_slot.wrapping_add(worker), chosen_by, time_ns };
-    Choice { worker: rule.first_worker.wrapping_add(worker), handoff }
+    WorkerChoice { worker: rule.first_worker.wrapping_add(worker), handoff }
 }
 
 /// Returns `true` if there is a limit for such packets.

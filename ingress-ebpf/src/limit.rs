@@ -5,7 +5,7 @@
 //! span of time. The program therefore needs no division and no refill. Taking a token is an addition, which several
 //! CPUs can make at once without losing one.
 
-use ingress_common::{Bucket, Client, Limits};
+use ingress_common::{Bucket, ClientEntry, LimitBuckets};
 
 /// The limit that a packet exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Draw {
 /// # Errors
 /// Fails with the limit if a bucket is empty.
 #[inline(always)]
-pub fn limit(limits: &Limits, client: &Client, is_request: bool, now_ns: u64) -> Result<Draws, Limited> {
+pub fn limit(limits: &LimitBuckets, client: &ClientEntry, is_request: bool, now_ns: u64) -> Result<Draws, Limited> {
     let syns = if is_request { draw(&limits.syns, client.syns_full_ns, now_ns) } else { Some(Draw::Leave) };
     let syns = syns.ok_or(Limited::Syn)?;
     let packets = draw(&limits.packets, client.packets_full_ns, now_ns).ok_or(Limited::Packet)?;
@@ -81,13 +81,13 @@ mod tests {
         }
     }
 
-    fn limits(syns: (u32, u32), packets: (u32, u32)) -> Limits {
+    fn limits(syns: (u32, u32), packets: (u32, u32)) -> LimitBuckets {
         let bucket = |(per_second, burst)| Bucket::new(per_second, burst);
-        Limits { syns: bucket(syns), packets: bucket(packets), ..Limits::default() }
+        LimitBuckets { syns: bucket(syns), packets: bucket(packets), ..LimitBuckets::default() }
     }
 
     /// Does the same as the program, on one CPU.
-    fn send(limits: &Limits, client: &mut Client, is_request: bool, now_ns: u64) -> Result<(), Limited> {
+    fn send(limits: &LimitBuckets, client: &mut ClientEntry, is_request: bool, now_ns: u64) -> Result<(), Limited> {
         let Draws { syns, packets } = limit(limits, client, is_request, now_ns)?;
         syns.apply(&mut client.syns_full_ns);
         packets.apply(&mut client.packets_full_ns);
@@ -145,20 +145,20 @@ mod tests {
     #[test]
     fn refused_packets_cost_no_tokens() {
         let limits = limits((1, 2), (10, 4));
-        let mut client = Client::default();
+        let mut client = ClientEntry::default();
         assert_eq!([(); 3].map(|()| send(&limits, &mut client, true, NOW)), [Ok(()), Ok(()), Err(Limited::Syn)]);
         // The refused SYN has taken no packet token: two of four are left.
         assert_eq!([(); 3].map(|()| send(&limits, &mut client, false, NOW)), [Ok(()), Ok(()), Err(Limited::Packet)]);
         // There is a token for a SYN now, but none for a packet: the SYN token stays.
         let later = NOW + SECOND;
-        let drained = Client { packets_full_ns: later + SECOND, ..client };
+        let drained = ClientEntry { packets_full_ns: later + SECOND, ..client };
         assert_eq!(limit(&limits, &drained, true, later), Err(Limited::Packet));
         assert_eq!(send(&limits, &mut client, true, later), Ok(()));
     }
 
     #[test]
     fn buckets_without_limit_are_not_changed() {
-        let full = Client { syns_full_ns: u64::MAX, packets_full_ns: u64::MAX, ..Client::default() };
+        let full = ClientEntry { syns_full_ns: u64::MAX, packets_full_ns: u64::MAX, ..ClientEntry::default() };
         let left = Draws { syns: Draw::Leave, packets: Draw::Leave };
         for (limits, is_request, expect) in [
             (limits((0, 0), (0, 0)), true, Ok(left)),

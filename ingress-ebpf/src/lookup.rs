@@ -13,7 +13,7 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::debug;
 use ingress_common::{FlowKey, Total, flow::v4_mapped};
-use ingress_ebpf::decide::{Choice, Node as _, Route, route};
+use ingress_ebpf::decide::{LookupTarget, Node as _, WorkerChoice, route};
 
 use crate::{
     count, deny, handoffs,
@@ -41,15 +41,15 @@ fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
 #[inline(always)]
 fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u32 {
     let (slot, event) = match route(&Maps, flow, deny::asked, handoffs::find) {
-        Route::Leave => return SK_PASS,
-        Route::Deny => {
+        LookupTarget::Leave => return SK_PASS,
+        LookupTarget::Deny => {
             count::total(Total::LookupDenied, 0);
             return SK_DROP;
         }
-        Route::Chosen(slot) => (slot, Total::LookupDecided),
-        Route::Late(slot) => (slot, Total::LookupLate),
-        Route::Kept(slot) => (slot, by_default::<SEES_NIC>(ctx, flow)),
-        Route::Default(choice) => {
+        LookupTarget::Chosen(slot) => (slot, Total::LookupDecided),
+        LookupTarget::Late(slot) => (slot, Total::LookupLate),
+        LookupTarget::Kept(slot) => (slot, by_default::<SEES_NIC>(ctx, flow)),
+        LookupTarget::Default(choice) => {
             keep(flow, &choice);
             (choice.handoff.slot, by_default::<SEES_NIC>(ctx, flow))
         }
@@ -83,8 +83,8 @@ fn by_default<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &FlowKey) -> To
 
 /// Stores the choice, so that later lookups of the connection find the same worker.
 #[inline(always)]
-fn keep(flow: &FlowKey, choice: &Choice) {
-    let Choice { worker, handoff } = choice;
+fn keep(flow: &FlowKey, choice: &WorkerChoice) {
+    let WorkerChoice { worker, handoff } = choice;
     handoffs::leave(flow, handoff);
     count_choice(*worker);
 }

@@ -7,9 +7,9 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
-    HandoffEntry, HostL7, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
-    map,
+    Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic,
+    WorkerLoad, map,
 };
 
 #[btf_map(name = "ports")]
@@ -76,15 +76,19 @@ pub(crate) static DENY_VERDICTS: PerCpuArray<DenyVerdict, { map::DENY_VERDICTS_M
 pub(crate) static DENY_CHANGED: Array<u64, { map::DENY_CHANGED_MAX as usize }> = Array::new();
 
 #[btf_map(name = "limits")]
-pub(crate) static LIMITS: Array<Limits, { map::LIMITS_MAX as usize }> = Array::new();
+pub(crate) static LIMITS: Array<LimitBuckets, { map::LIMITS_MAX as usize }> = Array::new();
 
 #[btf_map(name = "clients")]
-pub(crate) static CLIENTS: LruHashMap<ClientKey, Client, { map::CLIENTS_MAX as usize }> = LruHashMap::new();
+pub(crate) static CLIENTS: LruHashMap<ClientKey, ClientEntry, { map::CLIENTS_MAX as usize }> = LruHashMap::new();
 
 /// Written only by userspace, like `HOST_L7`.
 #[btf_map(name = "denials")]
-pub(crate) static DENIALS: HashMap<DenialKey, Denial, { map::DENIALS_MAX as usize }, { BPF_F_NO_PREALLOC as usize }> =
-    HashMap::new();
+pub(crate) static DENIALS: HashMap<
+    DenialKey,
+    DenialValue,
+    { map::DENIALS_MAX as usize },
+    { BPF_F_NO_PREALLOC as usize },
+> = HashMap::new();
 
 /// Written only by userspace, like `HOST_L7`.
 #[btf_map(name = "deny_config")]

@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use ingress_common::{
-    DenyRule, FlowKey, HostId, PortKey, PortRule, WorkerLoad, flow::UNATTRIBUTED, map::ALIVE_CURRENT,
+    DenyRule, FlowKey, PortKey, PortRule, RawHostId, WorkerLoad, flow::UNATTRIBUTED, map::ALIVE_CURRENT,
 };
 use ingress_ebpf::decide::Node;
 
@@ -16,13 +16,13 @@ pub(crate) struct Maps;
 
 /// Returns the host of the latest request on this connection.
 #[inline(always)]
-pub(crate) fn host(flow: &FlowKey) -> HostId {
+pub(crate) fn host(flow: &FlowKey) -> RawHostId {
     known_host(flow).unwrap_or(UNATTRIBUTED)
 }
 
 /// Like [`host`], but returns `None` for a connection that the proxy has not entered.
 #[inline(always)]
-pub(crate) fn known_host(flow: &FlowKey) -> Option<HostId> {
+pub(crate) fn known_host(flow: &FlowKey) -> Option<RawHostId> {
     // SAFETY: programs never write this map; an element freed meanwhile stays readable until the program ends (RCU).
     unsafe { FLOWS.get(flow) }.map(|flow| flow.host_id)
 }

@@ -38,7 +38,7 @@ pub struct Ends {
 
 /// Offsets in a frame of a port and of the checksum that covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldOffsets {
     pub port: usize,
     pub checksum: usize,
 }
@@ -51,7 +51,7 @@ pub struct Quoted {
     /// Source port of the segment, as it is in the packet.
     pub port_be: u16,
     /// Offsets of that port and of the checksum of the error.
-    pub place: Place,
+    pub place: FieldOffsets,
 }
 
 impl Segment {
@@ -69,15 +69,15 @@ impl Segment {
     /// Returns the place of the source port of a TCP segment.
     #[must_use]
     #[inline(always)]
-    pub const fn source_port(&self) -> Place {
-        Place { port: self.offset, checksum: self.offset + TCP_CHECKSUM }
+    pub const fn source_port(&self) -> FieldOffsets {
+        FieldOffsets { port: self.offset, checksum: self.offset + TCP_CHECKSUM }
     }
 
     /// Returns the place of the destination port of a TCP segment.
     #[must_use]
     #[inline(always)]
-    pub const fn destination_port(&self) -> Place {
-        Place { port: self.offset + 2, checksum: self.offset + TCP_CHECKSUM }
+    pub const fn destination_port(&self) -> FieldOffsets {
+        FieldOffsets { port: self.offset + 2, checksum: self.offset + TCP_CHECKSUM }
     }
 }
 
@@ -90,7 +90,7 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
 /// Result of the network layer: protocol, addresses and the place of the transport header.
-struct Transport {
+struct TransportHeader {
     proto: u8,
     offset: usize,
     /// Bytes from `offset` to the end of the datagram according to its own header; [`UNANNOUNCED`] if the header has no
@@ -211,7 +211,7 @@ fn plain_ipv6(frame: &impl Frame, offset: usize) -> Option<(u8, [u8; 16])> {
 fn quoted_segment(frame: &impl Frame, message: usize, offset: usize, proto: u8, sender: [u8; 16]) -> Option<Quoted> {
     const ICMP_CHECKSUM: usize = 2;
     let port: &[u8; 2] = frame.bytes(offset)?;
-    let place = Place { port: offset, checksum: message + ICMP_CHECKSUM };
+    let place = FieldOffsets { port: offset, checksum: message + ICMP_CHECKSUM };
     (proto == PROTO_TCP).then_some(Quoted { sender, port_be: u16::from_ne_bytes(*port), place })
 }
 
@@ -234,7 +234,7 @@ fn link(frame: &impl Frame) -> Result<(u16, usize), Total> {
 
 /// Reads an IPv4 header (RFC 791, 3.1).
 #[inline(always)]
-fn ipv4(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
+fn ipv4(frame: &impl Frame, offset: usize) -> Result<TransportHeader, Total> {
     const HEADER_MIN: usize = 20;
     const FRAGMENT_OFFSET: u16 = 0x1fff;
     let header: &[u8; HEADER_MIN] = frame.bytes(offset).ok_or(Total::Malformed)?;
@@ -251,7 +251,7 @@ fn ipv4(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     if u16::from_be_bytes([header[6], header[7]]) & FRAGMENT_OFFSET != 0 {
         return Err(Total::Fragment);
     }
-    Ok(Transport {
+    Ok(TransportHeader {
         proto: header[9],
         offset: offset + header_length,
         length,
@@ -262,7 +262,7 @@ fn ipv4(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
 
 /// Reads an IPv6 header and its extension headers (RFC 8200, 3 and 4).
 #[inline(always)]
-fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
+fn ipv6(frame: &impl Frame, offset: usize) -> Result<TransportHeader, Total> {
     const HEADER: usize = 40;
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
@@ -309,7 +309,7 @@ fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
         _ if payload_length < extensions => return Err(Total::HiddenPort),
         _ => payload_length - extensions,
     };
-    Ok(Transport {
+    Ok(TransportHeader {
         proto,
         offset: offset + HEADER + extensions,
         length,
@@ -320,10 +320,10 @@ fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
 
 /// Reads a TCP or UDP header (RFC 9293, 3.1 and RFC 768).
 #[inline(always)]
-fn segment(frame: &impl Frame, transport: &Transport) -> Result<Segment, Total> {
+fn segment(frame: &impl Frame, transport: &TransportHeader) -> Result<Segment, Total> {
     const TCP_HEADER_MIN: usize = 20;
     const UDP_HEADER: usize = 8;
-    let &Transport { proto, offset, length, remote_addr, local_addr } = transport;
+    let &TransportHeader { proto, offset, length, remote_addr, local_addr } = transport;
     let (ports, tcp_flags) = match proto {
         PROTO_TCP => {
             let header: &[u8; TCP_HEADER_MIN] = frame.bytes(offset).ok_or(Total::HiddenPort)?;

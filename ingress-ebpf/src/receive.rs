@@ -14,8 +14,8 @@ use ingress_common::{
     flow::{PROTO_TCP, UNATTRIBUTED},
 };
 use ingress_ebpf::{
-    decide::{Choice, Decision, decide, decide_hidden, ours, rewritten},
-    parse::{Ends, Place, Quoted, Segment},
+    decide::{Decision, WorkerChoice, decide, decide_hidden, ours, rewritten},
+    parse::{Ends, FieldOffsets, Quoted, Segment},
 };
 
 use crate::{
@@ -42,7 +42,7 @@ pub(crate) trait Received: EbpfContext {
         rewrite::is_on(self.nic())
     }
     /// Replaces the port at this place, and updates the checksum.
-    fn rewrite(&self, place: Place, from_be: u16, to_be: u16);
+    fn rewrite(&self, place: FieldOffsets, from_be: u16, to_be: u16);
 }
 
 /// Action of the kernel on a packet.
@@ -156,8 +156,8 @@ fn leave(verdict: Total, bytes: u64) -> PacketAction {
 
 /// Stores the choice of a worker for `ingress_lookup`.
 #[inline(always)]
-fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &Choice, bytes: u64) {
-    let Choice { worker, handoff } = choice;
+fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &WorkerChoice, bytes: u64) {
+    let WorkerChoice { worker, handoff } = choice;
     handoffs::leave(flow, handoff);
     count_choice(*worker);
     count::total(Total::Decided, bytes);

@@ -10,7 +10,7 @@ use aya_ebpf::{
     programs::{TcContext, XdpContext},
 };
 use ingress_common::steer::NIC_TRANSMITS;
-use ingress_ebpf::{checksum::replaced, parse::Place};
+use ingress_ebpf::{checksum::replaced, parse::FieldOffsets};
 
 use crate::maps::NICS;
 
@@ -29,8 +29,8 @@ pub(crate) fn is_on(nic: u32) -> bool {
 /// Rewrites a frame in XDP. On a failed read or write the bytes stay as they are; that does not happen, because the
 /// parser has already read beyond this place.
 #[inline(always)]
-pub(crate) fn by_xdp(ctx: &XdpContext, place: Place, from_be: u16, to_be: u16) {
-    let Place { port, checksum } = place;
+pub(crate) fn by_xdp(ctx: &XdpContext, place: FieldOffsets, from_be: u16, to_be: u16) {
+    let FieldOffsets { port, checksum } = place;
     let mut sum = 0_u16;
     // SAFETY: the context is the one this program was called with, and `sum` has as many bytes.
     let read = unsafe { bpf_xdp_load_bytes(ctx.ctx, checksum as u32, (&raw mut sum).cast(), WORD) };
@@ -42,8 +42,8 @@ pub(crate) fn by_xdp(ctx: &XdpContext, place: Place, from_be: u16, to_be: u16) {
 
 /// Rewrites a packet of the stack. Pointers into the packet read before this call are invalid afterwards.
 #[inline(always)]
-pub(crate) fn by_tc(ctx: &TcContext, place: Place, from_be: u16, to_be: u16) {
-    let Place { port, checksum } = place;
+pub(crate) fn by_tc(ctx: &TcContext, place: FieldOffsets, from_be: u16, to_be: u16) {
+    let FieldOffsets { port, checksum } = place;
     // A port is not part of the pseudo header, so a checksum that is yet to be computed stays as it is.
     if ctx.l4_csum_replace(checksum, from_be.into(), to_be.into(), WORD.into()).is_ok() {
         let _stays = ctx.store(port, &to_be, 0).is_err();

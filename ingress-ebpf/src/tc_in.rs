@@ -11,7 +11,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Ends, Place, Quoted, Segment};
+use ingress_ebpf::parse::{Ends, FieldOffsets, Quoted, Segment};
 
 use crate::{
     linear,
@@ -58,7 +58,7 @@ impl Received for TcContext {
     }
 
     #[inline(always)]
-    fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
+    fn rewrite(&self, place: FieldOffsets, from_be: u16, to_be: u16) {
         rewrite::by_tc(self, place, from_be, to_be);
     }
 }

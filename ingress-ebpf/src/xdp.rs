@@ -11,7 +11,7 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Ends, Place, Quoted, Segment, ends, parse, quoted};
+use ingress_ebpf::parse::{Ends, FieldOffsets, Quoted, Segment, ends, parse, quoted};
 
 use crate::{
     linear::Linear,
@@ -71,7 +71,7 @@ impl Received for XdpContext {
     }
 
     #[inline(always)]
-    fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
+    fn rewrite(&self, place: FieldOffsets, from_be: u16, to_be: u16) {
         rewrite::by_xdp(self, place, from_be, to_be);
     }
 }
@@ -123,7 +123,7 @@ impl Received for OneBuffer {
     }
 
     #[inline(always)]
-    fn rewrite(&self, _: Place, _: u16, _: u16) {}
+    fn rewrite(&self, _: FieldOffsets, _: u16, _: u16) {}
 }
 
 /// An empty program, the baseline for measurements of `ingress_xdp`. Never attached.

@@ -1,6 +1,6 @@
 //! Names and JSON form of counters, shared by the admin address and the commands that read the pins.
 
-use ingress_common::{HostId, HostL7, HostNet, StatusClass, Traffic};
+use ingress_common::{HostL7, HostNet, RawHostId, StatusClass, Traffic};
 use serde_json::{Map, Value, json};
 
 /// Name of host 0, which is not a valid host name.
@@ -9,7 +9,7 @@ pub(crate) const UNATTRIBUTED: &str = "(unattributed)";
 pub(crate) const OTHERS: &str = "(others)";
 
 /// Returns all counters of one host.
-pub(crate) fn host(name: &str, id: HostId, l7: &HostL7, net: &HostNet) -> Value {
+pub(crate) fn host(name: &str, id: RawHostId, l7: &HostL7, net: &HostNet) -> Value {
     let HostL7 { requests, bytes_in, bytes_out, active } = l7;
     let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
     let requests: Map<String, Value> = StatusClass::NAMES

@@ -17,7 +17,7 @@ use crate::{
     commands::{clients, deny, probe, status, top, unload},
     config::{
         cli::{Cli, Command},
-        settings::{Settings, SettingsError},
+        settings::{RunSettings, SettingsError},
     },
     daemon::{privileges, telemetry},
 };
@@ -46,7 +46,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => {
             // Runs before any possible key is read.
             privileges::hide_memory()?;
-            let settings = Settings::resolve(*args)?;
+            let settings = RunSettings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
             ingress_panics::install();
             raise_descriptor_limit();

@@ -58,7 +58,7 @@ pub(crate) enum LinkKind {
 
 /// Scope of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Change {
+pub(crate) enum ChangeScope {
     /// Addresses or interfaces.
     Links,
     /// Addresses, interfaces, or the interfaces of default routes.
@@ -66,14 +66,14 @@ pub(crate) enum Change {
 }
 
 /// Reads the node's addresses and interfaces, and reports changes.
-pub(crate) struct Node {
+pub(crate) struct NodeReader {
     handle: Handle,
-    changes: futures_util::stream::BoxStream<'static, Change>,
+    changes: futures_util::stream::BoxStream<'static, ChangeScope>,
     /// Change seen but not yet reported, with the deadline of the report.
-    seen: Option<(Change, Instant)>,
+    seen: Option<(ChangeScope, Instant)>,
 }
 
-impl Node {
+impl NodeReader {
     /// Opens a netlink socket; no privilege is needed. Must be called within a tokio runtime, which then drives the
     /// socket.
     ///
@@ -162,7 +162,7 @@ impl Node {
 
     /// Waits until a change is reported; returns `None` when netlink is gone. Cancel-safe: a change already seen is
     /// reported by the next call.
-    pub(crate) async fn changed(&mut self) -> Option<Change> {
+    pub(crate) async fn changed(&mut self) -> Option<ChangeScope> {
         if self.seen.is_none() {
             let change = self.changes.next().await?;
             self.seen = Some((change, Instant::now() + SETTLE_MAX));
@@ -177,15 +177,15 @@ impl Node {
 }
 
 /// Returns the scope of the change in a netlink message.
-fn change(payload: &NetlinkPayload<RouteNetlinkMessage>) -> Option<Change> {
+fn change(payload: &NetlinkPayload<RouteNetlinkMessage>) -> Option<ChangeScope> {
     match payload {
         // Only default routes matter: a node may have very many other routes, which come and go.
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
-            (route.header.destination_prefix_length == 0).then_some(Change::Routes)
+            (route.header.destination_prefix_length == 0).then_some(ChangeScope::Routes)
         }
-        NetlinkPayload::InnerMessage(_) => Some(Change::Links),
+        NetlinkPayload::InnerMessage(_) => Some(ChangeScope::Links),
         // Some messages may have been lost.
-        _ => Some(Change::Routes),
+        _ => Some(ChangeScope::Routes),
     }
 }
 

@@ -7,7 +7,7 @@ use ingress_common::{
 };
 
 use super::*;
-use crate::parse::Place;
+use crate::parse::FieldOffsets;
 
 const NOW: u64 = 100_000_000_000;
 const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, rewrite_be: 0, first_worker: 64 };
@@ -95,23 +95,23 @@ fn check_packet(node: &Fake, tcp_flags: u8, expected: Decision) {
 }
 
 #[track_caller]
-fn check_lookup(node: &Fake, proto: u8, handoff: Option<Handoff>, expected: Route) {
+fn check_lookup(node: &Fake, proto: u8, handoff: Option<Handoff>, expected: LookupTarget) {
     assert_eq!(route(node, &mut flow(proto), |addr| node.deny_entry(addr), |_| handoff), expected);
 }
 
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-fn chosen(worker: u32, chosen_by: u32) -> Choice {
-    Choice { worker: 64 + worker, handoff: Handoff { slot: 8 + worker, chosen_by, time_ns: NOW } }
+fn chosen(worker: u32, chosen_by: u32) -> WorkerChoice {
+    WorkerChoice { worker: 64 + worker, handoff: Handoff { slot: 8 + worker, chosen_by, time_ns: NOW } }
 }
 
 fn steer(worker: u32) -> Decision {
     Decision::Steer(chosen(worker, CHOSEN_BY_XDP))
 }
 
-fn by_default(worker: u32) -> Route {
-    Route::Default(chosen(worker, CHOSEN_BY_LOOKUP))
+fn by_default(worker: u32) -> LookupTarget {
+    LookupTarget::Default(chosen(worker, CHOSEN_BY_LOOKUP))
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn busy_workers_are_skipped_by_xdp_and_the_default_rule() {
         check_packet(&Fake { cpu, busy: Some(cpu), ..serving() }, SYN, steer(next));
         check_packet(&Fake { cpu, busy: Some(next), ..serving() }, SYN, steer(cpu));
     }
-    let home = default_worker(&flow(PROTO_TCP), 4);
-    check_lookup(&Fake { busy: Some(home), ..serving() }, PROTO_TCP, None, by_default((home + 1) % 4));
+    let preferred = default_worker(&flow(PROTO_TCP), 4);
+    check_lookup(&Fake { busy: Some(preferred), ..serving() }, PROTO_TCP, None, by_default((preferred + 1) % 4));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn port_without_workers_is_counted_but_not_steered() {
     for rule in [PortRule { workers: 0, ..RULE }, PortRule { flags: PORT_COUNT_ONLY, ..RULE }] {
         let node = Fake { rule: Some(rule), ..serving() };
         check_packet(&node, SYN, Decision::Accept);
-        check_lookup(&node, PROTO_TCP, None, Route::Leave);
+        check_lookup(&node, PROTO_TCP, None, LookupTarget::Leave);
     }
 }
 
@@ -262,11 +262,11 @@ fn lookup_checks_the_deny_list_again_after_any_choice_of_xdp() {
     let denying = PortRule { flags: PORT_DENIES, ..RULE };
     for rule in [denying, PortRule { flags: PORT_DENIES | PORT_REWRITTEN, rewrite_be: 80_u16.to_be(), ..RULE }] {
         let node = Fake { rule: Some(rule), deny_entry: Some(7), ..serving() };
-        check_lookup(&node, PROTO_TCP, None, Route::Deny);
-        check_lookup(&node, PROTO_TCP, chosen, Route::Deny);
-        check_lookup(&node, PROTO_UDP, None, Route::Leave);
-        check_lookup(&Fake { holds: false, ..node }, PROTO_TCP, None, Route::Leave);
-        check_lookup(&Fake { deny_entry: Some(DENY_PASS), ..node }, PROTO_TCP, chosen, Route::Chosen(8));
+        check_lookup(&node, PROTO_TCP, None, LookupTarget::Deny);
+        check_lookup(&node, PROTO_TCP, chosen, LookupTarget::Deny);
+        check_lookup(&node, PROTO_UDP, None, LookupTarget::Leave);
+        check_lookup(&Fake { holds: false, ..node }, PROTO_TCP, None, LookupTarget::Leave);
+        check_lookup(&Fake { deny_entry: Some(DENY_PASS), ..node }, PROTO_TCP, chosen, LookupTarget::Chosen(8));
     }
 }
 
@@ -337,7 +337,7 @@ fn connections_are_named_by_their_public_port() {
     let expected = Handoff { slot: 9, chosen_by: CHOSEN_BY_XDP, time_ns: NOW };
     let mut looked_up = at_rewritten_port();
     let asked = |flow: &FlowKey| (*flow == self::flow(PROTO_TCP)).then_some(expected);
-    assert_eq!(route(&inner, &mut looked_up, |_| None, asked), Route::Chosen(9));
+    assert_eq!(route(&inner, &mut looked_up, |_| None, asked), LookupTarget::Chosen(9));
     assert_eq!(looked_up, flow(PROTO_TCP));
 
     let answer = Segment { flow: at_rewritten_port().reversed(), ..segment(PROTO_TCP, ACK) };
@@ -352,8 +352,11 @@ fn connections_are_named_by_their_public_port() {
 #[test]
 fn icmp_errors_get_the_port_of_the_stack() {
     let [public, inner] = rewriting();
-    let quoted =
-        Quoted { sender: flow(PROTO_TCP).local_addr, port_be: 80_u16.to_be(), place: Place { port: 62, checksum: 36 } };
+    let quoted = Quoted {
+        sender: flow(PROTO_TCP).local_addr,
+        port_be: 80_u16.to_be(),
+        place: FieldOffsets { port: 62, checksum: 36 },
+    };
     let public = Fake { rule: Some(public), ..serving() };
     assert_eq!(rewritten(&public, &quoted), Some(10_080_u16.to_be()));
     assert_eq!(rewritten(&Fake { holds: false, ..public }, &quoted), None, "somebody else's segment");
@@ -373,19 +376,19 @@ fn reversing_a_flow_swaps_both_ends() {
 
 #[test]
 fn lookup_ignores_other_ports_and_addresses() {
-    check_lookup(&serving(), PROTO_UDP, None, Route::Leave);
-    check_lookup(&Fake { rule: None, ..serving() }, PROTO_TCP, None, Route::Leave);
-    check_lookup(&Fake { holds: false, ..serving() }, PROTO_TCP, None, Route::Leave);
+    check_lookup(&serving(), PROTO_UDP, None, LookupTarget::Leave);
+    check_lookup(&Fake { rule: None, ..serving() }, PROTO_TCP, None, LookupTarget::Leave);
+    check_lookup(&Fake { holds: false, ..serving() }, PROTO_TCP, None, LookupTarget::Leave);
 }
 
 #[test]
 fn lookup_uses_a_fresh_valid_choice_or_else_the_default() {
-    let home = default_worker(&flow(PROTO_TCP), 4);
-    let (late, default) = (Route::Late(8 + home), by_default(home));
+    let preferred = default_worker(&flow(PROTO_TCP), 4);
+    let (late, default) = (LookupTarget::Late(8 + preferred), by_default(preferred));
     let stale = NOW - HANDOFF_FRESH_NS - 1;
     for (slot, time_ns, by_xdp, by_lookup) in [
-        (8, NOW, Route::Chosen(8), Route::Kept(8)),
-        (11, NOW - HANDOFF_FRESH_NS, Route::Chosen(11), Route::Kept(11)),
+        (8, NOW, LookupTarget::Chosen(8), LookupTarget::Kept(8)),
+        (11, NOW - HANDOFF_FRESH_NS, LookupTarget::Chosen(11), LookupTarget::Kept(11)),
         (11, stale, late, default),
         (7, NOW, late, default),
         (12, NOW, late, default),

@@ -273,8 +273,8 @@ fn offsets_of_ports_and_checksum_are_correct() {
     ] {
         let begins = frame.len() - header.len();
         let segment = parse(&&*frame).expect("a segment");
-        assert_eq!(segment.source_port(), Place { port: begins, checksum: begins + 16 });
-        assert_eq!(segment.destination_port(), Place { port: begins + 2, checksum: begins + 16 });
+        assert_eq!(segment.source_port(), FieldOffsets { port: begins, checksum: begins + 16 });
+        assert_eq!(segment.destination_port(), FieldOffsets { port: begins + 2, checksum: begins + 16 });
     }
 }
 
@@ -285,7 +285,7 @@ fn icmp(kind: u8, quote: &[u8]) -> Vec<u8> {
 
 /// Returns the result of `quoted`: the port, and the bytes at the offsets of port and checksum.
 fn found(frame: &[u8]) -> Option<(u16, [u8; 4])> {
-    let Quoted { sender, port_be, place: Place { port, checksum } } = quoted(&frame)?;
+    let Quoted { sender, port_be, place: FieldOffsets { port, checksum } } = quoted(&frame)?;
     // The quoted packets are those of the other tests, sent by `192.0.2.1` and `2001:db8::1`.
     assert!(
         [v4_mapped([192, 0, 2, 1]), "2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets()].contains(&sender)

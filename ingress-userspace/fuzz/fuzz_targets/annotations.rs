@@ -13,7 +13,7 @@ use ingress_control::{
     translate::{Options, Translator},
 };
 use ingress_model::HostId;
-use ingress_model::route::{Matched, Target};
+use ingress_model::route::{Matched, RouteTarget};
 use ingress_proxy::Snapshot;
 use libfuzzer_sys::fuzz_target;
 
@@ -97,7 +97,7 @@ fuzz_target!(|input: Input<'_>| {
     let (snapshot, _problems) = Snapshot::compile(None, &translation.table, |_| Some(HostId(1)));
     let found = snapshot.routes.find("plain.test", "/");
     assert!(
-        matches!(found.matched, Matched::Route(route) if matches!(route.target, Target::Forward(_))),
+        matches!(found.matched, Matched::Route(route) if matches!(route.target, RouteTarget::Forward(_))),
         "{annotations:?}"
     );
 });

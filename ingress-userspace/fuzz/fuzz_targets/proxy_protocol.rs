@@ -2,7 +2,7 @@
 //! header. The beginning of a valid header is never refused, and a refusal is final.
 #![no_main]
 
-use ingress_proxy::downstream::proxy_protocol::{Parsed, V2_MAX, parse};
+use ingress_proxy::downstream::proxy_protocol::{ParsedHeader, V2_MAX, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
             (Err(_), _) => assert!(whole.is_err()),
         }
     }
-    if let Ok(Some(Parsed { length, .. })) = whole {
+    if let Ok(Some(ParsedHeader { length, .. })) = whole {
         assert!(length <= V2_MAX.min(bytes.len()));
         for end in 0..length {
             assert_eq!(parse(&bytes[..end]), Ok(None));

@@ -6,9 +6,9 @@ use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use http::{HeaderMap, Method, StatusCode};
 use ingress_proxy::upstream::{
-    ExchangeError, Limits,
+    ExchangeError, ExchangeLimits,
     framing::{Decoded, Decoder, Framing},
-    head::Reader,
+    head::HeadReader,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -71,8 +71,8 @@ fuzz_target!(|input: Input<'_>| {
 
 /// Returns the exchange's result for `pieces` in this order; `None` without a complete head.
 fn read(method: &Method, pieces: &[&[u8]]) -> Result<Option<Message>, ExchangeError> {
-    let limits = Limits::default();
-    let mut reader = Reader::new(method, limits);
+    let limits = ExchangeLimits::default();
+    let mut reader = HeadReader::new(method, limits);
     let mut buffer = BytesMut::new();
     let mut begun: Option<(Message, Decoder)> = None;
     for piece in pieces {

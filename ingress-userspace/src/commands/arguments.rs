@@ -3,11 +3,11 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
-use ingress_common::{Reason, denial::REASON_MAX};
+use ingress_common::{DenialReason, denial::REASON_MAX};
 use ingress_datapath::BPFFS;
 use ipnet::IpNet;
 
-use crate::commands::top::Column;
+use crate::commands::top::TopColumn;
 use crate::config::cli::fraction;
 
 /// Minimum interval, because each reading covers all hosts.
@@ -49,8 +49,8 @@ pub(crate) struct TopArgs {
     pub(crate) interval: Option<Duration>,
 
     /// Column to sort by, in descending order.
-    #[arg(long, value_name = "COLUMN", value_enum, default_value_t = Column::Requests)]
-    pub(crate) sort: Column,
+    #[arg(long, value_name = "COLUMN", value_enum, default_value_t = TopColumn::Requests)]
+    pub(crate) sort: TopColumn,
 
     /// Show only hosts with this text in their name.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -116,7 +116,7 @@ pub(crate) struct DenyAddArgs {
 
     /// Reason to show in the list: up to 47 printable ASCII characters.
     #[arg(long, value_name = "TEXT", value_parser = reason, default_value = "", hide_default_value = true)]
-    pub(crate) reason: Reason,
+    pub(crate) reason: DenialReason,
 
     #[command(flatten)]
     pub(crate) pins: PinArgs,
@@ -168,8 +168,8 @@ fn lasting(text: &str) -> Result<Duration, String> {
     })
 }
 
-fn reason(text: &str) -> Result<Reason, String> {
-    Reason::new(text).ok_or_else(|| format!("give at most {REASON_MAX} printable ASCII characters"))
+fn reason(text: &str) -> Result<DenialReason, String> {
+    DenialReason::new(text).ok_or_else(|| format!("give at most {REASON_MAX} printable ASCII characters"))
 }
 
 #[cfg(test)]
@@ -189,9 +189,12 @@ mod tests {
     #[test]
     fn top_sorts_by_requests_by_default() {
         let args = top(&[]).expect("valid");
-        assert_eq!((args.once, args.output, args.sort, args.interval), (false, Output::Text, Column::Requests, None));
+        assert_eq!(
+            (args.once, args.output, args.sort, args.interval),
+            (false, Output::Text, TopColumn::Requests, None)
+        );
         let args = top(&["--sort", "4xx", "--filter", "shop", "--limit", "5", "--interval", "0.5"]).expect("valid");
-        assert_eq!((args.sort, args.filter.as_str(), args.limit), (Column::ClientErrors, "shop", Some(5)));
+        assert_eq!((args.sort, args.filter.as_str(), args.limit), (TopColumn::ClientErrors, "shop", Some(5)));
         assert_eq!(args.interval, Some(Duration::from_millis(500)));
         assert_eq!(top(&["--once", "--output", "json"]).map(|args| args.output), Some(Output::Json));
     }

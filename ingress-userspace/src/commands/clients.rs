@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::commands::{
     arguments::{ClientsArgs, Output, PinArgs, ShowArgs},
-    print::{self, Column},
+    print::{self, TableColumn},
 };
 
 /// Writes the requested output to standard output.
@@ -50,8 +50,12 @@ fn text(limits: ClientLimits, shown: &[LimitedClient], all: usize) -> String {
     )
 }
 
-const COLUMNS: [Column; 4] =
-    [Column::Words("CLIENT"), Column::Numbers("SYNS", 12), Column::Numbers("PACKETS", 12), Column::Numbers("AGO", 8)];
+const COLUMNS: [TableColumn; 4] = [
+    TableColumn::Words("CLIENT"),
+    TableColumn::Numbers("SYNS", 12),
+    TableColumn::Numbers("PACKETS", 12),
+    TableColumn::Numbers("AGO", 8),
+];
 
 /// Returns the cells in the order of [`COLUMNS`].
 fn cells(client: &LimitedClient) -> [String; COLUMNS.len()] {

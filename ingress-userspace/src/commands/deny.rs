@@ -8,21 +8,21 @@ use ingress_common::{
     Traffic,
     steer::{DENY_OTHERS, DenyRule},
 };
-use ingress_datapath::{Denial, DenyConfig, DenyEditor, DenyEntry, Entered, Origin, Pinned, Removed};
+use ingress_datapath::{Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyEditor, DenyEntry, Pinned, Removed};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::{
     commands::{
         arguments::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, Output, PinArgs, ShowArgs},
-        print::{self, Column},
+        print::{self, TableColumn},
     },
     counters::OTHERS,
 };
 
 /// A row of the list.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
+struct DenyRow {
     /// A prefix, or [`OTHERS`].
     prefix: String,
     effect: Effect,
@@ -66,7 +66,7 @@ pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
             verdict(&pinned.maps().deny_entries()?, address) + "\n"
         }
         DenyCommand::Add(DenyAddArgs { network, lasts, reason, pins: PinArgs { bpffs } }) => {
-            let denial = Denial { network: network.trunc(), origin: Origin::Operator, lasts, reason };
+            let denial = Denial { network: network.trunc(), origin: DenialOrigin::Operator, lasts, reason };
             added(&denial, DenyEditor::open(&bpffs)?.add(&denial)?)? + "\n"
         }
         DenyCommand::Remove(DenyRemoveArgs { network, pins: PinArgs { bpffs } }) => {
@@ -76,7 +76,7 @@ pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
     print::text(&answer)
 }
 
-fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &[Denial]) -> Vec<Row> {
+fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &[Denial]) -> Vec<DenyRow> {
     let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
     let mut by_network = BTreeMap::<IpNet, Vec<Denial>>::new();
     for denial in denials {
@@ -84,7 +84,7 @@ fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &
     }
     let mut rows: Vec<_> = Vec::with_capacity(entries.len());
     for &DenyEntry { prefix, rule } in entries {
-        let row = Row {
+        let row = DenyRow {
             prefix: prefix.to_string(),
             effect: rule.map_or(Effect::Pass, Effect::Deny),
             dropped: rule.filter(|rule| *rule != DENY_OTHERS).map(dropped),
@@ -95,11 +95,11 @@ fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &
     }
     for (network, denials) in by_network {
         let prefix = network.to_string();
-        rows.push((network, Row { prefix, effect: Effect::Nothing, dropped: None, is_configured: false, denials }));
+        rows.push((network, DenyRow { prefix, effect: Effect::Nothing, dropped: None, is_configured: false, denials }));
     }
     rows.sort_by_key(|(prefix, _)| *prefix);
     // Shown once in use, and kept while its counter is not zero, because its drops are part of the totals.
-    let others = Row {
+    let others = DenyRow {
         prefix: OTHERS.to_owned(),
         effect: Effect::Deny(DENY_OTHERS),
         dropped: Some(dropped(DENY_OTHERS)),
@@ -111,28 +111,28 @@ fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &
     rows.into_iter().map(|(_, row)| row).chain(is_used.then_some(others)).collect()
 }
 
-fn table(rows: &[Row]) -> String {
-    print::table(COLUMNS, &rows.iter().map(Row::cells).collect::<Vec<_>>())
+fn table(rows: &[DenyRow]) -> String {
+    print::table(COLUMNS, &rows.iter().map(DenyRow::cells).collect::<Vec<_>>())
 }
 
-const COLUMNS: [Column; 7] = [
-    Column::Words("PREFIX"),
-    Column::Numbers("RULE", 5),
-    Column::Numbers("PACKETS", 12),
-    Column::Numbers("BYTES", 15),
-    Column::Words("ORIGIN"),
-    Column::Numbers("LEFT", 6),
-    Column::Words("REASON"),
+const COLUMNS: [TableColumn; 7] = [
+    TableColumn::Words("PREFIX"),
+    TableColumn::Numbers("RULE", 5),
+    TableColumn::Numbers("PACKETS", 12),
+    TableColumn::Numbers("BYTES", 15),
+    TableColumn::Words("ORIGIN"),
+    TableColumn::Numbers("LEFT", 6),
+    TableColumn::Words("REASON"),
 ];
 
-fn json(rows: &[Row]) -> Value {
+fn json(rows: &[DenyRow]) -> Value {
     let origin = |Denial { network: _, origin, lasts, reason }: &Denial| {
         json!({
             "origin": origin.as_str(), "seconds_left": lasts.map(|lasts| lasts.as_secs()), "reason": reason.to_string(),
         })
     };
-    let row = |row: &Row| {
-        let Row { prefix, effect, dropped, is_configured, denials } = row;
+    let row = |row: &DenyRow| {
+        let DenyRow { prefix, effect, dropped, is_configured, denials } = row;
         let (effect, rule) = match effect {
             Effect::Deny(rule) => ("deny", Some(rule)),
             Effect::Pass => ("pass", None),
@@ -148,7 +148,7 @@ fn json(rows: &[Row]) -> Value {
     rows.iter().map(row).collect()
 }
 
-impl Row {
+impl DenyRow {
     /// Returns the cells in the order of [`COLUMNS`].
     fn cells(&self) -> [String; COLUMNS.len()] {
         let Self { prefix, effect, dropped, is_configured, denials } = self;
@@ -186,18 +186,18 @@ fn time(time: Duration) -> String {
 }
 
 /// Describes the result of adding a denial, if it is in force.
-fn added(denial: &Denial, entered: Entered) -> anyhow::Result<String> {
+fn added(denial: &Denial, entered: DenialOutcome) -> anyhow::Result<String> {
     let Denial { network, origin: _, lasts, reason: _ } = denial;
     match entered {
-        Entered::Enforced => {
+        DenialOutcome::Enforced => {
             let lasts = lasts.map_or_else(|| "until it is removed".to_owned(), |lasts| format!("for {}", time(lasts)));
             Ok(format!("denied {network} {lasts}"))
         }
-        Entered::LeftOut => Err(anyhow!(
+        DenialOutcome::LeftOut => Err(anyhow!(
             "`{network}` is recorded, but the deny list is full, and its packets pass until there is room; name larger \
              networks in `block-cidrs`, or remove denials"
         )),
-        Entered::Rejected(why) => Err(why.into()),
+        DenialOutcome::Rejected(why) => Err(why.into()),
     }
 }
 
@@ -239,7 +239,7 @@ fn verdict(entries: &[DenyEntry], address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ingress_common::Reason;
+    use ingress_common::DenialReason;
     use ingress_datapath::Rejection;
 
     use super::*;
@@ -252,8 +252,8 @@ mod tests {
         DenyEntry { prefix: net(prefix), rule }
     }
 
-    fn denial(network: &str, origin: Origin, lasts: Option<u64>, reason: &str) -> Denial {
-        let reason = Reason::new(reason).expect("a reason");
+    fn denial(network: &str, origin: DenialOrigin, lasts: Option<u64>, reason: &str) -> Denial {
+        let reason = DenialReason::new(reason).expect("a reason");
         Denial { network: net(network), origin, lasts: lasts.map(Duration::from_secs), reason }
     }
 
@@ -269,11 +269,11 @@ mod tests {
 
     fn denials() -> [Denial; 5] {
         [
-            denial("10.0.0.0/8", Origin::Operator, Some(60), "ticket 4711"),
-            denial("10.1.2.3/32", Origin::Escalation, Some(59), "refused 3 times in 60 s: limit"),
-            denial("192.0.2.7/32", Origin::Operator, Some(3_600), ""),
-            denial("192.0.2.7/32", Origin::Escalation, Some(86_399), "refused"),
-            denial("2001:db8:1::/48", Origin::Operator, None, ""),
+            denial("10.0.0.0/8", DenialOrigin::Operator, Some(60), "ticket 4711"),
+            denial("10.1.2.3/32", DenialOrigin::Escalation, Some(59), "refused 3 times in 60 s: limit"),
+            denial("192.0.2.7/32", DenialOrigin::Operator, Some(3_600), ""),
+            denial("192.0.2.7/32", DenialOrigin::Escalation, Some(86_399), "refused"),
+            denial("2001:db8:1::/48", DenialOrigin::Operator, None, ""),
         ]
     }
 
@@ -346,20 +346,33 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
 
     #[test]
     fn changes_of_the_deny_list_report_their_result() {
-        let asked = denial("192.0.2.0/24", Origin::Operator, Some(3_600), "");
+        let asked = denial("192.0.2.0/24", DenialOrigin::Operator, Some(3_600), "");
         let said = |entered| added(&asked, entered).map_err(|error| error.to_string());
-        assert_eq!(said(Entered::Enforced), Ok("denied 192.0.2.0/24 for 1h00m".to_owned()));
-        let forever = added(&Denial { lasts: None, ..asked }, Entered::Enforced).expect("it holds");
+        assert_eq!(said(DenialOutcome::Enforced), Ok("denied 192.0.2.0/24 for 1h00m".to_owned()));
+        let forever = added(&Denial { lasts: None, ..asked }, DenialOutcome::Enforced).expect("it holds");
         assert_eq!(forever, "denied 192.0.2.0/24 until it is removed");
-        assert!(said(Entered::LeftOut).is_err_and(|error| error.contains("the deny list is full")));
+        assert!(said(DenialOutcome::LeftOut).is_err_and(|error| error.contains("the deny list is full")));
         let why = Rejection::Trusted { network: net("192.0.2.0/24"), by: net("192.0.0.0/16") };
-        assert!(said(Entered::Rejected(why)).is_err_and(|error| error.contains("`192.0.2.0/24` is in `192.0.0.0/16`")));
+        assert!(
+            said(DenialOutcome::Rejected(why))
+                .is_err_and(|error| error.contains("`192.0.2.0/24` is in `192.0.0.0/16`"))
+        );
 
-        let both = vec![Origin::Operator, Origin::Escalation];
+        let both = vec![DenialOrigin::Operator, DenialOrigin::Escalation];
         for (origins, is_configured, by, expect) in [
             (both, false, None, Ok("removed 192.0.2.0/24 (operator, escalation)")),
-            (vec![Origin::Operator], false, Some("192.0.0.0/16"), Ok("(operator); `192.0.0.0/16` still denies it")),
-            (vec![Origin::Operator], true, Some("192.0.2.0/24"), Ok("`block-cidrs` of the settings still denies it")),
+            (
+                vec![DenialOrigin::Operator],
+                false,
+                Some("192.0.0.0/16"),
+                Ok("(operator); `192.0.0.0/16` still denies it"),
+            ),
+            (
+                vec![DenialOrigin::Operator],
+                true,
+                Some("192.0.2.0/24"),
+                Ok("`block-cidrs` of the settings still denies it"),
+            ),
             (vec![], true, Some("192.0.2.0/24"), Err("remove it from the ConfigMap")),
             (vec![], false, Some("192.0.0.0/16"), Err("`192.0.0.0/16` contains it")),
             (vec![], false, None, Err("the list has no denial of `192.0.2.0/24`")),

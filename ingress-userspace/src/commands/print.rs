@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// A column of a table, with its title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Column {
+pub(crate) enum TableColumn {
     /// Left-aligned.
     Words(&'static str),
     /// Right-aligned, with a minimum width in characters.
@@ -36,15 +36,15 @@ pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
 }
 
 /// Formats a line of titles and one per row; each column is as wide as its longest cell. Lines have no trailing spaces.
-pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> String {
+pub(crate) fn table<const N: usize>(columns: [TableColumn; N], rows: &[[String; N]]) -> String {
     let titles = columns.map(|column| match column {
-        Column::Words(title) | Column::Numbers(title, _) => title.to_owned(),
+        TableColumn::Words(title) | TableColumn::Numbers(title, _) => title.to_owned(),
     });
     let lines = || iter::once(&titles).chain(rows);
     let widths: [usize; N] = array::from_fn(|at| {
         let least = match columns[at] {
-            Column::Words(_) => 0,
-            Column::Numbers(_, least) => least,
+            TableColumn::Words(_) => 0,
+            TableColumn::Numbers(_, least) => least,
         };
         lines().map(|cells| cells[at].chars().count()).fold(least, usize::max)
     });
@@ -53,8 +53,8 @@ pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) 
         let cells: [String; N] = array::from_fn(|at| {
             let (cell, width) = (&cells[at], widths[at]);
             match columns[at] {
-                Column::Words(_) => format!("{cell:<width$}"),
-                Column::Numbers(..) => format!("{cell:>width$}"),
+                TableColumn::Words(_) => format!("{cell:<width$}"),
+                TableColumn::Numbers(..) => format!("{cell:>width$}"),
             }
         });
         text += cells.join("  ").trim_end();
@@ -104,7 +104,8 @@ mod tests {
 
     use super::*;
 
-    const COLUMNS: [Column; 3] = [Column::Words("WHO"), Column::Numbers("MANY", 6), Column::Words("WHY")];
+    const COLUMNS: [TableColumn; 3] =
+        [TableColumn::Words("WHO"), TableColumn::Numbers("MANY", 6), TableColumn::Words("WHY")];
 
     #[test]
     fn columns_are_as_wide_as_their_longest_cells() {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_common::{HostId, HostL7, HostNet, StatusClass, Total, Traffic};
+use ingress_common::{HostL7, HostNet, RawHostId, StatusClass, Total, Traffic};
 use ingress_datapath::Totals;
 
 /// All counters of a node at one time.
@@ -15,27 +15,27 @@ pub(crate) struct Reading {
     pub(crate) at: Instant,
     /// Kernel id of the maps. With other maps, counting started over at 0.
     pub(crate) maps: u32,
-    pub(crate) hosts: Vec<Host>,
-    pub(crate) totals: Vec<Counted>,
+    pub(crate) hosts: Vec<HostReading>,
+    pub(crate) totals: Vec<ReasonCount>,
 }
 
 /// One host with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
+pub(crate) struct HostReading {
     pub(crate) name: String,
-    pub(crate) id: HostId,
-    pub(crate) counts: Counts,
+    pub(crate) id: RawHostId,
+    pub(crate) counts: L7Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct L7Counts {
     pub(crate) l7: HostL7,
     pub(crate) net: HostNet,
 }
 
 /// Packets and bytes for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct ReasonCount {
     pub(crate) total: Total,
     pub(crate) name: &'static str,
     pub(crate) traffic: Traffic,
@@ -46,8 +46,8 @@ pub(crate) struct Counted {
 pub(crate) struct Amounts {
     /// Length of the interval; `None` for totals since the maps were created.
     pub(crate) within: Option<Duration>,
-    pub(crate) hosts: Vec<Host>,
-    pub(crate) totals: Vec<Counted>,
+    pub(crate) hosts: Vec<HostReading>,
+    pub(crate) totals: Vec<ReasonCount>,
 }
 
 // === impl Reading ===
@@ -63,18 +63,18 @@ impl Reading {
     pub(crate) fn since(&self, earlier: &Self) -> Amounts {
         let continued = self.maps == earlier.maps;
         let before: BTreeMap<_, _> = earlier.hosts.iter().map(|host| (host.name.as_str(), host.counts)).collect();
-        let hosts = self.hosts.iter().map(|Host { name, id, counts }| {
+        let hosts = self.hosts.iter().map(|HostReading { name, id, counts }| {
             let before = if continued { before.get(name.as_str()).copied().unwrap_or_default() } else { *counts };
-            Host { name: name.clone(), id: *id, counts: counts.since(before) }
+            HostReading { name: name.clone(), id: *id, counts: counts.since(before) }
         });
-        let totals = self.totals.iter().map(|&Counted { total, name, traffic }| {
+        let totals = self.totals.iter().map(|&ReasonCount { total, name, traffic }| {
             let before = earlier.totals.iter().find(|before| continued && before.total == total);
             let before = before.map_or(traffic, |before| before.traffic);
             let traffic = Traffic {
                 packets: traffic.packets.saturating_sub(before.packets),
                 bytes: traffic.bytes.saturating_sub(before.bytes),
             };
-            Counted { total, name, traffic }
+            ReasonCount { total, name, traffic }
         });
         Amounts {
             within: Some(self.at.saturating_duration_since(earlier.at)),
@@ -84,18 +84,18 @@ impl Reading {
     }
 }
 
-// === impl Counted ===
+// === impl ReasonCount ===
 
-impl Counted {
+impl ReasonCount {
     /// Returns every reason, including those without packets.
     pub(crate) fn all(totals: &Totals) -> Vec<Self> {
         totals.iter().map(|(total, name, traffic)| Self { total, name, traffic }).collect()
     }
 }
 
-// === impl Counts ===
+// === impl L7Counts ===
 
-impl Counts {
+impl L7Counts {
     fn since(self, before: Self) -> Self {
         let HostL7 { requests, bytes_in, bytes_out, active } = self.l7;
         let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = self.net;
@@ -139,7 +139,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Returns a host with counters that are different multiples of `unit`.
-    pub(crate) fn host(name: &str, id: HostId, unit: u64) -> Host {
+    pub(crate) fn host(name: &str, id: RawHostId, unit: u64) -> HostReading {
         let requests = Requests {
             success: unit * 10,
             redirect: unit * 2,
@@ -149,16 +149,16 @@ pub(crate) mod tests {
         };
         let l7 = HostL7 { requests, bytes_in: unit * 1000, bytes_out: unit * 50_000, active: unit };
         let net = HostNet { rx_packets: unit * 100, rx_bytes: unit * 9000, tx_packets: 0, tx_bytes: 0 };
-        Host { name: name.to_owned(), id, counts: Counts { l7, net } }
+        HostReading { name: name.to_owned(), id, counts: L7Counts { l7, net } }
     }
 
     /// Returns a reading with maps id 1 and the totals of its hosts. As many packets are dropped as accepted.
-    pub(crate) fn reading(at: Instant, hosts: Vec<Host>) -> Reading {
+    pub(crate) fn reading(at: Instant, hosts: Vec<HostReading>) -> Reading {
         let sum = hosts.iter().fold(Traffic::default(), |sum, host| Traffic {
             packets: sum.packets + host.counts.net.rx_packets,
             bytes: sum.bytes + host.counts.net.rx_bytes,
         });
-        let total = |total, name| Counted { total, name, traffic: sum };
+        let total = |total, name| ReasonCount { total, name, traffic: sum };
         let totals = vec![total(Total::Accepted, "accepted"), total(Total::Denied, "denied")];
         Reading { at, maps: 1, hosts, totals }
     }
@@ -193,7 +193,7 @@ pub(crate) mod tests {
         let larger_in_other_maps = Reading { maps: 2, ..reading(start, vec![host("a.test", 1, 9)]) };
         for (now, active) in [(smaller, 2), (larger_in_other_maps, 9)] {
             let amounts = now.since(&before);
-            let mut nothing = Counts::default();
+            let mut nothing = L7Counts::default();
             nothing.l7.active = active;
             assert_eq!(amounts.hosts[0].counts, nothing);
             assert_eq!(amounts.sum(|_| true), Traffic::default());

@@ -14,15 +14,15 @@ use crate::daemon::{
     port_rewrite::{PortRewrite, Unfit, local_ports},
 };
 
-use super::cli::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
+use super::cli::{LogFormatArg, RunArgs, Steer, WorkerSeccomp, XdpModeArg};
 
 /// The input of [`crate::daemon::run`].
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct RunSettings {
     pub(crate) source: ingress_control::SourceConfig,
     pub(crate) options: ingress_control::Options,
     /// `None` runs without any kernel program.
-    pub(crate) kernel: Option<Kernel>,
+    pub(crate) kernel: Option<KernelSettings>,
     pub(crate) http_port: u16,
     pub(crate) https_port: u16,
     pub(crate) workers: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Settings {
     pub(crate) metrics: Metrics,
     pub(crate) host_capacity: u32,
     pub(crate) log: String,
-    pub(crate) log_format: LogFormat,
+    pub(crate) log_format: LogFormatArg,
 }
 
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelSettings {
     pub(crate) bpffs: PathBuf,
     /// Empty for the interfaces with a default route.
     pub(crate) interfaces: Vec<String>,
@@ -67,7 +67,7 @@ pub(crate) enum SettingsError {
     Unfit(#[from] Unfit),
 }
 
-impl Settings {
+impl RunSettings {
     /// # Errors
     /// Fails if two options contradict each other.
     pub(crate) fn resolve(args: RunArgs) -> Result<Self, SettingsError> {
@@ -138,13 +138,13 @@ impl Settings {
         if http_port == https_port {
             return Err(SettingsError::SamePort(http_port));
         }
-        if xdp_mode == XdpMode::Off && !interface.is_empty() {
+        if xdp_mode == XdpModeArg::Off && !interface.is_empty() {
             return Err(SettingsError::InterfaceWithoutXdp);
         }
         if let Some(port) = healthz_port {
             admin_addr.set_port(port);
         }
-        if steer == Steer::Rewrite && xdp_mode == XdpMode::Off {
+        if steer == Steer::Rewrite && xdp_mode == XdpModeArg::Off {
             return Err(SettingsError::RewriteWithoutXdp);
         }
         let own = [http_port, https_port, admin_addr.port()];
@@ -186,15 +186,15 @@ impl Settings {
             controller: controller_class.clone(),
             handle: Arc::default(),
         });
-        let kernel = (steer != Steer::Bind || xdp_mode != XdpMode::Off).then_some(Kernel {
+        let kernel = (steer != Steer::Bind || xdp_mode != XdpModeArg::Off).then_some(KernelSettings {
             bpffs,
             interfaces: interface,
             xdp_mode: match xdp_mode {
-                XdpMode::Auto => ingress_datapath::XdpMode::Auto,
-                XdpMode::Native => ingress_datapath::XdpMode::Native,
-                XdpMode::Generic => ingress_datapath::XdpMode::Generic,
-                XdpMode::Tcx => ingress_datapath::XdpMode::Tcx,
-                XdpMode::Off => ingress_datapath::XdpMode::Off,
+                XdpModeArg::Auto => ingress_datapath::XdpMode::Auto,
+                XdpModeArg::Native => ingress_datapath::XdpMode::Native,
+                XdpModeArg::Generic => ingress_datapath::XdpMode::Generic,
+                XdpModeArg::Tcx => ingress_datapath::XdpMode::Tcx,
+                XdpModeArg::Off => ingress_datapath::XdpMode::Off,
             },
             lookup: steer != Steer::Bind,
             port_rewrite,

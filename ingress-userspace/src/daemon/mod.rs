@@ -47,10 +47,10 @@ use self::{
     kernel::Kernel,
     numbers::HostNumbers,
     port_rewrite::PortRewrite,
-    publish::{Progress, Publisher},
-    view::{Stage, View},
+    publish::{PublishProgress, Publisher},
+    view::{ProcessStage, View},
 };
-use crate::config::settings::Settings;
+use crate::config::settings::RunSettings;
 
 /// Interval at which the main thread beats while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ const TIDIED: Duration = Duration::from_mins(1);
 ///
 /// # Errors
 /// Fails if a part cannot start, or the configuration can no longer be followed.
-pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
+pub(crate) fn run(settings: RunSettings) -> anyhow::Result<()> {
     seed_early();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
@@ -82,8 +82,8 @@ fn seed_early() {
         .is_err();
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let Settings {
+async fn serve(settings: RunSettings) -> anyhow::Result<()> {
+    let RunSettings {
         source,
         options: control_options,
         kernel,
@@ -100,8 +100,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         host_capacity,
         ..
     } = settings;
-    let mut signals = Signals::new()?;
-    let probe_socket = probe_socket.map(|path| admin::Socket::bind(&path)).transpose()?;
+    let mut signals = ExitSignals::new()?;
+    let probe_socket = probe_socket.map(|path| admin::ProbeSocket::bind(&path)).transpose()?;
     let port_rewrite = kernel.as_ref().and_then(|kernel| kernel.port_rewrite.as_ref());
     let rewrite_offset = port_rewrite.map(PortRewrite::offset);
     let mut kernel = match kernel {
@@ -122,13 +122,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         shared.publish_load_to(kernel.worker_cells());
     }
 
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(PublishProgress::default());
     let contact = control_options.contact.clone();
     let status = control_options.status.as_ref().map(|status| Arc::clone(&status.handle));
     let view = View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact, status);
     let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
-    let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::Source>, metrics };
+    let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics };
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
     let works = || datapath.as_ref().is_none_or(|datapath| datapath.totals().is_ok());
     let numbers = datapath
@@ -166,7 +166,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     };
     let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
 
-    view.enter(Stage::Ending);
+    view.enter(ProcessStage::Ending);
     if let Some(status) = &view.status {
         // From now on, another process writes statuses, or they are cleared, while connections drain.
         status.leave();
@@ -193,7 +193,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 async fn until_asked_to_end(
     work: impl Future<Output = anyhow::Result<()>>,
     view: &View,
-    signals: &mut Signals,
+    signals: &mut ExitSignals,
     grace: Duration,
 ) -> (anyhow::Result<()>, Option<Duration>) {
     let mut work = pin!(work);
@@ -201,7 +201,7 @@ async fn until_asked_to_end(
         result = &mut work => return (result, None),
         () = signals.next() => {}
     }
-    let served = view.enter(Stage::Ending) == Stage::Serving;
+    let served = view.enter(ProcessStage::Ending) == ProcessStage::Serving;
     if !served || grace.is_zero() {
         return (Ok(()), None);
     }
@@ -222,12 +222,12 @@ async fn operate(
     wanted: &watch::Sender<bool>,
 ) -> anyhow::Result<()> {
     let Some(kernel) = kernel else {
-        view.enter(Stage::Serving);
+        view.enter(ProcessStage::Serving);
         info!(kernel = "off", "ready");
         return signs(&view.liveness, control.ended()).await;
     };
     kernel.take_over(shared)?;
-    view.enter(Stage::Serving);
+    view.enter(ProcessStage::Serving);
     info!(kernel = "on", epoch = kernel.epoch(), "ready");
     tokio::select! {
         result = control.ended() => result,
@@ -248,7 +248,7 @@ async fn signs<T>(liveness: &Liveness, work: impl Future<Output = T>) -> T {
 }
 
 /// Drains connections; a second signal closes them at once.
-async fn drain(mut server: Server, timeout: Duration, signals: &mut Signals) {
+async fn drain(mut server: Server, timeout: Duration, signals: &mut ExitSignals) {
     info!(seconds = timeout.as_secs(), connections = server.connections(), "draining; a second signal ends it at once");
     let Drained { cut } = tokio::select! {
         drained = server.drain(timeout) => drained,
@@ -302,12 +302,12 @@ async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<boo
 }
 
 /// Signals that ask the process to end.
-struct Signals {
+struct ExitSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl ExitSignals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
         let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -330,7 +330,7 @@ struct Admin(JoinSet<()>);
 impl Admin {
     fn start(
         address: SocketAddr,
-        probe_socket: Option<admin::Socket>,
+        probe_socket: Option<admin::ProbeSocket>,
         answers: admin::Answers,
         wanted: watch::Receiver<bool>,
     ) -> Self {
@@ -360,7 +360,7 @@ fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
 /// Handle of the control thread.
 struct Control {
     first: oneshot::Receiver<()>,
-    ended: oneshot::Receiver<Result<(), ingress_control::Error>>,
+    ended: oneshot::Receiver<Result<(), ingress_control::SourceError>>,
     shutdown: oneshot::Sender<()>,
 }
 
@@ -420,7 +420,7 @@ impl Control {
         Err(error)
     }
 
-    fn why(result: Result<Result<(), ingress_control::Error>, oneshot::error::RecvError>) -> anyhow::Error {
+    fn why(result: Result<Result<(), ingress_control::SourceError>, oneshot::error::RecvError>) -> anyhow::Error {
         match result {
             Ok(Err(error)) => anyhow::Error::new(error).context("cannot watch the configuration"),
             Ok(Ok(())) => anyhow::anyhow!("the source of the configuration ended"),

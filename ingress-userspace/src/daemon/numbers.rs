@@ -20,14 +20,14 @@ const MOST: usize = 1000;
 
 /// Assigns every host its number, kept until the host has been gone for [`KEPT`].
 pub(super) struct HostNumbers {
-    place: Place,
+    place: NumberSlot,
     /// Numbered names without a route, with the time of their removal.
     gone: HashMap<String, Instant>,
     /// Names that did not get a number, cleared when numbers become free.
     refused: HashSet<String>,
 }
 
-enum Place {
+enum NumberSlot {
     /// Numbers in a map that outlives the process.
     Kernel(Arc<Datapath>),
     /// Numbers in memory, without the kernel part.
@@ -44,7 +44,7 @@ pub(super) struct Returned {
 }
 
 /// Reason why a host has no number.
-enum Refused {
+enum NumberRefusal {
     /// All numbers are taken.
     Full,
     /// The map could not be read; the error is logged.
@@ -57,12 +57,12 @@ impl HostNumbers {
     /// Adopts the numbers of the node. Until routes name them, all count as removed.
     pub(super) fn kernel(datapath: Arc<Datapath>, now: Instant) -> Self {
         let gone = datapath.host_ids().names().into_iter().map(|name| (name, now)).collect();
-        Self { place: Place::Kernel(datapath), gone, refused: HashSet::new() }
+        Self { place: NumberSlot::Kernel(datapath), gone, refused: HashSet::new() }
     }
 
     /// Creates numbers for this process alone, as many as there are `cells`.
     pub(super) fn memory(cells: &'static [HostL7Cell]) -> Self {
-        let place = Place::Memory { numbers: BTreeMap::new(), free: BTreeSet::new(), cells };
+        let place = NumberSlot::Memory { numbers: BTreeMap::new(), free: BTreeSet::new(), cells };
         Self { place, gone: HashMap::new(), refused: HashSet::new() }
     }
 
@@ -74,19 +74,19 @@ impl HostNumbers {
         }
         match self.place.assign(name) {
             Ok(number) => Some(number),
-            Err(Refused::Full) => {
+            Err(NumberRefusal::Full) => {
                 self.refused.insert(name.to_owned());
                 None
             }
-            Err(Refused::Unknown) => None,
+            Err(NumberRefusal::Unknown) => None,
         }
     }
 
     /// Returns the size that `--host-capacity` gave the counters of this node.
     pub(super) fn capacity(&self) -> usize {
         match &self.place {
-            Place::Kernel(datapath) => datapath.host_cells().len(),
-            Place::Memory { cells, .. } => cells.len(),
+            NumberSlot::Kernel(datapath) => datapath.host_cells().len(),
+            NumberSlot::Memory { cells, .. } => cells.len(),
         }
     }
 
@@ -116,16 +116,16 @@ impl HostNumbers {
     }
 }
 
-impl Place {
-    fn assign(&mut self, name: &str) -> Result<HostId, Refused> {
+impl NumberSlot {
+    fn assign(&mut self, name: &str) -> Result<HostId, NumberRefusal> {
         match self {
             Self::Kernel(datapath) => match datapath.host_ids().assign(name) {
                 Ok(number) => Ok(HostId(number)),
-                Err(ingress_datapath::Error::HostsFull { .. }) => Err(Refused::Full),
+                Err(ingress_datapath::Error::HostsFull { .. }) => Err(NumberRefusal::Full),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     warn!(name, error, "cannot assign an id to a host; counted as unattributed");
-                    Err(Refused::Unknown)
+                    Err(NumberRefusal::Unknown)
                 }
             },
             Self::Memory { numbers, free, cells } => {
@@ -134,7 +134,7 @@ impl Place {
                 }
                 // Without free numbers, the assigned ones are contiguous from 1.
                 let next = free.pop_first().map_or(numbers.len() + 1, |number| number as usize);
-                let number = u32::try_from(next).ok().filter(|_| next < cells.len()).ok_or(Refused::Full)?;
+                let number = u32::try_from(next).ok().filter(|_| next < cells.len()).ok_or(NumberRefusal::Full)?;
                 numbers.insert(name.to_owned(), number);
                 Ok(HostId(number))
             }

@@ -25,9 +25,9 @@ use super::numbers::{HostNumbers, Returned};
 pub(super) struct Publisher {
     shared: Arc<Shared>,
     numbers: HostNumbers,
-    progress: Arc<Progress>,
+    progress: Arc<PublishProgress>,
     /// The task that tells Ingresses of hosts without a number; `None` where none runs.
-    status: Option<Arc<status::Handle>>,
+    status: Option<Arc<status::StatusHandle>>,
     /// The translation published last.
     published: Translation,
     /// Counter names of TCP services.
@@ -37,7 +37,7 @@ pub(super) struct Publisher {
     warnings: usize,
     /// Other remarks already logged.
     reported: BTreeSet<Remark>,
-    lines: Lines,
+    lines: LineCounts,
 }
 
 /// A log message about the configuration.
@@ -52,10 +52,10 @@ struct Remark {
 
 /// Number of lines per object, to limit the log for an object with ten thousand bad paths and frequent edits.
 #[derive(Debug, Default)]
-struct Lines {
+struct LineCounts {
     written: HashMap<String, (Instant, usize)>,
     left_out: BTreeMap<String, usize>,
-    swept: Option<Instant>,
+    evicted: Option<Instant>,
 }
 
 /// Maximum number of lines per object within [`WINDOW`].
@@ -64,7 +64,7 @@ const WINDOW: Duration = Duration::from_secs(300);
 
 /// Progress of publishing, for readiness and metrics.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct PublishProgress {
     pub(super) hosts: AtomicUsize,
     pub(super) upstreams: AtomicUsize,
     pub(super) warnings: AtomicUsize,
@@ -93,8 +93,8 @@ impl Publisher {
     pub(super) fn new(
         shared: Arc<Shared>,
         numbers: HostNumbers,
-        progress: Arc<Progress>,
-        status: Option<Arc<status::Handle>>,
+        progress: Arc<PublishProgress>,
+        status: Option<Arc<status::StatusHandle>>,
     ) -> Self {
         Self {
             shared,
@@ -106,7 +106,7 @@ impl Publisher {
             outcomes: Tree::new(),
             warnings: 0,
             reported: BTreeSet::new(),
-            lines: Lines::default(),
+            lines: LineCounts::default(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Publisher {
         gone.for_each(|name| self.numbers.leave(name, now));
 
         let progress = Arc::clone(&self.progress);
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names, applied: _ } = &*progress;
+        let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, names, applied: _ } = &*progress;
         named.retain(|(number, _)| *number != HostId::UNATTRIBUTED.0);
         names.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
         hosts.store(table.hosts.len(), Relaxed);
@@ -215,7 +215,7 @@ impl Publisher {
 }
 
 fn log<'r>(
-    lines: &mut Lines,
+    lines: &mut LineCounts,
     now: Instant,
     new: impl IntoIterator<Item = &'r Remark>,
     resolved: impl IntoIterator<Item = &'r Remark>,
@@ -238,14 +238,14 @@ fn log<'r>(
     }
 }
 
-// === impl Lines ===
+// === impl LineCounts ===
 
-impl Lines {
+impl LineCounts {
     /// Returns whether another line about `object` is allowed.
     fn allow(&mut self, object: &str, now: Instant) -> bool {
-        if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= WINDOW) {
+        if self.evicted.is_none_or(|evicted| now.saturating_duration_since(evicted) >= WINDOW) {
             self.written.retain(|_, (began, _)| now.saturating_duration_since(*began) < WINDOW);
-            self.swept = Some(now);
+            self.evicted = Some(now);
         }
         let (began, count) = self.written.entry(object.to_owned()).or_insert((now, 0));
         if now.saturating_duration_since(*began) >= WINDOW {
@@ -300,8 +300,9 @@ mod tests {
 
     #[test]
     fn log_lines_are_limited_for_each_object() {
-        let (mut lines, began) = (Lines::default(), Instant::now());
-        let written = |lines: &mut Lines, object, count, now| (0..count).filter(|_| lines.allow(object, now)).count();
+        let (mut lines, began) = (LineCounts::default(), Instant::now());
+        let written =
+            |lines: &mut LineCounts, object, count, now| (0..count).filter(|_| lines.allow(object, now)).count();
         assert_eq!(written(&mut lines, "bad", 10_000, began), LINES);
         assert_eq!(written(&mut lines, "other", LINES, began), LINES);
         assert_eq!(lines.take_left_out(), [("bad".to_owned(), 10_000 - LINES)]);
@@ -317,9 +318,9 @@ mod tests {
     fn a_freed_number_goes_to_a_host_without_one() {
         let cells: &'static [HostL7Cell] = Box::leak(Box::new([(); 2].map(|()| HostL7Cell::default())));
         let shared = Arc::new(Shared::new(cells, None).expect("a state"));
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(PublishProgress::default());
         let numbers = HostNumbers::memory(cells);
-        let status = Arc::<status::Handle>::default();
+        let status = Arc::<status::StatusHandle>::default();
         let told = Some(Arc::clone(&status));
         let mut publisher = Publisher::new(Arc::clone(&shared), numbers, Arc::clone(&progress), told);
         let mut publish = |hosts: &[&str]| {

@@ -16,7 +16,7 @@ use tracing_subscriber::{
     },
 };
 
-use crate::config::cli::LogFormat;
+use crate::config::cli::LogFormatArg;
 
 /// Targets of this project: the binary, its crates and the kernel programs.
 const OWN: [&str; 7] =
@@ -33,14 +33,14 @@ const LIBRARIES: &str = "error,h2=off,hyper=off,hyper_util=off,rustls=off,tokio_
 ///
 /// # Errors
 /// Fails if `directives` cannot be parsed, or logging is already set up.
-pub(crate) fn init(directives: &str, format: LogFormat) -> anyhow::Result<()> {
+pub(crate) fn init(directives: &str, format: LogFormatArg) -> anyhow::Result<()> {
     let filter = filter(directives)
         .with_context(|| format!("`--log {directives}` is not a level or list of target=level directives"))?;
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
     match format {
-        LogFormat::Text => builder.fmt_fields(one_line()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormatArg::Text => builder.fmt_fields(one_line()).try_init(),
+        LogFormatArg::Json => builder.json().flatten_event(true).try_init(),
     }
     .map_err(|error| anyhow::anyhow!(error).context("cannot set up logging"))
 }

@@ -7,15 +7,15 @@ use std::{
 
 use ingress_common::{HostL7Cell, NicNet, Traffic};
 use ingress_control::{Contact, status};
-use ingress_datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner};
+use ingress_datapath::{Datapath, DenialOrigin, DenyCount, DenyView, NicReport, NicState, Owner};
 use ingress_model::HostId;
 use ingress_model::route::MeterView;
 use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
 
-use super::publish::Progress;
+use super::publish::PublishProgress;
 use crate::{
     counters::{OTHERS, UNATTRIBUTED},
-    daemon::admin::{Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Source, StatusState},
+    daemon::admin::{AdminSource, Attached, ControlState, DenyState, HostCounters, InterfaceCounters, StatusState},
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without
@@ -30,18 +30,18 @@ pub(super) struct View {
     cells: &'static [HostL7Cell],
     /// `None` without the kernel part.
     kernel: Option<Arc<Datapath>>,
-    progress: Arc<Progress>,
+    progress: Arc<PublishProgress>,
     contact: Contact,
     /// `None` if nothing is written to an API server.
-    pub(super) status: Option<Arc<status::Handle>>,
+    pub(super) status: Option<Arc<status::StatusHandle>>,
     /// Liveness of the main thread.
     pub(super) liveness: Liveness,
-    stage: Mutex<Stage>,
+    stage: Mutex<ProcessStage>,
 }
 
 /// Stage in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ProcessStage {
     /// No snapshot is published yet.
     Starting,
     Serving,
@@ -54,21 +54,21 @@ impl View {
         shared: Arc<Shared>,
         cells: &'static [HostL7Cell],
         kernel: Option<Arc<Datapath>>,
-        progress: Arc<Progress>,
+        progress: Arc<PublishProgress>,
         contact: Contact,
-        status: Option<Arc<status::Handle>>,
+        status: Option<Arc<status::StatusHandle>>,
     ) -> Self {
-        let (liveness, stage) = (Liveness::of_this_thread(), Mutex::new(Stage::Starting));
+        let (liveness, stage) = (Liveness::of_this_thread(), Mutex::new(ProcessStage::Starting));
         Self { shared, cells, kernel, progress, contact, status, liveness, stage }
     }
 
     /// Enters the next stage; returns the previous one.
-    pub(super) fn enter(&self, stage: Stage) -> Stage {
+    pub(super) fn enter(&self, stage: ProcessStage) -> ProcessStage {
         std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage)
     }
 }
 
-impl Source for View {
+impl AdminSource for View {
     fn live(&self) -> Result<(), String> {
         // A thread that answers is running, but the main thread may still be blocked in its maintenance of the kernel
         // part.
@@ -83,9 +83,9 @@ impl Source for View {
     fn ready(&self) -> Result<(), String> {
         let stage = *self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         match stage {
-            Stage::Starting => Err("no configuration has been read yet".to_owned()),
-            Stage::Ending => Err("draining".to_owned()),
-            Stage::Serving => match self.kernel.as_ref().map(|kernel| kernel.owner()) {
+            ProcessStage::Starting => Err("no configuration has been read yet".to_owned()),
+            ProcessStage::Ending => Err("draining".to_owned()),
+            ProcessStage::Serving => match self.kernel.as_ref().map(|kernel| kernel.owner()) {
                 None | Some(Owner::This) => Ok(()),
                 Some(Owner::Other) => Err("another process owns the node".to_owned()),
                 Some(Owner::Unassigned) => Err("the process that owned the node has ended; taking over".to_owned()),
@@ -119,7 +119,7 @@ impl Source for View {
         let rule = |DenyCount { prefix, dropped }| {
             (prefix.map_or_else(|| OTHERS.to_owned(), |prefix| prefix.to_string()), dropped)
         };
-        let denials = Origin::ALL.map(Origin::as_str).into_iter().zip(denials).collect();
+        let denials = DenialOrigin::ALL.map(DenialOrigin::as_str).into_iter().zip(denials).collect();
         Some(DenyState { rules: rules.into_iter().map(rule).collect(), left_out, denials })
     }
 
@@ -156,7 +156,7 @@ impl Source for View {
     }
 
     fn control(&self) -> ControlState {
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity, applied, names: _ } = &*self.progress;
+        let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, applied, names: _ } = &*self.progress;
         ControlState {
             generation: self.shared.snapshot().generation,
             hosts: hosts.load(Relaxed),

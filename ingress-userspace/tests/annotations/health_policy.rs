@@ -59,7 +59,7 @@ fn a_pod_that_refuses_connections_is_ejected_and_counted() {
         .in_order();
     assert!((0..10).all(|_| site.get("/").text() == "up"));
     let view = view(&site.proxy).expect("something to tell");
-    assert_eq!((view.fit, view.ejected, view.ejections, view.retries), (1, 1, 1, 1), "{view:?}");
+    assert_eq!((view.healthy, view.ejected, view.ejections, view.retries), (1, 1, 1, 1), "{view:?}");
     // Default settings, with two endpoints that refuse: one always remains.
     let site = Ingress::with(&[]).serve_from(&[Origin::refusing(), Origin::refusing()]).in_order();
     assert!((0..4).all(|_| site.get("/").status == 502));
@@ -97,8 +97,8 @@ fn checked(annotations: &[(&str, &str)], pods: &[SocketAddr]) -> Site {
     Ingress::with(&[annotations, &FAST].concat()).serve_from(pods).in_order()
 }
 
-fn wait_for_unwell(site: &Site, count: usize) {
-    wait_until("checks have said so", || view(&site.proxy).map_or(0, |view| view.unwell) == count);
+fn wait_for_unhealthy(site: &Site, count: usize) {
+    wait_until("checks have said so", || view(&site.proxy).map_or(0, |view| view.unhealthy) == count);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_unhealthy_pod_gets_no_requests_until_its_checks_pass() {
         &[("health-check-path", "/healthz?x"), ("health-check-host", "h.test")],
         &addresses(&[&first, &second]),
     );
-    wait_for_unwell(&site, 1);
+    wait_for_unhealthy(&site, 1);
     let before = requests(&first);
     assert!((0..20).all(|_| site.get("/").text() == "second"));
     assert_eq!(requests(&first), before);
@@ -117,11 +117,11 @@ fn an_unhealthy_pod_gets_no_requests_until_its_checks_pass() {
     assert!(question.starts_with("get /healthz?x http/1.1\r\nhost: h.test\r\n"), "{question}");
     // All are ill: any is better than none.
     ill[1].store(true, SeqCst);
-    wait_for_unwell(&site, 2);
+    wait_for_unhealthy(&site, 2);
     assert!((0..4).all(|_| site.get("/").status == 500));
     assert!(requests(&first) > before);
     ill[0].store(false, SeqCst);
-    wait_for_unwell(&site, 1);
+    wait_for_unhealthy(&site, 1);
     assert!((0..20).all(|_| site.get("/").text() == "first"));
     let [passed, failed, unanswered] = view(&site.proxy).expect("something to tell").checks;
     assert!(passed > 2 && failed > 2 && unanswered == 0, "{passed} {failed} {unanswered}");
@@ -139,10 +139,10 @@ fn checks_use_the_configured_port_and_statuses() {
     let port = health.address.port().to_string();
     let check = [("health-check", "http"), ("health-check-port", &*port)];
     let site = checked(&check, &pods);
-    wait_for_unwell(&site, 2);
+    wait_for_unhealthy(&site, 2);
     let site = checked(&[&check[..], &[("health-check-expected-statuses", "200, 400-404")]].concat(), &pods);
     wait_until("checks pass", || view(&site.proxy).is_some_and(|view| view.checks[0] > 4));
-    assert_eq!(view(&site.proxy).expect("something to tell").unwell, 0);
+    assert_eq!(view(&site.proxy).expect("something to tell").unhealthy, 0);
     assert_eq!(first.heads().len() + second.heads().len(), 0);
 }
 
@@ -150,7 +150,7 @@ fn checks_use_the_configured_port_and_statuses() {
 fn tcp_checks_only_connect() {
     let up = Origin::answering("up");
     let site = checked(&[("health-check", "tcp"), ("eject-after", "0")], &[Origin::refusing(), up.address]);
-    wait_for_unwell(&site, 1);
+    wait_for_unhealthy(&site, 1);
     assert!(view(&site.proxy).expect("something to tell").checks[2] >= 2);
     let off = checked(&[("health-check", "off"), ("health-check-path", "/")], &[Origin::refusing(), up.address]);
     assert!((0..4).all(|_| off.get("/").text() == "up"));
@@ -178,9 +178,9 @@ fn pods_with_tls_are_checked_over_tls() {
         }
     });
     let site = checked(&[("backend-protocol", "HTTPS"), ("health-check-path", "/")], &[pod.address]);
-    wait_for_unwell(&site, 1);
+    wait_for_unhealthy(&site, 1);
     ill.store(false, SeqCst);
-    wait_for_unwell(&site, 0);
+    wait_for_unhealthy(&site, 0);
 }
 
 /// A gRPC pod with a health service: `status` is the status that it returns, 1 for healthy.
@@ -216,9 +216,9 @@ fn grpc_services_are_checked_by_the_grpc_health_protocol() {
     let pod = grpc_pod(Arc::clone(&status), Arc::clone(&asked));
     let grpc = [("backend-protocol", "GRPC"), ("health-check", "grpc"), ("health-check-service", "shop.Cart")];
     let site = checked(&grpc, &[pod]);
-    wait_for_unwell(&site, 1);
+    wait_for_unhealthy(&site, 1);
     status.store(1, SeqCst);
-    wait_for_unwell(&site, 0);
+    wait_for_unhealthy(&site, 0);
     let (fields, message) = asked.lock().expect("unpoisoned")[0].clone();
     assert_eq!(fields, "POST /grpc.health.v1.Health/Check Some(\"application/grpc\")");
     assert_eq!(message, &b"\0\0\0\0\x0b\x0a\x09shop.Cart"[..]);

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use ingress_common::{
-    Denial, DenialKey,
+    DenialKey, DenialValue,
     denial::ORIGIN_OPERATOR,
     flow::v4_mapped,
     map::{DENIALS, DENIALS_MAX},
@@ -227,7 +227,7 @@ fn the_proxy_keeps_refusing_when_denials_are_full() {
     // Operator denials for 10.0.0.0, 10.0.0.1 and so on, until they are removed.
     full::fill(&mut full::pinned(&net, DENIALS), DENIALS_MAX, |number| {
         let [_, a, b, c] = number.to_be_bytes();
-        (DenialKey { origin: ORIGIN_OPERATOR, prefix_len: 128, addr: v4_mapped([10, a, b, c]) }, Denial::default())
+        (DenialKey { origin: ORIGIN_OPERATOR, prefix_len: 128, addr: v4_mapped([10, a, b, c]) }, DenialValue::default())
     });
     for _ in 0..3 {
         offend(&net, VIOLATOR, Family::V4);

@@ -40,7 +40,7 @@ use anyhow::{Context, Result, ensure};
 pub use self::command::{AFTER_HELP, Args, run};
 use self::control_plane::ControlPlane;
 use self::machine::Machine;
-use self::node::Node;
+use self::node::NodeReader;
 use self::pki::Pki;
 pub use self::plan::{NodePlan, Places, Plan, Services};
 use self::programs::Binaries;
@@ -298,8 +298,8 @@ impl Cluster {
         Ok(Machine::shared(control_plane::NAME, self.control()?))
     }
 
-    fn node(&self, plan: NodePlan) -> Node<'_> {
-        Node { plan, places: &self.places, binaries: &self.binaries, state: &self.state }
+    fn node(&self, plan: NodePlan) -> NodeReader<'_> {
+        NodeReader { plan, places: &self.places, binaries: &self.binaries, state: &self.state }
     }
 
     fn control_plane<'a>(&'a self, machine: &'a Machine) -> ControlPlane<'a> {

@@ -40,14 +40,14 @@ const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Everything needed to start a program of a node.
 #[derive(Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct NodeReader<'a> {
     pub(super) plan: NodePlan,
     pub(super) places: &'a Places,
     pub(super) binaries: &'a Binaries,
     pub(super) state: &'a State,
 }
 
-impl Node<'_> {
+impl NodeReader<'_> {
     /// Creates the node's directories, configuration, namespaces and mounts, and starts containerd.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 /// Reason why objects cannot be read at all.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SourceError {
     #[error("cannot read the manifests directory `{path}`; give a directory that exists and is readable")]
     Manifests { path: PathBuf, source: io::Error },
     #[error(

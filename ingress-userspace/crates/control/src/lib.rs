@@ -32,7 +32,7 @@ pub mod translate;
 mod watch;
 
 pub use contact::Contact;
-pub use error::Error;
+pub use error::SourceError;
 pub use options::{Options, SourceConfig};
 pub use outcome::{ObjectRef, Origin, Outcome, Reason, Severity};
 pub use source::kube::KubernetesConfig;

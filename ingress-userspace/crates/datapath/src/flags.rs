@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use ingress_common::{PortKey, PortRule};
 
-use super::{error::Error, table::Table};
+use super::{error::Error, table::MapTable};
 
 /// Bits of `ingress_common::steer::PORT_*` that belong to one part, and the subset that is set.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl PortFlags {
     }
 
     /// Sets exactly these bits of the part, on all current and future ports.
-    pub(super) fn set(&self, set: u16, ports: &Table<PortKey, PortRule>) -> Result<(), Error> {
+    pub(super) fn set(&self, set: u16, ports: &MapTable<PortKey, PortRule>) -> Result<(), Error> {
         self.learn(set);
         write(ports, self.own, set)
     }
@@ -39,7 +39,7 @@ impl PortFlags {
 }
 
 /// Sets exactly these of a part's `own` bits on all current ports.
-pub(super) fn write(ports: &Table<PortKey, PortRule>, own: u16, set: u16) -> Result<(), Error> {
+pub(super) fn write(ports: &MapTable<PortKey, PortRule>, own: u16, set: u16) -> Result<(), Error> {
     for (key, rule) in ports.entries()? {
         let flags = changed(rule.flags, own, set);
         if flags != rule.flags {

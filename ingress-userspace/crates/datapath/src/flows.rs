@@ -7,17 +7,17 @@ use std::{
 };
 
 use super::error::Error;
-use crate::shared::{Shared, octets};
-use ingress_common::{Flow, FlowKey, HostId, flow::PROTO_TCP};
+use crate::shared::{DatapathShared, octets};
+use ingress_common::{Flow, FlowKey, RawHostId, flow::PROTO_TCP};
 
 /// Handle on the flow map: cheap to clone, usable from every worker at the same time.
 #[derive(Clone, Debug)]
-pub struct Flows(Arc<Shared>);
+pub struct Flows(Arc<DatapathShared>);
 
 // === impl Flows ===
 
 impl Flows {
-    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+    pub(super) const fn new(shared: Arc<DatapathShared>) -> Self {
         Self(shared)
     }
 
@@ -26,7 +26,7 @@ impl Flows {
     ///
     /// Never returns an error: if the map is full, the connection stays with host 0 and is counted in
     /// [`ingress_common::Total::FlowsFull`].
-    pub fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
+    pub fn insert(&self, remote: SocketAddr, local: SocketAddr, host: RawHostId) {
         let flow = Flow { host_id: host, epoch: self.0.life.epoch() };
         if self.0.maps.flows.try_set(&flow_key(remote, local), &flow).is_err() {
             self.0.flows_full.fetch_add(1, Relaxed);
@@ -35,7 +35,7 @@ impl Flows {
 
     /// Removes an ended connection.
     pub fn remove(&self, remote: SocketAddr, local: SocketAddr) {
-        // If the deletion fails, the entry is removed by the sweep of this epoch.
+        // If the deletion fails, `evict_dead` of this epoch removes the entry.
         let _kept = self.0.maps.flows.remove(&flow_key(remote, local)).is_err();
     }
 }
@@ -54,7 +54,7 @@ pub fn flow_key(remote: SocketAddr, local: SocketAddr) -> FlowKey {
 }
 
 /// Deletes the flows of ended processes, and returns their number.
-pub(super) fn sweep(shared: &Shared) -> Result<usize, Error> {
+pub(super) fn evict_dead(shared: &DatapathShared) -> Result<usize, Error> {
     let mut live = HashMap::from([(shared.life.epoch(), true)]);
     let mut dead = Vec::new();
     shared.maps.flows.scan(|key, flow: &Flow| {

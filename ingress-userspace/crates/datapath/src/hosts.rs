@@ -14,11 +14,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use self::known::{Known, LATEST, Ledger};
+use self::known::{HostMaps, KnownIds, LATEST};
 use super::{error::Error, maps::Maps};
-use crate::shared::Shared;
+use crate::shared::DatapathShared;
 use ingress_common::{
-    HostId, HostL7Cell, HostName, HostNet,
+    HostL7Cell, HostName, HostNet, RawHostId,
     flow::{GONE, UNATTRIBUTED},
 };
 
@@ -27,9 +27,9 @@ pub use self::known::Given;
 /// under the empty name, and is changed under the lock of the pins.
 #[derive(Debug)]
 pub struct HostIds {
-    shared: Arc<Shared>,
+    shared: Arc<DatapathShared>,
     cells: &'static [HostL7Cell],
-    known: Mutex<Known>,
+    known: Mutex<KnownIds>,
 }
 
 /// Minimum number of ids: with fewer, the one for [`GONE`] would leave none for hosts.
@@ -39,11 +39,11 @@ const CAPACITY_MIN: u32 = 3;
 
 impl HostIds {
     /// Reads the ids assigned so far.
-    pub(super) fn read(shared: Arc<Shared>, cells: &'static [HostL7Cell]) -> Result<Self, Error> {
+    pub(super) fn read(shared: Arc<DatapathShared>, cells: &'static [HostL7Cell]) -> Result<Self, Error> {
         let known = {
             let _exclusive = shared.pins.lock()?;
             let ledger = Live { maps: &shared.maps, cells };
-            let mut known = Known::read(&ledger)?;
+            let mut known = KnownIds::read(&ledger)?;
             if is_alone(&shared)? {
                 known.mend(&ledger)?;
             }
@@ -70,7 +70,7 @@ impl HostIds {
     /// Fails with [`Error::HostsFull`] if no ids are left (the caller counts such a host as 0), with
     /// [`Error::HostName`] if the name does not fit in a key, and with [`Error::Kernel`] if the map cannot be read or
     /// written.
-    pub fn assign(&self, name: &str) -> Result<HostId, Error> {
+    pub fn assign(&self, name: &str) -> Result<RawHostId, Error> {
         let mut known = self.known();
         if let Some(&id) = known.ids.get(name) {
             return Ok(id);
@@ -131,8 +131,8 @@ impl HostIds {
         self.shared.maps.flows.scan(|_, flow| {
             in_use.insert(flow.host_id);
         })?;
-        let is_active = |id: HostId| cell(self.cells, id).is_none_or(|cell| cell.active.load(Relaxed) > 0);
-        let is_quiet = |id: &HostId| !in_use.contains(id) && !is_active(*id);
+        let is_active = |id: RawHostId| cell(self.cells, id).is_none_or(|cell| cell.active.load(Relaxed) > 0);
+        let is_quiet = |id: &RawHostId| !in_use.contains(id) && !is_active(*id);
         let quiet: HashSet<_> = wanted.iter().map(|(_, id)| *id).filter(is_quiet).collect();
         let before = mem::replace(&mut known.quiet, quiet.clone());
         let unused = wanted.into_iter().filter(|(_, id)| before.contains(id) && quiet.contains(id));
@@ -149,7 +149,7 @@ impl HostIds {
         Live { maps: &self.shared.maps, cells: self.cells }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownIds> {
         // Each change leaves the value equal to the map, or to the map before another process took a free number.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,12 +163,12 @@ struct Live<'m> {
     cells: &'static [HostL7Cell],
 }
 
-impl Ledger for Live<'_> {
-    fn id(&self, name: &HostName) -> Result<Option<HostId>, Error> {
+impl HostMaps for Live<'_> {
+    fn id(&self, name: &HostName) -> Result<Option<RawHostId>, Error> {
         self.maps.host_ids.get(name)
     }
 
-    fn set(&self, name: &HostName, id: HostId) -> Result<(), Error> {
+    fn set(&self, name: &HostName, id: RawHostId) -> Result<(), Error> {
         self.maps.host_ids.set(name, &id)
     }
 
@@ -176,23 +176,23 @@ impl Ledger for Live<'_> {
         self.maps.host_ids.remove(name)
     }
 
-    fn visit(&self, mut visit: impl FnMut(&HostName, HostId)) -> Result<(), Error> {
+    fn visit(&self, mut visit: impl FnMut(&HostName, RawHostId)) -> Result<(), Error> {
         self.maps.host_ids.scan(|name, id| visit(name, *id))
     }
 
-    fn net(&self, id: HostId) -> Result<HostNet, Error> {
+    fn net(&self, id: RawHostId) -> Result<HostNet, Error> {
         self.maps.host_net.sum(id)
     }
 
-    fn add_net(&self, id: HostId, net: HostNet) -> Result<(), Error> {
+    fn add_net(&self, id: RawHostId, net: HostNet) -> Result<(), Error> {
         self.maps.host_net.change_first(id, |first| *first += net)
     }
 
-    fn reset_net(&self, id: HostId) -> Result<(), Error> {
+    fn reset_net(&self, id: RawHostId) -> Result<(), Error> {
         self.maps.host_net.reset(id)
     }
 
-    fn move_requests(&self, from: HostId, to: HostId) {
+    fn move_requests(&self, from: RawHostId, to: RawHostId) {
         if let (Some(from), Some(to)) = (cell(self.cells, from), cell(self.cells, to)) {
             to.add(from.take());
         }
@@ -201,10 +201,10 @@ impl Ledger for Live<'_> {
 
 /// Returns whether no other process of the node is alive. The caller holds the lock of the pins, so that none can
 /// start.
-fn is_alone(shared: &Shared) -> Result<bool, Error> {
+fn is_alone(shared: &DatapathShared) -> Result<bool, Error> {
     Ok(shared.pins.live_epochs()?.iter().all(|&epoch| epoch == shared.life.epoch()))
 }
 
-fn cell(cells: &[HostL7Cell], id: HostId) -> Option<&HostL7Cell> {
+fn cell(cells: &[HostL7Cell], id: RawHostId) -> Option<&HostL7Cell> {
     cells.get(usize::try_from(id).ok()?)
 }

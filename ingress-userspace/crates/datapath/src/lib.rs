@@ -7,7 +7,7 @@
 //!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, deny_changed, limits
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6, deny_changed
 //! proxy ──── register_listener, flows, …_cells ───> listeners, flows, host_l7, workers
-//! app ────── take_over, heartbeat, sweep ──────────> alive, flows
+//! app ────── take_over, heartbeat, evict_dead ─────> alive, flows
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
 //! ```
 //!
@@ -61,13 +61,13 @@ use aya::Ebpf;
 
 use self::{
     alive::Life,
-    nics::{Nics, Place},
+    nics::{NicContext, Nics},
     object::Variant,
     pins::Pins,
-    sys::Access,
+    sys::PinAccess,
     tc::Direction,
 };
-use crate::shared::{Shared, octets};
+use crate::shared::{DatapathShared, octets};
 use ingress_common::{
     HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total, WorkerCell,
     map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
@@ -76,8 +76,8 @@ use ingress_common::{
 
 pub use self::{
     deny::{
-        Applied, Denial, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyList, DenyView, Entered, Origin, Rejection,
-        Removed,
+        Applied, Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyList, DenyView,
+        Rejection, Removed,
     },
     error::{Error, Missing},
     flows::{Flows, flow_key},
@@ -96,7 +96,7 @@ pub use self::{
 /// The kernel part of this process.
 #[derive(Debug)]
 pub struct Datapath {
-    shared: Arc<Shared>,
+    shared: Arc<DatapathShared>,
     nics: RwLock<Nics>,
     host_cells: &'static [HostL7Cell],
     worker_cells: &'static [WorkerCell],
@@ -136,7 +136,7 @@ impl Datapath {
         let mut object = object::open(&pins, hosts, options.debug_log)?;
         let variant = Variant::of(kernel::running());
         object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
-        let maps = Maps::open(&pins, Access::Write)?;
+        let maps = Maps::open(&pins, PinAccess::Write)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
         if options.measure {
@@ -145,7 +145,7 @@ impl Datapath {
             programs.push(report);
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
-        let nics = Nics::attach(Place { pins: &pins, maps: &maps }, object, variant, options, &mut programs)?;
+        let nics = Nics::attach(NicContext { pins: &pins, maps: &maps }, object, variant, options, &mut programs)?;
         let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         let worker_cells = own_workers(workers.leak(), life.first_worker());
@@ -164,7 +164,7 @@ impl Datapath {
             host_capacity: maps.host_capacity(),
             programs,
         };
-        let shared = Arc::new(Shared { pins, maps, life, flows_full: AtomicU64::new(0) });
+        let shared = Arc::new(DatapathShared { pins, maps, life, flows_full: AtomicU64::new(0) });
         let host_ids = HostIds::read(Arc::clone(&shared), host_cells)?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
@@ -296,8 +296,8 @@ impl Datapath {
     ///
     /// # Errors
     /// Fails if the kernel refuses.
-    pub fn sweep(&self) -> Result<usize, Error> {
-        flows::sweep(&self.shared)
+    pub fn evict_dead(&self) -> Result<usize, Error> {
+        flows::evict_dead(&self.shared)
     }
 
     /// Returns packets and bytes by reason.

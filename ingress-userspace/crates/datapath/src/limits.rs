@@ -11,9 +11,9 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{error::Error, flags::PortFlags, maps::Maps, shared::Shared, sys};
+use super::{error::Error, flags::PortFlags, maps::Maps, shared::DatapathShared, sys};
 use ingress_common::{
-    Bucket, Client, ClientKey, Limits,
+    Bucket, ClientEntry, ClientKey, LimitBuckets,
     flow::unmapped,
     limit::LIMITS_DRY_RUN,
     map::LIMITS_ALL,
@@ -44,7 +44,7 @@ pub struct PacketRate {
 /// The limits of this node. Like all maps, they outlive processes; they apply while one of them sends heartbeats.
 #[derive(Debug)]
 pub struct ClientLimiter {
-    shared: Arc<Shared>,
+    shared: Arc<DatapathShared>,
     /// Whether the programs apply limits.
     flags: PortFlags,
 }
@@ -72,7 +72,7 @@ impl ClientLimits {
     }
 
     /// Converts the limits to the form of the programs.
-    fn in_kernel(self) -> Limits {
+    fn in_kernel(self) -> LimitBuckets {
         let Self { syns, packets, is_dry_run } = self;
         let bucket = |rate: Option<PacketRate>| {
             rate.map_or_else(Bucket::default, |PacketRate { per_second, burst }| {
@@ -80,11 +80,11 @@ impl ClientLimits {
             })
         };
         let flags = if is_dry_run && self.is_on() { LIMITS_DRY_RUN } else { 0 };
-        Limits { syns: bucket(syns), packets: bucket(packets), flags, pad: 0 }
+        LimitBuckets { syns: bucket(syns), packets: bucket(packets), flags, pad: 0 }
     }
 
-    pub(super) fn from_kernel(limits: Limits) -> Self {
-        let Limits { syns, packets, flags, pad: _ } = limits;
+    pub(super) fn from_kernel(limits: LimitBuckets) -> Self {
+        let LimitBuckets { syns, packets, flags, pad: _ } = limits;
         let rate = |bucket: Bucket| {
             let Bucket { per_second, burst, .. } = bucket;
             Some(PacketRate { per_second: NonZeroU32::new(per_second)?, burst: NonZeroU32::new(burst)? })
@@ -97,7 +97,7 @@ impl ClientLimits {
 
 impl ClientLimiter {
     /// Reads the existing limits.
-    pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
+    pub(super) fn read(shared: Arc<DatapathShared>) -> Result<Self, Error> {
         let limits = shared.maps.client_limits()?;
         Ok(Self { shared, flags: PortFlags::new(PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS, flags(limits)) })
     }
@@ -118,7 +118,7 @@ impl ClientLimiter {
         if is_change {
             // Limits are off until all buckets are cleared. A process that dies here then leaves no limits, rather than
             // new limits with old buckets.
-            maps.limits.set(&LIMITS_ALL, &Limits::default())?;
+            maps.limits.set(&LIMITS_ALL, &LimitBuckets::default())?;
             self.flags.set(0, &maps.ports)?;
             for (client, _) in maps.clients.entries()? {
                 maps.clients.remove(&client)?;
@@ -146,8 +146,8 @@ const fn flags(limits: ClientLimits) -> u16 {
 
 impl LimitedClient {
     /// Returns `None` for a client that never exceeded its limits.
-    pub(super) fn of(key: ClientKey, client: Client, now_ns: u64) -> Option<Self> {
-        let Client { limited_syns: syns, limited_packets: packets, limited_ns, .. } = client;
+    pub(super) fn of(key: ClientKey, client: ClientEntry, now_ns: u64) -> Option<Self> {
+        let ClientEntry { limited_syns: syns, limited_packets: packets, limited_ns, .. } = client;
         let ClientKey { addr } = key.client();
         let client = match unmapped(&addr) {
             Some(addr) => IpNet::from(IpAddr::from(addr)),
@@ -225,12 +225,13 @@ mod tests {
         }
         // Without limits, the dry run has no effect, so there is no change.
         let nothing = ClientLimits { is_dry_run: true, ..ClientLimits::default() };
-        assert_eq!(nothing.in_kernel(), Limits::default());
+        assert_eq!(nothing.in_kernel(), LimitBuckets::default());
     }
 
     #[test]
     fn limited_clients_are_listed_as_networks() {
-        let client = Client { limited_syns: 2, limited_packets: 3, limited_ns: 5_000_000_000, ..Client::default() };
+        let client =
+            ClientEntry { limited_syns: 2, limited_packets: 3, limited_ns: 5_000_000_000, ..ClientEntry::default() };
         for (addr, expect) in [
             ("::ffff:192.0.2.7", "192.0.2.7/32"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
@@ -245,8 +246,8 @@ mod tests {
             };
             assert_eq!(LimitedClient::of(key, client, 6_500_000_000), Some(expect));
             assert_eq!(expect.limited(), 5);
-            assert_eq!(LimitedClient::of(key, Client { limited_ns: 0, ..client }, 6_500_000_000), None);
-            let open = Client { limited_syns: 0, limited_packets: 4, limited_ns: 6_000_000_000, ..client };
+            assert_eq!(LimitedClient::of(key, ClientEntry { limited_ns: 0, ..client }, 6_500_000_000), None);
+            let open = ClientEntry { limited_syns: 0, limited_packets: 4, limited_ns: 6_000_000_000, ..client };
             let open = LimitedClient::of(key.open(), open, 6_500_000_000).expect("it was limited");
             let both = LimitedClient { packets: 7, ago: Duration::from_millis(500), ..expect };
             assert_eq!(LimitedClient::joined(vec![open, expect]), [both]);

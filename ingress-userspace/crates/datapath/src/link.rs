@@ -14,7 +14,7 @@ use super::{
     Attachment,
     error::Error,
     pins::{Pins, remove_pin},
-    sys::{self, Access, AttachType, LinkInfo},
+    sys::{self, AttachType, LinkInfo, PinAccess},
 };
 
 /// The network namespace of this thread; the process may be in another one.
@@ -102,7 +102,7 @@ pub(super) fn is_attached(path: &Path, index: u32) -> bool {
 
 /// Returns the link pinned at `path` with its kernel info, or `None` if there is none.
 pub(super) fn pinned(path: &Path) -> Result<Option<(OwnedFd, LinkInfo)>, Error> {
-    let link = match sys::open_pin(path, Access::Write) {
+    let link = match sys::open_pin(path, PinAccess::Write) {
         Ok(link) => link,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::kernel("open", path.display().to_string(), source)),

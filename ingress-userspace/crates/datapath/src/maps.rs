@@ -4,40 +4,40 @@
 use std::{collections::BTreeMap, iter};
 
 use ingress_common::{
-    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7,
-    HostL7Cell, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Total, Traffic, WorkerCell,
-    WorkerLoad, flow::UNATTRIBUTED, map,
+    Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostL7,
+    HostL7Cell, HostName, HostNet, LimitBuckets, Nic, NicNet, NodeAddr, PortKey, PortRule, RawHostId, Total, Traffic,
+    WorkerCell, WorkerLoad, flow::UNATTRIBUTED, map,
 };
 
 use super::{
     error::Error,
     pins::Pins,
-    sys::{Access, Mapping},
-    table::{PerCpu, Table, Trie},
+    sys::{Mapping, PinAccess},
+    table::{MapTable, PerCpu, Trie},
 };
 
 /// The pinned maps of a node, readable by tools whether or not a process serves.
 #[derive(Debug)]
 pub struct Maps {
-    pub(super) ports: Table<PortKey, PortRule>,
-    pub(super) node_addrs: Table<[u8; 16], NodeAddr>,
-    pub(super) nics: Table<u32, Nic>,
+    pub(super) ports: MapTable<PortKey, PortRule>,
+    pub(super) node_addrs: MapTable<[u8; 16], NodeAddr>,
+    pub(super) nics: MapTable<u32, Nic>,
     pub(super) nic_net: PerCpu<NicNet>,
     pub(super) totals: PerCpu<Traffic>,
-    pub(super) flows: Table<FlowKey, Flow>,
+    pub(super) flows: MapTable<FlowKey, Flow>,
     pub(super) host_net: PerCpu<HostNet>,
-    pub(super) host_l7: Table<u32, HostL7>,
-    pub(super) host_ids: Table<HostName, u32>,
-    pub(super) listeners: Table<u32, u32>,
-    pub(super) workers: Table<u32, WorkerLoad>,
-    pub(super) alive: Table<u32, Alive>,
+    pub(super) host_l7: MapTable<u32, HostL7>,
+    pub(super) host_ids: MapTable<HostName, u32>,
+    pub(super) listeners: MapTable<u32, u32>,
+    pub(super) workers: MapTable<u32, WorkerLoad>,
+    pub(super) alive: MapTable<u32, Alive>,
     pub(super) deny4: Trie<DenyKey4, DenyRule>,
     pub(super) deny6: Trie<DenyKey6, DenyRule>,
     pub(super) deny_hits: PerCpu<Traffic>,
-    pub(super) deny_changed: Table<u32, u64>,
-    pub(super) limits: Table<u32, Limits>,
-    pub(super) clients: Table<ClientKey, Client>,
-    pub(super) denials: Table<DenialKey, Denial>,
+    pub(super) deny_changed: MapTable<u32, u64>,
+    pub(super) limits: MapTable<u32, LimitBuckets>,
+    pub(super) clients: MapTable<ClientKey, ClientEntry>,
+    pub(super) denials: MapTable<DenialKey, DenialValue>,
     pub(super) deny_config: Trie<DenyKey6, u32>,
 }
 
@@ -46,7 +46,7 @@ pub struct Maps {
 pub struct HostCounts {
     /// `None` for host 0, the unattributed traffic.
     pub name: Option<String>,
-    pub id: HostId,
+    pub id: RawHostId,
     pub l7: HostL7,
     /// Sum over the CPUs.
     pub net: HostNet,
@@ -59,27 +59,27 @@ pub struct Totals(Vec<Traffic>);
 // === impl Maps ===
 
 impl Maps {
-    pub(super) fn open(pins: &Pins, access: Access) -> Result<Self, Error> {
+    pub(super) fn open(pins: &Pins, access: PinAccess) -> Result<Self, Error> {
         Ok(Self {
-            ports: Table::open(pins, map::PORTS, access)?,
-            node_addrs: Table::open(pins, map::NODE_ADDRS, access)?,
-            nics: Table::open(pins, map::NICS, access)?,
+            ports: MapTable::open(pins, map::PORTS, access)?,
+            node_addrs: MapTable::open(pins, map::NODE_ADDRS, access)?,
+            nics: MapTable::open(pins, map::NICS, access)?,
             nic_net: PerCpu::open(pins, map::NIC_NET, access)?,
             totals: PerCpu::open(pins, map::TOTALS, access)?,
-            flows: Table::open(pins, map::FLOWS, access)?,
+            flows: MapTable::open(pins, map::FLOWS, access)?,
             host_net: PerCpu::open(pins, map::HOST_NET, access)?,
-            host_l7: Table::open(pins, map::HOST_L7, access)?,
-            host_ids: Table::open(pins, map::HOST_IDS, access)?,
-            listeners: Table::open(pins, map::LISTENERS, access)?,
-            workers: Table::open(pins, map::WORKERS, access)?,
-            alive: Table::open(pins, map::ALIVE, access)?,
+            host_l7: MapTable::open(pins, map::HOST_L7, access)?,
+            host_ids: MapTable::open(pins, map::HOST_IDS, access)?,
+            listeners: MapTable::open(pins, map::LISTENERS, access)?,
+            workers: MapTable::open(pins, map::WORKERS, access)?,
+            alive: MapTable::open(pins, map::ALIVE, access)?,
             deny4: Trie::open(pins, map::DENY4, access)?,
             deny6: Trie::open(pins, map::DENY6, access)?,
             deny_hits: PerCpu::open(pins, map::DENY_HITS, access)?,
-            deny_changed: Table::open(pins, map::DENY_CHANGED, access)?,
-            limits: Table::open(pins, map::LIMITS, access)?,
-            clients: Table::open(pins, map::CLIENTS, access)?,
-            denials: Table::open(pins, map::DENIALS, access)?,
+            deny_changed: MapTable::open(pins, map::DENY_CHANGED, access)?,
+            limits: MapTable::open(pins, map::LIMITS, access)?,
+            clients: MapTable::open(pins, map::CLIENTS, access)?,
+            denials: MapTable::open(pins, map::DENIALS, access)?,
             deny_config: Trie::open(pins, map::DENY_CONFIG, access)?,
         })
     }

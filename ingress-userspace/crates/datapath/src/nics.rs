@@ -3,7 +3,7 @@
 //! attached, no port is rewritten and everything else works. An interface without a program for received packets gets
 //! none for sent ones.
 //!
-//! Interfaces appear, disappear and are renamed while a process runs. [`Nics::follow`] adapts the attachments, and
+//! Interfaces appear, disappear and are renamed while a process runs. [`Nics::reconcile`] adapts the attachments, and
 //! leaves correct ones alone, because some drivers stop for a moment when a program is attached.
 
 use std::{
@@ -23,10 +23,10 @@ use super::{
     owner::Owner,
     pins::Pins,
     sys,
-    table::Table,
+    table::MapTable,
     tc::{self, Direction},
 };
-use crate::shared::Shared;
+use crate::shared::DatapathShared;
 use ingress_common::{
     Nic,
     map::{NIC_GONE, NIC_OTHER},
@@ -47,7 +47,7 @@ pub(super) struct Nics {
 
 /// Access to names, links and counters.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct NicContext<'a> {
     pub(super) pins: &'a Pins,
     pub(super) maps: &'a Maps,
 }
@@ -63,17 +63,17 @@ impl Datapath {
     ///
     /// # Errors
     /// Fails if the pins cannot be locked or the maps not be written. Some interfaces may then lack programs.
-    pub fn follow(&self, interfaces: &Interfaces) -> Result<(), Error> {
+    pub fn reconcile(&self, interfaces: &Interfaces) -> Result<(), Error> {
         let _exclusive = self.shared.pins.lock()?;
         // Checked under the lock: a process that has taken the node since has attached programs by its own settings.
         if self.owner() == Owner::Other {
             return Ok(());
         }
-        let Shared { pins, maps, .. } = &*self.shared;
-        self.nics_mut().follow(Place { pins, maps }, interfaces)
+        let DatapathShared { pins, maps, .. } = &*self.shared;
+        self.nics_mut().reconcile(NicContext { pins, maps }, interfaces)
     }
 
-    /// Returns the state of each interface after the latest [`Datapath::follow`].
+    /// Returns the state of each interface after the latest [`Datapath::reconcile`].
     #[must_use]
     pub fn interfaces(&self) -> Vec<NicReport> {
         self.nics().reports().to_vec()
@@ -95,7 +95,7 @@ impl Nics {
     /// # Errors
     /// Returns the kernel's error for an interface that does not support the requested mode.
     pub(super) fn attach(
-        place: Place<'_>,
+        place: NicContext<'_>,
         mut object: Ebpf,
         variant: Variant,
         options: &Options,
@@ -107,7 +107,7 @@ impl Nics {
         let silent = loaded.err().map(Arc::new);
         let (mode, hook) = (options.xdp_mode, options.tc_hook);
         let mut nics = Self { object, variant, mode, hook, silent, reports: Vec::new() };
-        nics.follow(place, &options.interfaces)?;
+        nics.reconcile(place, &options.interfaces)?;
         if mode != XdpMode::Auto
             && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
             && let Some(refusal) = failed.refusals.pop().and_then(Arc::into_inner)
@@ -124,8 +124,8 @@ impl Nics {
 
     /// Sets the interfaces with programs to exactly these. Programs are attached to new or returning interfaces, and
     /// all traces are removed from missing or unselected ones. Renamed interfaces keep their programs.
-    pub(super) fn follow(&mut self, place: Place<'_>, interfaces: &Interfaces) -> Result<(), Error> {
-        let Place { pins, maps } = place;
+    pub(super) fn reconcile(&mut self, place: NicContext<'_>, interfaces: &Interfaces) -> Result<(), Error> {
+        let NicContext { pins, maps } = place;
         let Interfaces { names, above } = interfaces;
         rename_pins(pins)?;
         let before = with_programs(pins)?;
@@ -184,7 +184,7 @@ impl Nics {
 
     /// Attaches the programs to one interface; `before` means that it may have some already. Programs on an interface
     /// that was never ours are foreign.
-    fn attach_to(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
+    fn attach_to(&mut self, place: NicContext<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
         let (name, index) = nic;
         let (state, refusals) = self.receive(place, nic)?;
         if before && !is_by_tc(state) {
@@ -198,8 +198,8 @@ impl Nics {
 
     /// Attaches a program for received packets, in the best available mode of the selected ones. Also returns the
     /// errors of better modes.
-    fn receive(&mut self, place: Place<'_>, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
-        let Place { pins, maps } = place;
+    fn receive(&mut self, place: NicContext<'_>, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
+        let NicContext { pins, maps } = place;
         let (name, index) = nic;
         let known = maps.nics.get(&index)?.and_then(|nic| NicMode::from_code(nic.mode));
         let mut refusals = Vec::new();
@@ -307,7 +307,7 @@ fn absent(name: &str) -> NicReport {
 pub(super) fn with_programs(pins: &Pins) -> Result<Vec<String>, Error> {
     let mut names: Vec<_> = pins.nic_pins()?.into_iter().map(|pin| pin.interface).collect();
     // Filters have no pins. Without the map, or with another layout of it, no filters are known.
-    let nics = Table::<u32, Nic>::open(pins, ingress_common::map::NICS, sys::Access::Read);
+    let nics = MapTable::<u32, Nic>::open(pins, ingress_common::map::NICS, sys::PinAccess::Read);
     let nics = nics.and_then(|nics| nics.entries()).unwrap_or_default();
     let have = nics.into_iter().filter(|(_, nic)| nic.mode != NIC_ABOVE);
     names.extend(have.filter_map(|(index, _)| sys::interface_name(index)));

@@ -14,7 +14,7 @@ use super::{
     error::Error,
     kernel,
     pins::{MAPS, Pins},
-    sys::{self, Access, MapInfo},
+    sys::{self, MapInfo, PinAccess},
 };
 
 /// Empty if the crate was built without the kernel programs (`build.rs`).
@@ -159,7 +159,7 @@ pub(super) fn pinned_hosts(pins: &Pins) -> Result<Option<u32>, Error> {
             continue;
         }
         let kernel = |operation| move |source| Error::kernel(operation, format!("map {name}"), source);
-        let fd = sys::open_pin(&path, Access::Read).map_err(kernel("open"))?;
+        let fd = sys::open_pin(&path, PinAccess::Read).map_err(kernel("open"))?;
         let info: MapInfo = sys::info(std::os::fd::AsFd::as_fd(&fd)).map_err(kernel("inspect"))?;
         if capacity.is_some_and(|capacity| capacity != info.max_entries) {
             let found = format!("{} entries", info.max_entries);

@@ -12,8 +12,8 @@ use super::{
     link::{self, NETNS},
     maps::Maps,
     pins::{NicLink, NicPin, Pins},
-    sys::{self, Access},
-    table::Table,
+    sys::{self, PinAccess},
+    table::MapTable,
 };
 
 /// The pins of a node, with maps opened for reading only.
@@ -100,7 +100,7 @@ impl Pinned {
     /// Fails with [`Error::NothingPinned`] if there are none (no process has run, or `unload` has), with
     /// [`Error::Forbidden`], with [`Error::Layout`] if another version created the pins, or with [`Error::Kernel`].
     pub fn open(bpffs: &Path) -> Result<Self, Error> {
-        let (pins, maps) = open(bpffs, Access::Read)?;
+        let (pins, maps) = open(bpffs, PinAccess::Read)?;
         Ok(Self { pins, maps })
     }
 
@@ -193,7 +193,7 @@ impl Pinned {
 }
 
 /// Opens the pins below `bpffs`, with errors that refer to this directory.
-pub(super) fn open(bpffs: &Path, access: Access) -> Result<(Pins, Maps), Error> {
+pub(super) fn open(bpffs: &Path, access: PinAccess) -> Result<(Pins, Maps), Error> {
     let pins = Pins::new(bpffs);
     match Maps::open(&pins, access) {
         Ok(maps) => Ok((pins, maps)),
@@ -207,6 +207,6 @@ pub(super) fn open(bpffs: &Path, access: Access) -> Result<(Pins, Maps), Error> 
     }
 }
 
-fn fill<K: Pod + Default, V: Pod + Default>(table: &Table<K, V>) -> Result<Fill, Error> {
+fn fill<K: Pod + Default, V: Pod + Default>(table: &MapTable<K, V>) -> Result<Fill, Error> {
     Ok(Fill { map: table.name(), entries: table.count()?, capacity: table.capacity() })
 }

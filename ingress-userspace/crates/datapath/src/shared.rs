@@ -7,7 +7,7 @@ use ingress_common::flow::v4_mapped;
 
 /// State shared by the handles of a [`Datapath`](crate::Datapath).
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DatapathShared {
     pub(crate) pins: Pins,
     pub(crate) maps: Maps,
     pub(crate) life: Life,

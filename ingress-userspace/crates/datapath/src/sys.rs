@@ -278,18 +278,18 @@ pub(super) fn info<T: Pod + Default>(fd: BorrowedFd<'_>) -> io::Result<T> {
 
 /// Access mode of an opened pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum PinAccess {
     /// Maps only: the kernel refuses changes through such a descriptor (kernel commit 6e71b04a8224), and also `mmap`.
     Read,
     Write,
 }
 
 /// Opens a pinned map or link.
-pub(super) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
+pub(super) fn open_pin(path: &Path, access: PinAccess) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let flags = match access {
-        Access::Read => READ_ONLY,
-        Access::Write => 0,
+        PinAccess::Read => READ_ONLY,
+        PinAccess::Write => 0,
     };
     let mut attr = Object { path: address(path.as_ptr()), fd: 0, flags };
     // SAFETY: the path ends in NUL and outlives the call.

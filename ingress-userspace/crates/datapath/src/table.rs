@@ -12,7 +12,7 @@ use aya::Pod;
 use super::{
     error::Error,
     pins::Pins,
-    sys::{self, Access, LPM_TRIE, MapInfo},
+    sys::{self, LPM_TRIE, MapInfo, PinAccess},
 };
 
 /// Elements per system call of a scan: enough to make the call cheap per element, 1 MiB at 64 CPUs.
@@ -20,7 +20,7 @@ const BATCH: usize = 512;
 
 /// A map with one value per key.
 #[derive(Debug)]
-pub(super) struct Table<K, V> {
+pub(super) struct MapTable<K, V> {
     fd: OwnedFd,
     name: &'static str,
     entries: u32,
@@ -29,7 +29,7 @@ pub(super) struct Table<K, V> {
 
 /// A map keyed by prefixes; lookups by programs return the value of the longest match.
 #[derive(Debug)]
-pub(super) struct Trie<K, V>(Table<K, V>);
+pub(super) struct Trie<K, V>(MapTable<K, V>);
 
 /// A map with one value per key and CPU, and integer keys.
 #[derive(Debug)]
@@ -42,15 +42,15 @@ pub(super) struct PerCpu<V> {
     types: PhantomData<fn() -> V>,
 }
 
-// === impl Table ===
+// === impl MapTable ===
 
-impl<K: Pod, V: Pod> Table<K, V> {
+impl<K: Pod, V: Pod> MapTable<K, V> {
     /// Opens the pinned map `name`.
-    pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
+    pub(super) fn open(pins: &Pins, name: &'static str, access: PinAccess) -> Result<Self, Error> {
         Self::open_kind(pins, name, access, false)
     }
 
-    fn open_kind(pins: &Pins, name: &'static str, access: Access, is_trie: bool) -> Result<Self, Error> {
+    fn open_kind(pins: &Pins, name: &'static str, access: PinAccess, is_trie: bool) -> Result<Self, Error> {
         let (fd, info) = open(pins, name, access, is_trie, (size_of::<K>(), size_of::<V>()))?;
         Ok(Self { fd, name, entries: info.max_entries, types: PhantomData })
     }
@@ -81,7 +81,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         self.try_set(key, value).map_err(|e| self.error("write", e))
     }
 
-    /// Same as [`Table::set`], for callers that handle a full map themselves.
+    /// Same as [`MapTable::set`], for callers that handle a full map themselves.
     #[inline]
     pub(super) fn try_set(&self, key: &K, value: &V) -> io::Result<()> {
         sys::update(self.fd(), key, std::slice::from_ref(value))
@@ -113,7 +113,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(all)
     }
 
-    /// Same as [`Table::entries`], but visits one at a time.
+    /// Same as [`MapTable::entries`], but visits one at a time.
     pub(super) fn scan(&self, mut visit: impl FnMut(&K, &V)) -> Result<(), Error>
     where
         K: Default,
@@ -164,7 +164,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     }
 }
 
-impl<V: Pod + Default> Table<u32, V> {
+impl<V: Pod + Default> MapTable<u32, V> {
     /// Returns the first `count` values of an array.
     pub(super) fn values(&self, count: u32) -> Result<Vec<V>, Error> {
         let mut all = vec![V::default(); usize::try_from(count).unwrap_or(0)];
@@ -182,8 +182,8 @@ impl<V: Pod + Default> Table<u32, V> {
 
 impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
     /// Opens the pinned trie `name`.
-    pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
-        Table::open_kind(pins, name, access, true).map(Self)
+    pub(super) fn open(pins: &Pins, name: &'static str, access: PinAccess) -> Result<Self, Error> {
+        MapTable::open_kind(pins, name, access, true).map(Self)
     }
 
     /// Returns the maximum number of prefixes.
@@ -214,7 +214,7 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
 
 impl<V: Pod + Default + AddAssign> PerCpu<V> {
     /// Opens the pinned per-CPU array or hash `name`.
-    pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
+    pub(super) fn open(pins: &Pins, name: &'static str, access: PinAccess) -> Result<Self, Error> {
         let (fd, info) = open(pins, name, access, false, (size_of::<u32>(), size_of::<V>()))?;
         let cpus = aya::util::nr_cpus().map_err(|(path, source)| Error::kernel("read", path.to_owned(), source))?;
         Ok(Self { fd, name, cpus, entries: info.max_entries, id: info.id, types: PhantomData })
@@ -313,7 +313,7 @@ impl<V: Pod + Default + AddAssign> PerCpu<V> {
 fn open(
     pins: &Pins,
     name: &'static str,
-    access: Access,
+    access: PinAccess,
     is_trie: bool,
     (key, value): (usize, usize),
 ) -> Result<(OwnedFd, MapInfo), Error> {

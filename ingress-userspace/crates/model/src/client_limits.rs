@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 /// Limits of each client, an IPv4 address or a /64 of IPv6. Kernel programs enforce them, if attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientLimits {
+pub struct ClientLimitSettings {
     /// New connections (SYN packets).
     pub syns: PacketLimit,
     /// Packets of any kind.

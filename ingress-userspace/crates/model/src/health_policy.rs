@@ -6,7 +6,7 @@ use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 /// Health policy of one upstream. Upstreams of one service with different policies share no state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HealthPolicy {
-    pub ejection: Ejection,
+    pub ejection: OutlierDetection,
     /// Active health check. Default none.
     pub check: Option<Arc<Check>>,
     pub circuit_breaker: CircuitBreaker,
@@ -16,7 +16,7 @@ pub struct HealthPolicy {
 
 /// Outlier detection: ejection of endpoints after failed requests (passive health).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ejection {
+pub struct OutlierDetection {
     /// Consecutive failures before ejection: no connection, a time-out, or a connection closed before a response.
     /// `None` never ejects. Default 1.
     pub after: Option<NonZeroU32>,
@@ -90,9 +90,9 @@ impl Check {
     }
 }
 
-// === impl Ejection ===
+// === impl OutlierDetection ===
 
-impl Ejection {
+impl OutlierDetection {
     pub const DEFAULT: Self = Self {
         after: NonZeroU32::new(1),
         first: Duration::from_millis(500),
@@ -115,7 +115,7 @@ impl Ejection {
     }
 }
 
-impl Default for Ejection {
+impl Default for OutlierDetection {
     fn default() -> Self {
         Self::DEFAULT
     }
@@ -134,8 +134,8 @@ impl fmt::Display for HealthPolicy {
         let Self { ejection, check, circuit_breaker: CircuitBreaker { requests, connections, pending }, slow_start } =
             self;
         let mut parts = Vec::new();
-        if *ejection != Ejection::DEFAULT {
-            let Ejection { after, first, longest, share, errors } = ejection;
+        if *ejection != OutlierDetection::DEFAULT {
+            let OutlierDetection { after, first, longest, share, errors } = ejection;
             let after = after.map_or(0, NonZeroU32::get);
             let errors = if *errors { "+5xx" } else { "" };
             parts.push(format!("eject={after}{errors}:{first:?}-{longest:?}:{share}%"));
@@ -187,18 +187,22 @@ mod tests {
         for (share, count, expect) in
             [(50, 0, 0), (50, 1, 0), (50, 2, 1), (50, 3, 1), (50, 4, 2), (100, 4, 3), (10, 5, 1), (1, 1000, 10)]
         {
-            assert_eq!(Ejection { share, ..Ejection::DEFAULT }.most(count), expect, "{share} % of {count}");
+            assert_eq!(
+                OutlierDetection { share, ..OutlierDetection::DEFAULT }.most(count),
+                expect,
+                "{share} % of {count}"
+            );
         }
     }
 
     #[test]
     fn ejection_times_double_up_to_the_maximum() {
-        let third = Ejection { after: NonZeroU32::new(3), ..Ejection::DEFAULT };
+        let third = OutlierDetection { after: NonZeroU32::new(3), ..OutlierDetection::DEFAULT };
         for (failures, expect) in
             [(0, None), (2, None), (3, Some(500)), (4, Some(1000)), (8, Some(16_000)), (u32::MAX, Some(16_000))]
         {
             assert_eq!(third.time(failures).map(|time| time.as_millis()), expect, "{failures}");
         }
-        assert_eq!(Ejection { after: None, ..Ejection::DEFAULT }.time(u32::MAX), None);
+        assert_eq!(OutlierDetection { after: None, ..OutlierDetection::DEFAULT }.time(u32::MAX), None);
     }
 }

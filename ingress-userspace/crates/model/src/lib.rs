@@ -43,16 +43,16 @@ pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCooki
 pub use blocked::{Blocked, Texts};
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
-pub use client_limits::{ClientLimits, PacketLimit};
+pub use client_limits::{ClientLimitSettings, PacketLimit};
 pub use escalation::{Escalation, FurtherViolations};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
-    ErrorPages, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,
+    ErrorPages, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, JwksEndpoint, KeySet, KeySource,
     MediaTypes, Mirror, Offer, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
 };
 pub use forwarding::{Forwarding, Uploads};
 pub use handshakes::{Handshakes, Versions};
-pub use health_policy::{Check, CircuitBreaker, Ejection, HealthPolicy, Question};
+pub use health_policy::{Check, CircuitBreaker, HealthPolicy, OutlierDetection, Question};
 pub use host::{Host, HostError, HostId, HostPattern};
 pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};
 pub use networks::{NetworkError, Networks};
@@ -63,7 +63,7 @@ pub use pattern::{Pattern, PatternError};
 pub use rule::{Action, HostRoutes, Redirect, RouteTable, Rule, Unavailable};
 pub use settings::{RefusedPaths, Settings};
 pub use stream::{StreamPort, StreamRetry, StreamService, StreamSettings, Transport};
-pub use template::{Piece, Template, TemplateError, Variable};
+pub use template::{Template, TemplateError, TemplatePiece, Variable};
 pub use tickets::{TicketKey, TicketKeyError, TicketKeys};
 pub use tls::{Authorities, Certificate, CertificateError, Staple};
 pub use traces::{Sampler, TraceRule, Traces};

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, Blocked, ClientLimits, Escalation, Handshakes, StreamSettings, Traces, Trust};
+use super::{AccessLog, Blocked, ClientLimitSettings, Escalation, Handshakes, StreamSettings, Traces, Trust};
 
 /// Settings that apply to all hosts and may change while requests are in flight. A connection uses the snapshot at its
 /// start, a request the snapshot that it was routed by.
@@ -42,7 +42,7 @@ pub struct Settings {
     /// Clients blocked for all hosts. Default none.
     pub blocked: Option<Arc<Blocked>>,
     /// Packet limits per client and node. Default unlimited.
-    pub client_limits: ClientLimits,
+    pub client_limits: ClientLimitSettings,
     /// Denial of clients after repeated refusals. Default disabled.
     pub escalation: Option<Escalation>,
     /// Trusted proxies. Changes apply to new requests at once; the parts about the beginning of a connection apply to
@@ -81,7 +81,7 @@ impl Default for Settings {
             connections_max: NonZeroU32::new(65_536),
             connections_per_client: NonZeroU32::new(16_384),
             blocked: None,
-            client_limits: ClientLimits::default(),
+            client_limits: ClientLimitSettings::default(),
             escalation: None,
             trust: Trust::default(),
             streams: StreamSettings::default(),

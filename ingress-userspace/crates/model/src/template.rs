@@ -9,11 +9,11 @@ use http::HeaderName;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template {
     source: Box<str>,
-    pieces: Box<[Piece]>,
+    pieces: Box<[TemplatePiece]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum TemplatePiece {
     Text(Box<str>),
     Variable(Variable),
 }
@@ -73,20 +73,20 @@ impl Template {
         let mut rest = source;
         while let Some((text, after)) = rest.split_once('$') {
             if !text.is_empty() {
-                pieces.push(Piece::Text(text.into()));
+                pieces.push(TemplatePiece::Text(text.into()));
             }
             let (name, after) = name(after)?;
-            pieces.push(Piece::Variable(Variable::named(name)?));
+            pieces.push(TemplatePiece::Variable(Variable::named(name)?));
             rest = after;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
+            pieces.push(TemplatePiece::Text(rest.into()));
         }
         Ok(Self { source: source.into(), pieces: pieces.into() })
     }
 
     #[must_use]
-    pub fn pieces(&self) -> &[Piece] {
+    pub fn pieces(&self) -> &[TemplatePiece] {
         &self.pieces
     }
 
@@ -95,15 +95,15 @@ impl Template {
     pub fn literal(&self) -> Option<&str> {
         match &*self.pieces {
             [] => Some(""),
-            [Piece::Text(text)] => Some(text),
+            [TemplatePiece::Text(text)] => Some(text),
             _ => None,
         }
     }
 
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Variable(variable) => Some(variable),
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Variable(variable) => Some(variable),
         })
     }
 
@@ -176,17 +176,17 @@ mod tests {
     #[test]
     fn variables_are_parsed_within_text() {
         let template = Template::parse("https://b.test/${arg_x}y$10$http_x_a$request_uri").expect("valid");
-        let text = |text: &str| Piece::Text(text.into());
+        let text = |text: &str| TemplatePiece::Text(text.into());
         assert_eq!(
             template.pieces(),
             [
                 text("https://b.test/"),
-                Piece::Variable(Variable::Argument("x".into())),
+                TemplatePiece::Variable(Variable::Argument("x".into())),
                 text("y"),
-                Piece::Variable(Variable::Group(1)),
+                TemplatePiece::Variable(Variable::Group(1)),
                 text("0"),
-                Piece::Variable(Variable::Header(HeaderName::from_static("x-a"))),
-                Piece::Variable(Variable::RequestUri),
+                TemplatePiece::Variable(Variable::Header(HeaderName::from_static("x-a"))),
+                TemplatePiece::Variable(Variable::RequestUri),
             ]
         );
         assert_eq!(Template::parse("").expect("valid").literal(), Some(""));

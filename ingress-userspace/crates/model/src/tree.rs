@@ -20,10 +20,10 @@ pub struct Tree<K, V> {
     len: usize,
 }
 
-type Link<K, V> = Option<Arc<Node<K, V>>>;
+type Link<K, V> = Option<Arc<TreeNode<K, V>>>;
 
 #[derive(Clone)]
-struct Node<K, V> {
+struct TreeNode<K, V> {
     key: K,
     value: V,
     /// A node has a higher rank than its children.
@@ -44,13 +44,13 @@ pub struct Difference<'t, K, V> {
 /// Iterator over the entries of a [`Tree`] starting at a key.
 pub struct IterFrom<'t, K, V> {
     /// Nodes still to visit, as in [`Iter`].
-    above: Vec<&'t Node<K, V>>,
+    above: Vec<&'t TreeNode<K, V>>,
 }
 
 /// Iterator over the entries of a [`Tree`] in the order of their keys.
 pub struct Iter<'t, K, V> {
     /// Nodes still to visit, the next on top; each comes before its right subtree.
-    above: Vec<&'t Node<K, V>>,
+    above: Vec<&'t TreeNode<K, V>>,
     left: usize,
 }
 
@@ -246,9 +246,9 @@ impl<'t, K, V> IntoIterator for &'t Tree<K, V> {
     }
 }
 
-// === impl Node ===
+// === impl TreeNode ===
 
-impl<K: Ord, V> Node<K, V> {
+impl<K: Ord, V> TreeNode<K, V> {
     /// Returns whether this node belongs above one with `rank` and `key`. For two different nodes, exactly one is above
     /// the other.
     fn is_above(&self, rank: u64, key: &K) -> bool {
@@ -267,7 +267,7 @@ fn insert<K: Clone + Ord, V: Clone>(link: &mut Link<K, V>, key: K, value: V, ran
         // The current subtree belongs below `key` and does not contain it: otherwise, `key` would be on top.
         _ => {
             let (left, right) = split(link.take(), &key);
-            *link = Some(Arc::new(Node { key, value, rank, left, right }));
+            *link = Some(Arc::new(TreeNode { key, value, rank, left, right }));
             None
         }
     }
@@ -294,7 +294,7 @@ fn remove<K: Clone + Ord + Borrow<Q>, V: Clone, Q: Ord + ?Sized>(link: &mut Link
         Ordering::Less => remove(&mut Arc::make_mut(node).left, key),
         Ordering::Greater => remove(&mut Arc::make_mut(node).right, key),
         Ordering::Equal => {
-            let Node { value, left, right, .. } = Arc::unwrap_or_clone(link.take()?);
+            let TreeNode { value, left, right, .. } = Arc::unwrap_or_clone(link.take()?);
             *link = join(left, right);
             Some(value)
         }
@@ -324,7 +324,7 @@ fn join<K: Clone + Ord, V: Clone>(left: Link<K, V>, right: Link<K, V>) -> Link<K
 fn within<'t, K: Ord, V>(
     mut link: &'t Link<K, V>,
     (low, high): (Option<&K>, Option<&K>),
-) -> Option<&'t Arc<Node<K, V>>> {
+) -> Option<&'t Arc<TreeNode<K, V>>> {
     while let Some(node) = link {
         if low.is_some_and(|low| node.key <= *low) {
             link = &node.right;
@@ -367,7 +367,7 @@ fn compare<'t, K: Ord, V: PartialEq>(
 // === impl Iter ===
 
 /// Pushes `link` and its chain of left children, so that the first entry is on top.
-fn descend<'t, K, V>(above: &mut Vec<&'t Node<K, V>>, mut link: &'t Link<K, V>) {
+fn descend<'t, K, V>(above: &mut Vec<&'t TreeNode<K, V>>, mut link: &'t Link<K, V>) {
     while let Some(node) = link {
         above.push(node);
         link = &node.left;

@@ -22,7 +22,7 @@ use crate::{
         certificates::{CertificateProblem, Certificates},
         ticket_keys::Seals,
     },
-    upstream::{Connector, Limits, balance::UpstreamState},
+    upstream::{Connector, ExchangeLimits, balance::UpstreamState},
 };
 
 /// One consistent state of the configuration. A request keeps the snapshot it began with to its end.
@@ -88,15 +88,15 @@ impl Snapshot {
     }
 
     /// Returns the limits of an exchange with an endpoint.
-    pub(crate) fn limits(&self, forwarding: &Forwarding) -> Limits {
+    pub(crate) fn limits(&self, forwarding: &Forwarding) -> ExchangeLimits {
         let Forwarding { connect_timeout, read_timeout, send_timeout, response_head_max, .. } = *forwarding;
-        Limits {
+        ExchangeLimits {
             connect_timeout,
             read_timeout,
             send_timeout,
             client_timeout: self.settings.stall_timeout,
             head_max: response_head_max,
-            ..Limits::default()
+            ..ExchangeLimits::default()
         }
     }
 

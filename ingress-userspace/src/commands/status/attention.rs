@@ -5,13 +5,13 @@ use std::time::Duration;
 use ingress_common::{Total, map, steer::HEARTBEAT_STALE_NS};
 use ingress_datapath::{Hook, LinkState, PinnedLink, Process, Role};
 
-use super::{State, percent};
+use super::{NodeState, percent};
 use crate::daemon::netfilter_check::{ADVICE, NetfilterCheck};
 
 /// Fill level from which a map is reported.
 const FULL_PERCENT: usize = 90;
 
-impl State {
+impl NodeState {
     /// Returns one sentence per problem; empty if all is well.
     pub(super) fn attention(&self) -> Vec<String> {
         let owner = self.processes.iter().find(|process| process.role != Role::Draining);
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::commands::{
-        reading::Counted,
+        reading::ReasonCount,
         status::tests::{limited, process, well},
     };
 
@@ -113,42 +113,45 @@ mod tests {
         let fresh = Duration::from_millis(500);
         let detached = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
         let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
-        let total = |total, packets| Counted { total, name: "", traffic: Traffic { packets, bytes: 0 } };
+        let total = |total, packets| ReasonCount { total, name: "", traffic: Traffic { packets, bytes: 0 } };
         for (state, expected) in [
-            (State { processes: Vec::new(), ..well() }, "no process owns this node"),
-            (State { processes: vec![process(Role::Owner, fresh, Some(false))], ..well() }, "has ended"),
-            (State { processes: vec![process(Role::Owner, 4 * fresh, Some(true))], ..well() }, ""),
+            (NodeState { processes: Vec::new(), ..well() }, "no process owns this node"),
+            (NodeState { processes: vec![process(Role::Owner, fresh, Some(false))], ..well() }, "has ended"),
+            (NodeState { processes: vec![process(Role::Owner, 4 * fresh, Some(true))], ..well() }, ""),
             (
-                State { processes: vec![process(Role::Owner, 8 * fresh, Some(true))], ..well() },
+                NodeState { processes: vec![process(Role::Owner, 8 * fresh, Some(true))], ..well() },
                 "no heartbeat for 4.0 s: it hangs",
             ),
-            (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process owns"),
-            (State { links: vec![detached(gone, LinkState::Detached)], ..well() }, "interface `eth1` is gone"),
+            (NodeState { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process owns"),
+            (NodeState { links: vec![detached(gone, LinkState::Detached)], ..well() }, "interface `eth1` is gone"),
             (
-                State { links: vec![detached(Hook::Lookup, LinkState::Elsewhere)], ..well() },
+                NodeState { links: vec![detached(Hook::Lookup, LinkState::Elsewhere)], ..well() },
                 "another network namespace",
             ),
-            (State { links: vec![detached(Hook::Lookup, LinkState::Detached)], ..well() }, "xdp-ingress unload"),
-            (State { links: Vec::new(), ..well() }, ""),
+            (NodeState { links: vec![detached(Hook::Lookup, LinkState::Detached)], ..well() }, "xdp-ingress unload"),
+            (NodeState { links: Vec::new(), ..well() }, ""),
             (
-                State { totals: vec![total(Total::Decided, 40)], ..well() },
+                NodeState { totals: vec![total(Total::Decided, 40)], ..well() },
                 "workers for 40 connection requests, but none reached sk_lookup: a rule of netfilter",
             ),
-            (State { totals: vec![total(Total::Decided, 40), total(Total::LookupDecided, 1)], ..well() }, ""),
+            (NodeState { totals: vec![total(Total::Decided, 40), total(Total::LookupDecided, 1)], ..well() }, ""),
             (
-                State { fills: vec![Fill { map: map::HOST_IDS, entries: 58, capacity: 64 }], ..well() },
+                NodeState { fills: vec![Fill { map: map::HOST_IDS, entries: 58, capacity: 64 }], ..well() },
                 "map `host_ids` is 90 % full: further hosts count for host 0; raise `--host-capacity`",
             ),
             (
-                State { fills: vec![Fill { map: map::DENY6, entries: 100_000, capacity: map::DENY_MAX }], ..well() },
+                NodeState {
+                    fills: vec![Fill { map: map::DENY6, entries: 100_000, capacity: map::DENY_MAX }],
+                    ..well()
+                },
                 "map `deny6` is 100 % full: the proxy, not XDP, refuses further denied networks",
             ),
             (
-                State { limited: limited(), ..well() },
+                NodeState { limited: limited(), ..well() },
                 "limits dropped packets of 2 clients within the last minute, most of 192.0.2.7/32; `xdp-ingress",
             ),
             (
-                State {
+                NodeState {
                     limited: limited(),
                     limits: ClientLimits { is_dry_run: true, ..ClientLimits::default() },
                     ..well()
@@ -177,9 +180,9 @@ mod tests {
         let hung = process(Role::Owner, Duration::from_secs(4), Some(true));
         let ended = Process { lives: Some(false), ..hung };
         for state in [
-            State { processes: vec![hung], ..well() },
-            State { processes: vec![ended], ..well() },
-            State { fills, ..well() },
+            NodeState { processes: vec![hung], ..well() },
+            NodeState { processes: vec![ended], ..well() },
+            NodeState { fills, ..well() },
         ] {
             for said in state.attention() {
                 assert!(DOCS.contains(&said), "docs/lifecycle.md does not say: {said}");

@@ -1,5 +1,5 @@
 //! `xdp-ingress status`: shows the owner of a node, its links with their attachments, the fill level of its maps, its
-//! totals, and problems. Pure except for [`run`] and [`State::read`].
+//! totals, and problems. Pure except for [`run`] and [`NodeState::read`].
 
 mod attention;
 
@@ -16,7 +16,7 @@ use ingress_datapath::{
 };
 use serde_json::{Value, json};
 
-use crate::commands::{print::quantity, reading::Counted};
+use crate::commands::{print::quantity, reading::ReasonCount};
 use crate::{
     commands::{
         arguments::{Output, PinArgs, ShowArgs},
@@ -31,7 +31,7 @@ use crate::{
 /// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn run(args: ShowArgs) -> anyhow::Result<()> {
     let ShowArgs { pins: PinArgs { bpffs }, output } = args;
-    let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
+    let state = NodeState::read(&bpffs, &Pinned::open(&bpffs)?)?;
     match output {
         Output::Json => print::json(&state.json()),
         Output::Text => print::text(&state.text()),
@@ -40,7 +40,7 @@ pub(crate) fn run(args: ShowArgs) -> anyhow::Result<()> {
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
+struct NodeState {
     /// Directory of the pins.
     pins: String,
     processes: Vec<Process>,
@@ -49,19 +49,19 @@ struct State {
     filters: Vec<u32>,
     /// Indices of interfaces with programs on received but not on sent packets, so that no port is rewritten there.
     one_way: Vec<u32>,
-    ports: Vec<Port>,
+    ports: Vec<PortRow>,
     /// Addresses, each with the index of its interface.
     addresses: Vec<(String, u32)>,
     fills: Vec<Fill>,
     limits: ClientLimits,
     /// Clients that exceeded their limits within [`LATELY`].
     limited: Vec<LimitedClient>,
-    totals: Vec<Counted>,
+    totals: Vec<ReasonCount>,
 }
 
 /// A steered port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Port {
+struct PortRow {
     number: u16,
     proto: &'static str,
     /// Slots of listeners; an empty range means that packets are counted but not steered.
@@ -73,9 +73,9 @@ struct Port {
 /// Time after which clients above their limits are no longer reported.
 const LATELY: Duration = Duration::from_mins(1);
 
-// === impl State ===
+// === impl NodeState ===
 
-impl State {
+impl NodeState {
     pub(crate) fn read(bpffs: &Path, pinned: &Pinned) -> Result<Self, ingress_datapath::Error> {
         let maps = pinned.maps();
         let mut ports: Vec<_> = maps
@@ -83,7 +83,7 @@ impl State {
             .into_iter()
             // A replacement port is shown with its public port.
             .filter(|(_, rule)| rule.public().is_none())
-            .map(|(key, rule)| Port {
+            .map(|(key, rule)| PortRow {
                 number: u16::from_be(key.port_be),
                 proto: match key.proto {
                     PROTO_TCP => "tcp",
@@ -123,7 +123,7 @@ impl State {
             fills: pinned.fills()?,
             limits: maps.client_limits()?,
             limited,
-            totals: Counted::all(&maps.totals()?),
+            totals: ReasonCount::all(&maps.totals()?),
         })
     }
 
@@ -131,7 +131,7 @@ impl State {
     pub(crate) fn text(&self) -> String {
         let Self { pins, processes, links, filters, one_way: _, ports, addresses, fills, limits, limited: _, totals } =
             self;
-        let mut text = Lines::default();
+        let mut text = LabelledLines::default();
         text.line("pins", pins);
         for process in processes {
             let Process { epoch, role: _, silence, lives } = process;
@@ -164,7 +164,7 @@ impl State {
         if filters.is_empty() && !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
             text.line("xdp", "off");
         }
-        for Port { number, proto, slots, rewritten } in ports {
+        for PortRow { number, proto, slots, rewritten } in ports {
             let rewritten = rewritten.map_or_else(String::new, |port| format!(", rewritten to {port}"));
             match slots.clone().next_back() {
                 None => text.line("port", format_args!("{number}/{proto}: counted, not steered{rewritten}")),
@@ -183,7 +183,7 @@ impl State {
         if limits.is_on() {
             text.line("limits", clients::words(*limits));
         }
-        for Counted { total: _, name, traffic } in totals.iter().filter(|counted| counted.traffic.packets > 0) {
+        for ReasonCount { total: _, name, traffic } in totals.iter().filter(|counted| counted.traffic.packets > 0) {
             let bytes = quantity(traffic.bytes, None);
             text.line("total", format_args!("{name}: {} packets, {bytes} bytes", traffic.packets));
         }
@@ -213,8 +213,8 @@ impl State {
                 "state": state_name(*state), "link_id": link_id, "program_id": program_id,
             })
         };
-        let port = |port: &Port| {
-            let Port { number, proto, slots, rewritten } = port;
+        let port = |port: &PortRow| {
+            let PortRow { number, proto, slots, rewritten } = port;
             json!({
                 "port": number, "proto": proto, "first_slot": slots.start, "slots": slots.len(),
                 "rewritten_to": rewritten,
@@ -242,9 +242,9 @@ impl State {
 
 /// Builder for labelled lines.
 #[derive(Debug, Default)]
-struct Lines(String);
+struct LabelledLines(String);
 
-impl Lines {
+impl LabelledLines {
     fn line(&mut self, label: &str, what: impl std::fmt::Display) {
         writeln!(self.0, "{label:<10} {what}").unwrap_or_default();
     }
@@ -289,11 +289,11 @@ mod tests {
         Process { epoch: 4, role, silence, lives }
     }
 
-    pub(super) fn well() -> State {
+    pub(super) fn well() -> NodeState {
         let link = |hook| PinnedLink { hook, state: LinkState::Attached, link_id: 7, program_id: 8 };
         let native = Hook::Xdp { interface: "eth0".into(), mode: Some(NicMode::Native) };
-        let total = |total, name, packets, bytes| Counted { total, name, traffic: Traffic { packets, bytes } };
-        State {
+        let total = |total, name, packets, bytes| ReasonCount { total, name, traffic: Traffic { packets, bytes } };
+        NodeState {
             pins: "/sys/fs/bpf/xdp-ingress/v1".into(),
             processes: vec![
                 process(Role::Owner, Duration::from_millis(640), Some(true)),
@@ -303,8 +303,8 @@ mod tests {
             filters: Vec::new(),
             one_way: Vec::new(),
             ports: vec![
-                Port { number: 80, proto: "tcp", slots: 0..2, rewritten: None },
-                Port { number: 5353, proto: "udp", slots: 0..0, rewritten: None },
+                PortRow { number: 80, proto: "tcp", slots: 0..2, rewritten: None },
+                PortRow { number: 5353, proto: "udp", slots: 0..0, rewritten: None },
             ],
             addresses: vec![("192.0.2.7".into(), 2)],
             fills: vec![
@@ -330,7 +330,7 @@ mod tests {
         let rate = |count| PacketRate { per_second: count, burst: count };
         let packets = std::num::NonZeroU32::new(500).map(rate);
         let limits = ClientLimits { packets, ..ClientLimits::default() };
-        let limited = State { limits, limited: limited(), ..well() };
+        let limited = NodeState { limits, limited: limited(), ..well() };
         let line = "\nlimits     each client may send 500 packets per second, 500 at once\n";
         assert!(limited.text().contains(line), "{}", limited.text());
         let json = limited.json();
@@ -340,13 +340,13 @@ mod tests {
 
     #[test]
     fn rewritten_ports_and_one_way_interfaces_are_shown() {
-        let port = |rewritten| Port { number: 80, proto: "tcp", slots: 0..2, rewritten };
-        let rewriting = State { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
+        let port = |rewritten| PortRow { number: 80, proto: "tcp", slots: 0..2, rewritten };
+        let rewriting = NodeState { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
         let text = rewriting.text();
         assert!(text.contains("\nport       80/tcp: listeners 0 to 1, rewritten to 10080\n"), "{text}");
         assert!(text.contains("\nattention  ports of packets that interface 3 receives are not rewritten"), "{text}");
         assert_eq!(rewriting.json()["ports"][0]["rewritten_to"], 10_080);
-        let steering = State { ports: vec![port(None)], one_way: vec![3], ..well() };
+        let steering = NodeState { ports: vec![port(None)], one_way: vec![3], ..well() };
         assert_eq!(steering.attention(), Vec::<String>::new(), "nobody misses anything");
     }
 
@@ -383,14 +383,14 @@ mod tests {
 
     #[test]
     fn disabled_hooks_and_clsact_filters_are_shown() {
-        let filtered = State { links: Vec::new(), filters: vec![3], ..well() };
+        let filtered = NodeState { links: Vec::new(), filters: vec![3], ..well() };
         assert!(
             filtered.text().contains("\nsk_lookup  off\nclsact     interface 3, received packets\nport"),
             "{}",
             filtered.text()
         );
         assert_eq!(filtered.json()["filters"], json!([3]));
-        let off = State { links: Vec::new(), ..well() }.text();
+        let off = NodeState { links: Vec::new(), ..well() }.text();
         assert!(off.contains("\nsk_lookup  off\nxdp        off\n"), "{off}");
     }
 }

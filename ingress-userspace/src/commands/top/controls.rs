@@ -82,12 +82,12 @@ impl Controls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::top::selection::Column;
+    use crate::commands::top::selection::TopColumn;
 
     /// Returns the controls after these keys, and the effect of the last key.
     fn after(keys: &str) -> (Controls, Next) {
         let mut controls =
-            Controls::new(Selection { sort: Column::Out, reversed: false, filter: String::new(), limit: Some(7) });
+            Controls::new(Selection { sort: TopColumn::Out, reversed: false, filter: String::new(), limit: Some(7) });
         let mut next = Next::GoOn;
         for key in keys.bytes() {
             next = controls.press(key);
@@ -100,10 +100,16 @@ mod tests {
         let (unchanged, _) = after("");
         let selection = unchanged.selection.clone();
         for (keys, expected) in [
-            ("s", Controls { selection: Selection { sort: Column::Host, ..selection.clone() }, ..unchanged.clone() }),
+            (
+                "s",
+                Controls { selection: Selection { sort: TopColumn::Host, ..selection.clone() }, ..unchanged.clone() },
+            ),
             (
                 "ss",
-                Controls { selection: Selection { sort: Column::Requests, ..selection.clone() }, ..unchanged.clone() },
+                Controls {
+                    selection: Selection { sort: TopColumn::Requests, ..selection.clone() },
+                    ..unchanged.clone()
+                },
             ),
             ("r", Controls { selection: Selection { reversed: true, ..selection.clone() }, ..unchanged.clone() }),
             ("rr", unchanged.clone()),

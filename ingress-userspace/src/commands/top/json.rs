@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::selection::{Column, Selection};
+use super::selection::{Selection, TopColumn};
 use crate::commands::{
     print::per_second,
-    reading::{Amounts, Host, Reading},
+    reading::{Amounts, HostReading, Reading},
 };
 use crate::counters;
 
@@ -16,16 +16,16 @@ pub(super) fn top(reading: &Reading, rates: Option<&Amounts>, selection: &Select
     let whole = reading.whole();
     let counted: BTreeMap<_, _> = whole.hosts.iter().map(|host| (host.id, host)).collect();
     let hosts = selection.of(rates.unwrap_or(&whole)).into_iter().filter_map(|selected| {
-        let Host { name, id, counts } = counted.get(&selected.id)?;
+        let HostReading { name, id, counts } = counted.get(&selected.id)?;
         let mut host = counters::host(name, *id, &counts.l7, &counts.net);
         if let (Some(within), Value::Object(host)) = (rates.and_then(|rates| rates.within), &mut host) {
-            let rate = |column: &Column| {
+            let rate = |column: &TopColumn| {
                 let rate = per_second(column.value(&selected.counts)?, within);
                 column.is_rate().then(|| (column.name().to_owned(), Value::from(rate)))
             };
             host.insert(
                 "per_second".to_owned(),
-                Value::Object(Column::ALL.iter().filter_map(rate).collect::<Map<_, _>>()),
+                Value::Object(TopColumn::ALL.iter().filter_map(rate).collect::<Map<_, _>>()),
             );
         }
         Some(host)
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::commands::reading::tests::{host, reading};
 
-    const ALL: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
+    const ALL: Selection = Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };
 
     #[test]
     fn json_has_exact_counters_and_rates() {

@@ -21,9 +21,9 @@ use std::{
 
 use ingress_datapath::{HostCounts, Pinned};
 
-pub(crate) use self::selection::Column;
 use self::selection::Selection;
-use crate::commands::reading::{Counted, Counts, Host, Reading};
+pub(crate) use self::selection::TopColumn;
+use crate::commands::reading::{HostReading, L7Counts, Reading, ReasonCount};
 use crate::{
     commands::{
         arguments::{Output, PinArgs, TopArgs},
@@ -75,12 +75,12 @@ fn read(bpffs: &Path) -> Result<Reading, ingress_datapath::Error> {
     let maps = pinned.maps();
     let host = |HostCounts { name, id, l7, net }: HostCounts| {
         let name = name.unwrap_or_else(|| UNATTRIBUTED.to_owned());
-        Host { name, id, counts: Counts { l7, net } }
+        HostReading { name, id, counts: L7Counts { l7, net } }
     };
     Ok(Reading {
         at: Instant::now(),
         maps: maps.totals_id(),
         hosts: maps.hosts()?.into_iter().map(host).collect(),
-        totals: Counted::all(&maps.totals()?),
+        totals: ReasonCount::all(&maps.totals()?),
     })
 }

@@ -34,10 +34,10 @@ const INVERSE: &str = "\x1b[7m";
 const PLAIN: &str = "\x1b[0m";
 
 /// Size if the terminal does not report one.
-const USUAL: Size = Size { rows: 24, columns: 80 };
+const USUAL: ScreenSize = ScreenSize { rows: 24, columns: 80 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Size {
+struct ScreenSize {
     rows: usize,
     columns: usize,
 }
@@ -96,8 +96,8 @@ pub(super) fn run(
 }
 
 /// Returns the whole screen with its control sequences.
-fn frame(title: &str, problem: Option<&str>, amounts: &Amounts, controls: &Controls, size: Size) -> String {
-    let Size { rows, columns } = size;
+fn frame(title: &str, problem: Option<&str>, amounts: &Amounts, controls: &Controls, size: ScreenSize) -> String {
+    let ScreenSize { rows, columns } = size;
     let state = match (problem, controls.paused) {
         (Some(problem), _) => format!("  {problem}"),
         (None, true) => "  paused".to_owned(),
@@ -150,10 +150,10 @@ impl Terminal {
         Ok(terminal)
     }
 
-    fn size(&self) -> Size {
+    fn size(&self) -> ScreenSize {
         match tcgetwinsize(io::stdout()) {
             Ok(Winsize { ws_row: rows @ 1.., ws_col: columns @ 1.., .. }) => {
-                Size { rows: rows.into(), columns: columns.into() }
+                ScreenSize { rows: rows.into(), columns: columns.into() }
             }
             _ => USUAL,
         }
@@ -199,11 +199,11 @@ mod tests {
     use super::*;
     use crate::commands::{
         reading::tests::{host, reading},
-        top::selection::Column,
+        top::selection::TopColumn,
     };
 
     fn controls(limit: Option<usize>) -> Controls {
-        Controls::new(Selection { sort: Column::Host, reversed: false, filter: String::new(), limit })
+        Controls::new(Selection { sort: TopColumn::Host, reversed: false, filter: String::new(), limit })
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         for (rows, columns, limit, drawn) in
             [(24, 80, None, 24), (24, 80, Some(5), 11), (6, 20, None, 6), (2, 1, None, 2)]
         {
-            let frame = frame("/bpf", None, &amounts, &controls(limit), Size { rows, columns });
+            let frame = frame("/bpf", None, &amounts, &controls(limit), ScreenSize { rows, columns });
             let plain = [HOME, INVERSE, PLAIN, CLEAR_BELOW]
                 .into_iter()
                 .fold(frame.clone(), |frame, sequence| frame.replace(sequence, ""));

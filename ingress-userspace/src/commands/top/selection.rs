@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::commands::reading::{Amounts, Counts, Host};
+use crate::commands::reading::{Amounts, HostReading, L7Counts};
 
 /// A column of the table. `--sort` and the rates in JSON use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Column {
+pub(crate) enum TopColumn {
     /// Host name.
     Host,
     /// Finished requests of every class.
@@ -34,7 +34,7 @@ pub(crate) enum Column {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selection {
     /// Sort column, in descending order; names ascend.
-    pub(super) sort: Column,
+    pub(super) sort: TopColumn,
     pub(super) reversed: bool,
     /// Part of the names of selected hosts.
     pub(super) filter: String,
@@ -42,9 +42,9 @@ pub(super) struct Selection {
     pub(super) limit: Option<usize>,
 }
 
-// === impl Column ===
+// === impl TopColumn ===
 
-impl Column {
+impl TopColumn {
     pub(super) const ALL: [Self; 9] = [
         Self::Host,
         Self::Requests,
@@ -58,8 +58,8 @@ impl Column {
     ];
 
     /// Returns `None` if the column is not a number.
-    pub(super) fn value(self, counts: &Counts) -> Option<u64> {
-        let Counts { l7, net } = counts;
+    pub(super) fn value(self, counts: &L7Counts) -> Option<u64> {
+        let L7Counts { l7, net } = counts;
         match self {
             Self::Host => None,
             Self::Requests => Some(l7.requests.to_array().iter().sum()),
@@ -125,11 +125,11 @@ impl Column {
 
 impl Selection {
     /// Returns the hosts to show, in order. Hosts with equal numbers are sorted by name.
-    pub(super) fn of<'a>(&self, amounts: &'a Amounts) -> Vec<&'a Host> {
+    pub(super) fn of<'a>(&self, amounts: &'a Amounts) -> Vec<&'a HostReading> {
         let Self { sort, reversed, filter, limit } = self;
         // Host names are in lower case.
         let filter = filter.to_ascii_lowercase();
-        let mut hosts: Vec<&Host> = amounts.hosts.iter().filter(|host| host.name.contains(&filter)).collect();
+        let mut hosts: Vec<&HostReading> = amounts.hosts.iter().filter(|host| host.name.contains(&filter)).collect();
         hosts.sort_by(|a, b| {
             let order = sort.value(&b.counts).cmp(&sort.value(&a.counts)).then_with(|| a.name.cmp(&b.name));
             if *reversed { order.reverse() } else { order }
@@ -146,7 +146,8 @@ mod tests {
     use super::*;
     use crate::commands::reading::tests::{host, reading};
 
-    const EVERY: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
+    const EVERY: Selection =
+        Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };
 
     #[test]
     fn hosts_are_sorted_filtered_and_limited() {
@@ -166,17 +167,17 @@ mod tests {
             ("most first, then by name", EVERY, &["also-busy", "busy", "quiet", "(unattributed)"][..]),
             (
                 "reversed",
-                Selection { reversed: true, sort: Column::Bytes, ..EVERY },
+                Selection { reversed: true, sort: TopColumn::Bytes, ..EVERY },
                 &["quiet", "(unattributed)", "busy", "also-busy"],
             ),
             (
                 "errors are 5xx and what broke off",
-                Selection { sort: Column::Errors, limit: Some(1), ..EVERY },
+                Selection { sort: TopColumn::Errors, limit: Some(1), ..EVERY },
                 &["quiet"],
             ),
             (
                 "names from the first",
-                Selection { sort: Column::Host, ..EVERY },
+                Selection { sort: TopColumn::Host, ..EVERY },
                 &["(unattributed)", "also-busy", "busy", "quiet"],
             ),
             ("part of the name", Selection { filter: "EXAMPLE.com".into(), ..EVERY }, &["busy", "quiet"]),
@@ -190,14 +191,14 @@ mod tests {
 
     #[test]
     fn columns_have_one_name_and_follow_in_a_cycle() {
-        let mut column = Column::Host;
-        for expected in Column::ALL {
+        let mut column = TopColumn::Host;
+        for expected in TopColumn::ALL {
             assert_eq!(column, expected);
             let typed = column.to_possible_value().expect("every column can be typed");
             assert_eq!(typed.get_name(), column.name());
             column = column.next();
         }
-        assert_eq!(column, Column::Host);
-        assert_eq!(Column::value_variants(), Column::ALL);
+        assert_eq!(column, TopColumn::Host);
+        assert_eq!(TopColumn::value_variants(), TopColumn::ALL);
     }
 }

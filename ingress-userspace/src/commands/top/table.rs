@@ -4,10 +4,10 @@ use std::{fmt::Write as _, time::Duration};
 
 use ingress_common::{Total, Traffic};
 
-use super::selection::{Column, Selection};
+use super::selection::{Selection, TopColumn};
 use crate::commands::{
     print::quantity,
-    reading::{Amounts, Host},
+    reading::{Amounts, HostReading},
 };
 
 /// Width of a column of numbers.
@@ -26,11 +26,11 @@ pub(super) fn lines(amounts: &Amounts, selection: &Selection, width: Option<usiz
     let hosts = selection.of(amounts);
     let names: Vec<String> = hosts.iter().map(|host| printable(&host.name)).collect();
     let longest = names.iter().map(String::len).max().unwrap_or(0).max(NAME_MIN);
-    let numbers = (Column::ALL.len() - 1) * (NUMBER + 1);
+    let numbers = (TopColumn::ALL.len() - 1) * (NUMBER + 1);
     let room = width.map_or(longest, |width| width.saturating_sub(numbers).clamp(NAME_MIN, longest));
 
     let mut lines = vec![summary(amounts, selection, hosts.len()), node(amounts), String::new()];
-    let headings = Column::ALL.map(|column| column.heading(amounts.within));
+    let headings = TopColumn::ALL.map(|column| column.heading(amounts.within));
     lines.push(line(headings[0], room, headings[1..].iter().copied()));
     lines.extend(hosts.iter().zip(&names).map(|(host, name)| {
         let numbers = numbers_of(host, amounts.within);
@@ -39,12 +39,12 @@ pub(super) fn lines(amounts: &Amounts, selection: &Selection, width: Option<usiz
     lines
 }
 
-fn numbers_of(host: &Host, within: Option<Duration>) -> Vec<String> {
-    let number = |column: &Column| {
+fn numbers_of(host: &HostReading, within: Option<Duration>) -> Vec<String> {
+    let number = |column: &TopColumn| {
         let value = column.value(&host.counts)?;
         Some(quantity(value, within.filter(|_| column.is_rate())))
     };
-    Column::ALL.iter().filter_map(number).collect()
+    TopColumn::ALL.iter().filter_map(number).collect()
 }
 
 fn line<'a>(name: &str, room: usize, numbers: impl Iterator<Item = &'a str>) -> String {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::commands::reading::tests::{host, reading};
 
-    const ALL: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
+    const ALL: Selection = Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };
 
     #[test]
     fn the_table_shows_totals_without_a_previous_reading() {

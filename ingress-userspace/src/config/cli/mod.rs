@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::run::{LogFormat, RunArgs, Steer, WorkerSeccomp, XdpMode};
+pub(crate) use self::run::{LogFormatArg, RunArgs, Steer, WorkerSeccomp, XdpModeArg};
 use crate::commands::arguments::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
 
 const EXAMPLES: &str = "\

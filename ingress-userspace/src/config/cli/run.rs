@@ -236,8 +236,8 @@ pub(crate) struct RunArgs {
     pub(crate) rewrite_offset: NonZeroU16,
 
     /// Attachment of the XDP program to each interface.
-    #[arg(long, value_enum, default_value_t = XdpMode::Auto, help_heading = "Kernel")]
-    pub(crate) xdp_mode: XdpMode,
+    #[arg(long, value_enum, default_value_t = XdpModeArg::Auto, help_heading = "Kernel")]
+    pub(crate) xdp_mode: XdpModeArg,
 
     /// Directory of the pinned programs and maps; its parent must be on a BPF file system.
     #[arg(long, value_name = "DIR", default_value = BPFFS, help_heading = "Kernel")]
@@ -308,8 +308,8 @@ pub(crate) struct RunArgs {
     pub(crate) log: String,
 
     /// Format of the log.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
-    pub(crate) log_format: LogFormat,
+    #[arg(long, value_enum, default_value_t = LogFormatArg::Text, help_heading = "Operation")]
+    pub(crate) log_format: LogFormatArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -324,7 +324,7 @@ pub(crate) enum Steer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum XdpMode {
+pub(crate) enum XdpModeArg {
     /// Try the driver, then the generic hook, then `tcx`; also use `tcx` next to a foreign XDP program.
     Auto,
     /// The driver only; otherwise no XDP.
@@ -348,7 +348,7 @@ pub(crate) enum WorkerSeccomp {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
+pub(crate) enum LogFormatArg {
     Text,
     Json,
 }
@@ -403,7 +403,7 @@ mod tests {
     fn defaults_are_the_documented_ones() {
         let args = parse(&[]).expect("valid");
         assert_eq!((args.http_port, args.https_port, args.ingress_class.as_str()), (80, 443, "xdp"));
-        assert_eq!((args.steer, args.xdp_mode, args.host_capacity), (Steer::Auto, XdpMode::Auto, 16_384));
+        assert_eq!((args.steer, args.xdp_mode, args.host_capacity), (Steer::Auto, XdpModeArg::Auto, 16_384));
         assert_eq!(args.rewrite_offset.get(), 10_000);
     }
 

@@ -8,13 +8,13 @@ use http_body_util::Full;
 use ingress_common::{NicNet, Traffic};
 use serde_json::{Value, json};
 
-use super::{DenyState, HostCounters, InterfaceCounters, Metrics, Source, metrics};
+use super::{AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, metrics};
 use crate::counters;
 
 /// Handler for requests to this process.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    pub(crate) source: Arc<dyn Source>,
+    pub(crate) source: Arc<dyn AdminSource>,
     pub(crate) metrics: Metrics,
 }
 
@@ -52,13 +52,13 @@ fn verdict(good: &str, verdict: Result<(), String>) -> Response<Full<Bytes>> {
     }
 }
 
-fn hosts(source: &dyn Source) -> Value {
+fn hosts(source: &dyn AdminSource) -> Value {
     let host = |HostCounters { host, id, l7, durations: _, net }: HostCounters| counters::host(&host, id, &l7, &net);
     source.hosts().into_iter().map(host).collect()
 }
 
 /// Returns an empty list without the kernel part.
-fn denied(source: &dyn Source) -> Value {
+fn denied(source: &dyn AdminSource) -> Value {
     let DenyState { rules, left_out, denials: _ } = source.denied().unwrap_or_default();
     let rules = rules
         .into_iter()
@@ -66,7 +66,7 @@ fn denied(source: &dyn Source) -> Value {
     json!({ "rules": rules.collect::<Vec<_>>(), "left_out": left_out })
 }
 
-fn interfaces(source: &dyn Source) -> Value {
+fn interfaces(source: &dyn AdminSource) -> Value {
     let interfaces = source.interfaces().into_iter();
     let interfaces = interfaces.map(|InterfaceCounters { name, receives, transmits, net }| {
         let NicNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
@@ -102,7 +102,7 @@ mod tests {
     #[derive(Debug)]
     struct Fixed(Result<(), String>);
 
-    impl Source for Fixed {
+    impl AdminSource for Fixed {
         fn live(&self) -> Result<(), String> {
             self.0.clone()
         }
@@ -155,9 +155,9 @@ mod tests {
         fn upstreams(&self) -> Vec<UpstreamView> {
             vec![UpstreamView {
                 key: UpstreamKey::new("default", "web", "80"),
-                fit: 2,
+                healthy: 2,
                 ejected: 1,
-                unwell: 0,
+                unhealthy: 0,
                 ejections: 3,
                 retries: 4,
                 refused: [0, 0, 0, 5],

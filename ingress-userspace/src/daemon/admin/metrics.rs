@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ControlState, DenyState, HostCounters, InterfaceCounters, Metrics, Source, StatusState};
+use super::{AdminSource, ControlState, DenyState, HostCounters, InterfaceCounters, Metrics, StatusState};
 
 /// Media type of OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -27,7 +27,7 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 ///
 /// # Errors
 /// Never fails in practice: the encoder writes to memory.
-pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fmt::Error> {
+pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("xdp_ingress");
     registry.register_collector(Box::new(Scrape {
         hosts: (metrics == Metrics::All).then(|| source.hosts()),
@@ -143,8 +143,8 @@ type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec
 
 fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let help = "Endpoints of an upstream, by their current state";
-    let rows = upstreams.iter().flat_map(|UpstreamView { key, fit, ejected, unwell, .. }| {
-        let states = [("healthy", *fit), ("ejected", *ejected), ("unhealthy", *unwell)];
+    let rows = upstreams.iter().flat_map(|UpstreamView { key, healthy, ejected, unhealthy, .. }| {
+        let states = [("healthy", *healthy), ("ejected", *ejected), ("unhealthy", *unhealthy)];
         states.map(|(state, count)| ([("upstream", key.as_str()), ("state", state)], count as u64))
     });
     gauges(encoder, "upstream_endpoints", help, rows)?;
@@ -232,7 +232,7 @@ impl Scrape {
             timed_out,
             evicted,
             evicted_streams,
-            rests_cut,
+            request_bodies_cut,
             slow_bodies,
             slow_reads,
             mirrors_cut,
@@ -285,7 +285,7 @@ impl Scrape {
             (
                 "request_bodies_cut",
                 "Answered requests with unread bodies that were too long or too slow to be drained",
-                rests_cut,
+                request_bodies_cut,
             ),
             (
                 "mirrors_cut",

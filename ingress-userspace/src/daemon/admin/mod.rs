@@ -34,7 +34,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-pub(crate) use self::{answers::Answers, socket::Socket};
+pub(crate) use self::{answers::Answers, socket::ProbeSocket};
 use super::publish::ApplyDurations;
 
 /// Time limit for the head of a request.
@@ -46,7 +46,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const CONNECTIONS_MAX: usize = 64;
 
 /// Source of all shown values, implemented where all parts are known.
-pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Names the part that makes no progress, in one line.
     fn live(&self) -> Result<(), String>;

@@ -20,7 +20,7 @@ use super::{Answers, Listener, accept};
 
 /// A bound probe socket. Dropping it removes its file, unless another process has replaced that.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct ProbeSocket {
     listener: Listener,
     path: PathBuf,
     /// Device and inode of the file.
@@ -37,9 +37,9 @@ pub(crate) enum SocketError {
     Io { path: PathBuf, source: io::Error },
 }
 
-impl Socket {
+impl ProbeSocket {
     /// Creates the socket, readable and writable by its owner only (mode 0600). A socket left at `path` by a dead
-    /// process is replaced. Connections wait until [`Socket::serve`]. Must be called within a tokio runtime.
+    /// process is replaced. Connections wait until [`ProbeSocket::serve`]. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// Fails if a living process listens at `path`, if the file there is not a socket, or if the file system refuses.
@@ -75,7 +75,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for ProbeSocket {
     fn drop(&mut self) {
         let own = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file);
         if own {
@@ -114,10 +114,10 @@ fn ensure_free(path: &Path) -> Result<(), SocketError> {
 mod tests {
     use super::*;
 
-    fn bound(path: &Path) -> Result<Socket, SocketError> {
+    fn bound(path: &Path) -> Result<ProbeSocket, SocketError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let _entered = runtime.enter();
-        Socket::bind(path)
+        ProbeSocket::bind(path)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ingress_proxy::Snapshot;
 use ipnet::IpNet;
 use tracing::{info, warn};
 
-use super::limits::Limited;
+use super::limits::LimitInput;
 
 /// Input of the deny list.
 #[derive(Clone, Debug, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Denied {
 }
 
 impl Denied {
-    pub(super) fn of(snapshot: &Snapshot, limited: &Limited) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, limited: &LimitInput) -> Self {
         let blocked = snapshot.settings.blocked.clone();
         Self { blocked, speakers: speakers(snapshot), are_limited: limited.is_on() }
     }

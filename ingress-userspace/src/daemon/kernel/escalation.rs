@@ -1,8 +1,8 @@
 //! Turns repeated refusals by the proxy into denials, and logs denials as they begin and end. The thresholds are
 //! elsewhere.
 
-use ingress_common::Reason;
-use ingress_datapath::{Denial, Entered, Origin, Rejection};
+use ingress_common::DenialReason;
+use ingress_datapath::{Denial, DenialOrigin, DenialOutcome, Rejection};
 use ingress_model::Escalation;
 use ingress_proxy::{Escalated, Shared, Violator};
 use tracing::{info, warn};
@@ -17,11 +17,11 @@ impl Kernel {
     /// pinned, so the owner of the node does not matter.
     pub(super) fn escalate(&self, shared: &Shared) {
         // Runs first, so that clients removed from the list are also forgiven their earlier violations.
-        match self.datapath.deny_list().sweep() {
+        match self.datapath.deny_list().expire() {
             Ok(gone) => {
                 for (network, origin) in gone {
                     // Before the log line, so that the line is true when it is read.
-                    if origin == Origin::Escalation {
+                    if origin == DenialOrigin::Escalation {
                         shared.forgive(network);
                     }
                     info!(%network, origin = origin.as_str(), "a denial has ended or was removed");
@@ -65,14 +65,14 @@ fn denial(violator: &Violator) -> Denial {
         violator;
     let reason = format!("refused {after} times in {} s: {}", within.as_secs(), violation.as_str());
     let (network, lasts) = (*network, Some(*lasts));
-    Denial { network, origin: Origin::Escalation, lasts, reason: Reason::new(&reason).unwrap_or_default() }
+    Denial { network, origin: DenialOrigin::Escalation, lasts, reason: DenialReason::new(&reason).unwrap_or_default() }
 }
 
-fn result(entered: Entered) -> Escalated {
+fn result(entered: DenialOutcome) -> Escalated {
     match entered {
-        Entered::Enforced => Escalated::Denied,
-        Entered::Rejected(Rejection::Trusted { .. }) => Escalated::Trusted,
-        Entered::LeftOut | Entered::Rejected(Rejection::Full) => Escalated::Failed,
+        DenialOutcome::Enforced => Escalated::Denied,
+        DenialOutcome::Rejected(Rejection::Trusted { .. }) => Escalated::Trusted,
+        DenialOutcome::LeftOut | DenialOutcome::Rejected(Rejection::Full) => Escalated::Failed,
     }
 }
 

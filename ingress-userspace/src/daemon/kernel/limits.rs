@@ -10,7 +10,7 @@ use super::deny::{Denied, speakers};
 
 /// Input of the client limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limited {
+pub(super) struct LimitInput {
     limits: ClientLimits,
     /// The networks of trusted proxies exceed the capacity of the kernel map. They could not be told from clients, so
     /// limits are disabled.
@@ -24,9 +24,9 @@ pub(super) struct Guarded {
     pub(super) limited: Option<Result<bool, ingress_datapath::Error>>,
 }
 
-impl Limited {
+impl LimitInput {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let ingress_model::ClientLimits { syns, packets, is_dry_run } = snapshot.settings.client_limits;
+        let ingress_model::ClientLimitSettings { syns, packets, is_dry_run } = snapshot.settings.client_limits;
         let limits = ClientLimits { syns: rate(syns), packets: rate(packets), is_dry_run };
         let room = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
         let is_in_vain = limits.is_on() && speakers(snapshot).iter().count() >= room;

@@ -25,7 +25,7 @@ use crate::{
         netfilter_check::{ADVICE, NetfilterCheck},
         port_rewrite::{PortRewrite, Unfit},
     },
-    node::{Addresses, Node},
+    node::{Addresses, NodeReader},
 };
 
 mod deny;
@@ -36,7 +36,7 @@ mod ownership;
 mod steering;
 
 use deny::Denied;
-use limits::Limited;
+use limits::LimitInput;
 use nics::Chosen;
 use steering::steered;
 
@@ -60,7 +60,7 @@ pub(super) struct Kernel {
     datapath: Arc<Datapath>,
     /// Log of the programs, with `--bpf-log`.
     log: Option<DebugLog>,
-    node: Node,
+    node: NodeReader,
     chosen: Chosen,
     interfaces: Interfaces,
     /// Whether default routes may have changed since they were read.
@@ -83,7 +83,7 @@ pub(super) struct Kernel {
     /// Deny list last accepted by the kernel.
     denied: Option<Denied>,
     /// Client limits last accepted by the kernel.
-    limited: Option<Limited>,
+    limited: Option<LimitInput>,
     /// Whether the latest snapshot may change ports, denials or limits.
     changed: bool,
     netfilter_check: NetfilterCheck,
@@ -104,13 +104,13 @@ impl Kernel {
     /// # Errors
     /// Fails if none of the interfaces exists, or the machine lacks a feature, which the error names.
     pub(super) async fn open(
-        settings: settings::Kernel,
+        settings: settings::KernelSettings,
         ports: [u16; 2],
         workers: u32,
         host_capacity: u32,
     ) -> anyhow::Result<Self> {
-        let settings::Kernel { bpffs, interfaces, xdp_mode, lookup, port_rewrite, log } = settings;
-        let node = Node::open()?;
+        let settings::KernelSettings { bpffs, interfaces, xdp_mode, lookup, port_rewrite, log } = settings;
+        let node = NodeReader::open()?;
         let chosen = Chosen::new(xdp_mode, interfaces, &node).await?;
         let links = node.links().await?;
         let addresses = node.addresses(&links).await?;
@@ -204,7 +204,7 @@ impl Kernel {
     }
 
     pub(super) fn flow_table(&self) -> Box<dyn FlowTable> {
-        Box::new(Flows(self.datapath.flows()))
+        Box::new(FlowAdapter(self.datapath.flows()))
     }
 
     /// Sends heartbeats while this process drains, and releases the admin address to a successor. The node is not
@@ -242,7 +242,7 @@ impl Kernel {
         // A snapshot may have been published since the node was claimed.
         self.changed = true;
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
-        let (mut sweep, mut drain) = (interval(SWEEP), interval(LOG));
+        let (mut evict_dead, mut drain) = (interval(SWEEP), interval(LOG));
         for timer in [&mut heartbeat, &mut look] {
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
@@ -259,8 +259,8 @@ impl Kernel {
                     self.refresh(owner, shared);
                 }
                 _ = look.tick() => self.look(owner, shared),
-                _ = sweep.tick() => {
-                    self.sweep();
+                _ = evict_dead.tick() => {
+                    self.evict_dead();
                     self.watch_delivery();
                 }
                 _ = drain.tick(), if self.log.is_some() => {
@@ -291,8 +291,8 @@ impl Kernel {
         }
     }
 
-    fn sweep(&self) {
-        match self.datapath.sweep() {
+    fn evict_dead(&self) {
+        match self.datapath.evict_dead() {
             Ok(0) => {}
             Ok(flows) => info!(flows, "removed the entries that dead processes left"),
             Err(error) => warn!(%error, "cannot remove entries that dead processes may have left"),
@@ -319,9 +319,9 @@ fn report(report: &Report, wanted: u32) {
 }
 
 /// Adapter for flow entries, so that the proxy does not depend on maps.
-struct Flows(ingress_datapath::Flows);
+struct FlowAdapter(ingress_datapath::Flows);
 
-impl FlowTable for Flows {
+impl FlowTable for FlowAdapter {
     fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
         self.0.insert(remote, local, host.0);
     }

@@ -6,7 +6,7 @@ use ingress_datapath::{Interfaces, NicReport, NicState, TransmitState, XdpMode};
 use tracing::{info, warn};
 
 use super::Kernel;
-use crate::node::{Change, LinkKind, Links, Node};
+use crate::node::{ChangeScope, LinkKind, Links, NodeReader};
 
 /// Name of the loopback interface, which may occur in a route to nowhere.
 const LOOPBACK: &str = "lo";
@@ -23,7 +23,7 @@ pub(super) enum Chosen {
 }
 
 impl Chosen {
-    pub(super) async fn new(mode: XdpMode, names: Vec<String>, node: &Node) -> anyhow::Result<Self> {
+    pub(super) async fn new(mode: XdpMode, names: Vec<String>, node: &NodeReader) -> anyhow::Result<Self> {
         if mode == XdpMode::Off {
             return Ok(Self::None);
         }
@@ -38,7 +38,7 @@ impl Chosen {
     }
 
     /// Updates the interfaces with a default route, if they are selected that way.
-    async fn look(&mut self, node: &Node) -> anyhow::Result<()> {
+    async fn look(&mut self, node: &NodeReader) -> anyhow::Result<()> {
         if let Self::Routed(routed) = self {
             routed.extend(node.default_routes().await?);
         }
@@ -90,8 +90,8 @@ fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTree
 impl Kernel {
     /// Reads interfaces and addresses. After a failure, the known ones are kept until the next change triggers another
     /// attempt.
-    pub(super) async fn read_node(&mut self, change: Change) {
-        self.rerouted |= change == Change::Routes;
+    pub(super) async fn read_node(&mut self, change: ChangeScope) {
+        self.rerouted |= change == ChangeScope::Routes;
         match self.node.links().await {
             Ok(links) => {
                 if self.rerouted {
@@ -109,9 +109,9 @@ impl Kernel {
     }
 
     /// Attaches programs to the selected interfaces. Failures are retried with the next heartbeat.
-    pub(super) fn follow(&mut self) {
+    pub(super) fn reconcile(&mut self) {
         let before = self.datapath.interfaces();
-        match self.datapath.follow(&self.interfaces) {
+        match self.datapath.reconcile(&self.interfaces) {
             Ok(()) => self.astray = false,
             Err(error) => warn!(error = &error as &dyn Error, "cannot attach to the node's interfaces; trying again"),
         }

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, Limited, Slot, limits::Guarded};
+use super::{Denied, Kernel, LimitInput, Slot, limits::Guarded};
 
 /// Time that an ending process waits for another one to take the node: five checks of the other.
 const OFFER: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Kernel {
     /// Claims the node. Returns whether this process owns it now.
     pub(super) fn claim(&mut self, claim: Claim, shared: &Shared) -> anyhow::Result<bool> {
         let ports = self.steered(shared);
-        let limited = Limited::of(&shared.snapshot());
+        let limited = LimitInput::of(&shared.snapshot());
         let denied = Denied::of(&shared.snapshot(), &limited);
         let Self { datapath, slots, .. } = self;
         let mut guarded = Guarded { denied: Ok(Applied::default()), limited: None };
@@ -59,7 +59,7 @@ impl Kernel {
             // Interfaces may have appeared while another process owned the node.
             self.astray = true;
             self.set_addresses();
-            self.sweep();
+            self.evict_dead();
         }
         Ok(taken)
     }

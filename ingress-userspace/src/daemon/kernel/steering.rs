@@ -13,7 +13,7 @@ use ingress_proxy::Shared;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, Limited, STREAMS};
+use super::{Denied, Kernel, LimitInput, STREAMS};
 use crate::node::Links;
 
 impl Kernel {
@@ -24,7 +24,7 @@ impl Kernel {
             return;
         }
         if self.astray {
-            self.follow();
+            self.reconcile();
         }
         if self.stale {
             self.set_addresses();
@@ -38,7 +38,7 @@ impl Kernel {
     fn renew(&mut self, shared: &Shared) {
         let ports = self.steered(shared);
         let are_other = ports != self.applied;
-        let limited = Limited::of(&shared.snapshot());
+        let limited = LimitInput::of(&shared.snapshot());
         let denied = Denied::of(&shared.snapshot(), &limited);
         if !are_other && self.denied.as_ref() == Some(&denied) && self.limited == Some(limited) {
             self.changed = false;

@@ -60,7 +60,7 @@ pub enum PrivateKeys {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SavedError {
     #[error("`{path}` is not a directory, or is a symbolic link to one; give the path of a file in a real directory")]
     Directory { path: PathBuf },
     #[error("cannot write `{path}`")]
@@ -87,7 +87,7 @@ pub(super) struct Restored {
 /// The state to save: the objects that a translation used. It is cheap to make, because the objects are gathered only
 /// when the file is written. `Debug` shows no object.
 #[derive(Clone, Debug)]
-pub(super) struct Content {
+pub(super) struct SavedContent {
     pub(super) cluster: Cluster,
     pub(super) translation: Translation,
     pub(super) options: translate::Options,
@@ -124,9 +124,9 @@ struct Body {
 /// An object as JSON, with its `apiVersion` and `kind`.
 struct Written<'c>(&'c Object);
 
-// === impl Content ===
+// === impl SavedContent ===
 
-impl Content {
+impl SavedContent {
     /// Returns the objects that the translation used.
     fn objects(&self) -> Vec<Object> {
         let Self { cluster, translation, options, keys } = self;
@@ -241,12 +241,12 @@ impl File {
     ///
     /// # Errors
     /// If it cannot be written; the file is then unchanged.
-    pub(super) fn write(&self, content: &Content, now: SystemTime) -> Result<u64, Error> {
+    pub(super) fn write(&self, content: &SavedContent, now: SystemTime) -> Result<u64, SavedError> {
         let Self { path, private_keys: _ } = self;
         let directory = directory(path);
         // A link in place of the directory may be an attempt to have a file written elsewhere.
         if !fs::symlink_metadata(directory).is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(Error::Directory { path: directory.into() });
+            return Err(SavedError::Directory { path: directory.into() });
         }
         // During an update, two processes of a node save to the same path; the lock makes them write one after the
         // other.
@@ -260,21 +260,21 @@ impl File {
         written.map_err(|source| {
             // A partly written file may hold keys. If it cannot be removed, the next attempt removes it.
             drop(fs::remove_file(&new));
-            Error::Write { path: path.clone(), source }
+            SavedError::Write { path: path.clone(), source }
         })
     }
 
     /// Waits for the lock of this path: a file beside it that other users cannot open, and so cannot hold. The lock
     /// file is never removed, because a process could remove one that another process holds by then.
-    fn lock(&self) -> Result<Flock<fs::File>, Error> {
+    fn lock(&self) -> Result<Flock<fs::File>, SavedError> {
         let path = self.beside(".lock");
-        let error = |source| Error::Write { path: path.clone(), source };
+        let error = |source| SavedError::Write { path: path.clone(), source };
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(&path).map_err(error)?;
         let metadata = file.metadata().map_err(error)?;
         if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-            return Err(Error::Foreign { path });
+            return Err(SavedError::Foreign { path });
         }
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| error(errno.into()))
     }
@@ -289,9 +289,9 @@ impl File {
     ///
     /// # Errors
     /// If there is a file that cannot be used.
-    pub(super) fn read(&self, now: SystemTime) -> Result<Option<Restored>, Error> {
+    pub(super) fn read(&self, now: SystemTime) -> Result<Option<Restored>, SavedError> {
         let Self { path, private_keys: _ } = self;
-        let error = |source| Error::Read { path: path.clone(), source };
+        let error = |source| SavedError::Read { path: path.clone(), source };
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
         let file = match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
@@ -300,17 +300,17 @@ impl File {
         };
         let metadata = file.metadata().map_err(error)?;
         if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
-            return Err(Error::Foreign { path: path.clone() });
+            return Err(SavedError::Foreign { path: path.clone() });
         }
         if metadata.len() > MAX_BYTES {
-            return Err(Error::TooLarge { path: path.clone() });
+            return Err(SavedError::TooLarge { path: path.clone() });
         }
         let mut text = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut text).map_err(error)?;
-        let damaged = |source| Error::Damaged { path: path.clone(), source };
+        let damaged = |source| SavedError::Damaged { path: path.clone(), source };
         let Head { version } = serde_json::from_slice(&text).map_err(damaged)?;
         if version != VERSION {
-            return Err(Error::Version { path: path.clone(), found: version });
+            return Err(SavedError::Version { path: path.clone(), found: version });
         }
         let Body { written_unix_seconds, resolved, objects } = serde_json::from_slice(&text).map_err(damaged)?;
         let mut cluster = Cluster::default();
@@ -329,7 +329,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn put(new: &Path, content: &Content, now: SystemTime) -> io::Result<u64> {
+fn put(new: &Path, content: &SavedContent, now: SystemTime) -> io::Result<u64> {
     // A file left by a killed process is removed first. A new file has no other open descriptors and no other links.
     if let Err(error) = fs::remove_file(new)
         && error.kind() != io::ErrorKind::NotFound

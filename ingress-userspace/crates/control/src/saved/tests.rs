@@ -75,11 +75,11 @@ fn options() -> translate::Options {
     translate::Options { udp_services: Some(ObjectName::new("n", "udp")), ..translate::Options::default() }
 }
 
-fn content(keys: PrivateKeys) -> Content {
+fn content(keys: PrivateKeys) -> SavedContent {
     let (cluster, options) = (cluster(), options());
     let mut translation = translate::translate(&cluster, &options);
     translation.external_names.insert("db.test".into(), ());
-    Content { cluster, translation, options, keys }
+    SavedContent { cluster, translation, options, keys }
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -162,7 +162,7 @@ fn an_unusable_file_is_refused_with_the_reason() {
         assert!(error.contains(expect), "{text}: {error}");
     }
     fs::set_permissions(&file.path, fs::Permissions::from_mode(0o622)).expect("a mode");
-    assert!(matches!(file.read(at(0)), Err(Error::Foreign { .. })), "others can write it");
+    assert!(matches!(file.read(at(0)), Err(SavedError::Foreign { .. })), "others can write it");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn symbolic_links_are_not_followed() {
     fs::write(&target, "{}").expect("written");
     let file = file(&root, PrivateKeys::Leave);
     symlink(&target, &file.path).expect("a link");
-    assert!(matches!(file.read(at(0)), Err(Error::Read { .. })), "links are not followed");
+    assert!(matches!(file.read(at(0)), Err(SavedError::Read { .. })), "links are not followed");
     // Writing follows neither a link at the temporary name of the new file, nor one at the final name.
     symlink(&target, root.path().join("saved.json.new")).expect("a link");
     file.write(&content(PrivateKeys::Leave), at(0)).expect("written");
@@ -182,7 +182,7 @@ fn symbolic_links_are_not_followed() {
     let linked = root.path().join("linked");
     symlink(root.path(), &linked).expect("a link");
     let beside = File { path: linked.join("saved.json"), private_keys: PrivateKeys::Leave };
-    assert!(matches!(beside.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Directory { .. })));
+    assert!(matches!(beside.write(&content(PrivateKeys::Leave), at(0)), Err(SavedError::Directory { .. })));
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn other_users_cannot_hold_the_lock() {
     assert_eq!(fs::metadata(&lock).expect("a file").mode() & 0o777, 0o600);
     // A lock file that others could open is refused, and a symbolic link is not followed.
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).expect("changed");
-    assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Foreign { .. })));
+    assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(SavedError::Foreign { .. })));
     fs::remove_file(&lock).expect("removed");
     symlink(root.path().join("elsewhere"), &lock).expect("linked");
-    assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Write { .. })));
+    assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(SavedError::Write { .. })));
     assert!(!root.path().join("elsewhere").exists());
 }

@@ -9,7 +9,7 @@ use super::WriteResult;
 
 /// A permission that this process uses, in the words of RBAC, and the function that is lost without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Access {
+pub(super) struct Permission {
     pub(super) verb: &'static str,
     /// Includes the API group, e.g. `events.events.k8s.io`.
     pub(super) resource: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Access {
 
 /// Reason why a request failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// Status 401 or 403.
     Forbidden(String),
     /// Status 404, or the namespace is terminating.
@@ -36,7 +36,7 @@ pub(super) enum Failure {
 /// Failures of one kind of request: the last one logged, and the pause before the next attempt.
 #[derive(Debug)]
 pub(super) struct RetryLog {
-    access: Access,
+    access: Permission,
     /// The kind of the last failure that was logged; reset on success.
     reported: Option<&'static str>,
     pause: Duration,
@@ -46,17 +46,20 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Awaits `request` for at most `limit`.
-pub(super) async fn ask<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+pub(super) async fn ask<T>(
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, RequestFailure> {
     match timeout(limit, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(Failure::of(&error)),
-        Err(_elapsed) => Err(Failure::Timeout),
+        Ok(Err(error)) => Err(RequestFailure::of(&error)),
+        Err(_elapsed) => Err(RequestFailure::Timeout),
     }
 }
 
-// === impl Failure ===
+// === impl RequestFailure ===
 
-impl Failure {
+impl RequestFailure {
     pub(super) fn of(error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else { return Self::Other(chain(error)) };
         // The namespace is terminating and takes its objects with it.
@@ -91,7 +94,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forbidden(message) | Self::Gone(message) | Self::Refused(message) | Self::Other(message) => {
@@ -119,13 +122,13 @@ fn chain(error: &kube::Error) -> String {
 // === impl RetryLog ===
 
 impl RetryLog {
-    pub(super) fn new(access: Access) -> Self {
+    pub(super) fn new(access: Permission) -> Self {
         Self { access, reported: None, pause: FIRST_PAUSE }
     }
 
     /// Logs `failure` if its kind differs from the last one logged. Returns how long to pause before the next attempt.
-    pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
-        let Access { verb, resource, lost: _ } = self.access;
+    pub(super) fn failed(&mut self, failure: &RequestFailure) -> Duration {
+        let Permission { verb, resource, lost: _ } = self.access;
         if self.reported == Some(failure.name()) {
             tracing::debug!(verb, resource, %failure, "still failing");
         } else {
@@ -138,7 +141,7 @@ impl RetryLog {
     }
 
     pub(super) fn succeeded(&mut self) {
-        let Access { verb, resource, lost: _ } = self.access;
+        let Permission { verb, resource, lost: _ } = self.access;
         if self.reported.take().is_some() {
             tracing::info!(verb, resource, "works again");
         }
@@ -146,13 +149,13 @@ impl RetryLog {
     }
 }
 
-// === impl Access ===
+// === impl Permission ===
 
-impl Access {
-    fn complain(&self, failure: &Failure) -> String {
+impl Permission {
+    fn complain(&self, failure: &RequestFailure) -> String {
         let Self { verb, resource, lost } = self;
         match failure {
-            Failure::Forbidden(_) => {
+            RequestFailure::Forbidden(_) => {
                 format!(
                     "the API server forbids `{verb}` on `{resource}`, so {lost}; grant the verb in the role, attempts go on"
                 )
@@ -168,10 +171,10 @@ mod tests {
 
     use super::*;
 
-    const ACCESS: Access = Access { verb: "patch", resource: "ingresses/status", lost: "no address is shown" };
+    const ACCESS: Permission = Permission { verb: "patch", resource: "ingresses/status", lost: "no address is shown" };
 
-    fn failure(code: u16) -> Failure {
-        Failure::of(&kube::Error::Api(Status::failure("scripted", "Scripted").with_code(code).boxed()))
+    fn failure(code: u16) -> RequestFailure {
+        RequestFailure::of(&kube::Error::Api(Status::failure("scripted", "Scripted").with_code(code).boxed()))
     }
 
     #[test]
@@ -191,7 +194,7 @@ mod tests {
         let mut details: StatusDetails = serde_json::from_str("{}").expect("all fields are optional");
         details.causes.push(cause);
         let status = Status::failure("going", "Forbidden").with_code(403).with_details(details);
-        assert!(matches!(Failure::of(&kube::Error::Api(status.boxed())), Failure::Gone(_)));
+        assert!(matches!(RequestFailure::of(&kube::Error::Api(status.boxed())), RequestFailure::Gone(_)));
     }
 
     #[test]

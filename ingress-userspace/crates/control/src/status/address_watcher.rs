@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Options,
-    access::{Access, Failure, RetryLog},
+    access::{Permission, RequestFailure, RetryLog},
     addresses::{self, Address, NodeFacts, PodFacts, Publish},
     replicas,
 };
@@ -40,7 +40,7 @@ pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch
             let api: Api<Service> = Api::namespaced(client.clone(), &name.namespace);
             let config = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
             let lost = "the addresses of `--publish-service` are not known";
-            let mut service = Mirror::default();
+            let mut service = WatchedObjects::default();
             let events = events(api, config, "services", lost, addresses::of_service).boxed();
             follow_events(events, addresses, |event| {
                 service.on(event);
@@ -58,7 +58,7 @@ pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch
             let nodes = events(nodes, watcher::Config::default(), "nodes", lost, NodeFacts::of);
             let pods = Api::<Pod>::namespaced(client.clone(), &options.namespace);
             let pods = events(pods, watcher::Config::default().labels(replicas::LABEL), "pods", lost, PodFacts::of);
-            let (mut known_nodes, mut known_pods) = (Mirror::default(), Mirror::default());
+            let (mut known_nodes, mut known_pods) = (WatchedObjects::default(), WatchedObjects::default());
             let events = stream::select(nodes.map(Either::Node), pods.map(Either::Pod)).boxed();
             follow_events(events, addresses, |event| {
                 match event {
@@ -82,12 +82,12 @@ pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch
 }
 
 enum Either {
-    Node(Event<NodeFacts>),
-    Pod(Event<PodFacts>),
+    Node(AddressEvent<NodeFacts>),
+    Pod(AddressEvent<PodFacts>),
 }
 
 /// An event of a watch, with the relevant fields of each object.
-enum Event<T> {
+enum AddressEvent<T> {
     ListBegins,
     Listed(String, T),
     ListEnds,
@@ -97,7 +97,7 @@ enum Event<T> {
 
 /// The current objects of a watch.
 #[derive(Debug)]
-struct Mirror<T> {
+struct WatchedObjects<T> {
     objects: BTreeMap<String, T>,
     listing: Option<BTreeMap<String, T>>,
     is_complete: bool,
@@ -156,12 +156,12 @@ fn events<K, T>(
     resource: &'static str,
     lost: &'static str,
     read: fn(&K) -> T,
-) -> impl Stream<Item = Event<T>>
+) -> impl Stream<Item = AddressEvent<T>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     T: 'static,
 {
-    let retry_log = RetryLog::new(Access { verb: "list and watch", resource, lost });
+    let retry_log = RetryLog::new(Permission { verb: "list and watch", resource, lost });
     let begin = move || watcher(api.clone(), config.clone()).boxed();
     let state = (begin(), retry_log, begin);
     let events = stream::unfold(state, move |(mut watch, mut retry_log, begin)| async move {
@@ -169,14 +169,14 @@ where
             Ok(event) => {
                 let name = |object: &K| object.name_any();
                 Some(match event {
-                    watcher::Event::Init => Event::ListBegins,
-                    watcher::Event::InitApply(object) => Event::Listed(name(&object), read(&object)),
+                    watcher::Event::Init => AddressEvent::ListBegins,
+                    watcher::Event::InitApply(object) => AddressEvent::Listed(name(&object), read(&object)),
                     watcher::Event::InitDone => {
                         retry_log.succeeded();
-                        Event::ListEnds
+                        AddressEvent::ListEnds
                     }
-                    watcher::Event::Apply(object) => Event::Applied(name(&object), read(&object)),
-                    watcher::Event::Delete(object) => Event::Deleted(name(&object)),
+                    watcher::Event::Apply(object) => AddressEvent::Applied(name(&object), read(&object)),
+                    watcher::Event::Delete(object) => AddressEvent::Deleted(name(&object)),
                 })
             }
             Err(error) => {
@@ -190,40 +190,40 @@ where
     events.filter_map(future::ready)
 }
 
-fn failure(error: watcher::Error) -> Failure {
+fn failure(error: watcher::Error) -> RequestFailure {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => Failure::of(&error),
-        watcher::Error::WatchError(status) => Failure::of(&kube::Error::Api(status)),
-        error => Failure::Other(error.to_string()),
+        | watcher::Error::WatchFailed(error) => RequestFailure::of(&error),
+        watcher::Error::WatchError(status) => RequestFailure::of(&kube::Error::Api(status)),
+        error => RequestFailure::Other(error.to_string()),
     }
 }
 
-// === impl Mirror ===
+// === impl WatchedObjects ===
 
-impl<T> Default for Mirror<T> {
+impl<T> Default for WatchedObjects<T> {
     fn default() -> Self {
         Self { objects: BTreeMap::new(), listing: None, is_complete: false }
     }
 }
 
-impl<T> Mirror<T> {
+impl<T> WatchedObjects<T> {
     /// Returns all objects, or `None` before the first complete list.
     fn known(&self) -> Option<&BTreeMap<String, T>> {
         self.is_complete.then_some(&self.objects)
     }
 
-    fn on(&mut self, event: Event<T>) {
+    fn on(&mut self, event: AddressEvent<T>) {
         match event {
-            Event::ListBegins => self.listing = Some(BTreeMap::new()),
-            Event::Listed(name, facts) => drop(self.listing.get_or_insert_default().insert(name, facts)),
-            Event::ListEnds => {
+            AddressEvent::ListBegins => self.listing = Some(BTreeMap::new()),
+            AddressEvent::Listed(name, facts) => drop(self.listing.get_or_insert_default().insert(name, facts)),
+            AddressEvent::ListEnds => {
                 self.objects = self.listing.take().unwrap_or_default();
                 self.is_complete = true;
             }
-            Event::Applied(name, facts) => drop(self.objects.insert(name, facts)),
-            Event::Deleted(name) => drop(self.objects.remove(&name)),
+            AddressEvent::Applied(name, facts) => drop(self.objects.insert(name, facts)),
+            AddressEvent::Deleted(name) => drop(self.objects.remove(&name)),
         }
     }
 }

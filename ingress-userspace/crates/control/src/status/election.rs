@@ -46,13 +46,13 @@ pub(super) struct Election {
     name: String,
     identity: String,
     timings: LeaseTimings,
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     held_until: Option<Instant>,
 }
 
 /// The Lease as it was last read or written.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenLease {
     lease: Lease,
     /// When this record was first seen.
     since: Instant,
@@ -60,7 +60,7 @@ struct Seen {
 
 /// The next step towards the Lease.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum LeaseStep {
     Create(Lease),
     Replace(Lease),
     /// Another candidate holds the Lease.
@@ -127,38 +127,38 @@ impl Election {
 
     /// Returns the next step for the Lease as read, where `None` means that it does not exist. `wall` is written for
     /// people to read and decides nothing.
-    pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant, wall: Timestamp) -> Step {
+    pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant, wall: Timestamp) -> LeaseStep {
         let Some(lease) = lease else {
             self.seen = None;
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            return Step::Create(Lease { metadata, spec: Some(self.record(None, wall)) });
+            return LeaseStep::Create(Lease { metadata, spec: Some(self.record(None, wall)) });
         };
         let since = match &self.seen {
             Some(seen) if seen.lease.spec == lease.spec => seen.since,
             _ => now,
         };
         let spec = lease.spec.clone().unwrap_or_default();
-        self.seen = Some(Seen { lease: lease.clone(), since });
+        self.seen = Some(SeenLease { lease: lease.clone(), since });
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
         if holder.is_some_and(|holder| holder != self.identity) {
             // Another candidate holds the Lease, so an earlier term of this process is over.
             self.held_until = None;
             if now < since + self.duration_of(&spec) {
-                return Step::Wait;
+                return LeaseStep::Wait;
             }
         }
-        Step::Replace(Lease { spec: Some(self.record(Some(&spec), wall)), ..lease })
+        LeaseStep::Replace(Lease { spec: Some(self.record(Some(&spec), wall)), ..lease })
     }
 
     /// Records that the server accepted a write, which was sent at `sent`.
     pub(super) fn written(&mut self, lease: Lease, sent: Instant, now: Instant) {
-        self.seen = Some(Seen { lease, since: now });
+        self.seen = Some(SeenLease { lease, since: now });
         self.held_until = Some(sent + self.timings.office);
     }
 
     /// Returns a renewal that needs no read first, since the Lease rarely changes between two renewals.
     pub(super) fn renewal(&self, now: Instant, wall: Timestamp) -> Option<Lease> {
-        let Seen { lease, since: _ } = self.seen.as_ref()?;
+        let SeenLease { lease, since: _ } = self.seen.as_ref()?;
         if !self.leader_state().is_held(now) {
             return None;
         }
@@ -170,7 +170,7 @@ impl Election {
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Lease> {
         let is_held = self.leader_state().is_held(now);
         self.held_until = None;
-        let Seen { lease, since: _ } = self.seen.take().filter(|_| is_held)?;
+        let SeenLease { lease, since: _ } = self.seen.take().filter(|_| is_held)?;
         let spec = lease.spec.unwrap_or_default();
         let renewed = Some(MicroTime(wall));
         let spec = LeaseSpec {
@@ -227,11 +227,11 @@ mod tests {
     /// Runs one election step on `lease`, and returns the Lease as the server then holds it.
     fn elect(election: &mut Election, lease: Option<Lease>, now: Instant) -> Lease {
         match election.read(lease, now, Timestamp::UNIX_EPOCH) {
-            Step::Create(lease) | Step::Replace(lease) => {
+            LeaseStep::Create(lease) | LeaseStep::Replace(lease) => {
                 election.written(lease.clone(), now, now);
                 lease
             }
-            Step::Wait => panic!("it waits"),
+            LeaseStep::Wait => panic!("it waits"),
         }
     }
 
@@ -252,11 +252,11 @@ mod tests {
         assert_eq!(holder(&lease), (Some("a"), Some(1)));
         assert!(a.leader_state().is_held(start) && !b.leader_state().is_held(start));
         let late = start + Duration::from_secs(5);
-        assert_eq!(b.read(Some(lease.clone()), late, Timestamp::UNIX_EPOCH), Step::Wait);
+        assert_eq!(b.read(Some(lease.clone()), late, Timestamp::UNIX_EPOCH), LeaseStep::Wait);
         let before = late + TTL - Duration::from_millis(1);
         assert_eq!(
             b.read(Some(lease.clone()), before, Timestamp::UNIX_EPOCH),
-            Step::Wait,
+            LeaseStep::Wait,
             "counted from the first look"
         );
         assert!(!a.leader_state().is_held(before), "a has ended its term by then");
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(holder(&taken), (Some("b"), Some(2)));
         assert!(b.leader_state().is_held(late + TTL));
         // The former holder comes back.
-        assert_eq!(a.read(Some(taken), late + TTL, Timestamp::UNIX_EPOCH), Step::Wait);
+        assert_eq!(a.read(Some(taken), late + TTL, Timestamp::UNIX_EPOCH), LeaseStep::Wait);
     }
 
     #[test]
@@ -273,9 +273,9 @@ mod tests {
         for skew in [-86_400, 86_400] {
             let (mut a, mut b) = (election("a"), election("b"));
             let wall = Timestamp::now() + SignedDuration::from_secs(skew);
-            let Step::Create(lease) = a.read(None, start, wall) else { panic!("there is none") };
-            assert_eq!(b.read(Some(lease.clone()), start, Timestamp::now()), Step::Wait, "skew {skew}");
-            assert_ne!(b.read(Some(lease), start + TTL, Timestamp::now()), Step::Wait, "skew {skew}");
+            let LeaseStep::Create(lease) = a.read(None, start, wall) else { panic!("there is none") };
+            assert_eq!(b.read(Some(lease.clone()), start, Timestamp::now()), LeaseStep::Wait, "skew {skew}");
+            assert_ne!(b.read(Some(lease), start + TTL, Timestamp::now()), LeaseStep::Wait, "skew {skew}");
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
         let renewed = a.renewal(later, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(15)).expect("in office");
         assert_eq!(holder(&renewed), (Some("a"), Some(1)));
         a.written(renewed.clone(), later, later);
-        assert_eq!(b.read(Some(renewed), start + TTL, Timestamp::UNIX_EPOCH), Step::Wait);
+        assert_eq!(b.read(Some(renewed), start + TTL, Timestamp::UNIX_EPOCH), LeaseStep::Wait);
         assert!(a.leader_state().is_held(start + TTL));
         assert!(a.renewal(later + TTL, Timestamp::UNIX_EPOCH).is_none(), "not without reading, out of office");
     }
@@ -298,7 +298,7 @@ mod tests {
     fn a_term_counts_from_the_sending_of_the_renewal() {
         let mut a = election("a");
         let sent = Instant::now();
-        let Step::Create(lease) = a.read(None, sent, Timestamp::UNIX_EPOCH) else { panic!("there is none") };
+        let LeaseStep::Create(lease) = a.read(None, sent, Timestamp::UNIX_EPOCH) else { panic!("there is none") };
         a.written(lease, sent, sent + Duration::from_secs(4));
         assert_eq!(a.leader_state(), LeaderState::Until(sent + Duration::from_secs(20)));
     }

@@ -33,10 +33,10 @@ const MAX_OF_OBJECT: usize = 100;
 pub(super) const MAX_PERSISTENT: usize = 10_000;
 
 /// Rate for one object, as in client-go's spam filter: 25 at once, then one every five minutes.
-const PER_OBJECT: Rate = Rate { burst: 25, every: Duration::from_secs(300) };
+const PER_OBJECT: EventRate = EventRate { burst: 25, every: Duration::from_secs(300) };
 /// Rate for all objects together. A thousand broken Ingresses are reported within minutes, at a rate that an API server
 /// sustains easily.
-const OVERALL: Rate = Rate { burst: 50, every: Duration::from_millis(200) };
+const OVERALL: EventRate = EventRate { burst: 50, every: Duration::from_millis(200) };
 
 /// The action that all events name: the operation that found the problem.
 const ACTION: &str = "Translate";
@@ -50,8 +50,8 @@ const MAX_NAME: usize = 253;
 pub(super) struct EventDeduper {
     persistent: BTreeMap<Problem, Reported>,
     /// Keyed by the UID of the object.
-    objects: BTreeMap<Arc<str>, Bucket>,
-    overall: Bucket,
+    objects: BTreeMap<Arc<str>, TokenBucket>,
+    overall: TokenBucket,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ struct Reported {
 
 /// The next step of the recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum RecorderStep {
     /// Report this problem, which was reported this often before.
     Report(Problem, i32),
     /// Wait until this time, unless an input changes.
@@ -73,15 +73,15 @@ pub(super) enum Next {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+struct EventRate {
     burst: u32,
     every: Duration,
 }
 
 /// A token bucket, stored as the time at which it is full again.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
-    rate: Rate,
+struct TokenBucket {
+    rate: EventRate,
     full_at: Instant,
 }
 
@@ -140,7 +140,7 @@ fn must_stand_for(reason: Reason) -> Duration {
 
 impl EventDeduper {
     pub(super) fn new(now: Instant) -> Self {
-        Self { persistent: BTreeMap::new(), objects: BTreeMap::new(), overall: Bucket::new(OVERALL, now) }
+        Self { persistent: BTreeMap::new(), objects: BTreeMap::new(), overall: TokenBucket::new(OVERALL, now) }
     }
 
     /// Replaces the set of persistent problems by `problems`. Returns how many of them are not tracked because of the
@@ -167,7 +167,7 @@ impl EventDeduper {
     }
 
     /// Returns the next problem to report, or the earliest time at which one may be due.
-    pub(super) fn next(&self, now: Instant) -> Next {
+    pub(super) fn next(&self, now: Instant) -> RecorderStep {
         let mut wait: Option<Instant> = None;
         let overall = self.overall.ready_at(now);
         for (problem, Reported { since, last, not_before }) in &self.persistent {
@@ -176,11 +176,11 @@ impl EventDeduper {
             let object = self.objects.get(&problem.uid).map_or(now, |bucket| bucket.ready_at(now));
             let at = due.max(object).max(overall);
             if at <= now {
-                return Next::Report(problem.clone(), last.map_or(0, |(_, count)| count));
+                return RecorderStep::Report(problem.clone(), last.map_or(0, |(_, count)| count));
             }
             wait = Some(wait.map_or(at, |wait| wait.min(at)));
         }
-        Next::Wait(wait)
+        RecorderStep::Wait(wait)
     }
 
     /// Delays a problem that could not be reported, so that others come first.
@@ -197,14 +197,14 @@ impl EventDeduper {
         }
         self.overall.take(now);
         let bucket = self.objects.entry(Arc::clone(&problem.uid));
-        bucket.or_insert_with(|| Bucket::new(PER_OBJECT, now)).take(now);
+        bucket.or_insert_with(|| TokenBucket::new(PER_OBJECT, now)).take(now);
     }
 }
 
-// === impl Bucket ===
+// === impl TokenBucket ===
 
-impl Bucket {
-    fn new(rate: Rate, now: Instant) -> Self {
+impl TokenBucket {
+    fn new(rate: EventRate, now: Instant) -> Self {
         Self { rate, full_at: now }
     }
 
@@ -214,7 +214,7 @@ impl Bucket {
 
     /// Returns when a token is available: now, or later.
     fn ready_at(&self, now: Instant) -> Instant {
-        let Rate { burst, every } = self.rate;
+        let EventRate { burst, every } = self.rate;
         let slack = every * (burst - 1);
         if self.full_at <= now + slack { now } else { self.full_at - slack }
     }
@@ -244,11 +244,11 @@ mod tests {
         let mut reported = Vec::new();
         loop {
             match deduper.next(now) {
-                Next::Report(problem, count) => {
+                RecorderStep::Report(problem, count) => {
                     deduper.reported(&problem, count + 1, now);
                     reported.push((problem, count));
                 }
-                Next::Wait(at) => return (reported, at),
+                RecorderStep::Wait(at) => return (reported, at),
             }
         }
     }
@@ -344,7 +344,7 @@ mod tests {
         let mut deduper = EventDeduper::new(start);
         let [a, b] = ["a", "b"].map(|name| problem(name, Reason::InvalidPath, "x"));
         deduper.observe(&[a.clone(), b.clone()].into(), start);
-        assert_eq!(deduper.next(start), Next::Report(a.clone(), 0));
+        assert_eq!(deduper.next(start), RecorderStep::Report(a.clone(), 0));
         let until = start + Duration::from_secs(10);
         deduper.put_off(&a, until);
         assert_eq!(report(&mut deduper, start), (vec![(b, 0)], Some(until)));

@@ -9,8 +9,8 @@ use ingress_model::{HostPattern, Tree};
 
 /// Shared between the status task, the metrics, and the shutdown sequence.
 #[derive(Debug)]
-pub struct Handle {
-    stats: Stats,
+pub struct StatusHandle {
+    stats: StatusCounters,
     leaving: watch::Sender<bool>,
     uncounted: watch::Sender<Uncounted>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Uncounted {
 
 /// Counters of the status task, over all terms of this process.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct StatusCounters {
     status: [AtomicU64; WriteResult::ALL.len()],
     events: [AtomicU64; WriteResult::ALL.len()],
     leader: AtomicBool,
@@ -51,17 +51,21 @@ pub enum WriteResult {
     Dropped,
 }
 
-// === impl Handle ===
+// === impl StatusHandle ===
 
-impl Default for Handle {
+impl Default for StatusHandle {
     fn default() -> Self {
-        Self { stats: Stats::default(), leaving: watch::Sender::new(false), uncounted: watch::Sender::default() }
+        Self {
+            stats: StatusCounters::default(),
+            leaving: watch::Sender::new(false),
+            uncounted: watch::Sender::default(),
+        }
     }
 }
 
-impl Handle {
+impl StatusHandle {
     #[must_use]
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &StatusCounters {
         &self.stats
     }
 
@@ -98,9 +102,9 @@ impl Handle {
     }
 }
 
-// === impl Stats ===
+// === impl StatusCounters ===
 
-impl Stats {
+impl StatusCounters {
     /// Returns status writes by result.
     #[must_use]
     pub fn status_writes(&self) -> Results {

@@ -12,8 +12,8 @@ use tokio::{
 
 use super::{
     Leadership, Options,
-    access::{Access, Failure, RetryLog, ask},
-    election::{Election, LeaderState, LeaseTimings, Step},
+    access::{Permission, RequestFailure, RetryLog, ask},
+    election::{Election, LeaderState, LeaseStep, LeaseTimings},
     hash::fnv,
 };
 
@@ -40,7 +40,7 @@ const LOST: &str = "no leader is elected and this process writes neither statuse
 
 impl LeaderElector {
     pub(super) fn new(client: &Client, options: &Options, leader_state: watch::Sender<LeaderState>) -> Self {
-        let retry_log = |verb| RetryLog::new(Access { verb, resource: "leases.coordination.k8s.io", lost: LOST });
+        let retry_log = |verb| RetryLog::new(Permission { verb, resource: "leases.coordination.k8s.io", lost: LOST });
         let candidate = match &options.leadership {
             Leadership::Always => None,
             Leadership::Elected { lease, ttl } => Some(Candidate {
@@ -98,7 +98,7 @@ impl Candidate {
                     return self.written(lease, sent);
                 }
                 // Another client wrote to the Lease; read the result.
-                Err(Failure::Conflict | Failure::Gone(_)) => {}
+                Err(RequestFailure::Conflict | RequestFailure::Gone(_)) => {}
                 Err(failure) => {
                     let pause = self.update.failed(&failure);
                     return self.pause(pause);
@@ -107,7 +107,7 @@ impl Candidate {
         }
         let read = match ask(limit, self.api.get(&self.name)).await {
             Ok(lease) => Some(lease),
-            Err(Failure::Gone(_)) => None,
+            Err(RequestFailure::Gone(_)) => None,
             Err(failure) => {
                 let pause = self.get.failed(&failure);
                 return self.pause(pause);
@@ -116,11 +116,11 @@ impl Candidate {
         self.get.succeeded();
         let sent = Instant::now();
         let (result, retry_log) = match self.election.read(read, sent, Timestamp::now()) {
-            Step::Wait => return self.stagger(),
-            Step::Create(lease) => {
+            LeaseStep::Wait => return self.stagger(),
+            LeaseStep::Create(lease) => {
                 (ask(limit, self.api.create(&PostParams::default(), &lease)).await, &mut self.create)
             }
-            Step::Replace(lease) => {
+            LeaseStep::Replace(lease) => {
                 (ask(limit, self.api.replace(&self.name, &PostParams::default(), &lease)).await, &mut self.update)
             }
         };
@@ -130,7 +130,7 @@ impl Candidate {
                 self.written(lease, sent)
             }
             // Another candidate was faster. The next step reads which one.
-            Err(Failure::Conflict) => self.stagger(),
+            Err(RequestFailure::Conflict) => self.stagger(),
             Err(failure) => {
                 let pause = retry_log.failed(&failure);
                 self.pause(pause)

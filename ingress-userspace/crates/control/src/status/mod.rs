@@ -7,7 +7,7 @@
 //!       └──────────> events ────> recorder ─> events              a Lease
 //! ```
 //!
-//! `Task` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`, and
+//! `StatusTask` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`, and
 //! the reading of addresses) and a thin edge that talks to the API server. New input replaces the previous input, so
 //! nothing piles up behind a slow API server.
 
@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    Contact, Error, SourceConfig, Translation,
+    Contact, SourceConfig, SourceError, Translation,
     change::{Change, Kind, Object, ObjectName},
     cluster::Cluster,
     source,
@@ -46,7 +46,7 @@ mod replicas;
 mod writer;
 
 pub use addresses::{Address, InvalidAddress, NodeAddresses, Publish};
-pub use handle::{Handle, Results, Stats, WriteResult};
+pub use handle::{Results, StatusCounters, StatusHandle, WriteResult};
 pub use options::{Leadership, Options, Updates};
 
 use election::LeaderState;
@@ -57,21 +57,21 @@ pub const FAREWELL: Duration = Duration::from_secs(8);
 
 /// The task and the sender of its input. Owned by the control loop; without options or an API server it does nothing.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct StatusTask {
     /// The field manager of this controller's entries.
     manager: Arc<str>,
     input: Option<watch::Sender<Arc<StatusInput>>>,
     running: JoinSet<()>,
 }
 
-// === impl Task ===
+// === impl StatusTask ===
 
-impl Task {
+impl StatusTask {
     /// Starts the task if there are options and `source` is an API server.
     ///
     /// # Errors
     /// If no client can be made for the API server.
-    pub(super) async fn begin(source: &SourceConfig, options: Option<&Options>) -> Result<Self, Error> {
+    pub(super) async fn begin(source: &SourceConfig, options: Option<&Options>) -> Result<Self, SourceError> {
         match (source, options) {
             (SourceConfig::Kubernetes(config), Some(options)) => {
                 let client = source::kube::connect(config.kubeconfig.as_deref(), &Contact::default()).await?;

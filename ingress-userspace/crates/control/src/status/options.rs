@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{addresses::Publish, election::LeaseTimings, handle::Handle};
+use super::{addresses::Publish, election::LeaseTimings, handle::StatusHandle};
 
 /// The field manager under which statuses are applied, and by which this controller recognizes its own.
 pub(crate) const MANAGER: &str = "xdp-ingress";
@@ -32,7 +32,7 @@ pub struct Options {
     /// `xdp-ingress.io/controller`.
     pub controller: String,
     /// State that this process shares with the task.
-    pub handle: Arc<Handle>,
+    pub handle: Arc<StatusHandle>,
 }
 
 /// Which statuses are written.

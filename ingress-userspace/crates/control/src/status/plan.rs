@@ -28,12 +28,12 @@ pub(super) struct Write {
     pub(super) name: ObjectName,
     pub(super) uid: Arc<str>,
     /// Empty: remove this controller's entries.
-    pub(super) entries: Arc<[Entry]>,
+    pub(super) entries: Arc<[StatusEntry]>,
 }
 
 /// An entry of a status, reduced to its meaning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct StatusEntry {
     address: Address,
     ports: BTreeSet<u16>,
 }
@@ -41,22 +41,22 @@ pub(super) struct Entry {
 /// Recent writes. They keep a status from being written again while its watch event is on the way, and from being
 /// fought over when another controller writes to the same Ingress.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    written: BTreeMap<ObjectName, Attempt>,
+pub(super) struct RecentWrites {
+    written: BTreeMap<ObjectName, WriteAttempt>,
     /// When each Ingress with a status of this controller went out of effect.
     left: BTreeMap<ObjectName, Instant>,
 }
 
 #[derive(Debug)]
-struct Attempt {
+struct WriteAttempt {
     uid: Arc<str>,
-    entries: Arc<[Entry]>,
+    entries: Arc<[StatusEntry]>,
     at: Instant,
 }
 
 /// The statuses to write now, and when there may be more without any change.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct StatusPlan {
     pub(super) writes: Vec<Write>,
     pub(super) next: Option<Instant>,
     /// The Ingresses to look at again even without a change: those of `writes`, and those with a timer.
@@ -68,9 +68,9 @@ pub(super) struct Plan {
 pub(super) const LEFT_FOR: Duration = Duration::from_secs(5);
 
 /// Returns the entries that show `addresses`, each with `ports`.
-pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
+pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[StatusEntry]> {
     let ports: BTreeSet<u16> = ports.iter().copied().collect();
-    addresses.iter().map(|address| Entry { address: address.clone(), ports: ports.clone() }).collect()
+    addresses.iter().map(|address| StatusEntry { address: address.clone(), ports: ports.clone() }).collect()
 }
 
 /// Plans the writes after which each served Ingress of `managed_ingresses` shows `wanted`; `None` means that the
@@ -79,14 +79,14 @@ pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
 /// Ingresses that are not among `managed_ingresses` neither changed nor had a timer since the last plan.
 pub(super) fn plan(
     managed_ingresses: &[ManagedIngress],
-    wanted: Option<&Arc<[Entry]>>,
-    ledger: &mut Ledger,
+    wanted: Option<&Arc<[StatusEntry]>>,
+    ledger: &mut RecentWrites,
     interval: Duration,
     now: Instant,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> StatusPlan {
+    let mut plan = StatusPlan::default();
     let mut left = BTreeMap::new();
-    let nothing: Arc<[Entry]> = Arc::default();
+    let nothing: Arc<[StatusEntry]> = Arc::default();
     for ManagedIngress { ingress, managed_state } in managed_ingresses {
         let name = ObjectName::of(&ingress.metadata);
         let target = match (managed_state, wanted) {
@@ -107,7 +107,9 @@ pub(super) fn plan(
         }
         let uid: Arc<str> = ingress.metadata.uid.as_deref().unwrap_or_default().into();
         match ledger.written.get(&name) {
-            Some(Attempt { uid: last, entries, at }) if *last == uid && entries == target && now < *at + interval => {
+            Some(WriteAttempt { uid: last, entries, at })
+                if *last == uid && entries == target && now < *at + interval =>
+            {
                 plan.wake(&name, *at + interval);
             }
             _ => {
@@ -121,27 +123,27 @@ pub(super) fn plan(
 }
 
 /// Returns `true` if `present` means the same as `wanted`, regardless of order and spelling.
-fn is_shown(wanted: &[Entry], present: &[IngressLoadBalancerIngress]) -> bool {
-    let parsed: Option<BTreeSet<Entry>> = present.iter().map(Entry::parse).collect();
+fn is_shown(wanted: &[StatusEntry], present: &[IngressLoadBalancerIngress]) -> bool {
+    let parsed: Option<BTreeSet<StatusEntry>> = present.iter().map(StatusEntry::parse).collect();
     parsed.is_some_and(|parsed| parsed.len() == present.len() && parsed.iter().eq(wanted))
 }
 
-// === impl Plan ===
+// === impl StatusPlan ===
 
-impl Plan {
+impl StatusPlan {
     fn wake(&mut self, name: &ObjectName, at: Instant) {
         self.again.insert(name.clone());
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 }
 
-// === impl Ledger ===
+// === impl RecentWrites ===
 
-impl Ledger {
+impl RecentWrites {
     /// Records that `write` was sent, regardless of the result.
     pub(super) fn note(&mut self, write: Write, at: Instant) {
         let Write { name, uid, entries } = write;
-        self.written.insert(name, Attempt { uid, entries, at });
+        self.written.insert(name, WriteAttempt { uid, entries, at });
     }
 
     /// Drops attempts that are older than `interval`.
@@ -163,16 +165,16 @@ impl Write {
             "metadata": { "name": name.as_ref(), "namespace": namespace.as_ref(), "uid": uid.as_ref() },
         });
         if !entries.is_empty() {
-            let entries: Vec<Value> = entries.iter().map(Entry::to_json).collect();
+            let entries: Vec<Value> = entries.iter().map(StatusEntry::to_json).collect();
             body["status"] = json!({ "loadBalancer": { "ingress": entries } });
         }
         body
     }
 }
 
-// === impl Entry ===
+// === impl StatusEntry ===
 
-impl Entry {
+impl StatusEntry {
     /// Returns `None` for an entry that this controller would not write.
     fn parse(entry: &IngressLoadBalancerIngress) -> Option<Self> {
         let IngressLoadBalancerIngress { hostname, ip, ports } = entry;
@@ -224,7 +226,7 @@ mod tests {
         ManagedIngress { ingress: Arc::new(ingress), managed_state }
     }
 
-    fn addresses(texts: &[&str]) -> Arc<[Entry]> {
+    fn addresses(texts: &[&str]) -> Arc<[StatusEntry]> {
         let addresses: Vec<Address> = texts.iter().map(|text| text.parse().expect("an address")).collect();
         wanted(&addresses, &[80, 443])
     }
@@ -261,8 +263,8 @@ mod tests {
         ] {
             let wanted = addresses(texts);
             let managed_ingresses = [managed(ManagedState::InEffect, &present)];
-            let Plan { writes, next, again } =
-                plan(&managed_ingresses, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
+            let StatusPlan { writes, next, again } =
+                plan(&managed_ingresses, Some(&wanted), &mut RecentWrites::default(), INTERVAL, Instant::now());
             assert_eq!(
                 (writes.len(), again.len(), next),
                 (usize::from(is_written), usize::from(is_written), None),
@@ -278,15 +280,15 @@ mod tests {
             managed(ManagedState::InEffect, &json!([{"ip": "192.0.2.1"}])),
             managed(ManagedState::InEffect, &json!([])),
         ];
-        let Plan { writes, next, again } =
-            plan(&managed_ingresses, None, &mut Ledger::default(), INTERVAL, Instant::now());
+        let StatusPlan { writes, next, again } =
+            plan(&managed_ingresses, None, &mut RecentWrites::default(), INTERVAL, Instant::now());
         assert_eq!((writes, again, next), (Vec::new(), BTreeSet::new(), None));
     }
 
     #[test]
     fn the_status_of_a_released_ingress_is_cleared_after_a_delay() {
         let managed_ingresses = [managed(ManagedState::Left, &json!([{"ip": "192.0.2.1"}]))];
-        let mut ledger = Ledger::default();
+        let mut ledger = RecentWrites::default();
         let start = Instant::now();
         let mut at =
             |managed_ingresses: &[ManagedIngress], now| plan(managed_ingresses, None, &mut ledger, INTERVAL, now);
@@ -310,7 +312,7 @@ mod tests {
         let other = json!([{"ip": "198.51.100.1"}]);
         let managed_ingresses = [managed(ManagedState::InEffect, &other)];
         let (wanted, news) = (addresses(&["192.0.2.1"]), addresses(&["192.0.2.2"]));
-        let mut ledger = Ledger::default();
+        let mut ledger = RecentWrites::default();
         let start = Instant::now();
         let writes = plan(&managed_ingresses, Some(&wanted), &mut ledger, INTERVAL, start).writes;
         ledger.note(writes[0].clone(), start);

@@ -19,8 +19,8 @@ use tokio::{
 
 use super::{
     Options, WriteResult,
-    access::{Access, Failure, RetryLog, ask},
-    events::{self, EventDeduper, Next},
+    access::{Permission, RequestFailure, RetryLog, ask},
+    events::{self, EventDeduper, RecorderStep},
     input::{Problem, StatusInput},
     options::request_timeout,
 };
@@ -54,7 +54,7 @@ pub(super) async fn keep(client: &Client, options: &Options, mut input: watch::R
             observed = Some(known);
         }
         match deduper.next(Instant::now()) {
-            Next::Report(problem, count) => match recorder.report(&problem, count).await {
+            RecorderStep::Report(problem, count) => match recorder.report(&problem, count).await {
                 Ok(count) => deduper.reported(&problem, count, Instant::now()),
                 Err(pause) => {
                     // A quota or policy may concern this event alone, so after the pause others come first.
@@ -62,7 +62,7 @@ pub(super) async fn keep(client: &Client, options: &Options, mut input: watch::R
                     sleep(pause).await;
                 }
             },
-            Next::Wait(at) => {
+            RecorderStep::Wait(at) => {
                 tokio::select! {
                     changed = input.changed() => match changed {
                         // Handled at the top of the loop.
@@ -93,7 +93,7 @@ const LOST: &str = "problems of objects are only in the log";
 
 impl<'o> Recorder<'o> {
     fn new(client: &'o Client, options: &'o Options) -> Self {
-        let retry_log = |verb| RetryLog::new(Access { verb, resource: "events.events.k8s.io", lost: LOST });
+        let retry_log = |verb| RetryLog::new(Permission { verb, resource: "events.events.k8s.io", lost: LOST });
         Self {
             client,
             options,
@@ -129,21 +129,21 @@ impl<'o> Recorder<'o> {
 
     /// Creates the event, or increases its count if the server has it. Returns the verb of the request that the result
     /// comes from.
-    async fn write(&self, event: &Event, count: i32) -> (Verb, Result<i32, Failure>) {
+    async fn write(&self, event: &Event, count: i32) -> (Verb, Result<i32, RequestFailure>) {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let name = event.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if count > 0 {
             match self.count_on(&api, name, count + 1).await {
                 // The server has forgotten the event.
-                Err(Failure::Gone(_)) => {}
+                Err(RequestFailure::Gone(_)) => {}
                 result => return (Verb::Patch, result),
             }
         }
         match ask(self.limit, api.create(&PostParams::default(), event)).await {
             Ok(_) => return (Verb::Create, Ok(1)),
             // Another leader, or this process before a restart, has reported it.
-            Err(Failure::Conflict) => {}
+            Err(RequestFailure::Conflict) => {}
             Err(failure) => return (Verb::Create, Err(failure)),
         }
         match ask(self.limit, api.get(name)).await {
@@ -155,7 +155,7 @@ impl<'o> Recorder<'o> {
         }
     }
 
-    async fn count_on(&self, api: &Api<Event>, name: &str, count: i32) -> Result<i32, Failure> {
+    async fn count_on(&self, api: &Api<Event>, name: &str, count: i32) -> Result<i32, RequestFailure> {
         let series = EventSeries { count, last_observed_time: MicroTime(Timestamp::now()) };
         let patch = Patch::Merge(json!({ "series": series }));
         ask(self.limit, api.patch(name, &PatchParams::default(), &patch)).await.map(|_| count)

@@ -5,7 +5,7 @@ use kube::{Api, Client, api::ListParams};
 
 use super::{
     Options,
-    access::{Access, RetryLog, ask},
+    access::{Permission, RetryLog, ask},
     addresses::PodFacts,
     options::request_timeout,
 };
@@ -17,7 +17,7 @@ pub(super) const LABEL: &str = "app.kubernetes.io/name=xdp-ingress";
 /// address that leads nowhere for a while is better than names that vanish from the DNS.
 pub(super) async fn is_last(client: &Client, options: &Options) -> bool {
     let lost = "statuses stay as they are when the last replica leaves";
-    let mut retry_log = RetryLog::new(Access { verb: "list", resource: "pods", lost });
+    let mut retry_log = RetryLog::new(Permission { verb: "list", resource: "pods", lost });
     let pods: Api<Pod> = Api::namespaced(client.clone(), &options.namespace);
     match ask(request_timeout(options), pods.list(&ListParams::default().labels(LABEL))).await {
         Ok(list) => list.items.iter().all(|pod| is_self(pod, options) || PodFacts::of(pod).is_leaving),

@@ -239,14 +239,14 @@ fn served(name: &str, addresses: &[&str]) -> Arc<StatusInput> {
 }
 
 /// Starts a replica with this pod name and its initial input.
-fn replica(server: &Arc<Server>, name: &'static str, input: Arc<StatusInput>) -> (Task, Arc<Handle>) {
+fn replica(server: &Arc<Server>, name: &'static str, input: Arc<StatusInput>) -> (StatusTask, Arc<StatusHandle>) {
     let options = Options {
         identity: name.into(),
         leadership: Leadership::Elected { lease: "l".into(), ttl: TTL },
         ..Options::default()
     };
     let handle = Arc::clone(&options.handle);
-    let task = Task::with_client(server.client(name), options);
+    let task = StatusTask::with_client(server.client(name), options);
     task.input.as_ref().expect("it runs").send_replace(input);
     (task, handle)
 }

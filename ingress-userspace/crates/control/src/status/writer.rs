@@ -16,11 +16,11 @@ use tokio::{
 
 use super::{
     Options, Updates, WriteResult,
-    access::{Access, Failure, RetryLog, ask},
+    access::{Permission, RequestFailure, RetryLog, ask},
     addresses::Address,
     input::{ManagedIngress, ManagedState, StatusInput},
     options::{manager, request_timeout},
-    plan::{Entry, Ledger, Plan, Write, plan, wanted},
+    plan::{RecentWrites, StatusEntry, StatusPlan, Write, plan, wanted},
     replicas,
 };
 use crate::clock::expiry;
@@ -30,7 +30,7 @@ const CONCURRENT: usize = 8;
 /// Maximum number of writes before the plan is made again.
 const ROUND: usize = 64;
 
-const PATCH: Access = Access {
+const PATCH: Permission = Permission {
     verb: "patch",
     resource: "ingresses.networking.k8s.io/status",
     lost: "Ingresses do not show where they are served (`--update-status=false` ends the attempts)",
@@ -46,9 +46,9 @@ pub(super) async fn keep(
     mut input: watch::Receiver<Arc<StatusInput>>,
     mut addresses: watch::Receiver<Option<Vec<Address>>>,
 ) {
-    let mut ledger = Ledger::default();
+    let mut ledger = RecentWrites::default();
     let mut retry_log = RetryLog::new(PATCH);
-    let (mut before, mut shown): (Option<Arc<StatusInput>>, Option<Arc<[Entry]>>) = (None, None);
+    let (mut before, mut shown): (Option<Arc<StatusInput>>, Option<Arc<[StatusEntry]>>) = (None, None);
     let mut due = BTreeSet::new();
     loop {
         let entries = addresses.borrow_and_update().as_deref().map(|addresses| wanted(addresses, &options.ports));
@@ -60,7 +60,7 @@ pub(super) async fn keep(
             }
             _ => known.managed_ingresses().collect(),
         };
-        let Plan { mut writes, next, again } =
+        let StatusPlan { mut writes, next, again } =
             plan(&managed_ingresses, entries.as_ref(), &mut ledger, options.interval, Instant::now());
         (before, shown, due) = (Some(known), entries, again);
         if writes.is_empty() {
@@ -85,7 +85,7 @@ async fn write_all(
     client: &Client,
     options: &Options,
     writes: Vec<Write>,
-    ledger: &mut Ledger,
+    ledger: &mut RecentWrites,
     retry_log: &mut RetryLog,
 ) -> Option<Duration> {
     let limit = request_timeout(options);
@@ -112,7 +112,7 @@ async fn write_all(
                 ledger.note(write, Instant::now());
             }
             // Policies of a namespace answer with 403, too. Only if no write succeeds is the role the likely cause.
-            Err(failure @ Failure::Forbidden(_)) if refused < REFUSED_MAX => {
+            Err(failure @ RequestFailure::Forbidden(_)) if refused < REFUSED_MAX => {
                 stats.count_status(failure.result());
                 refused += 1;
                 tracing::debug!(ingress = %write.name, %failure, "status not written");
@@ -131,7 +131,7 @@ async fn write_all(
     failed.map(|failure| retry_log.failed(&failure))
 }
 
-async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), Failure> {
+async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), RequestFailure> {
     let api: Api<Ingress> = Api::namespaced(client.clone(), &write.name.namespace);
     // Forced: the Ingress is of this controller's class, so a former writer of its status, most often an earlier
     // controller, does not keep ownership.
@@ -144,7 +144,7 @@ pub(super) async fn farewell(client: &Client, options: &Options, input: &watch::
     if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
         return;
     }
-    let nothing: Arc<[Entry]> = Arc::default();
+    let nothing: Arc<[StatusEntry]> = Arc::default();
     // Nothing is served from now on, and there is no time for the delay of Ingresses out of effect.
     let known = Arc::clone(&input.borrow());
     let managed_ingresses: Vec<ManagedIngress> = known
@@ -152,10 +152,10 @@ pub(super) async fn farewell(client: &Client, options: &Options, input: &watch::
         .map(|managed| ManagedIngress { managed_state: ManagedState::InEffect, ..managed })
         .collect();
     let writes =
-        plan(&managed_ingresses, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
+        plan(&managed_ingresses, Some(&nothing), &mut RecentWrites::default(), options.interval, Instant::now()).writes;
     let number = writes.len();
     let mut retry_log = RetryLog::new(PATCH);
-    if write_all(client, options, writes, &mut Ledger::default(), &mut retry_log).await.is_none() {
+    if write_all(client, options, writes, &mut RecentWrites::default(), &mut retry_log).await.is_none() {
         tracing::info!(number, "cleared the statuses, as the last replica stops");
     }
 }

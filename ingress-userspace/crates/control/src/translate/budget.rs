@@ -25,7 +25,7 @@ pub(super) struct Holders<A> {
     stale: BTreeSet<Arc<str>>,
     /// Whether the total was too large at the last judgement.
     was_too_much: bool,
-    refused: BTreeMap<ObjectName, Refusal<A>>,
+    refused: BTreeMap<ObjectName, BudgetRefusal<A>>,
 }
 
 /// Size of a budget.
@@ -36,7 +36,7 @@ pub(super) struct Budget<A> {
 }
 
 /// An Ingress that gets none of a budget.
-pub(super) struct Refusal<A> {
+pub(super) struct BudgetRefusal<A> {
     pub(super) object: ObjectRef,
     /// The amount that it would use.
     pub(super) amount: A,
@@ -119,7 +119,7 @@ impl<A: Amount> Holders<A> {
 
     /// Determines the refused Ingresses anew, oldest first, and calls `report` for each. Returns the Ingresses with a
     /// changed result.
-    pub(super) fn judge(&mut self, mut report: impl FnMut(&Refusal<A>, &Budget<A>)) -> BTreeSet<ObjectName> {
+    pub(super) fn judge(&mut self, mut report: impl FnMut(&BudgetRefusal<A>, &Budget<A>)) -> BTreeSet<ObjectName> {
         let is_too_much = self.total.exceeds(&self.budget.of_all);
         let concerns_all = std::mem::replace(&mut self.was_too_much, is_too_much) || is_too_much;
         let stale = std::mem::take(&mut self.stale);
@@ -135,7 +135,7 @@ impl<A: Amount> Holders<A> {
 
     /// Returns the refused Ingresses of these namespaces, or of all. Ingresses of one namespace affect others only
     /// while the total is too large.
-    fn refusals(&self, namespaces: Option<&BTreeSet<Arc<str>>>) -> BTreeMap<ObjectName, Refusal<A>> {
+    fn refusals(&self, namespaces: Option<&BTreeSet<Arc<str>>>) -> BTreeMap<ObjectName, BudgetRefusal<A>> {
         let some = namespaces.into_iter().flatten().filter_map(|namespace| self.namespaces.get(namespace));
         let all = self.namespaces.values().filter(|_| namespaces.is_none());
         let mut holders: Vec<&ByAge> = some.chain(all).flat_map(|held| &held.holders).collect();
@@ -157,7 +157,7 @@ impl<A: Amount> Holders<A> {
                 continue;
             };
             let object = claims.object.clone();
-            refused.insert(claims.precedence.name.clone(), Refusal { object, amount, together, scope });
+            refused.insert(claims.precedence.name.clone(), BudgetRefusal { object, amount, together, scope });
         }
         refused
     }

@@ -28,7 +28,7 @@ pub(crate) const MAX_PATHS: usize = 10_000;
 pub(crate) const MAX_METERED: usize = 500;
 
 /// Maximum number of rules that hosts of solvers inherit, all together.
-pub(crate) const MAX_LENT: usize = 100_000;
+pub(crate) const MAX_INHERITED: usize = 100_000;
 
 /// The claims of one Ingress.
 #[derive(PartialEq, Eq)]

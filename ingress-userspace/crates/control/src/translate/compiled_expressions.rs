@@ -23,10 +23,10 @@ pub(crate) struct Cost {
 
 /// The expressions in use.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownExpressions {
     by_text: HashMap<Arc<str>, Weak<PathPattern>>,
     /// Number of entries at which unused ones are removed.
-    sweep_at: usize,
+    evict_at: usize,
 }
 
 /// The remaining allowance of one Ingress. Its callers bound the number of expressions beforehand.
@@ -36,18 +36,18 @@ pub(crate) struct Allowance {
     pub(crate) is_exhausted: bool,
 }
 
-// === impl Known ===
+// === impl KnownExpressions ===
 
-impl Known {
+impl KnownExpressions {
     fn find(&self, text: &str, groups: bool) -> Option<Arc<PathPattern>> {
         let known = self.by_text.get(text)?.upgrade()?;
         (known.alone().is_some() || !groups).then_some(known)
     }
 
     fn insert(&mut self, pattern: &Arc<PathPattern>) {
-        if self.by_text.len() >= self.sweep_at {
+        if self.by_text.len() >= self.evict_at {
             self.by_text.retain(|_, known| known.strong_count() > 0);
-            self.sweep_at = (2 * self.by_text.len()).max(64);
+            self.evict_at = (2 * self.by_text.len()).max(64);
         }
         self.by_text.insert(pattern.text(), Arc::downgrade(pattern));
     }
@@ -65,7 +65,12 @@ impl Allowance {
     }
 
     /// Returns the match for the expression `text`, or `None` once the allowance is used up.
-    pub(crate) fn read(&mut self, text: &str, groups: bool, known: &mut Known) -> Option<Result<PathMatch, PathError>> {
+    pub(crate) fn read(
+        &mut self,
+        text: &str,
+        groups: bool,
+        known: &mut KnownExpressions,
+    ) -> Option<Result<PathMatch, PathError>> {
         if self.is_exhausted {
             return None;
         }

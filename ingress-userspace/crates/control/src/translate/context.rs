@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Deref};
 
-use super::{lookup::Lookup, outcomes::Outcomes, part::Trace};
+use super::{lookup::Lookup, outcomes::Outcomes, part::PartTrace};
 use crate::outcome::{ObjectRef, Reason};
 
 /// Lookups and outcomes of one part. Code that needs only one of the two takes only that one.
@@ -37,11 +37,11 @@ impl<'c> Deref for Context<'_, 'c> {
 
 impl<'c> Lookup<'c> {
     /// Runs `make` with a trace of its own, and returns its result and trace.
-    pub(crate) fn traced<T>(&self, make: impl FnOnce(&mut Context<'_, 'c>) -> T) -> (T, Trace) {
+    pub(crate) fn traced<T>(&self, make: impl FnOnce(&mut Context<'_, 'c>) -> T) -> (T, PartTrace) {
         let outer = self.replace_reads(BTreeSet::new());
         let mut outcomes = Outcomes::default();
         let made = make(&mut Context { lookup: self, outcomes: &mut outcomes });
         let reads = self.replace_reads(outer);
-        (made, Trace { reads, outcomes: outcomes.into_inner() })
+        (made, PartTrace { reads, outcomes: outcomes.into_inner() })
     }
 }

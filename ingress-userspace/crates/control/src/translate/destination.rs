@@ -24,10 +24,10 @@ pub(crate) enum Destination {
         /// Version of the PROXY protocol header sent there, if any.
         proxy_header: Option<ProxyVersion>,
         /// The sender of this controller's own requests; `None` for the requests of rules that lead there.
-        asker: Option<Asker>,
+        asker: Option<SubrequestSender>,
     },
     /// A host that an annotation gives, by its name or address.
-    Outside { host: Box<str>, port: u16, protocol: Protocol, trust_anchors: TrustAnchors, asker: Asker },
+    Outside { host: Box<str>, port: u16, protocol: Protocol, trust_anchors: TrustAnchors, asker: SubrequestSender },
     /// A port of a service, for protocols other than HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
 }
@@ -35,7 +35,7 @@ pub(crate) enum Destination {
 /// Sender and purpose of requests that do not come from clients. Their upstreams are separate: time-outs and failures
 /// of such requests do not affect the same endpoints in rules of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asker {
+pub(super) struct SubrequestSender {
     pub(super) purpose: Purpose,
     /// The namespace of the Ingress.
     pub(super) namespace: Arc<str>,
@@ -139,9 +139,9 @@ impl Destination {
     }
 }
 
-// === impl Asker ===
+// === impl SubrequestSender ===
 
-impl fmt::Display for Asker {
+impl fmt::Display for SubrequestSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { purpose, namespace } = self;
         let purpose = match purpose {

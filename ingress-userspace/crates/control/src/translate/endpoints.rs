@@ -24,16 +24,16 @@ use ingress_model::{Endpoint, Transport};
 
 /// State of an endpoint in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EndpointCondition {
     Ready,
     /// Terminating but still serving: used if no endpoint is ready, as kube-proxy does (KEP-1669).
     Draining,
-    Unfit,
+    Unready,
 }
 
 /// Addresses of one slice to which no request is sent, at one port or at any.
 #[derive(Default)]
-struct Refused {
+struct RefusedAddresses {
     /// With its port, if the address is allowed at other ports.
     first: Option<(String, &'static str)>,
     count: usize,
@@ -65,12 +65,12 @@ pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: 
             continue;
         }
         let numbers = numbers(slice, port);
-        let mut refused = Refused::default();
+        let mut refused = RefusedAddresses::default();
         // For a service without selector, `appProtocol` may be set only on the slices that its owner writes.
         app_protocol = app_protocol.or_else(|| matching(slice, port).find_map(|port| port.app_protocol.as_deref()));
         for SliceEndpoint { address, conditions, hints } in &slice.endpoints {
-            let state = State::of(conditions.as_ref());
-            if state == State::Unfit {
+            let state = EndpointCondition::of(conditions.as_ref());
+            if state == EndpointCondition::Unready {
                 continue;
             }
             let Ok(ip) = address.parse::<IpAddr>() else {
@@ -92,8 +92,10 @@ pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: 
                     continue;
                 }
                 match state {
-                    State::Ready => ready.push((Endpoint { address }, hints.as_deref())),
-                    State::Draining | State::Unfit => drop(draining.insert(Endpoint { address })),
+                    EndpointCondition::Ready => ready.push((Endpoint { address }, hints.as_deref())),
+                    EndpointCondition::Draining | EndpointCondition::Unready => {
+                        draining.insert(Endpoint { address });
+                    }
                 }
             }
         }
@@ -177,9 +179,9 @@ pub(super) fn target(port: &ServicePort) -> Option<u16> {
     u16::try_from(number).ok().filter(|number| *number != 0)
 }
 
-// === impl Refused ===
+// === impl RefusedAddresses ===
 
-impl Refused {
+impl RefusedAddresses {
     fn add(&mut self, address: impl Display, kind: &'static str) {
         self.first.get_or_insert_with(|| (address.to_string(), kind));
         self.count += 1;
@@ -200,9 +202,9 @@ impl Refused {
     }
 }
 
-// === impl State ===
+// === impl EndpointCondition ===
 
-impl State {
+impl EndpointCondition {
     fn of(conditions: Option<&EndpointConditions>) -> Self {
         let Some(EndpointConditions { ready, serving, terminating }) = conditions else { return Self::Ready };
         let ready = ready.unwrap_or(true);
@@ -210,7 +212,7 @@ impl State {
         match (ready, serving, terminating.unwrap_or(false)) {
             (true, _, _) => Self::Ready,
             (false, true, true) => Self::Draining,
-            _ => Self::Unfit,
+            _ => Self::Unready,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     external_name::{self, Lead},
     features::upstream_tls::{ParsedTls, material},
     lookup::Lookup,
-    port::Port,
+    port::PortReference,
     protocol,
     service::bare,
     text::shorten,
@@ -67,7 +67,7 @@ pub(crate) fn behind(
     context: &mut Context<'_, '_>,
 ) -> Option<Upstream> {
     match find(name, number, Transport::Tcp, context.lookup)? {
-        Found::Own { service, port } => {
+        FoundPort::Own { service, port } => {
             let collected = endpoints::collect(name, port, context);
             Some(match through {
                 // The cluster would choose among all endpoints in the slices, and send from this node.
@@ -75,7 +75,7 @@ pub(crate) fn behind(
                 Through::Service | Through::Pods => pods(name, port, collected, findings, context),
             })
         }
-        Found::External { external_name, port } => outside(name, external_name, &port, findings, context),
+        FoundPort::External { external_name, port } => outside(name, external_name, &port, findings, context),
     }
 }
 
@@ -150,16 +150,16 @@ pub(crate) fn stream_endpoints(
     context: &mut Context<'_, '_>,
 ) -> Option<Vec<Endpoint>> {
     match find(name, number, transport, context.lookup)? {
-        Found::Own { service: _, port } => {
+        FoundPort::Own { service: _, port } => {
             let collected = endpoints::collect(name, port, context);
             Some(listed(name, port, collected, findings))
         }
-        Found::External { external_name, port } => led_to(name, external_name, &port, findings, context.lookup),
+        FoundPort::External { external_name, port } => led_to(name, external_name, &port, findings, context.lookup),
     }
 }
 
 /// A port, and the kind of service that has it.
-pub(crate) enum Found<'c> {
+pub(crate) enum FoundPort<'c> {
     /// A service with pods of its own.
     Own { service: &'c Service, port: &'c ServicePort },
     /// A service with an external name, which need not list its ports.
@@ -167,14 +167,19 @@ pub(crate) enum Found<'c> {
 }
 
 /// Finds port `number` of a service.
-pub(crate) fn find<'c>(name: &ObjectName, number: i32, transport: Transport, lookup: &Lookup<'c>) -> Option<Found<'c>> {
+pub(crate) fn find<'c>(
+    name: &ObjectName,
+    number: i32,
+    transport: Transport,
+    lookup: &Lookup<'c>,
+) -> Option<FoundPort<'c>> {
     let service: &'c Service = &lookup.service(name)?.object;
-    let port = Port::Number(number).find(service, transport);
+    let port = PortReference::Number(number).find(service, transport);
     match service.external_name.as_deref() {
-        None => port.map(|port| Found::Own { service, port }),
+        None => port.map(|port| FoundPort::Own { service, port }),
         Some(external_name) => {
             let port = port.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
-            Some(Found::External { external_name, port })
+            Some(FoundPort::External { external_name, port })
         }
     }
 }

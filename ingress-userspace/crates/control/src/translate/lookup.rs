@@ -17,11 +17,11 @@ use k8s_openapi::api::{
 use super::{
     Options,
     cluster_addresses::ClusterAddresses,
-    compiled_expressions::Known,
+    compiled_expressions::KnownExpressions,
     destination::{Destination, Gathered},
-    part::{Dependency, Part, Trace, Vicinity},
-    tls_secret::Content,
-    topology::Place,
+    part::{Dependency, Part, PartTrace, Vicinity},
+    tls_secret::TlsSecretContent,
+    topology::NodeTopology,
 };
 use crate::{
     change::{Kind, ObjectId, ObjectName},
@@ -39,8 +39,8 @@ pub(crate) struct Memo {
     pub(crate) cluster_addresses: Option<Arc<ClusterAddresses>>,
     pub(crate) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
     /// Certificates by the Secret that holds them.
-    pub(crate) certificates: HashMap<ObjectName, Arc<Content>>,
-    pub(crate) expressions: Known,
+    pub(crate) certificates: HashMap<ObjectName, Arc<TlsSecretContent>>,
+    pub(crate) expressions: KnownExpressions,
 }
 
 /// The inputs that all parts of one translation share.
@@ -48,10 +48,10 @@ pub(crate) struct Lookup<'c> {
     cluster: &'c Cluster,
     /// Options hold for all Ingresses alike, so reads are not recorded.
     pub(crate) options: &'c Options,
-    place: Place<'c>,
+    place: NodeTopology<'c>,
     memo: RefCell<Memo>,
     /// Entries made for the memo, and their traces.
-    made: RefCell<Vec<(Part, Trace)>>,
+    made: RefCell<Vec<(Part, PartTrace)>>,
     /// The lookups so far of the part that is being made.
     reads: RefCell<BTreeSet<Dependency>>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Lookup<'c> {
 
 impl<'c> Lookup<'c> {
     pub(crate) fn new(cluster: &'c Cluster, options: &'c Options, memo: Memo) -> Self {
-        let place = Place::of(options, cluster);
+        let place = NodeTopology::of(options, cluster);
         Self { cluster, options, place, memo: RefCell::new(memo), made: RefCell::default(), reads: RefCell::default() }
     }
 
@@ -75,7 +75,7 @@ impl<'c> Lookup<'c> {
     }
 
     /// Adds an entry made for the memo, with its trace.
-    pub(crate) fn add_made(&self, part: Part, trace: Trace) {
+    pub(crate) fn add_made(&self, part: Part, trace: PartTrace) {
         self.made.borrow_mut().push((part, trace));
     }
 
@@ -129,7 +129,7 @@ impl<'c> Lookup<'c> {
     }
 
     /// Returns node and zone of this process.
-    pub(crate) fn place(&self) -> Place<'c> {
+    pub(crate) fn place(&self) -> NodeTopology<'c> {
         self.read(Dependency::Place);
         self.place
     }
@@ -176,7 +176,7 @@ impl<'c> Lookup<'c> {
     }
 
     /// Returns the entries made for the memo since the last call, each with its trace.
-    pub(crate) fn take_made(&self) -> Vec<(Part, Trace)> {
+    pub(crate) fn take_made(&self) -> Vec<(Part, PartTrace)> {
         self.made.take()
     }
 

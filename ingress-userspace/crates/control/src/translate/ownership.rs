@@ -36,7 +36,7 @@ pub(super) enum Right {
 
 /// Order and role in which the claims of one Ingress on a host are merged.
 #[derive(Clone, Copy)]
-pub(super) struct Turn<'m> {
+pub(super) struct MergeTurn<'m> {
     pub(super) role: IngressRole,
     pub(super) right: Right,
     pub(super) claims: &'m Claims,
@@ -103,8 +103,8 @@ impl<'m> Ownership<'m> {
 
     /// Returns the claims in the order in which they are merged, with their roles. The owner's claims come before those
     /// of others, which depend on its permission.
-    pub(super) fn in_turn(&self, claims: &'m [Arc<Claims>]) -> Vec<Turn<'m>> {
-        let turn = |claimant: &'m Arc<Claims>| Turn {
+    pub(super) fn in_turn(&self, claims: &'m [Arc<Claims>]) -> Vec<MergeTurn<'m>> {
+        let turn = |claimant: &'m Arc<Claims>| MergeTurn {
             role: self.role(claimant, claims),
             right: self.right(claimant),
             claims: claimant,
@@ -224,9 +224,9 @@ impl Broader<'_> {
     }
 }
 
-// === impl Turn ===
+// === impl MergeTurn ===
 
-impl Turn<'_> {
+impl MergeTurn<'_> {
     fn precedence(&self) -> impl Ord {
         (self.role, self.right, self.claims.precedence.seniority())
     }

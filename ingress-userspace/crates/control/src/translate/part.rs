@@ -39,7 +39,7 @@ pub(crate) enum Part {
     /// The merged claims on a host.
     Host(HostPattern),
     /// Rules that hosts for challenges inherit.
-    Loans,
+    InheritedRoutes,
     /// Upstreams of the table, and Ingresses beyond the check rate of a node.
     Checks,
 }
@@ -77,7 +77,7 @@ pub(crate) enum Dependency {
 
 /// Dependencies and reports of a part of a translation.
 #[derive(Debug, Default)]
-pub(crate) struct Trace {
+pub(crate) struct PartTrace {
     pub(crate) reads: BTreeSet<Dependency>,
     pub(crate) outcomes: Vec<Outcome>,
 }

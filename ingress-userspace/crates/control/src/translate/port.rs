@@ -9,7 +9,7 @@ use ingress_model::Transport;
 
 /// A port as an Ingress, or a row of stream services, names it.
 #[derive(Clone, Copy)]
-pub(crate) enum Port<'b> {
+pub(crate) enum PortReference<'b> {
     Name(&'b str),
     Number(i32),
 }
@@ -18,9 +18,9 @@ pub(crate) fn ports(service: &Service, transport: Transport) -> impl Iterator<It
     service.ports.iter().filter(move |port| transport_of(port.protocol.as_deref()) == Some(transport))
 }
 
-// === impl Port ===
+// === impl PortReference ===
 
-impl<'b> Port<'b> {
+impl<'b> PortReference<'b> {
     pub(crate) fn of(port: &'b ServiceBackendPort) -> Option<Self> {
         let ServiceBackendPort { name, number } = port;
         match (name.as_deref().filter(|name| !name.is_empty()), number.filter(|number| *number != 0)) {
@@ -38,7 +38,7 @@ impl<'b> Port<'b> {
     }
 }
 
-impl fmt::Display for Port<'_> {
+impl fmt::Display for PortReference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::part::{Dependency, Part, Trace};
+use super::part::{Dependency, Part, PartTrace};
 use crate::outcome::Outcome;
 use ingress_model::Tree;
 
@@ -47,8 +47,8 @@ struct Record {
 
 impl Records {
     /// Replaces the trace of `part`.
-    pub(super) fn record(&mut self, part: Part, trace: Trace) {
-        let Trace { reads, outcomes } = trace;
+    pub(super) fn record(&mut self, part: Part, trace: PartTrace) {
+        let PartTrace { reads, outcomes } = trace;
         let outcomes: BTreeSet<_> = outcomes.into_iter().map(Arc::new).collect();
         // Allocations of names that are already known are shared.
         let reads = reads.into_iter().map(|read| match self.dependents.get_key_value(&read) {
@@ -85,7 +85,7 @@ impl Records {
 
     /// Removes the dependencies and outcomes of `part`.
     pub(super) fn forget(&mut self, part: Part) {
-        self.record(part, Trace::default());
+        self.record(part, PartTrace::default());
     }
 
     /// Returns the parts that were made from `dependency`.
@@ -182,7 +182,7 @@ mod tests {
             };
             for number in 0..count {
                 let reads = [Dependency::Classes].into();
-                records.record(part(number), Trace { reads, outcomes: Vec::new() });
+                records.record(part(number), PartTrace { reads, outcomes: Vec::new() });
             }
             check(&records, 0..count);
             (0..count / 2).for_each(|number| records.forget(part(number)));

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use rustls_pki_types::CertificateRevocationListDer;
 use webpki::{BorrowedCertRevocationList, EndEntityCert};
 
-use super::{Context, staple, tls_secret::Content};
+use super::{Context, staple, tls_secret::TlsSecretContent};
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,
@@ -16,15 +16,15 @@ use crate::{
 use ingress_model::{Authorities, Certificate, HostPattern, tls};
 
 /// Reads Secret `name`. Problems of its OCSP response are reported here, others by the callers that name it.
-pub(super) fn hold(name: &ObjectName, context: &mut Context<'_, '_>) -> Content {
-    let Some(stored) = context.secret(name) else { return Content::Nothing };
+pub(super) fn hold(name: &ObjectName, context: &mut Context<'_, '_>) -> TlsSecretContent {
+    let Some(stored) = context.secret(name) else { return TlsSecretContent::Nothing };
     match read(name, &stored.object) {
         Ok(certificate) => {
             report_staple(name, stored, &certificate, context);
             let names = names(&certificate);
-            Content::Certificate { certificate: Arc::new(certificate), names }
+            TlsSecretContent::Certificate { certificate: Arc::new(certificate), names }
         }
-        Err(reason) => Content::Broken { secret: stored.refer(Kind::Secret, name), reason },
+        Err(reason) => TlsSecretContent::Broken { secret: stored.refer(Kind::Secret, name), reason },
     }
 }
 
@@ -38,21 +38,21 @@ pub(super) fn certificate(
 ) -> Option<Arc<str>> {
     let held = context.certificate(name);
     let (reason, message) = match &*held {
-        Content::Certificate { certificate, names } if covers(names, pattern) => {
+        TlsSecretContent::Certificate { certificate, names } if covers(names, pattern) => {
             return Some(Arc::clone(&certificate.origin));
         }
-        Content::Certificate { .. } => (
+        TlsSecretContent::Certificate { .. } => (
             Reason::CertHostMismatch,
             format!(
                 "the certificate of secret `{name}` does not cover host `{pattern}`; issue one that does, the default certificate serves it"
             ),
         ),
-        Content::Broken { secret, reason } => {
+        TlsSecretContent::Broken { secret, reason } => {
             context.report(secret, Reason::InvalidCertificate, reason.clone());
             let message = format!("secret `{name}`: {reason}; the default certificate serves `{pattern}`");
             (Reason::InvalidCertificate, message)
         }
-        Content::Nothing => (
+        TlsSecretContent::Nothing => (
             Reason::SecretNotFound,
             format!("secret `{name}` does not exist; create it, the default certificate serves `{pattern}`"),
         ),
@@ -65,15 +65,15 @@ pub(super) fn certificate(
 /// reported on the Secret.
 pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_, '_>) -> Option<Arc<str>> {
     match &*context.certificate(name) {
-        Content::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
-        Content::Broken { secret, reason } => {
+        TlsSecretContent::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
+        TlsSecretContent::Broken { secret, reason } => {
             let message = format!(
                 "{reason}; `--default-ssl-certificate` names it, clients get a self-signed certificate until \
                  then"
             );
             context.report(secret, Reason::InvalidCertificate, message);
         }
-        Content::Nothing => {
+        TlsSecretContent::Nothing => {
             let message = "`--default-ssl-certificate` names it, but it does not exist; create it, clients get a \
              self-signed certificate until then";
             context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());

@@ -10,11 +10,11 @@ use k8s_openapi::api::{
 use super::{
     Context,
     backend_policy::BackendPolicy,
-    destination::{Asker, Destination, Finding, Through},
+    destination::{Destination, Finding, SubrequestSender, Through},
     features::{backend_protocol::Wanted, upstream_tls::ParsedTls},
     grant,
     lookup::Lookup,
-    port::{Port, ports},
+    port::{PortReference, ports},
     text::shorten,
 };
 use crate::{
@@ -54,12 +54,16 @@ pub(super) fn resolve(
         context.report(ingress, Reason::ServiceNotFound, message);
         return Action::Refuse(Unavailable::NoService);
     };
-    forward(&name, &service.object, port.as_ref().and_then(Port::of), wish, None, ingress, context)
+    forward(&name, &service.object, port.as_ref().and_then(PortReference::of), wish, None, ingress, context)
 }
 
 /// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
 /// no such service or port, which is reported on the service. `asker` is set if it is used for error pages.
-pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Context<'_, '_>) -> Option<Action> {
+pub(super) fn default(
+    name: &ObjectName,
+    asker: Option<&SubrequestSender>,
+    context: &mut Context<'_, '_>,
+) -> Option<Action> {
     let Some(service) = context.service(name) else {
         let message =
             "`--default-backend-service` names it, but it does not exist; create it, requests without a rule get 404";
@@ -72,14 +76,14 @@ pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Co
         context.report(&object, Reason::PortNotFound, message.into());
         return None;
     };
-    let (port, wish) = (Some(Port::Number(port.port)), BackendPolicy::default());
+    let (port, wish) = (Some(PortReference::Number(port.port)), BackendPolicy::default());
     Some(forward(name, &service.object, port, &wish, asker, &object, context))
 }
 
 /// Returns the upstream of the first TCP port of service `name`, or `None` with the reason reported on `object`.
 pub(super) fn first(
     name: &ObjectName,
-    asker: &Asker,
+    asker: &SubrequestSender,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
 ) -> Option<UpstreamKey> {
@@ -88,7 +92,7 @@ pub(super) fn first(
         context.report(object, Reason::ServiceNotFound, message);
         return None;
     };
-    let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
+    let port = ports(&service.object, Transport::Tcp).next().map(|port| PortReference::Number(port.port));
     match forward(name, &service.object, port, &BackendPolicy::default(), Some(asker), object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -102,7 +106,7 @@ pub(super) fn named(
     port: u16,
     protocol: Protocol,
     backend_tls: Option<ParsedTls>,
-    asker: &Asker,
+    asker: &SubrequestSender,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
 ) -> Option<UpstreamKey> {
@@ -111,7 +115,7 @@ pub(super) fn named(
         context.report(object, Reason::ServiceNotFound, message);
         return None;
     };
-    let port = Port::Number(i32::from(port));
+    let port = PortReference::Number(i32::from(port));
     let wish = BackendPolicy { protocol: Wanted::This(protocol), tls: backend_tls, ..BackendPolicy::default() };
     match forward(name, &service.object, Some(port), &wish, Some(asker), object, context) {
         Action::Forward(key) => Some(key),
@@ -123,7 +127,7 @@ pub(super) fn named(
 /// to `findings`.
 pub(super) fn stream(
     name: &ObjectName,
-    port: Port<'_>,
+    port: PortReference<'_>,
     transport: Transport,
     findings: &mut Vec<Finding>,
     lookup: &Lookup<'_>,
@@ -138,7 +142,7 @@ pub(super) fn stream(
     };
     let number = match (port.find(service, transport), port) {
         (Some(found), _) => found.port,
-        (None, Port::Number(number)) if service.external_name.is_some() => number,
+        (None, PortReference::Number(number)) if service.external_name.is_some() => number,
         (None, _) => {
             let wanted = shorten(&port.to_string());
             find(Reason::PortNotFound, no_port(name, service, &wanted, transport));
@@ -153,9 +157,9 @@ pub(super) fn stream(
 fn forward(
     name: &ObjectName,
     service: &Service,
-    port: Option<Port<'_>>,
+    port: Option<PortReference<'_>>,
     BackendPolicy { protocol: wanted, through, tls: backend_tls, health_policy, proxy_header }: &BackendPolicy,
-    asker: Option<&Asker>,
+    asker: Option<&SubrequestSender>,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
 ) -> Action {
@@ -170,7 +174,9 @@ fn forward(
     let found = match (port, port.and_then(|port| port.find(service, Transport::Tcp))) {
         (_, Some(found)) => Some(Cow::Borrowed(found)),
         // A service with an external name needs no ports of its own, because there is nothing to map them to.
-        (Some(Port::Number(number)), None) if service.external_name.is_some() => Some(Cow::Owned(bare(number))),
+        (Some(PortReference::Number(number)), None) if service.external_name.is_some() => {
+            Some(Cow::Owned(bare(number)))
+        }
         _ => None,
     };
     let Some(found) = found else {

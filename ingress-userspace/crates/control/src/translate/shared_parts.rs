@@ -10,7 +10,7 @@ use super::{
     lookup::Lookup,
     part::{Dependency, Part, Vicinity},
     secret,
-    tls_secret::Content,
+    tls_secret::TlsSecretContent,
 };
 use crate::object::ObjectName;
 use ingress_model::UpstreamKey;
@@ -60,7 +60,7 @@ impl Lookup<'_> {
 
     /// Returns the content of Secret `name` for TLS with clients. Callers must not look at chain and key, because that
     /// read is not recorded.
-    pub(crate) fn certificate(&self, name: &ObjectName) -> Arc<Content> {
+    pub(crate) fn certificate(&self, name: &ObjectName) -> Arc<TlsSecretContent> {
         self.read(Dependency::Certificate(name.clone()));
         if let Some(known) = self.with_memo(|memo| memo.certificates.get(name).cloned()) {
             return known;

@@ -16,7 +16,7 @@ use crate::{change::ObjectName, outcome::Reason};
 
 /// Number of claims of an Ingress, or of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ClaimCounts {
     /// Names in rules and `tls`, and aliases.
     hosts: usize,
     /// Paths of each host and alias; a default backend counts as one.
@@ -24,14 +24,14 @@ pub(super) struct Size {
 }
 
 /// Returns the budget of hosts and paths, with no holders yet.
-pub(super) fn holders(options: &Options) -> Holders<Size> {
-    let of_namespace = Size { hosts: options.max_hosts_per_namespace, paths: options.max_paths_per_namespace };
-    let of_all = Size { hosts: usize::MAX, paths: usize::MAX };
-    Holders::new(Budget { of_namespace, of_all }, Size::of)
+pub(super) fn holders(options: &Options) -> Holders<ClaimCounts> {
+    let of_namespace = ClaimCounts { hosts: options.max_hosts_per_namespace, paths: options.max_paths_per_namespace };
+    let of_all = ClaimCounts { hosts: usize::MAX, paths: usize::MAX };
+    Holders::new(Budget { of_namespace, of_all }, ClaimCounts::of)
 }
 
 /// Determines the refused Ingresses anew, and returns those with a changed result.
-pub(super) fn judge(holders: &mut Holders<Size>, outcomes: &mut Outcomes) -> BTreeSet<ObjectName> {
+pub(super) fn judge(holders: &mut Holders<ClaimCounts>, outcomes: &mut Outcomes) -> BTreeSet<ObjectName> {
     holders.judge(|refusal, budget| {
         let (size, limit) = (refusal.amount, budget.of_namespace);
         let (what, count, limit, flag) = if refusal.together.hosts > limit.hosts {
@@ -47,9 +47,9 @@ pub(super) fn judge(holders: &mut Holders<Size>, outcomes: &mut Outcomes) -> BTr
     })
 }
 
-// === impl Size ===
+// === impl ClaimCounts ===
 
-impl Size {
+impl ClaimCounts {
     fn of(claims: &Claims) -> Self {
         let paths = |(_, claim): &(_, HostClaim)| {
             let HostClaim { rules, alias, has_tls: _, certificate: _ } = claim;
@@ -60,20 +60,20 @@ impl Size {
     }
 }
 
-impl Amount for Size {
+impl Amount for ClaimCounts {
     fn exceeds(&self, limit: &Self) -> bool {
         self.hosts > limit.hosts || self.paths > limit.paths
     }
 }
 
-impl AddAssign for Size {
+impl AddAssign for ClaimCounts {
     fn add_assign(&mut self, Self { hosts, paths }: Self) {
         self.hosts += hosts;
         self.paths += paths;
     }
 }
 
-impl SubAssign for Size {
+impl SubAssign for ClaimCounts {
     fn sub_assign(&mut self, Self { hosts, paths }: Self) {
         self.hosts -= hosts;
         self.paths -= paths;

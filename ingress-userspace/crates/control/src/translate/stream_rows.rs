@@ -10,7 +10,7 @@ use ingress_model::{ProxyVersion, StreamPort, Transport};
 
 /// The content of one row.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Row<'r> {
+pub(crate) struct StreamRow<'r> {
     pub(crate) number: u16,
     pub(crate) service: ObjectName,
     pub(crate) port: &'r str,
@@ -31,7 +31,7 @@ pub(crate) fn ports(lookup: &Lookup<'_>) -> BTreeSet<StreamPort> {
     ports
 }
 
-pub(crate) fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
+pub(crate) fn parse<'r>(key: &str, value: &'r str) -> Result<StreamRow<'r>, String> {
     // A different spelling could be the same port twice.
     let number = key.parse::<u16>().ok().filter(|number| *number != 0 && number.to_string() == key);
     let number = number.ok_or("the key is not a port; write a number from 1 to 65535")?;
@@ -62,7 +62,7 @@ pub(crate) fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
         Some(_) => return Err(unreadable()),
     };
     let service = ObjectName::new(namespace, name);
-    Ok(Row { number, service, port, accepts_proxy_protocol, proxy_header })
+    Ok(StreamRow { number, service, port, accepts_proxy_protocol, proxy_header })
 }
 
 /// Returns the Services that rows of `config_map` name, if it is one of stream services.

@@ -13,9 +13,9 @@ use super::{
     Context,
     destination::Finding,
     lookup::Lookup,
-    port::Port,
+    port::PortReference,
     service,
-    stream_rows::{Row, parse},
+    stream_rows::{StreamRow, parse},
     text::shorten,
 };
 use crate::{
@@ -62,13 +62,13 @@ pub(super) fn services(transport: Transport, context: &mut Context<'_, '_>) -> B
 
 /// Resolves the destination of a row.
 fn service(
-    row: &Row<'_>,
+    row: &StreamRow<'_>,
     transport: Transport,
     lookup: &Lookup<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<(StreamPort, StreamService)> {
-    let Row { number, service: name, port, accepts_proxy_protocol, proxy_header } = row;
-    let port = port.parse::<u16>().map_or(Port::Name(port), |number| Port::Number(number.into()));
+    let StreamRow { number, service: name, port, accepts_proxy_protocol, proxy_header } = row;
+    let port = port.parse::<u16>().map_or(PortReference::Name(port), |number| PortReference::Number(number.into()));
     let upstream = service::stream(name, port, transport, findings, lookup)?;
     let (accepts_proxy_protocol, proxy_header) = (*accepts_proxy_protocol, *proxy_header);
     let service = StreamService { upstream, accepts_proxy_protocol, proxy_header };
@@ -82,7 +82,7 @@ fn read<'r>(
     transport: Transport,
     lookup: &Lookup<'_>,
     findings: &mut Vec<Finding>,
-) -> Option<Row<'r>> {
+) -> Option<StreamRow<'r>> {
     let row = parse(key, value).and_then(|row| match transport {
         Transport::Tcp if lookup.options.reserved_ports.contains(&row.number) => {
             Err("HTTP, HTTPS or the metrics of this process use it, or `--steer rewrite` assigns it to them; choose \

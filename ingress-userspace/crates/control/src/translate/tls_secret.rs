@@ -7,7 +7,7 @@ use ingress_model::{Certificate, HostPattern};
 
 /// Content of a Secret for TLS with clients.
 #[derive(PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum TlsSecretContent {
     /// There is no such Secret.
     Nothing,
     /// The Secret is unusable, with the reason.
@@ -16,9 +16,9 @@ pub(crate) enum Content {
     Certificate { certificate: Arc<Certificate>, names: Box<[HostPattern]> },
 }
 
-// === impl Content ===
+// === impl TlsSecretContent ===
 
-impl Content {
+impl TlsSecretContent {
     /// Returns `true` if both have the same effect on hosts, apart from chain and key.
     pub(crate) fn looks_like(&self, other: &Self) -> bool {
         match (self, other) {

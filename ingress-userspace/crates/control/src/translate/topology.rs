@@ -20,7 +20,7 @@ use ingress_model::Endpoint;
 
 /// Node and zone of this process, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place<'c> {
+pub(super) struct NodeTopology<'c> {
     node: Option<&'c str>,
     zone: Option<&'c str>,
 }
@@ -31,9 +31,9 @@ pub(super) type Hinted<'c> = (Endpoint, Option<&'c EndpointHints>);
 /// Label of a node that names its zone (k8s.io/api/core/v1, `LabelTopologyZone`).
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-// === impl Place ===
+// === impl NodeTopology ===
 
-impl<'c> Place<'c> {
+impl<'c> NodeTopology<'c> {
     /// Returns the node that `options` name, and its zone if the cluster knows the node.
     pub(super) fn of(options: &'c Options, cluster: &'c Cluster) -> Self {
         let node = options.node.as_deref();

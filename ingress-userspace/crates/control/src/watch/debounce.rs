@@ -31,12 +31,12 @@ pub(super) const MAX_DELAY: Duration = Duration::from_millis(20);
 pub(super) struct Debounce {
     /// Time of the last publication.
     published: Option<Instant>,
-    waiting: Option<Waiting>,
+    waiting: Option<PendingTimes>,
 }
 
 /// Times of the first and the last change that is not published yet.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingTimes {
     first: Instant,
     last: Instant,
 }
@@ -56,12 +56,12 @@ pub(super) fn is_in_doubt(published: &Translation, new: &Translation) -> bool {
 impl Debounce {
     /// Records a change.
     pub(super) fn change(&mut self, now: Instant) {
-        self.waiting.get_or_insert(Waiting { first: now, last: now }).last = now;
+        self.waiting.get_or_insert(PendingTimes { first: now, last: now }).last = now;
     }
 
     /// Returns when the pending changes are published if no more arrive; `None` if there are none.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.waiting.map(|Waiting { first, last }| (last + QUIET).min(first + MAX_DELAY))
+        self.waiting.map(|PendingTimes { first, last }| (last + QUIET).min(first + MAX_DELAY))
     }
 
     /// Returns `true` if the pending changes are published now even if the translation is in doubt.
@@ -74,7 +74,7 @@ impl Debounce {
         // This compares the first change. Otherwise a stream of changes would be let through as soon as the last
         // snapshot is old enough.
         let is_apart = |first: Instant| self.published.is_none_or(|published| published + QUIET <= first);
-        self.waiting.is_some_and(|Waiting { first, last: _ }| is_apart(first)) || self.is_due(now)
+        self.waiting.is_some_and(|PendingTimes { first, last: _ }| is_apart(first)) || self.is_due(now)
     }
 
     /// Records that the pending changes are published.

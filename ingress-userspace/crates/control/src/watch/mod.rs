@@ -24,14 +24,14 @@ use tokio::{
 };
 
 use super::{
-    Error, Options, SourceConfig,
+    Options, SourceConfig, SourceError,
     change::{Batch, Change, ObjectId},
     cluster::Cluster,
     outcome::{ObjectRef, Origin, Outcome, Reason},
-    saved::{Content, Restored},
+    saved::{Restored, SavedContent},
     source::{
         self, kube, manifests,
-        names::{self, Dns, Names},
+        names::{self, Dns, NameKind},
     },
     status,
     translate::{Translation, Translator},
@@ -64,15 +64,15 @@ const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(10);
 /// published only if they differ from the one before. Once a source runs, its errors never remove routes.
 ///
 /// # Errors
-/// If the source cannot be read at the start: see [`Error`].
+/// If the source cannot be read at the start: see [`SourceError`].
 pub async fn run(
     source: SourceConfig,
     options: &Options,
     publish: impl FnMut(Translation, Instant) + Send,
     shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), Error> {
+) -> Result<(), SourceError> {
     let (sender, receiver) = source::queue();
-    let status = status::Task::begin(&source, options.status.as_ref()).await?;
+    let status = status::StatusTask::begin(&source, options.status.as_ref()).await?;
     // A directory of manifests is its own saved configuration.
     let file = options.saved.clone().filter(|_| matches!(source, SourceConfig::Kubernetes(_)));
     // Boxed, because the trackers of an API server are large.
@@ -84,7 +84,7 @@ pub async fn run(
             }
         }
     });
-    let mut state = State::new(options);
+    let mut state = WatchState::new(options);
     let mut save_scheduler = SaveScheduler::new(file);
     let result = tokio::select! {
         () = shutdown => Ok(()),
@@ -99,9 +99,9 @@ pub async fn run(
 async fn follow(
     mut source: mpsc::Receiver<Batch>,
     options: &Options,
-    state: &mut State,
+    state: &mut WatchState,
     save_scheduler: &mut SaveScheduler,
-    status: &status::Task,
+    status: &status::StatusTask,
     mut publish: impl FnMut(Translation, Instant),
 ) {
     let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
@@ -157,26 +157,26 @@ async fn follow(
     tokio::select! {
         () = translations => {}
         // The set of wanted names closes only when the translations have ended.
-        () = names::follow(Dns::system(Names::Cluster), wanted_receiver, sender) => {}
+        () = names::follow(Dns::system(NameKind::Cluster), wanted_receiver, sender) => {}
     }
 }
 
 /// Applies the batches that are already in the queue.
-fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut State) {
+fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut WatchState) {
     for _ in 0..MAX_BATCHES {
         let Ok(batch) = receiver.try_recv() else { return };
         state.apply(batch);
     }
 }
 
-struct State {
+struct WatchState {
     translator: Translator,
     cluster: Cluster,
     remarks: Vec<Outcome>,
     published: Option<Published>,
     /// Whether the source has reported everything once.
     is_confirmed: bool,
-    /// Whether anything has changed since the last call of [`State::translate`].
+    /// Whether anything has changed since the last call of [`WatchState::translate`].
     is_changed: bool,
     /// Time at which the first change that is not published yet was received.
     received: Option<Instant>,
@@ -189,13 +189,13 @@ struct State {
 
 struct Published {
     translation: Translation,
-    /// The cluster that the translation was made from. `State::cluster` may be ahead of it.
+    /// The cluster that the translation was made from. `WatchState::cluster` may be ahead of it.
     cluster: Cluster,
 }
 
-// === impl State ===
+// === impl WatchState ===
 
-impl State {
+impl WatchState {
     fn new(options: &Options) -> Self {
         Self {
             translator: Translator::new(options.translate.clone()),
@@ -268,10 +268,10 @@ impl State {
     }
 
     /// Returns the served state to save, once the source has confirmed it.
-    fn content(&self, options: &Options) -> Option<Content> {
+    fn content(&self, options: &Options) -> Option<SavedContent> {
         let Options { translate, saved, contact: _, status: _ } = options;
         let Published { translation, cluster } = self.published.as_ref().filter(|_| self.is_confirmed)?;
-        Some(Content {
+        Some(SavedContent {
             cluster: cluster.clone(),
             translation: translation.clone(),
             options: translate.clone(),
@@ -315,7 +315,7 @@ impl State {
 
     /// Hands the published translation to `status`, if the translation or an Ingress has changed since. Nothing is
     /// written on the ground of a saved configuration.
-    fn update(&mut self, status: &status::Task) {
+    fn update(&mut self, status: &status::StatusTask) {
         // Pending changes are handed over together with their translation.
         if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.debounce.due().is_none())
             && std::mem::take(&mut self.is_news)

@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     clock::expiry,
-    saved::{self, Content, Restored},
+    saved::{self, Restored, SavedContent},
 };
 
 /// How long the API server may take for its first lists before the saved configuration is served. The lists usually
@@ -77,7 +77,7 @@ impl SaveScheduler {
     }
 
     /// Starts to write the served configuration. Errors are logged; the next change tries again.
-    pub(super) fn save(&mut self, content: Option<Content>) {
+    pub(super) fn save(&mut self, content: Option<SavedContent>) {
         self.save_at = None;
         let (Some(file), Some(content)) = (&self.file, content) else { return };
         let file = Arc::clone(file);
@@ -94,7 +94,7 @@ impl SaveScheduler {
     }
 
     /// Saves pending changes before the end.
-    pub(super) async fn finish(&mut self, content: Option<Content>) {
+    pub(super) async fn finish(&mut self, content: Option<SavedContent>) {
         self.written().await;
         if self.save_at.is_some() {
             self.save(content);

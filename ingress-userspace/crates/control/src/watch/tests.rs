@@ -52,7 +52,7 @@ async fn translations_are_published_until_shutdown() {
 async fn a_source_that_cannot_start_is_an_error() {
     let source = SourceConfig::Manifests("/nonexistent".into());
     let result = run(source, &Options::default(), |_, _| panic!("nothing to publish"), std::future::pending()).await;
-    assert!(matches!(result, Err(Error::Manifests { .. })), "{result:?}");
+    assert!(matches!(result, Err(SourceError::Manifests { .. })), "{result:?}");
 }
 
 fn object(text: &str) -> Change {
@@ -69,7 +69,7 @@ fn ours(host: &str) -> Vec<Change> {
 }
 
 /// Returns the translation that is published if no further change arrives before the longest delay.
-fn in_the_end(state: &mut State) -> Option<Translation> {
+fn in_the_end(state: &mut WatchState) -> Option<Translation> {
     let now = Instant::now();
     state.translate(now).or_else(|| state.translate(now + debounce::MAX_DELAY)).map(|(translation, _)| translation)
 }
@@ -80,7 +80,7 @@ fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
         saved: Some(saved::File { path: root.join("saved.json"), private_keys: saved::PrivateKeys::Leave }),
         ..Options::default()
     };
-    let mut state = State { is_confirmed: true, ..State::new(&options) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&options) };
     state.apply(Batch { changes: ours(host), ..Batch::default() });
     state.translate(Instant::now()).expect("a translation");
     let content = state.content(&options).expect("something to save");
@@ -144,7 +144,7 @@ fn the_api_server_replaces_the_saved_configuration() {
         restored.apply(Change::Resolve { name: Arc::clone(name), addresses: addresses(1) });
     }
     let restored = Some(Restored { cluster: restored, age: Duration::ZERO });
-    let mut state = State { restored, ..State::new(&options) };
+    let mut state = WatchState { restored, ..WatchState::new(&options) };
     let hosts = |translation: Translation| translation.table.hosts.keys().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(hosts(in_the_end(&mut state).expect("a translation")), ["saved.test"]);
     // Names are resolved anew before the API server answers.
@@ -171,7 +171,7 @@ async fn the_configuration_is_saved_after_a_delay_and_at_shutdown() {
     let file = saved::File { path: path.clone(), private_keys: saved::PrivateKeys::Leave };
     let mut save_scheduler = SaveScheduler::new(Some(file.clone()));
     let options = Options { saved: Some(file), ..Options::default() };
-    let mut state = State { is_confirmed: true, ..State::new(&options) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&options) };
     save_scheduler.finish(state.content(&options)).await;
     assert!(!path.exists(), "there was nothing to save");
     state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
@@ -188,7 +188,7 @@ fn pending_changes_are_not_saved() {
     let root = tempfile::TempDir::new().expect("a directory");
     let file = saved::File { path: root.path().join("saved.json"), private_keys: saved::PrivateKeys::Leave };
     let options = Options { saved: Some(file.clone()), ..Options::default() };
-    let mut state = State { is_confirmed: true, ..State::new(&options) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&options) };
     let now = Instant::now();
     state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
     state.translate(now).expect("a translation");
@@ -210,7 +210,7 @@ fn slice(name: &str, endpoints: &str) -> Change {
 
 #[test]
 fn related_changes_are_published_together_and_others_at_once() {
-    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&Options::default()) };
     let mut now = Instant::now();
     let mut changes = ours("a.test").into_iter();
     let (class, ingress) = (changes.next().expect("a class"), changes.next().expect("an Ingress"));
@@ -253,7 +253,7 @@ fn related_changes_are_published_together_and_others_at_once() {
 
 #[test]
 fn a_closely_following_change_is_published_after_a_pause() {
-    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&Options::default()) };
     let began = Instant::now();
     let at = |micros| began + Duration::from_micros(micros);
     for (micros, host, is_published) in [
@@ -286,7 +286,7 @@ fn with_an_endpoint() -> Batch {
 
 #[test]
 fn a_change_right_after_a_publication_waits_for_a_pause() {
-    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&Options::default()) };
     let began = Instant::now();
     let at = |micros| began + Duration::from_micros(micros);
     state.apply(with_an_endpoint());
@@ -300,7 +300,7 @@ fn a_change_right_after_a_publication_waits_for_a_pause() {
 
 #[test]
 fn a_translation_names_the_receipt_of_its_first_unpublished_change() {
-    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let mut state = WatchState { is_confirmed: true, ..WatchState::new(&Options::default()) };
     let began = Instant::now();
     let at = |micros| began + Duration::from_micros(micros);
     let batch = |last, received| Batch { changes: vec![endpoint(last)], received, ..Batch::default() };
@@ -328,8 +328,9 @@ fn a_translation_names_the_receipt_of_its_first_unpublished_change() {
 #[tokio::test]
 async fn a_change_during_a_publication_waits_for_a_pause() {
     let options = Options::default();
-    let status = status::Task::begin(&SourceConfig::Manifests("/nonexistent".into()), None).await.expect("no server");
-    let (mut state, mut save_scheduler) = (State::new(&options), SaveScheduler::new(None));
+    let status =
+        status::StatusTask::begin(&SourceConfig::Manifests("/nonexistent".into()), None).await.expect("no server");
+    let (mut state, mut save_scheduler) = (WatchState::new(&options), SaveScheduler::new(None));
     let (sender, receiver) = source::queue();
     sender.try_send(with_an_endpoint()).expect("there is room");
     let (published, mut publications) = mpsc::unbounded_channel();
@@ -357,7 +358,7 @@ async fn a_change_during_a_publication_waits_for_a_pause() {
 
 #[test]
 fn addresses_of_this_node_are_kept_while_they_cannot_be_read() {
-    let mut state = State::new(&Options::default());
+    let mut state = WatchState::new(&Options::default());
     let known = BTreeSet::from([IpAddr::from([192, 0, 2, 1])]);
     state.locate(Some(known.clone()));
     assert!(std::mem::take(&mut state.is_changed));

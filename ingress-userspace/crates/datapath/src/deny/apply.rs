@@ -19,19 +19,19 @@ use ipnet::IpNet;
 use super::{
     super::{error::Error, flags, maps::Maps, sys},
     Applied, DenyConfig, DenyEntry,
-    denials::{self, Entry, Origin},
+    denials::{self, DenialOrigin, PinnedDenial},
     key4, key6,
-    plan::{DenyEntries, Passing, Plan, Present},
+    plan::{DenyEntries, DenyPlan, Present, TrustedEntries},
     present,
 };
 
 /// The deny list after [`apply`].
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DenyListState {
     /// Entries of the tries.
     pub(super) entries: Present,
     /// Denials in force.
-    pub(super) denials: Vec<Entry>,
+    pub(super) denials: Vec<PinnedDenial>,
     /// Networks denied only by an escalation.
     pub(super) escalated: BTreeSet<IpNet>,
     pub(super) applied: Applied,
@@ -47,21 +47,21 @@ pub(super) struct State {
 ///
 /// # Errors
 /// Fails with [`Error::Kernel`] after some of the changes; the next call makes the others.
-pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
+pub(super) fn apply(maps: &Maps) -> Result<DenyListState, Error> {
     let denials = denials::end(maps, sys::now_ns())?;
     let config = DenyConfig::read(maps)?;
     let denied = config.denied().chain(denials.iter().map(|entry| entry.network));
-    let passing = if config.spares() { Passing::All } else { Passing::Denied };
+    let passing = if config.spares() { TrustedEntries::All } else { TrustedEntries::Denied };
     let wanted = DenyEntries::new(passing, denied, config.trusted());
     let changed = bring_up_to(maps, &wanted);
     // Also after a failure or without any change: another process may have died before this step.
     maps.deny_changed.set(&DENY_CHANGED_ALL, &sys::now_ns())?;
     let (entries, applied) = changed?;
     let of = |origin| denials.iter().filter(move |entry| entry.origin == origin).map(|entry| entry.network);
-    let by_operators: BTreeSet<_> = of(Origin::Operator).collect();
+    let by_operators: BTreeSet<_> = of(DenialOrigin::Operator).collect();
     let is_asked_for = |network: &IpNet| config.denies(*network) || by_operators.contains(network);
-    let escalated = of(Origin::Escalation).filter(|network| !is_asked_for(network)).collect();
-    Ok(State { entries, denials, escalated, applied })
+    let escalated = of(DenialOrigin::Escalation).filter(|network| !is_asked_for(network)).collect();
+    Ok(DenyListState { entries, denials, escalated, applied })
 }
 
 /// Returns the resulting entries of the tries, and the changes.
@@ -69,7 +69,7 @@ fn bring_up_to(maps: &Maps, wanted: &DenyEntries) -> Result<(Present, Applied), 
     let capacity = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
     let (wanted, mut left_out) = wanted.fitting(capacity);
     let mut present = present(maps)?;
-    let Plan { additions, removals } = Plan::new(&present, &wanted);
+    let DenyPlan { additions, removals } = DenyPlan::new(&present, &wanted);
     begin_counts(maps, &additions)?;
     let mut postponed = VecDeque::new();
     for &entry in &additions {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ingress_common::{
-    DenialKey, Reason,
+    DenialKey, DenialReason,
     denial::{self, ORIGIN_ESCALATION, ORIGIN_OPERATOR},
     map::DENIALS_MAX,
 };
@@ -17,7 +17,7 @@ use super::{
 
 /// Origin of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum DenialOrigin {
     /// An operator, through `xdp-ingress deny add`.
     Operator,
     /// A process, after repeated refusals by its proxy.
@@ -28,10 +28,10 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     pub network: IpNet,
-    pub origin: Origin,
+    pub origin: DenialOrigin,
     /// Duration from now on, or the remaining time of a denial read from the map. `None` lasts until removal.
     pub lasts: Option<Duration>,
-    pub reason: Reason,
+    pub reason: DenialReason,
 }
 
 /// Reason why a denial is not entered.
@@ -49,17 +49,17 @@ pub enum Rejection {
 
 /// A pinned entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct PinnedDenial {
     pub(super) network: IpNet,
-    pub(super) origin: Origin,
+    pub(super) origin: DenialOrigin,
     /// Expiry, or `None` if the entry lasts until removal.
     expires_ns: Option<u64>,
-    reason: Reason,
+    reason: DenialReason,
 }
 
-// === impl Origin ===
+// === impl DenialOrigin ===
 
-impl Origin {
+impl DenialOrigin {
     pub const ALL: [Self; 2] = [Self::Operator, Self::Escalation];
 
     /// Returns the name for tools.
@@ -83,9 +83,9 @@ impl Origin {
     }
 }
 
-// === impl Entry ===
+// === impl PinnedDenial ===
 
-impl Entry {
+impl PinnedDenial {
     /// Creates an entry for a denial that begins at `now_ns`.
     pub(super) fn begin(denial: &Denial, now_ns: u64) -> Self {
         let Denial { network, origin, lasts, reason } = *denial;
@@ -109,18 +109,18 @@ impl Entry {
         DenialKey { origin: self.origin.code(), prefix_len, addr }
     }
 
-    fn value(&self) -> denial::Denial {
+    fn value(&self) -> denial::DenialValue {
         // The value 0 means no expiry.
-        denial::Denial { expires_ns: self.expires_ns.map_or(0, |expires| expires.max(1)), reason: self.reason }
+        denial::DenialValue { expires_ns: self.expires_ns.map_or(0, |expires| expires.max(1)), reason: self.reason }
     }
 
     /// Returns `None` for entries of unknown versions.
-    fn of(key: DenialKey, value: denial::Denial) -> Option<Self> {
+    fn of(key: DenialKey, value: denial::DenialValue) -> Option<Self> {
         let DenialKey { origin, prefix_len, addr } = key;
-        let denial::Denial { expires_ns, reason } = value;
+        let denial::DenialValue { expires_ns, reason } = value;
         Some(Self {
             network: prefix::unmapped(prefix_len, addr)?,
-            origin: Origin::of_code(origin)?,
+            origin: DenialOrigin::of_code(origin)?,
             expires_ns: (expires_ns != 0).then_some(expires_ns),
             reason,
         })
@@ -137,15 +137,15 @@ impl Entry {
 }
 
 /// Returns all entries, including expired ones.
-pub(super) fn entries(maps: &Maps) -> Result<Vec<Entry>, Error> {
-    let entries = maps.denials.entries()?.into_iter().filter_map(|(key, value)| Entry::of(key, value));
+pub(super) fn entries(maps: &Maps) -> Result<Vec<PinnedDenial>, Error> {
+    let entries = maps.denials.entries()?.into_iter().filter_map(|(key, value)| PinnedDenial::of(key, value));
     let mut entries: Vec<_> = entries.collect();
     entries.sort_by_key(|entry| (entry.network, entry.origin));
     Ok(entries)
 }
 
 /// Removes expired entries, and returns the others in the order of [`entries`].
-pub(super) fn end(maps: &Maps, now_ns: u64) -> Result<Vec<Entry>, Error> {
+pub(super) fn end(maps: &Maps, now_ns: u64) -> Result<Vec<PinnedDenial>, Error> {
     let (ended, standing): (Vec<_>, Vec<_>) = entries(maps)?.into_iter().partition(|entry| entry.has_ended(now_ns));
     ended.iter().try_for_each(|entry| entry.remove(maps).map(drop))?;
     Ok(standing)
@@ -177,9 +177,9 @@ mod tests {
     fn denial(network: &str, lasts: Option<u64>) -> Denial {
         Denial {
             network: network.parse().expect("a network"),
-            origin: Origin::Operator,
+            origin: DenialOrigin::Operator,
             lasts: lasts.map(Duration::from_nanos),
-            reason: Reason::new("scans").expect("a reason"),
+            reason: DenialReason::new("scans").expect("a reason"),
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
             (Some(u64::MAX), 109, Some(u64::MAX - 109)),
             (None, u64::MAX, None),
         ] {
-            let entry = Entry::begin(&denial("192.0.2.0/24", lasts), 100);
+            let entry = PinnedDenial::begin(&denial("192.0.2.0/24", lasts), 100);
             assert_eq!(entry.has_ended(now_ns), left == Some(0), "{lasts:?} at {now_ns}");
             assert_eq!(entry.denial(now_ns).lasts, left.map(Duration::from_nanos), "{lasts:?} at {now_ns}");
         }
@@ -203,15 +203,15 @@ mod tests {
     #[test]
     fn pinned_denials_round_trip() {
         for network in ["192.0.2.7/32", "10.0.0.0/8", "2001:db8:1::/64", "::/0"] {
-            for (origin, lasts) in Origin::ALL.into_iter().zip([Some(7), None]) {
-                let entry = Entry::begin(&Denial { origin, ..denial(network, lasts) }, 100);
-                assert_eq!(Entry::of(entry.key(), entry.value()), Some(entry), "{network}");
+            for (origin, lasts) in DenialOrigin::ALL.into_iter().zip([Some(7), None]) {
+                let entry = PinnedDenial::begin(&Denial { origin, ..denial(network, lasts) }, 100);
+                assert_eq!(PinnedDenial::of(entry.key(), entry.value()), Some(entry), "{network}");
             }
         }
-        let entry = Entry::begin(&denial("192.0.2.77/24", None), 100);
+        let entry = PinnedDenial::begin(&denial("192.0.2.77/24", None), 100);
         assert_eq!(entry.network.to_string(), "192.0.2.0/24");
-        assert_eq!(Entry::of(DenialKey { origin: 9, ..entry.key() }, entry.value()), None);
-        assert_eq!(Entry::of(DenialKey { prefix_len: 129, ..entry.key() }, entry.value()), None);
+        assert_eq!(PinnedDenial::of(DenialKey { origin: 9, ..entry.key() }, entry.value()), None);
+        assert_eq!(PinnedDenial::of(DenialKey { prefix_len: 129, ..entry.key() }, entry.value()), None);
     }
 
     #[test]
@@ -225,7 +225,11 @@ mod tests {
             ("\u{1b}[31m", false),
             ("gr\u{fc}n", false),
         ] {
-            assert_eq!(Reason::new(text).map(|reason| reason.to_string()), expect.then(|| text.to_owned()), "{text}");
+            assert_eq!(
+                DenialReason::new(text).map(|reason| reason.to_string()),
+                expect.then(|| text.to_owned()),
+                "{text}"
+            );
         }
     }
 }

@@ -11,11 +11,11 @@ use super::{
         maps::Maps,
         pinned,
         pins::Pins,
-        sys::{self, Access},
+        sys::{self, PinAccess},
     },
-    Denial, DenyConfig, Origin, Rejection,
-    apply::{State, apply},
-    denials::{self, Entry},
+    Denial, DenialOrigin, DenyConfig, Rejection,
+    apply::{DenyListState, apply},
+    denials::{self, PinnedDenial},
     prefix,
 };
 
@@ -28,7 +28,7 @@ pub struct DenyEditor {
 
 /// Result of adding a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entered {
+pub enum DenialOutcome {
     /// The denial is in force.
     Enforced,
     /// The denial is recorded, but does not fit in the trie: no packets are dropped until there is room.
@@ -42,7 +42,7 @@ pub struct Removed {
     /// The network in canonical form, as shown in the list.
     pub network: IpNet,
     /// Origins of the removed denials of exactly this network.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<DenialOrigin>,
     /// Whether the configuration also denies exactly this network.
     pub is_configured: bool,
     /// The longest prefix that still denies the network: itself, or one that contains it.
@@ -57,7 +57,7 @@ impl DenyEditor {
     /// # Errors
     /// Fails like [`super::super::Pinned::open`].
     pub fn open(bpffs: &Path) -> Result<Self, Error> {
-        let (pins, maps) = pinned::open(bpffs, Access::Write)?;
+        let (pins, maps) = pinned::open(bpffs, PinAccess::Write)?;
         Ok(Self { pins, maps })
     }
 
@@ -65,10 +65,10 @@ impl DenyEditor {
     ///
     /// # Errors
     /// Fails with [`Error::Kernel`].
-    pub fn add(&self, denial: &Denial) -> Result<Entered, Error> {
+    pub fn add(&self, denial: &Denial) -> Result<DenialOutcome, Error> {
         let _exclusive = self.pins.lock()?;
         let (entered, _state) = enter(&self.maps, std::slice::from_ref(denial))?;
-        Ok(entered.first().copied().unwrap_or(Entered::LeftOut))
+        Ok(entered.first().copied().unwrap_or(DenialOutcome::LeftOut))
     }
 
     /// Removes all denials of exactly this network.
@@ -84,7 +84,7 @@ impl DenyEditor {
             origins.push(entry.origin);
         }
         let is_configured = DenyConfig::read(&self.maps)?.denies(network);
-        let State { entries, .. } = apply(&self.maps)?;
+        let DenyListState { entries, .. } = apply(&self.maps)?;
         let around = entries.iter().filter(|(prefix, _)| prefix.contains(&network));
         let deciding = around.max_by_key(|(prefix, _)| prefix.prefix_len());
         let still_denied_by = deciding.filter(|(_, rule)| rule.is_some()).map(|(prefix, _)| *prefix);
@@ -95,13 +95,13 @@ impl DenyEditor {
 /// Adds denials, each replacing one of the same origin, and applies them. Returns the result for each, and the list.
 ///
 /// The caller must hold the lock of the pins.
-pub(super) fn enter(maps: &Maps, denials: &[Denial]) -> Result<(Vec<Entered>, State), Error> {
+pub(super) fn enter(maps: &Maps, denials: &[Denial]) -> Result<(Vec<DenialOutcome>, DenyListState), Error> {
     let (trusted, now_ns) = (DenyConfig::read(maps)?.trusted().collect::<Vec<_>>(), sys::now_ns());
     // Expired entries might take the room of new ones.
     denials::end(maps, now_ns)?;
     let mut rejected = Vec::with_capacity(denials.len());
     for denial in denials {
-        let entry = Entry::begin(denial, now_ns);
+        let entry = PinnedDenial::begin(denial, now_ns);
         let network = entry.network;
         rejected.push(match trusted.iter().find(|trusted| trusted.contains(&network)) {
             Some(&by) => Some(Rejection::Trusted { network, by }),
@@ -111,9 +111,9 @@ pub(super) fn enter(maps: &Maps, denials: &[Denial]) -> Result<(Vec<Entered>, St
     }
     let state = apply(maps)?;
     let entered = denials.iter().zip(rejected).map(|(denial, rejected)| match rejected {
-        Some(why) => Entered::Rejected(why),
-        None if state.entries.contains_key(&prefix::canonical(denial.network)) => Entered::Enforced,
-        None => Entered::LeftOut,
+        Some(why) => DenialOutcome::Rejected(why),
+        None if state.entries.contains_key(&prefix::canonical(denial.network)) => DenialOutcome::Enforced,
+        None => DenialOutcome::LeftOut,
     });
     Ok((entered.collect(), state))
 }

@@ -18,40 +18,40 @@ use std::{
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{error::Error, flags::PortFlags, maps::Maps, sys};
-use crate::shared::Shared;
+use crate::shared::DatapathShared;
 use ingress_common::{
     DenyKey4, DenyKey6, DenyRule, Traffic,
     map::DENY_RULES_MAX,
     steer::{DENY_OTHERS, DENY_PASS, PORT_DENIES},
 };
 
-use apply::{State, apply};
+use apply::{DenyListState, apply};
 pub use config::DenyConfig;
-use denials::Entry;
-pub use denials::{Denial, Origin, Rejection};
-pub use edit::{DenyEditor, Entered, Removed};
+use denials::PinnedDenial;
+pub use denials::{Denial, DenialOrigin, Rejection};
+pub use edit::{DenialOutcome, DenyEditor, Removed};
 use plan::Present;
 
 /// The deny list of this node. Like all maps, it outlives processes.
 #[derive(Debug)]
 pub struct DenyList {
-    shared: Arc<Shared>,
+    shared: Arc<DatapathShared>,
     /// Whether the programs look into the list: [`PORT_DENIES`].
     flags: PortFlags,
-    known: Mutex<Known>,
+    known: Mutex<KnownList>,
 }
 
 /// The list as known to this process, for reports of dropped packets.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownList {
     /// Rules, except for networks denied only by an escalation: attackers could create any number of those.
     rules: Vec<(DenyRule, IpNet)>,
     /// Whether some prefix has no rule of its own.
     has_others: bool,
     left_out: usize,
-    denials: Vec<Entry>,
-    /// Ended denials not yet returned by [`DenyList::sweep`].
-    gone: Vec<(IpNet, Origin)>,
+    denials: Vec<PinnedDenial>,
+    /// Ended denials not yet returned by [`DenyList::expire`].
+    gone: Vec<(IpNet, DenialOrigin)>,
 }
 
 /// An entry in the kernel map.
@@ -79,8 +79,8 @@ pub struct DenyView {
     pub rules: Vec<DenyCount>,
     /// See [`Applied::left_out`].
     pub left_out: usize,
-    /// Number of denials in force, in the order of [`Origin::ALL`].
-    pub denials: [usize; Origin::ALL.len()],
+    /// Number of denials in force, in the order of [`DenialOrigin::ALL`].
+    pub denials: [usize; DenialOrigin::ALL.len()],
 }
 
 /// Packets dropped by one rule since its prefix was listed.
@@ -95,12 +95,12 @@ pub struct DenyCount {
 
 impl DenyList {
     /// Reads the existing list. The programs keep using it if it has entries.
-    pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
+    pub(super) fn read(shared: Arc<DatapathShared>) -> Result<Self, Error> {
         let present = present(&shared.maps)?;
         let denials = denials::entries(&shared.maps)?;
         let flags = PortFlags::new(PORT_DENIES, flags(&present));
         // The first change reveals which of them are only denied by an escalation.
-        let known = Mutex::new(Known::of(&present, &BTreeSet::new(), denials, 0));
+        let known = Mutex::new(KnownList::of(&present, &BTreeSet::new(), denials, 0));
         Ok(Self { shared, flags, known })
     }
 
@@ -129,7 +129,7 @@ impl DenyList {
     ///
     /// # Errors
     /// Fails with [`Error::Kernel`], after which some of them may be in force.
-    pub fn deny(&self, denials: &[Denial]) -> Result<Vec<Entered>, Error> {
+    pub fn deny(&self, denials: &[Denial]) -> Result<Vec<DenialOutcome>, Error> {
         let _exclusive = self.shared.pins.lock()?;
         let (entered, state) = edit::enter(&self.shared.maps, denials)?;
         self.learn(state);
@@ -142,7 +142,7 @@ impl DenyList {
     ///
     /// # Errors
     /// Fails with [`Error::Kernel`].
-    pub fn sweep(&self) -> Result<Vec<(IpNet, Origin)>, Error> {
+    pub fn expire(&self) -> Result<Vec<(IpNet, DenialOrigin)>, Error> {
         let maps = &self.shared.maps;
         let (now_ns, standing) = (sys::now_ns(), denials::entries(maps)?);
         if standing.iter().any(|entry| entry.has_ended(now_ns)) || standing != self.known().denials {
@@ -158,14 +158,14 @@ impl DenyList {
     /// Fails if the kernel refuses the read.
     pub fn view(&self) -> Result<DenyView, Error> {
         let known = self.known();
-        let Known { rules, has_others, left_out, denials, gone: _ } = &*known;
+        let KnownList { rules, has_others, left_out, denials, gone: _ } = &*known;
         // Most nodes have an empty list, and a read returns thousands of counters per CPU.
         let is_empty = rules.is_empty() && !has_others;
         let hits = if is_empty { Vec::new() } else { self.shared.maps.deny_hits()? };
         let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
         let own = rules.iter().map(|&(rule, prefix)| DenyCount { prefix: Some(prefix), dropped: dropped(rule) });
         let others = has_others.then(|| DenyCount { prefix: None, dropped: dropped(DENY_OTHERS) });
-        let denials = Origin::ALL.map(|origin| denials.iter().filter(|entry| entry.origin == origin).count());
+        let denials = DenialOrigin::ALL.map(|origin| denials.iter().filter(|entry| entry.origin == origin).count());
         Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out, denials })
     }
 
@@ -174,26 +174,26 @@ impl DenyList {
         self.flags.apply(flags)
     }
 
-    fn learn(&self, State { entries, denials, escalated, applied }: State) {
+    fn learn(&self, DenyListState { entries, denials, escalated, applied }: DenyListState) {
         self.flags.learn(flags(&entries));
-        let name = |entry: &Entry| (entry.network, entry.origin);
+        let name = |entry: &PinnedDenial| (entry.network, entry.origin);
         let stands: BTreeSet<_> = denials.iter().map(name).collect();
         let mut known = self.known();
         let mut gone = std::mem::take(&mut known.gone);
         gone.extend(known.denials.iter().map(name).filter(|name| !stands.contains(name)));
-        *known = Known { gone, ..Known::of(&entries, &escalated, denials, applied.left_out) };
+        *known = KnownList { gone, ..KnownList::of(&entries, &escalated, denials, applied.left_out) };
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownList> {
         // Each update is a single assignment, so a panic elsewhere cannot leave it inconsistent.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Known ===
+// === impl KnownList ===
 
-impl Known {
-    fn of(present: &Present, escalated: &BTreeSet<IpNet>, denials: Vec<Entry>, left_out: usize) -> Self {
+impl KnownList {
+    fn of(present: &Present, escalated: &BTreeSet<IpNet>, denials: Vec<PinnedDenial>, left_out: usize) -> Self {
         let rules = || present.iter().filter_map(|(&prefix, &rule)| Some((rule?, prefix)));
         let is_shown = |(rule, prefix): &(DenyRule, IpNet)| {
             *rule != DENY_OTHERS && *rule < DENY_RULES_MAX && !escalated.contains(prefix)

@@ -25,7 +25,7 @@ pub(super) type Present = BTreeMap<IpNet, Option<DenyRule>>;
 
 /// Selection of trusted networks that get an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passing {
+pub(super) enum TrustedEntries {
     /// Only those that would be denied otherwise.
     Denied,
     /// All of them, even if no denial covers them: an entry also exempts from the limits
@@ -35,7 +35,7 @@ pub(super) enum Passing {
 
 /// The steps from the current to the wanted entries, each list in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct DenyPlan {
     /// Passing entries first, so that no trusted proxy is dropped by an entry that comes before its own.
     pub(super) additions: Vec<DenyEntry>,
     /// Removals follow the additions, so that networks stay denied meanwhile. Passing entries are last.
@@ -48,7 +48,7 @@ impl DenyEntries {
     /// Denies `denied` except for `trusted`: only the proxy can identify the clients behind a trusted proxy. Prefixes
     /// of both lists may contain each other.
     pub(super) fn new(
-        passing: Passing,
+        passing: TrustedEntries,
         denied: impl IntoIterator<Item = IpNet>,
         trusted: impl IntoIterator<Item = IpNet>,
     ) -> Self {
@@ -63,7 +63,7 @@ impl DenyEntries {
                 // Trust takes precedence over denials within it.
                 (Some(DenyEffect::Pass), _) => continue,
                 // No denial covers the prefix.
-                (None, DenyEffect::Pass) if passing == Passing::Denied => {}
+                (None, DenyEffect::Pass) if passing == TrustedEntries::Denied => {}
                 (None | Some(DenyEffect::Deny), _) => {
                     entries.insert(prefix, effect);
                 }
@@ -97,9 +97,9 @@ const fn is_v4(prefix: IpNet) -> bool {
     matches!(prefix, IpNet::V4(_))
 }
 
-// === impl Plan ===
+// === impl DenyPlan ===
 
-impl Plan {
+impl DenyPlan {
     pub(super) fn new(present: &Present, wanted: &BTreeMap<IpNet, DenyEffect>) -> Self {
         let taken: BTreeSet<DenyRule> = present.values().copied().flatten().collect();
         let mut free = (DENY_OTHERS + 1..DENY_RULES_MAX).filter(|rule| !taken.contains(rule));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(passing: Passing, cases: &[(&str, &str, &str)]) {
+    fn check(passing: TrustedEntries, cases: &[(&str, &str, &str)]) {
         for (denied, trusted, expect) in cases {
             let entries = DenyEntries::new(passing, nets(denied), nets(trusted));
             assert_eq!(shown(&entries.0), *expect, "{denied}, trusted {trusted}");
@@ -172,7 +172,7 @@ mod tests {
             ("0.0.0.0/0 ::/0", "0.0.0.0/0 ::/0", ""),
             ("10.1.2.3/8", "", "10.0.0.0/8"),
         ];
-        check(Passing::Denied, &cases);
+        check(TrustedEntries::Denied, &cases);
     }
 
     #[test]
@@ -185,13 +185,13 @@ mod tests {
             ("10.1.2.0/24", "10.0.0.0/8 10.1.0.0/16", "+10.0.0.0/8"),
             ("192.0.2.0/24", "0.0.0.0/0 ::/0", "+0.0.0.0/0 +::/0"),
         ];
-        check(Passing::All, &cases);
+        check(TrustedEntries::All, &cases);
     }
 
     #[test]
     fn entries_beyond_capacity_are_counted_and_never_trusted_proxies() {
         let entries = DenyEntries::new(
-            Passing::Denied,
+            TrustedEntries::Denied,
             nets("10.0.0.0/8 11.0.0.0/8 13.0.0.0/8 2001:db8::/32"),
             nets("10.0.0.1/32 13.0.0.1/32 2001:db8::1/128"),
         );
@@ -207,13 +207,13 @@ mod tests {
         }
     }
 
-    fn apply(present: &mut Present, Plan { additions, removals }: Plan) {
+    fn apply(present: &mut Present, DenyPlan { additions, removals }: DenyPlan) {
         present.extend(additions.into_iter().map(|DenyEntry { prefix, rule }| (prefix, rule)));
         present.retain(|prefix, _| !removals.contains(prefix));
     }
 
-    fn plan(present: &Present, denied: &str, trusted: &str) -> Plan {
-        Plan::new(present, &DenyEntries::new(Passing::Denied, nets(denied), nets(trusted)).0)
+    fn plan(present: &Present, denied: &str, trusted: &str) -> DenyPlan {
+        DenyPlan::new(present, &DenyEntries::new(TrustedEntries::Denied, nets(denied), nets(trusted)).0)
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         let third = plan(&present, "9.0.0.0/8 13.0.0.0/8", "");
         apply(&mut present, third);
         assert_eq!(rule(&present, "13.0.0.0/8"), Some(Some(1)));
-        assert_eq!(plan(&present, "9.0.0.0/8 13.0.0.0/8", ""), Plan::default(), "nothing changes, nothing is done");
+        assert_eq!(plan(&present, "9.0.0.0/8 13.0.0.0/8", ""), DenyPlan::default(), "nothing changes, nothing is done");
         let trusted = plan(&present, "9.0.0.0/8 12.0.0.0/7", "13.0.0.0/8");
         assert_eq!(trusted.additions[0], DenyEntry { prefix: nets("13.0.0.0/8")[0], rule: None });
         assert!(trusted.removals.is_empty());
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn prefixes_without_their_own_rule_share_one() {
         let wanted = (0..5000_u32).map(|n| IpNet::from(IpAddr::from(Ipv4Addr::from(n))));
-        let plan = Plan::new(&Present::new(), &DenyEntries::new(Passing::Denied, wanted, []).0);
+        let plan = DenyPlan::new(&Present::new(), &DenyEntries::new(TrustedEntries::Denied, wanted, []).0);
         let rules: Vec<_> = plan.additions.iter().filter_map(|entry| entry.rule).collect();
         assert_eq!(rules.len(), 5000);
         let own: BTreeSet<_> = rules.iter().filter(|rule| **rule != DENY_OTHERS).collect();
@@ -270,7 +270,7 @@ mod tests {
         #[test]
         fn listed_addresses_are_denied_unless_trusted(list in prefixes(), trusted in prefixes()) {
             let mut present = Present::new();
-            apply(&mut present, Plan::new(&Present::new(), &DenyEntries::new(Passing::Denied, list.clone(), trusted.clone()).0));
+            apply(&mut present, DenyPlan::new(&Present::new(), &DenyEntries::new(TrustedEntries::Denied, list.clone(), trusted.clone()).0));
             let holds = |nets: &[IpNet], addr: IpAddr| nets.iter().any(|net| net.contains(&addr));
             for (addr, is_denied) in (0..SPACE).map(|addr| IpAddr::from(Ipv4Addr::from(addr))).zip(denied(&present)) {
                 prop_assert_eq!(is_denied, holds(&list, addr) && !holds(&trusted, addr), "{}", addr);
@@ -282,11 +282,11 @@ mod tests {
             lists in [prefixes(), prefixes()],
             trusted in [prefixes(), prefixes()],
         ) {
-            let [old, new] = [0, 1].map(|n| DenyEntries::new(Passing::Denied, lists[n].clone(), trusted[n].clone()).0);
+            let [old, new] = [0, 1].map(|n| DenyEntries::new(TrustedEntries::Denied, lists[n].clone(), trusted[n].clone()).0);
             let mut present = Present::new();
-            apply(&mut present, Plan::new(&Present::new(), &old));
+            apply(&mut present, DenyPlan::new(&Present::new(), &old));
             let before = denied(&present);
-            let Plan { additions, removals } = Plan::new(&present, &new);
+            let DenyPlan { additions, removals } = DenyPlan::new(&present, &new);
             let mut stages = Vec::new();
             for DenyEntry { prefix, rule } in additions {
                 present.insert(prefix, rule);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use ingress_common::{
-    HostId, HostName, HostNet,
+    HostName, HostNet, RawHostId,
     flow::{FREE, GONE, UNATTRIBUTED},
 };
 
@@ -13,30 +13,30 @@ use crate::error::Error;
 pub(super) const LATEST: HostName = HostName { name: [0; 256] };
 
 /// The maps of the node with names, ids and counters. The caller holds the lock of the pins.
-pub(super) trait Ledger {
-    fn id(&self, name: &HostName) -> Result<Option<HostId>, Error>;
-    fn set(&self, name: &HostName, id: HostId) -> Result<(), Error>;
+pub(super) trait HostMaps {
+    fn id(&self, name: &HostName) -> Result<Option<RawHostId>, Error>;
+    fn set(&self, name: &HostName, id: RawHostId) -> Result<(), Error>;
     /// Removes a name; `false` if it has no id.
     fn remove(&self, name: &HostName) -> Result<bool, Error>;
-    fn visit(&self, visit: impl FnMut(&HostName, HostId)) -> Result<(), Error>;
+    fn visit(&self, visit: impl FnMut(&HostName, RawHostId)) -> Result<(), Error>;
     /// Returns the packets and bytes counted by the programs.
-    fn net(&self, id: HostId) -> Result<HostNet, Error>;
-    fn add_net(&self, id: HostId, net: HostNet) -> Result<(), Error>;
-    fn reset_net(&self, id: HostId) -> Result<(), Error>;
+    fn net(&self, id: RawHostId) -> Result<HostNet, Error>;
+    fn add_net(&self, id: RawHostId, net: HostNet) -> Result<(), Error>;
+    fn reset_net(&self, id: RawHostId) -> Result<(), Error>;
     /// Moves the counters of the proxy.
-    fn move_requests(&self, from: HostId, to: HostId);
+    fn move_requests(&self, from: RawHostId, to: RawHostId);
 }
 
 /// Ids known to this process. Ids become free only while no other process is alive, so `free` is complete. Another
 /// process may have taken some of them since.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) ids: HashMap<Box<str>, HostId>,
-    pub(super) free: BTreeSet<HostId>,
+pub(super) struct KnownIds {
+    pub(super) ids: HashMap<Box<str>, RawHostId>,
+    pub(super) free: BTreeSet<RawHostId>,
     /// Ids without activity at the last check.
-    pub(super) quiet: HashSet<HostId>,
+    pub(super) quiet: HashSet<RawHostId>,
     /// Ids without a name that are not free yet, because the kernel refused a step.
-    pub(super) nameless: BTreeMap<HostId, Burial>,
+    pub(super) nameless: BTreeMap<RawHostId, Burial>,
 }
 
 /// Progress of an id between its name and being free.
@@ -52,17 +52,17 @@ pub(super) enum Burial {
 #[derive(Debug, Default)]
 pub struct Given {
     /// Ids that have lost their names.
-    pub ids: Vec<HostId>,
+    pub ids: Vec<RawHostId>,
     /// Number of ids that became free: out of `ids`, and out of those that lost their names earlier.
     pub freed: usize,
     /// The first error, because of which an id kept its name or is not free yet. The next call tries again.
     pub error: Option<Error>,
 }
 
-// === impl Known ===
+// === impl KnownIds ===
 
-impl Known {
-    pub(super) fn read(ledger: &impl Ledger) -> Result<Self, Error> {
+impl KnownIds {
+    pub(super) fn read(ledger: &impl HostMaps) -> Result<Self, Error> {
         let mut known = Self::default();
         ledger.visit(|name, id| {
             if name.is_counted() {
@@ -75,7 +75,7 @@ impl Known {
     }
 
     /// Frees every id up to the latest one that has no name: a process may have been killed before writing it.
-    pub(super) fn mend(&mut self, ledger: &impl Ledger) -> Result<(), Error> {
+    pub(super) fn mend(&mut self, ledger: &impl HostMaps) -> Result<(), Error> {
         let latest = ledger.id(&LATEST)?.unwrap_or(UNATTRIBUTED);
         let named: HashSet<_> = self.ids.values().chain(&self.free).copied().collect();
         let mut nameless = (UNATTRIBUTED + 1..=latest).filter(|id| !named.contains(id));
@@ -86,8 +86,8 @@ impl Known {
     /// After an error, the id concerned is skipped, and the others continue.
     pub(super) fn give_back<'n>(
         &mut self,
-        ledger: &impl Ledger,
-        names: impl IntoIterator<Item = (&'n str, HostId)>,
+        ledger: &impl HostMaps,
+        names: impl IntoIterator<Item = (&'n str, RawHostId)>,
         most: usize,
     ) -> Given {
         let mut given = Given::default();
@@ -114,7 +114,7 @@ impl Known {
     /// Moves the counters of an id without a name to [`GONE`], and frees the id. If [`GONE`] has no id yet, it gets
     /// this one. Returns whether the id is free. After an error, the id is kept in `nameless`, and another call
     /// resumes.
-    fn bury(&mut self, ledger: &impl Ledger, id: HostId) -> Result<bool, Error> {
+    fn bury(&mut self, ledger: &impl HostMaps, id: RawHostId) -> Result<bool, Error> {
         let burial = self.nameless.entry(id).or_default();
         let Some(&gone) = self.ids.get(GONE) else {
             ledger.set(&key(GONE)?, id)?;
@@ -135,7 +135,7 @@ impl Known {
     }
 
     /// Takes a free id.
-    pub(super) fn take_free(&mut self, ledger: &impl Ledger) -> Result<Option<HostId>, Error> {
+    pub(super) fn take_free(&mut self, ledger: &impl HostMaps) -> Result<Option<RawHostId>, Error> {
         while let Some(id) = self.free.pop_first() {
             // `false`: another process has taken it.
             if ledger.remove(&free(id)?)? {
@@ -161,7 +161,7 @@ pub(super) fn key(name: &str) -> Result<HostName, Error> {
     HostName::new(name).ok_or_else(|| Error::HostName(name.to_owned()))
 }
 
-fn free(id: HostId) -> Result<HostName, Error> {
+fn free(id: RawHostId) -> Result<HostName, Error> {
     key(&format!("{FREE}{id}"))
 }
 
@@ -177,15 +177,15 @@ mod tests {
     /// Names and packets by id, with the number of steps before a failure.
     #[derive(Default)]
     struct Book {
-        names: RefCell<BTreeMap<String, HostId>>,
-        packets: RefCell<BTreeMap<HostId, u64>>,
-        requests: RefCell<BTreeMap<HostId, u64>>,
+        names: RefCell<BTreeMap<String, RawHostId>>,
+        packets: RefCell<BTreeMap<RawHostId, u64>>,
+        requests: RefCell<BTreeMap<RawHostId, u64>>,
         until_failure: Cell<Option<usize>>,
     }
 
     impl Book {
         /// Creates hosts `h1`, `h2`, … with as many packets and requests as their number.
-        fn with_hosts(count: HostId) -> Self {
+        fn with_hosts(count: RawHostId) -> Self {
             let book = Self::default();
             book.names.borrow_mut().extend((1..=count).map(|id| (format!("h{id}"), id)));
             for counts in [&book.packets, &book.requests] {
@@ -208,13 +208,13 @@ mod tests {
         }
     }
 
-    impl Ledger for Book {
-        fn id(&self, name: &HostName) -> Result<Option<HostId>, Error> {
+    impl HostMaps for Book {
+        fn id(&self, name: &HostName) -> Result<Option<RawHostId>, Error> {
             self.step()?;
             Ok(self.names.borrow().get(&name.to_string()).copied())
         }
 
-        fn set(&self, name: &HostName, id: HostId) -> Result<(), Error> {
+        fn set(&self, name: &HostName, id: RawHostId) -> Result<(), Error> {
             self.step()?;
             self.names.borrow_mut().insert(name.to_string(), id);
             Ok(())
@@ -225,45 +225,45 @@ mod tests {
             Ok(self.names.borrow_mut().remove(&name.to_string()).is_some())
         }
 
-        fn visit(&self, mut visit: impl FnMut(&HostName, HostId)) -> Result<(), Error> {
+        fn visit(&self, mut visit: impl FnMut(&HostName, RawHostId)) -> Result<(), Error> {
             self.step()?;
             self.names.borrow().iter().for_each(|(name, id)| visit(&key(name).expect("a key"), *id));
             Ok(())
         }
 
-        fn net(&self, id: HostId) -> Result<HostNet, Error> {
+        fn net(&self, id: RawHostId) -> Result<HostNet, Error> {
             self.step()?;
             let rx_packets = self.packets.borrow().get(&id).copied().unwrap_or_default();
             Ok(HostNet { rx_packets, ..HostNet::default() })
         }
 
-        fn add_net(&self, id: HostId, net: HostNet) -> Result<(), Error> {
+        fn add_net(&self, id: RawHostId, net: HostNet) -> Result<(), Error> {
             self.step()?;
             *self.packets.borrow_mut().entry(id).or_default() += net.rx_packets;
             Ok(())
         }
 
-        fn reset_net(&self, id: HostId) -> Result<(), Error> {
+        fn reset_net(&self, id: RawHostId) -> Result<(), Error> {
             self.step()?;
             self.packets.borrow_mut().remove(&id);
             Ok(())
         }
 
-        fn move_requests(&self, from: HostId, to: HostId) {
+        fn move_requests(&self, from: RawHostId, to: RawHostId) {
             let mut requests = self.requests.borrow_mut();
             let moved = requests.remove(&from).unwrap_or_default();
             *requests.entry(to).or_default() += moved;
         }
     }
 
-    const NAMES: [(&str, HostId); 4] = [("h1", 1), ("h2", 2), ("h3", 3), ("h4", 4)];
+    const NAMES: [(&str, RawHostId); 4] = [("h1", 1), ("h2", 2), ("h3", 3), ("h4", 4)];
 
     #[test]
     fn an_error_at_any_step_delays_one_id_and_is_repaired() {
         let mut steps = 0;
         loop {
             let book = Book::with_hosts(4);
-            let mut known = Known::read(&book).expect("readable");
+            let mut known = KnownIds::read(&book).expect("readable");
             book.until_failure.set(Some(steps));
             let first = known.give_back(&book, NAMES, usize::MAX);
             if first.error.is_none() {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn each_call_frees_a_limited_number_of_ids() {
         let book = Book::with_hosts(4);
-        let mut known = Known::read(&book).expect("readable");
+        let mut known = KnownIds::read(&book).expect("readable");
         assert_eq!(known.give_back(&book, NAMES, 3).ids, [1, 2, 3]);
         // Unfinished ids come first, and count towards the limit.
         known.nameless.insert(2, Burial::Added);

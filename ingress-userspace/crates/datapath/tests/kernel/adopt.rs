@@ -212,11 +212,11 @@ fn only_entries_of_dead_processes_are_evicted() {
         let serving = open(&options);
         insert(&serving, "192.0.2.1:4");
         assert_eq!(serving.maps().flows().expect("flows").len(), 4);
-        assert_eq!(serving.sweep().expect("sweeps"), 2);
+        assert_eq!(serving.evict_dead().expect("sweeps"), 2);
         drop(draining);
-        assert_eq!(serving.sweep().expect("sweeps"), 1);
+        assert_eq!(serving.evict_dead().expect("sweeps"), 1);
         assert_eq!(serving.maps().flows().expect("flows").len(), 1);
-        assert_eq!(serving.sweep().expect("sweeps"), 0);
+        assert_eq!(serving.evict_dead().expect("sweeps"), 0);
     });
 }
 

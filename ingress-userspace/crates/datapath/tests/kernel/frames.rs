@@ -3,7 +3,7 @@
 
 use aya::maps::{Array, Map};
 use ingress_common::{
-    Alive, HostId, HostNet, Total, Traffic,
+    Alive, HostNet, RawHostId, Total, Traffic,
     flow::{PROTO_TCP, PROTO_UDP},
     map::{ALIVE, ALIVE_CURRENT},
     steer::PORT_COUNT_ONLY,
@@ -29,7 +29,7 @@ struct Case {
     description: &'static str,
     frame: Vec<u8>,
     /// The host that the frame counts for; `None` if it is not accepted.
-    host: Option<HostId>,
+    host: Option<RawHostId>,
     counters: &'static [Total],
 }
 

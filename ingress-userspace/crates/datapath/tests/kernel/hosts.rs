@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 use aya::maps::{HashMap, Map};
 use ingress_common::{
-    HostId, HostL7, HostName,
+    HostL7, HostName, RawHostId,
     flow::{FREE, GONE},
     map::HOST_IDS,
 };
@@ -28,7 +28,7 @@ fn name(number: u32) -> String {
 }
 
 /// Counts three packets of a connection that belongs to `host`, and a request of as many bytes.
-fn count_for(datapath: &Datapath, host: HostId) {
+fn count_for(datapath: &Datapath, host: RawHostId) {
     let (client, node) = (CLIENT4.parse().expect("an address"), NODE4.parse().expect("an address"));
     datapath.flows().insert(client, node, host);
     let frame = Packet::tcp(CLIENT4, NODE4, ACK).frame();
@@ -61,13 +61,13 @@ fn names(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
 }
 
 /// Asks twice, as the process does from minute to minute.
-fn give_back(datapath: &Datapath, names: &[String]) -> Vec<HostId> {
+fn give_back(datapath: &Datapath, names: &[String]) -> Vec<RawHostId> {
     assert!(ask(datapath, names).is_empty(), "not at the first call");
     ask(datapath, names)
 }
 
 /// Which numbers one call gives back.
-fn ask(datapath: &Datapath, names: &[String]) -> Vec<HostId> {
+fn ask(datapath: &Datapath, names: &[String]) -> Vec<RawHostId> {
     let Given { ids, freed: _, error } = datapath.host_ids().give_back(names, usize::MAX);
     assert!(error.is_none(), "{error:?}");
     ids
@@ -153,7 +153,7 @@ fn ids_are_not_reassigned_while_two_processes_live() {
         old.flows().insert(client, NODE4.parse().expect("an address"), before[&name(0)].id);
         drop(old);
         assert_eq!(give_back(&new, &all).len(), all.len() - 1, "the flow is still there");
-        new.sweep().expect("sweeps");
+        new.evict_dead().expect("sweeps");
         assert_eq!(give_back(&new, &all), [before[&name(0)].id]);
         assert_eq!(counted(&new, GONE).0, u64::from(NUMBERS));
         check_sum(&new);

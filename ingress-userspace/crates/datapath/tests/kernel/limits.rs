@@ -13,7 +13,7 @@ use aya::{
     maps::{Array, HashMap, Map, MapData},
 };
 use ingress_common::{
-    Alive, Bucket, Client, ClientKey, Limits, Total, Traffic,
+    Alive, Bucket, ClientEntry, ClientKey, LimitBuckets, Total, Traffic,
     flow::v4_mapped,
     map::{ALIVE, ALIVE_CURRENT, CLIENTS, CLIENTS_MAX, LIMITS, LIMITS_ALL},
     steer::{PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS},
@@ -33,8 +33,8 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 /// A node with a proxy that never hangs, and its limit maps in the kernel.
 pub(crate) struct Node {
     pub(crate) datapath: Datapath,
-    limits: Array<MapData, Limits>,
-    clients: HashMap<MapData, ClientKey, Client>,
+    limits: Array<MapData, LimitBuckets>,
+    clients: HashMap<MapData, ClientKey, ClientEntry>,
     alive: Array<MapData, Alive>,
 }
 
@@ -88,11 +88,11 @@ impl Node {
             whole_ns: HOUR_NS * u64::from(bucket.burst),
             ..bucket
         };
-        let slow = Limits { syns: slow(limits.syns), packets: slow(limits.packets), ..limits };
+        let slow = LimitBuckets { syns: slow(limits.syns), packets: slow(limits.packets), ..limits };
         self.limits.set(LIMITS_ALL, slow, 0).expect("set");
     }
 
-    pub(crate) fn client(&self, addr: &str) -> Option<Client> {
+    pub(crate) fn client(&self, addr: &str) -> Option<ClientEntry> {
         self.clients.get(&key(addr), 0).ok()
     }
 
@@ -103,7 +103,7 @@ impl Node {
             client.syns_full_ns.saturating_sub(hours * HOUR_NS),
             client.packets_full_ns.saturating_sub(hours * HOUR_NS),
         );
-        self.clients.insert(key(addr), Client { syns_full_ns, packets_full_ns, ..client }, 0).expect("set");
+        self.clients.insert(key(addr), ClientEntry { syns_full_ns, packets_full_ns, ..client }, 0).expect("set");
     }
 
     fn send(&self, packet: &Packet) -> u32 {

@@ -32,8 +32,8 @@ fn veth(name: &str, peer: &str) {
 }
 
 /// Makes `names` the interfaces with programs.
-fn follow(datapath: &Datapath, names: &[&str]) {
-    datapath.follow(&named(names)).expect("follows");
+fn reconcile(datapath: &Datapath, names: &[&str]) {
+    datapath.reconcile(&named(names)).expect("follows");
 }
 
 /// Returns each interface with its receive and transmit state.
@@ -84,7 +84,7 @@ fn programs_attach_to_added_and_recreated_interfaces() {
         let kept = link_id(sandbox, "xdp-xk-a");
 
         veth("xk-c", "xk-d");
-        follow(&datapath, &both);
+        reconcile(&datapath, &both);
         assert_eq!(states(&datapath), [is("xk-a", "native", "tcx"), is("xk-c", "native", "tcx")]);
         assert_eq!(link_id(sandbox, "xdp-xk-a"), kept, "what is there is left alone");
         let second = index(&datapath, "xk-c");
@@ -93,19 +93,19 @@ fn programs_attach_to_added_and_recreated_interfaces() {
         ip("link del xk-a");
         let detached = Pinned::open(&sandbox.bpffs()).expect("pins").links().expect("links");
         assert!(detached.iter().any(|link| matches!(link.hook, Hook::Xdp { .. }) && link.state == LinkState::Detached));
-        follow(&datapath, &both);
+        reconcile(&datapath, &both);
         assert_eq!(states(&datapath), [is("xk-a", "absent", "off"), is("xk-c", "native", "tcx")]);
         assert_eq!(pins(sandbox), ["tc-out-xk-c", "xdp-xk-c"]);
         assert_eq!(nics(&datapath), [(second, NIC_NATIVE)]);
 
         veth("xk-a", "xk-b");
-        follow(&datapath, &both);
+        reconcile(&datapath, &both);
         assert_eq!(states(&datapath), [is("xk-a", "native", "tcx"), is("xk-c", "native", "tcx")]);
         assert_ne!(index(&datapath, "xk-a"), first);
 
-        follow(&datapath, &["xk-c"]);
+        reconcile(&datapath, &["xk-c"]);
         assert_eq!(pins(sandbox), ["tc-out-xk-c", "xdp-xk-c"], "one that is not meant any more");
-        follow(&datapath, &[]);
+        reconcile(&datapath, &[]);
         assert!(pins(sandbox).is_empty() && nics(&datapath).is_empty() && states(&datapath).is_empty());
     });
 }
@@ -118,7 +118,7 @@ fn an_interface_recreated_between_checks_gets_new_links() {
         let old = index(&datapath, "xk-a");
         ip("link del xk-a");
         veth("xk-a", "xk-b");
-        follow(&datapath, &["xk-a"]);
+        reconcile(&datapath, &["xk-a"]);
         assert_eq!(states(&datapath), [is("xk-a", "native", "tcx")]);
         let new = index(&datapath, "xk-a");
         assert_ne!(new, old);
@@ -139,7 +139,7 @@ fn links_survive_a_rename_of_their_interface() {
 
         // A name with a dot, which no pin can have.
         ip("link set xk-a name xk.7");
-        follow(&datapath, &["xk.7", "xk-c"]);
+        reconcile(&datapath, &["xk.7", "xk-c"]);
         assert_eq!(states(&datapath), [is("xk.7", "native", "tcx"), is("xk-c", "native", "tcx")]);
         assert_eq!(pins(sandbox), ["tc-out-xk-c", "tc-out-xk:7", "xdp-xk-c", "xdp-xk:7"]);
         assert_eq!(link_id(sandbox, "xdp-xk:7"), a, "the same link all the time");
@@ -148,13 +148,13 @@ fn links_survive_a_rename_of_their_interface() {
         for command in ["set xk.7 name xk-e", "set xk-c name xk.7", "set xk-e name xk-c"] {
             ip(&format!("link {command}"));
         }
-        follow(&datapath, &["xk.7", "xk-c"]);
+        reconcile(&datapath, &["xk.7", "xk-c"]);
         assert_eq!((link_id(sandbox, "xdp-xk-c"), link_id(sandbox, "tc-out-xk:7")), (a, c));
         assert_eq!(pins(sandbox).len(), 4);
 
         // The configured name no longer exists.
         ip("link set xk-c name xk-f");
-        follow(&datapath, &["xk.7", "xk-c"]);
+        reconcile(&datapath, &["xk.7", "xk-c"]);
         assert_eq!(states(&datapath), [is("xk.7", "native", "tcx"), is("xk-c", "absent", "off")]);
         assert_eq!(pins(sandbox), ["tc-out-xk:7", "xdp-xk:7"]);
     });
@@ -175,7 +175,7 @@ fn an_upper_interface_is_recorded_without_a_program() {
         assert_eq!(nics(&datapath), [(port, NIC_NATIVE), (above[0], NIC_ABOVE)]);
         assert_eq!(pins(sandbox), ["tc-out-xk-a", "xdp-xk-a"]);
 
-        datapath.follow(&Interfaces { above, ..named(&[]) }).expect("follows");
+        datapath.reconcile(&Interfaces { above, ..named(&[]) }).expect("follows");
         assert!(pins(sandbox).is_empty(), "its port has left");
         let second = Datapath::open(&sandbox.options(&["xk-a"])).expect("opens");
         assert_eq!(nics(&second), [(port, NIC_NATIVE)]);
@@ -194,7 +194,7 @@ fn tcx_is_used_while_a_foreign_xdp_program_is_attached() {
         let refusals = datapath.interfaces()[0].refusals.clone();
         assert!(matches!(refusals[..], [ref error] if matches!(**error, Error::Busy { .. })), "{refusals:?}");
         let kept = link_id(sandbox, "tc-in-xk-a");
-        follow(&datapath, &["xk-a"]);
+        reconcile(&datapath, &["xk-a"]);
         assert_eq!(link_id(sandbox, "tc-in-xk-a"), kept);
         let seen = Pinned::open(&sandbox.bpffs()).expect("pins").links().expect("links");
         assert!(seen.iter().any(|link| link.hook == Hook::TcIn { interface: "xk-a".into() }), "{seen:?}");
@@ -202,7 +202,7 @@ fn tcx_is_used_while_a_foreign_xdp_program_is_attached() {
         unload(&foreign.bpffs).expect("the other one goes");
         // The program may disappear a little later than its pins.
         let native = until("XDP to be free", || {
-            follow(&datapath, &["xk-a"]);
+            reconcile(&datapath, &["xk-a"]);
             (states(&datapath) == [is("xk-a", "native", "tcx")]).then_some(())
         });
         native.expect("the better mode");

@@ -4,7 +4,7 @@ use std::{fs, net::UdpSocket};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use ingress_common::{
-    HostId, HostNet, NicNet, Total, Traffic,
+    HostNet, NicNet, RawHostId, Total, Traffic,
     map::{NIC_GONE, NIC_OTHER},
 };
 use ingress_datapath::{
@@ -31,7 +31,7 @@ struct Case {
     /// Number of segments it will be cut into, and the bytes of all of them; zeroes for a single packet.
     segments: (u32, u32),
     /// The host it counts for; `None` if it does not count.
-    host: Option<HostId>,
+    host: Option<RawHostId>,
     /// Counters besides `Transmitted`.
     events: &'static [Total],
 }

@@ -80,7 +80,7 @@ fn worker_of_syn(datapath: &Datapath, handoffs: &Handoffs, port: u16) -> u32 {
 fn a_burst_of_syns_on_one_cpu_is_spread_over_all_workers() {
     sandboxed(|sandbox| {
         const WORKERS: usize = 5;
-        let home = on_one_cpu() as usize % WORKERS;
+        let preferred = on_one_cpu() as usize % WORKERS;
         let datapath = serving(sandbox, 5);
         hold(&datapath, &[0; WORKERS]);
         let handoffs = Handoffs::pinned(sandbox);
@@ -92,8 +92,8 @@ fn a_burst_of_syns_on_one_cpu_is_spread_over_all_workers() {
         let chosen: Vec<u64> = loads.iter().map(|load| load.chosen).collect();
         assert_eq!(chosen, given, "what is given is counted");
         // The preferred worker gets a quarter above the mean of 100, plus one at most; the others share the rest.
-        assert!((120..=126).contains(&given[home]), "{given:?}, at hand {home}");
-        for (worker, given) in given.iter().enumerate().filter(|(worker, _)| *worker != home) {
+        assert!((120..=126).contains(&given[preferred]), "{given:?}, at hand {preferred}");
+        for (worker, given) in given.iter().enumerate().filter(|(worker, _)| *worker != preferred) {
             assert!((93..=96).contains(given), "worker {worker}: {given}");
         }
         assert_eq!(datapath.totals().expect("totals").get(Total::Decided).packets, 500);
@@ -103,7 +103,7 @@ fn a_burst_of_syns_on_one_cpu_is_spread_over_all_workers() {
 #[test]
 fn busy_and_absent_workers_get_no_connections() {
     sandboxed(|sandbox| {
-        let home = on_one_cpu() as usize % 4;
+        let preferred = on_one_cpu() as usize % 4;
         let datapath = serving(sandbox, 4);
         let handoffs = Handoffs::pinned(sandbox);
         // Workers in turn, beginning with the preferred one.
@@ -119,19 +119,19 @@ fn busy_and_absent_workers_get_no_connections() {
         for (number, (open, expected)) in (0_u16..).zip(cases) {
             let mut held = [0; 4];
             for (after, open) in open.into_iter().enumerate() {
-                held[(home + after) % 4] = open;
+                held[(preferred + after) % 4] = open;
             }
             hold(&datapath, &held);
             let chosen = worker_of_syn(&datapath, &handoffs, 20_000 + number) as usize;
-            assert_eq!(chosen, (home + expected) % 4, "{open:?}, at hand {home}");
+            assert_eq!(chosen, (preferred + expected) % 4, "{open:?}, at hand {preferred}");
         }
         // The preferred worker is skipped until it is at most a quarter above the mean, and then chosen again.
         let mut held = [100; 4];
-        held[home] = 200;
+        held[preferred] = 200;
         let passed_over = (0_u16..100).find(|&port| {
             hold(&datapath, &held);
-            held[home] -= 1;
-            worker_of_syn(&datapath, &handoffs, 30_000 + port) as usize == home
+            held[preferred] -= 1;
+            worker_of_syn(&datapath, &handoffs, 30_000 + port) as usize == preferred
         });
         // 136 × 4 ≤ 436 × 1.25
         assert_eq!(passed_over, Some(200 - 136));

@@ -23,12 +23,12 @@ pub struct Cors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
     Any,
-    These(Vec<Origin>),
+    These(Vec<CorsOrigin>),
 }
 
 /// An origin, or all origins one label below a host: `https://*.a.test`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct CorsOrigin {
     /// Scheme with the trailing `://`.
     scheme: Box<str>,
     has_wildcard: bool,
@@ -52,13 +52,13 @@ impl Origins {
         if parts.contains(&"*") {
             return Ok(Self::Any);
         }
-        parts.into_iter().map(Origin::parse).collect::<Result<_, _>>().map(Self::These)
+        parts.into_iter().map(CorsOrigin::parse).collect::<Result<_, _>>().map(Self::These)
     }
 }
 
-// === impl Origin ===
+// === impl CorsOrigin ===
 
-impl Origin {
+impl CorsOrigin {
     fn parse(text: &str) -> Result<Self, OriginError> {
         let error = || OriginError(text.to_owned());
         let (scheme, host) = text.split_once("://").ok_or_else(error)?;
@@ -95,7 +95,7 @@ impl fmt::Display for Origins {
         match self {
             Self::Any => f.write_str("*"),
             Self::These(origins) => {
-                for (n, Origin { scheme, has_wildcard, rest }) in origins.iter().enumerate() {
+                for (n, CorsOrigin { scheme, has_wildcard, rest }) in origins.iter().enumerate() {
                     let (space, star) = (if n == 0 { "" } else { " " }, if *has_wildcard { "*" } else { "" });
                     write!(f, "{space}{scheme}{star}{rest}")?;
                 }

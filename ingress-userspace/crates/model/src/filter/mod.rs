@@ -22,14 +22,14 @@ mod users;
 pub use access::Access;
 pub use authentication::{Authentication, Basic, Satisfy};
 pub use compression::{Coding, Compression, MediaTypes, Offer};
-pub use cors::{Cors, Origin, OriginError, Origins};
+pub use cors::{Cors, CorsOrigin, OriginError, Origins};
 pub use error_pages::ErrorPages;
 pub use ext_authz::{AuthCache, AuthService, CacheTimes, CacheTimesError, ExtAuthz};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
 pub use mirror::Mirror;
 pub use rewrite::{Rewrite, RewriteError};
-pub use token::{ClaimPath, Demanded, KeyServer, KeySet, KeySource, Token, TokenPlace};
+pub use token::{ClaimPath, Demanded, JwksEndpoint, KeySet, KeySource, Token, TokenPlace};
 pub use users::{HashError, PasswordHash, Scheme, Users};
 
 use super::{ClientCertificates, PathMatch};

@@ -37,12 +37,12 @@ pub enum TokenPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     Secret(Arc<KeySet>),
-    Server(Arc<KeyServer>),
+    Server(Arc<JwksEndpoint>),
 }
 
 /// A JWKS endpoint (JSON Web Key Set). Two are equal if the same request goes to the same upstream.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyServer {
+pub struct JwksEndpoint {
     /// Display name: the URL without its query.
     pub origin: Arc<str>,
     pub upstream: UpstreamKey,
@@ -104,7 +104,7 @@ impl fmt::Debug for KeySet {
     }
 }
 
-impl fmt::Debug for KeyServer {
+impl fmt::Debug for JwksEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, upstream: _, host: _, target: _ } = self;
         write!(f, "KeyServer({origin})")
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn debug_and_display_redact_secrets() {
         let set = KeySet { origin: "a/b".into(), json: "hunter2".into() };
-        let server = KeyServer {
+        let server = JwksEndpoint {
             origin: "https://k.test/jwks".into(),
             upstream: UpstreamKey::new("", "k.test", "443"),
             host: "k.test".into(),

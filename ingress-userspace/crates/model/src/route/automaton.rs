@@ -2,7 +2,7 @@
 //!
 //! A lazy DFA creates its states on demand. A path that meets no existing state costs, for each of its bytes, as much
 //! as all states of the NFA. The cost of each byte is therefore counted, and a search ends when its
-//! [`Share`] of the request's work is used up.
+//! [`WorkShare`] of the request's work is used up.
 
 use std::{collections::HashMap, fmt};
 
@@ -44,12 +44,12 @@ struct Scratch {
 /// Remaining work of a request for path matching: a share for each namespace of its host. From the eighth namespace on,
 /// all use one share together.
 #[derive(Clone, Copy, Debug)]
-pub struct Work([Share; SHARES]);
+pub struct Work([WorkShare; SHARES]);
 
 /// Remaining work with the expressions of one namespace, in bytes of DFA states created or left. The creation of one
 /// byte takes 5 to 15 ns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share(u32);
+pub(super) struct WorkShare(u32);
 
 /// The search needs more work than is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,24 +71,24 @@ const REMEMBERED_MAX: usize = 65_536;
 impl Work {
     #[must_use]
     pub const fn of_request() -> Self {
-        Self([Share(Share::FULL); SHARES])
+        Self([WorkShare(WorkShare::FULL); SHARES])
     }
 
     /// Returns the share of the namespace with this number, in order of its first appearance on the host.
-    pub(super) fn share(&mut self, number: usize) -> &mut Share {
+    pub(super) fn share(&mut self, number: usize) -> &mut WorkShare {
         let Self(shares) = self;
         &mut shares[number.min(SHARES - 1)]
     }
 
     #[cfg(test)]
     pub(super) fn is_used_up(&self) -> bool {
-        self.0.iter().all(|Share(left)| *left == 0)
+        self.0.iter().all(|WorkShare(left)| *left == 0)
     }
 }
 
-// === impl Share ===
+// === impl WorkShare ===
 
-impl Share {
+impl WorkShare {
     /// A cold path with 1,000 expressions such as `/a-7/[0-9]+` takes a tenth of it.
     const FULL: u32 = 128 * 1024;
 
@@ -123,7 +123,7 @@ impl Automaton {
     }
 
     /// Returns the first expression that matches at the beginning of `path`.
-    pub(super) fn find(&self, path: &str, work: &mut Share) -> Result<Option<usize>, Exhausted> {
+    pub(super) fn find(&self, path: &str, work: &mut WorkShare) -> Result<Option<usize>, Exhausted> {
         let found = self.lazy.as_ref().map(|Lazy { dfa, scratches }| scratches.get().find(dfa, path, work));
         match found {
             Some(Ok(found)) => Ok(found),
@@ -133,7 +133,7 @@ impl Automaton {
     }
 
     /// Same as [`Self::find`], but without DFA states.
-    fn simulate(&self, path: &str, work: &mut Share) -> Result<Option<usize>, Exhausted> {
+    fn simulate(&self, path: &str, work: &mut WorkShare) -> Result<Option<usize>, Exhausted> {
         work.take(self.nfa.states().len().saturating_mul(path.len() + 1))?;
         let Ok(machine) = PikeVM::builder().build_from_nfa(self.nfa.clone()) else { return Ok(None) };
         let input = Input::new(path).anchored(Anchored::Yes);
@@ -165,7 +165,7 @@ impl Lazy {
 impl Scratch {
     /// Finds the first matching expression. All matches begin at the start of the path; among them, a lazy DFA with
     /// [`MatchKind::LeftmostFirst`] prefers the first expression, and ends when no preferred one can match any more.
-    fn find(&mut self, dfa: &DFA, path: &str, work: &mut Share) -> Result<Option<usize>, Stop> {
+    fn find(&mut self, dfa: &DFA, path: &str, work: &mut WorkShare) -> Result<Option<usize>, Stop> {
         let start = dfa.start_state_forward(&mut self.cache, &Input::new(path).anchored(Anchored::Yes));
         let mut state = start.map_err(|_cannot| Stop::Undecided)?;
         let mut found = None;
@@ -193,7 +193,7 @@ impl Scratch {
 
     /// Creates the state after `byte`, and charges its cost.
     #[cold]
-    fn step(&mut self, dfa: &DFA, state: LazyStateID, byte: u8, work: &mut Share) -> Result<LazyStateID, Stop> {
+    fn step(&mut self, dfa: &DFA, state: LazyStateID, byte: u8, work: &mut WorkShare) -> Result<LazyStateID, Stop> {
         let (memory, clears) = (self.cache.memory_usage(), self.cache.clear_count());
         let next = dfa.next_state(&mut self.cache, state, byte).map_err(|_full| Stop::Undecided)?;
         let grown = self.cache.memory_usage().saturating_sub(memory);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn find(automaton: &Automaton, path: &str) -> Result<Option<usize>, Exhausted> {
-        automaton.find(path, &mut Share::full())
+        automaton.find(path, &mut WorkShare::full())
     }
 
     fn texts(count: usize, text: impl Fn(usize) -> String) -> Vec<String> {
@@ -274,7 +274,7 @@ mod tests {
             for path in [coins(8190), "ab".repeat(4095), "a".repeat(8190)] {
                 let path = format!("/{path}");
                 for attempt in 0..3 {
-                    let (begun, mut work) = (Instant::now(), Share::full());
+                    let (begun, mut work) = (Instant::now(), WorkShare::full());
                     let found = automaton.find(&path, &mut work);
                     let took = begun.elapsed();
                     assert!(found.is_ok() || work.0 == 0, "{name}, {attempt}");
@@ -292,12 +292,12 @@ mod tests {
     fn light_expressions_stay_far_below_the_work_limit() {
         for count in [1, 1_000, 2_000] {
             let automaton = compile(&texts(count, |number| format!("/a-{number}/[0-9]+")));
-            let mut work = Share::full();
+            let mut work = WorkShare::full();
             assert_eq!(
                 automaton.find(&format!("/a-{}/{}", count - 1, "7".repeat(100)), &mut work),
                 Ok(Some(count - 1))
             );
-            assert!(work.0 > Share::FULL / 2, "{count}: {work:?}");
+            assert!(work.0 > WorkShare::FULL / 2, "{count}: {work:?}");
             let left = work.0;
             assert_eq!(automaton.find(&format!("/a-{}/{}", count - 1, "7".repeat(90)), &mut work), Ok(Some(count - 1)));
             assert_eq!(left, work.0, "{count}: what is made is there for the next");

@@ -5,33 +5,37 @@ use crate::{CanaryRule, CanarySessions, CanaryValue};
 
 /// Decision of a canary's conditions, before the weight is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum CanaryDecision {
     Always,
     Never,
     ByWeight,
 }
 
-/// Returns the upstream for a request. `home` is the upstream of the client's session, if it has one. `draw` returns a
-/// number from 0 to 1 (exclusive). Canaries for which `is_fit` returns `false` cannot take requests and are ignored.
+/// Returns the upstream for a request. `session_upstream` is the upstream of the client's session, if it has one. `draw` returns a
+/// number from 0 to 1 (exclusive). Canaries for which `is_available` returns `false` cannot take requests and are ignored.
 #[must_use]
 pub fn choose(
     branches: &Branches,
     subject: &Subject<'_>,
-    home: Option<UpstreamId>,
+    session_upstream: Option<UpstreamId>,
     draw: impl FnOnce() -> f64,
-    is_fit: impl Fn(UpstreamId) -> bool,
+    is_available: impl Fn(UpstreamId) -> bool,
 ) -> UpstreamId {
     let Branches { main, canaries } = branches;
-    if let Some(home) = home.filter(|home| home != main && is_fit(*home)) {
-        return home;
+    if let Some(session_upstream) =
+        session_upstream.filter(|session_upstream| session_upstream != main && is_available(*session_upstream))
+    {
+        return session_upstream;
     }
-    let may_leave = |when: &CanaryRule| home != Some(*main) || when.sessions == CanarySessions::Ignored;
+    let may_leave = |when: &CanaryRule| session_upstream != Some(*main) || when.sessions == CanarySessions::Ignored;
     let mut by_weight = Vec::new();
-    for (when, upstream) in canaries.iter().filter(|(when, upstream)| may_leave(when) && is_fit(*upstream)) {
+    for (when, upstream) in canaries.iter().filter(|(when, upstream)| may_leave(when) && is_available(*upstream)) {
         match wish(when, subject) {
-            Wish::Always => return *upstream,
-            Wish::Never => {}
-            Wish::ByWeight => by_weight.push((f64::from(when.weight) / f64::from(when.total.max(1)), *upstream)),
+            CanaryDecision::Always => return *upstream,
+            CanaryDecision::Never => {}
+            CanaryDecision::ByWeight => {
+                by_weight.push((f64::from(when.weight) / f64::from(when.total.max(1)), *upstream))
+            }
         }
     }
     if by_weight.is_empty() {
@@ -47,23 +51,23 @@ pub fn choose(
     *main
 }
 
-fn wish(when: &CanaryRule, subject: &Subject<'_>) -> Wish {
+fn wish(when: &CanaryRule, subject: &Subject<'_>) -> CanaryDecision {
     let CanaryRule { header, cookie: name, weight: _, total: _, sessions: _ } = when;
     if let Some((name, wanted)) = header
         && let Some(value) = subject.headers.get(name)
     {
         match (wanted, value.to_str()) {
-            (CanaryValue::Word, Ok("always")) => return Wish::Always,
-            (CanaryValue::Word, Ok("never")) => return Wish::Never,
-            (CanaryValue::Exactly(wanted), _) if wanted == value => return Wish::Always,
-            (CanaryValue::Like(pattern), Ok(value)) if pattern.is_match(value) => return Wish::Always,
+            (CanaryValue::Word, Ok("always")) => return CanaryDecision::Always,
+            (CanaryValue::Word, Ok("never")) => return CanaryDecision::Never,
+            (CanaryValue::Exactly(wanted), _) if wanted == value => return CanaryDecision::Always,
+            (CanaryValue::Like(pattern), Ok(value)) if pattern.is_match(value) => return CanaryDecision::Always,
             _ => {}
         }
     }
     match name.as_deref().and_then(|name| cookie(subject.headers, name)) {
-        Some("always") => Wish::Always,
-        Some("never") => Wish::Never,
-        _ => Wish::ByWeight,
+        Some("always") => CanaryDecision::Always,
+        Some("never") => CanaryDecision::Never,
+        _ => CanaryDecision::ByWeight,
     }
 }
 
@@ -100,14 +104,14 @@ mod tests {
         let subject = subject(&headers);
         let chosen = choose(&Branches { main: MAIN, canaries }, &subject, None, || draw, |_| true);
         assert_eq!(chosen, expect, "{rules:?} {headers:?} {draw}");
-        let unfit = choose(
+        let unavailable = choose(
             &Branches { main: MAIN, canaries: vec![(rules[0].clone(), FIRST)] },
             &subject,
             None,
             || draw,
             |_| false,
         );
-        assert_eq!(unfit, MAIN);
+        assert_eq!(unavailable, MAIN);
     }
 
     fn weight(weight: u32, total: u32) -> CanaryRule {
@@ -135,7 +139,7 @@ mod tests {
         let fields: HeaderMap =
             [("x-canary".parse().expect("a name"), HeaderValue::from_static("always"))].into_iter().collect();
         let subject = subject(&fields);
-        for (rules, home, unfit, expect) in [
+        for (rules, session_upstream, unavailable, expect) in [
             (vec![always.clone()], None, None, FIRST),
             (vec![always.clone()], Some(MAIN), None, MAIN),
             (vec![ignoring.clone()], Some(MAIN), None, FIRST),
@@ -146,9 +150,9 @@ mod tests {
             let canaries = rules.into_iter().zip([FIRST, SECOND]).collect();
             let branches = Branches { main: MAIN, canaries };
             assert_eq!(
-                choose(&branches, &subject, home, || 0.5, |id| unfit != Some(id)),
+                choose(&branches, &subject, session_upstream, || 0.5, |id| unavailable != Some(id)),
                 expect,
-                "{branches:?} {home:?}"
+                "{branches:?} {session_upstream:?}"
             );
         }
     }

@@ -30,18 +30,18 @@ pub use automaton::Work;
 use hashing::{Hashing, hashing};
 
 pub use meter::{Meter, MeterView};
-pub use names::Names;
+pub use names::NameMap;
 use paths::Paths;
 use patterns::{Patterns, Sets};
 
 /// All hosts, arranged for [`Routes::find`].
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    exact: Names<Arc<HostEntry>>,
+    exact: NameMap<Arc<HostEntry>>,
     /// Keyed by the name after `*.`.
-    wildcard: Names<Arc<HostEntry>>,
+    wildcard: NameMap<Arc<HostEntry>>,
     any: Option<Arc<HostEntry>>,
-    default: Option<Target>,
+    default: Option<RouteTarget>,
     /// The table from which this was compiled.
     source: Tree<HostPattern, Arc<HostRoutes>>,
     /// Number of hosts without their own number.
@@ -70,12 +70,12 @@ pub struct HostEntry {
     patterns: Patterns,
     fallback: Option<Box<Route>>,
     clients: Option<Arc<ClientCertificates>>,
-    passing: Option<Passing>,
+    passing: Option<PassthroughRoute>,
 }
 
 /// Destination of a host's TLS connections with passthrough.
 #[derive(Debug)]
-pub struct Passing {
+pub struct PassthroughRoute {
     pub upstream: Option<UpstreamId>,
     pub policy: Arc<Passthrough>,
 }
@@ -85,14 +85,14 @@ pub struct Passing {
 pub struct Route {
     pub owner: Arc<str>,
     pub filters: Vec<Filter>,
-    pub target: Target,
+    pub target: RouteTarget,
     pub forwarding: Arc<Forwarding>,
     /// Metrics of the rule, if its Ingress enables them.
     pub meter: Option<Arc<Meter>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RouteTarget {
     Forward(UpstreamId),
     Refuse(Unavailable),
     Redirect(Arc<Redirect>),
@@ -112,7 +112,7 @@ pub struct UpstreamId(pub u32);
 
 /// Result of [`Routes::find`].
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'r> {
+pub struct FoundRoute<'r> {
     /// The host that provides the rules, or `None` if no route names the request's host.
     pub host: Option<&'r HostEntry>,
     pub matched: Matched<'r>,
@@ -122,7 +122,7 @@ pub struct Found<'r> {
 pub enum Matched<'r> {
     Route(&'r Route),
     /// No rule matches; the default backend answers.
-    Default(&'r Target),
+    Default(&'r RouteTarget),
     /// No rule matches and there is no default backend: 404.
     Nothing,
     /// The lookup would take too long: 414.
@@ -211,7 +211,7 @@ impl Routes {
                 HostPattern::Any => routes.any = entry,
             }
         }
-        routes.default = default.as_ref().map(|action| Target::compile(action, &mut upstream));
+        routes.default = default.as_ref().map(|action| RouteTarget::compile(action, &mut upstream));
         routes
     }
 
@@ -220,20 +220,20 @@ impl Routes {
     /// Only the most specific pattern for the host applies: a path without a match does not fall through to a less
     /// specific host.
     #[must_use]
-    pub fn find(&self, host: &str, path: &str) -> Found<'_> {
+    pub fn find(&self, host: &str, path: &str) -> FoundRoute<'_> {
         self.find_within(host, path, &mut Work::of_request())
     }
 
     /// Same as [`Self::find`], with a budget shared by several paths of one request.
     #[must_use]
-    pub fn find_within(&self, host: &str, path: &str, work: &mut Work) -> Found<'_> {
+    pub fn find_within(&self, host: &str, path: &str, work: &mut Work) -> FoundRoute<'_> {
         let entry = self.host(host);
         let matched = match entry.map_or(Ok(None), |entry| entry.find(path, work)) {
             Ok(Some(route)) => Matched::Route(route),
             Ok(None) => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
             Err(Exhausted) => Matched::Costly,
         };
-        Found { host: entry, matched }
+        FoundRoute { host: entry, matched }
     }
 
     /// Returns the number of hosts without their own number.
@@ -312,7 +312,7 @@ impl HostEntry {
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
         let HostRoutes { rules, fallback, clients, passthrough } = routes;
-        let passing = passthrough.as_ref().map(|policy| Passing {
+        let passing = passthrough.as_ref().map(|policy| PassthroughRoute {
             upstream: policy.upstream.as_ref().map(&mut *upstream),
             policy: Arc::clone(policy),
         });
@@ -382,7 +382,7 @@ impl HostEntry {
 
     /// Returns the passthrough destination, if enabled.
     #[must_use]
-    pub fn passing(&self) -> Option<&Passing> {
+    pub fn passing(&self) -> Option<&PassthroughRoute> {
         self.passing.as_ref()
     }
 
@@ -437,14 +437,14 @@ impl Route {
         Self {
             owner: Arc::clone(owner),
             filters: filters.clone(),
-            target: Target::compile(action, upstream),
+            target: RouteTarget::compile(action, upstream),
             forwarding: Arc::clone(forwarding),
             meter,
         }
     }
 }
 
-impl Target {
+impl RouteTarget {
     fn compile(action: &Action, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
         match action {
             Action::Forward(key) => Self::Forward(upstream(key)),

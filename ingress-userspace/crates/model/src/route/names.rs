@@ -12,7 +12,7 @@ use crate::Host;
 ///
 /// Names are distributed over shards by hash. A change copies one shard: a 256th of a large configuration.
 #[derive(Clone, Debug)]
-pub struct Names<V, K = Host> {
+pub struct NameMap<V, K = Host> {
     shards: Box<[Arc<Shard<V, K>>; SHARDS]>,
     hasher: Hashing,
     len: usize,
@@ -31,16 +31,16 @@ fn shard(hash: u64) -> usize {
     usize::from(hash.to_be_bytes()[3])
 }
 
-// === impl Names ===
+// === impl NameMap ===
 
-impl<V, K> Default for Names<V, K> {
+impl<V, K> Default for NameMap<V, K> {
     fn default() -> Self {
         let empty = Arc::new(Shard::new());
         Self { shards: Box::new(array::from_fn(|_| Arc::clone(&empty))), hasher: hashing(), len: 0 }
     }
 }
 
-impl<V, K> Names<V, K> {
+impl<V, K> NameMap<V, K> {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&V>
     where
@@ -61,7 +61,7 @@ impl<V, K> Names<V, K> {
     }
 }
 
-impl<V: Clone, K: Borrow<str> + Clone> Names<V, K> {
+impl<V: Clone, K: Borrow<str> + Clone> NameMap<V, K> {
     /// Sets the value of `name`; `None` removes it.
     pub fn set(&mut self, name: &K, value: Option<V>) {
         let Self { shards, hasher, len } = self;
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn copies_behave_as_independent_maps() {
         let host = |number: u32| Host::parse(&format!("h{number}.test")).expect("valid");
-        let (mut names, mut model) = (Names::default(), BTreeMap::new());
-        let check = |names: &Names<u32>, model: &BTreeMap<u32, u32>| {
+        let (mut names, mut model) = (NameMap::default(), BTreeMap::new());
+        let check = |names: &NameMap<u32>, model: &BTreeMap<u32, u32>| {
             for number in 0..3_000 {
                 assert_eq!(names.get(host(number).as_str()), model.get(&number), "{number}");
             }

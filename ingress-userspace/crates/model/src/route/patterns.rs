@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     Route, Work,
-    automaton::{Automaton, Exhausted, Share},
+    automaton::{Automaton, Exhausted, WorkShare},
 };
 use crate::PathPattern;
 
@@ -35,7 +35,7 @@ struct Group {
 
 /// A [`Group`] that is not compiled yet.
 #[derive(Default)]
-struct Part {
+struct UncompiledGroup {
     patterns: Vec<Arc<PathPattern>>,
     routes: Vec<Route>,
     places: Vec<usize>,
@@ -64,12 +64,12 @@ const CACHE_MIN: usize = 512 * 1024;
 impl Patterns {
     /// Arranges `routes`, given in order of precedence. Sets present in `previous` or `sets` are reused.
     pub(super) fn compile(routes: Vec<(Arc<PathPattern>, Route)>, previous: Option<&Self>, sets: &mut Sets) -> Self {
-        let mut parts = Vec::<Part>::new();
+        let mut parts = Vec::<UncompiledGroup>::new();
         let mut numbers = HashMap::<Box<str>, usize>::new();
         for (place, (pattern, route)) in routes.into_iter().enumerate() {
             let number = *numbers.entry(route.namespace().into()).or_insert(parts.len());
             if number == parts.len() {
-                parts.push(Part::default());
+                parts.push(UncompiledGroup::default());
             }
             if let Some(part) = parts.get_mut(number) {
                 part.patterns.push(pattern);
@@ -79,14 +79,14 @@ impl Patterns {
         }
         // The expressions of the host's owner are not confined. They come first, so that their share of the work is never
         // one that several namespaces use.
-        parts.sort_by_key(|Part { patterns, places, .. }| {
+        parts.sort_by_key(|UncompiledGroup { patterns, places, .. }| {
             (patterns.iter().all(|pattern| pattern.rank().1), places.first().copied())
         });
         let known = |patterns: &[Arc<PathPattern>]| {
             let mut groups = previous.into_iter().flat_map(|previous| &previous.groups);
             groups.find(|group| *group.set.patterns == *patterns).map(|group| Arc::clone(&group.set))
         };
-        let groups = parts.into_iter().map(|Part { patterns, routes, places }| {
+        let groups = parts.into_iter().map(|UncompiledGroup { patterns, routes, places }| {
             let set = known(&patterns).unwrap_or_else(|| {
                 let key = patterns.iter().map(|pattern| (pattern.text(), pattern.rank())).collect();
                 Arc::clone(sets.entry(key).or_insert_with(|| Arc::new(Set::compile(patterns.into()))))
@@ -132,7 +132,7 @@ impl Patterns {
 impl Group {
     /// Returns the place and the route of the first expression that matches and goes before a prefix of `prefix` bytes;
     /// or, if there is too much work to decide, the place of the first one that may.
-    fn find(&self, path: &str, prefix: usize, work: &mut Share) -> Option<(usize, Result<&Route, Exhausted>)> {
+    fn find(&self, path: &str, prefix: usize, work: &mut WorkShare) -> Option<(usize, Result<&Route, Exhausted>)> {
         let Self { routes, places, set } = self;
         let found = match set.automaton.as_ref()?.find(path, work) {
             Ok(found) => found?,
@@ -177,7 +177,7 @@ mod tests {
         Route {
             owner: owner.into(),
             filters: Vec::new(),
-            target: crate::route::Target::Refuse(crate::Unavailable::Backend),
+            target: crate::route::RouteTarget::Refuse(crate::Unavailable::Backend),
             forwarding: Arc::default(),
             meter: None,
         }

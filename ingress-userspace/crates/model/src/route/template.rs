@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::Captures;
 
 use super::Subject;
-use crate::{Piece, Template, Variable};
+use crate::{Template, TemplatePiece, Variable};
 
 /// Escapes all but unreserved characters (RFC 3986, 2.3).
 pub const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -17,8 +17,8 @@ pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Capt
     let mut text = String::new();
     for piece in template.pieces() {
         match piece {
-            Piece::Text(piece) => text.push_str(piece),
-            Piece::Variable(variable) => push(&mut text, variable, subject, captures),
+            TemplatePiece::Text(piece) => text.push_str(piece),
+            TemplatePiece::Variable(variable) => push(&mut text, variable, subject, captures),
         }
     }
     text

@@ -11,11 +11,11 @@ use http::{HeaderMap, header};
 use ingress_model::{Authentication, Basic, Satisfy, route::filter::Edits};
 
 use crate::{
-    auth::{authz_cache::Cookies, ext_authz, passwords::Busy},
+    auth::{authz_cache::Cookies, ext_authz, passwords::QueueFull},
     http::fields::Field,
     request::{
         context::RequestContext,
-        error::{self, Answer},
+        error::{self, LocalReply},
     },
     server::worker::Worker,
 };
@@ -30,7 +30,7 @@ pub(crate) async fn authenticate(
     context: &RequestContext<'_>,
     edits: &mut Edits<'_>,
     cookies: &mut Cookies,
-) -> Result<(), Answer> {
+) -> Result<(), LocalReply> {
     let Authentication { basic, token, ext_authz, satisfy } = authentication;
     let mut refused = match basic {
         None => None,
@@ -68,13 +68,13 @@ pub(crate) async fn authenticate(
     }
 }
 
-async fn verify(basic: &Basic, worker: &Worker, headers: &HeaderMap) -> Result<(), Answer> {
+async fn verify(basic: &Basic, worker: &Worker, headers: &HeaderMap) -> Result<(), LocalReply> {
     let challenge = &basic.challenge;
     let Some((name, password)) = credentials(headers) else { return Err(error::unauthorized(challenge)) };
     match worker.shared.passwords.verify(basic, &name, &password).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(error::wrong_password(challenge)),
-        Err(Busy) => Err(error::busy()),
+        Err(QueueFull) => Err(error::busy()),
     }
 }
 

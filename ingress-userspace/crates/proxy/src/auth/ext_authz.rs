@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use ingress_model::{
     AuthCache, AuthService, ExtAuthz,
     route::{
-        Matched, Subject, Target as Action, UpstreamId,
+        Matched, RouteTarget as Action, Subject, UpstreamId,
         filter::{self, Edits, Verdict},
         template::{is_faithful, render},
     },
@@ -26,11 +26,11 @@ use crate::{
         authz_cache::{AuthzResponse, Cookies},
         hmac_cache::Tag,
     },
-    http::{client_address::Client, headers::Head, path, target::target},
+    http::{client_address::RequestClient, headers::ForwardedHead, path, target::target},
     request::{
         body_copy::CopiedBody,
         context::RequestContext,
-        error::{self, Answer},
+        error::{self, LocalReply},
     },
     upstream::{
         balance::Choice,
@@ -68,7 +68,7 @@ pub(crate) async fn ask(
     context: &RequestContext<'_>,
     added: &[(HeaderName, Option<HeaderValue>)],
     cookies: &mut Cookies,
-) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, Answer> {
+) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, LocalReply> {
     let authz_response =
         authz_response(ext_authz, context, added).await.map_err(|_logged| error::no_authz_response())?;
     let AuthzResponse { status, challenges, found, cookies: fields } = &*authz_response;
@@ -172,8 +172,8 @@ async fn converse(
         AuthService::SameHost => (same_host(context, &question, path, &mut edits)?, false),
     };
     // The client's address is among the fields of the request already.
-    let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..*client };
-    let head = Head { identity: None, client: &client, ..context.head(&question, &edits) };
+    let client = RequestClient { forwarded: Cow::Borrowed(b""), host: None, ..*client };
+    let head = ForwardedHead { identity: None, client: &client, ..context.head(&question, &edits) };
     let upstream = snapshot.upstream(id).ok_or(AuthzError::Gone)?;
     let mut text = Vec::new();
     head.write(&mut text);

@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Requester of a turn: a namespace and a Secret of it, as hashes that are unlikely to collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct TurnRequester {
     pub(crate) namespace: u64,
     pub(crate) secret: u64,
 }
@@ -46,7 +46,7 @@ impl FairQueue {
     }
 
     /// Waits for a turn. Returns `None` if the queue is full for this asker, or if no turn comes in time.
-    pub(crate) async fn wait(self: &Arc<Self>, asker: Asker) -> Option<Turn> {
+    pub(crate) async fn wait(self: &Arc<Self>, asker: TurnRequester) -> Option<Turn> {
         let (notify, notified) = oneshot::channel();
         let id = self.queue().enter(asker, notify)?;
         let turn = Turn { turns: Arc::clone(self), id };
@@ -72,18 +72,18 @@ struct Queue {
     /// Most that wait or run.
     size: usize,
     /// Places in order of arrival.
-    places: Vec<Place>,
+    places: Vec<QueuePlace>,
     /// The latest number assigned to a place or a turn.
     last: u64,
 }
 
-struct Place {
+struct QueuePlace {
     id: u64,
-    asker: Asker,
-    state: State,
+    asker: TurnRequester,
+    state: PlaceState,
 }
 
-enum State {
+enum PlaceState {
     Waiting(oneshot::Sender<()>),
     /// Running since the turn of this number.
     Running(u64),
@@ -99,8 +99,8 @@ impl Queue {
     }
 
     /// Takes a place if one is free for this asker.
-    fn enter(&mut self, asker: Asker, notify: oneshot::Sender<()>) -> Option<u64> {
-        let taken = |is_meant: &dyn Fn(Asker) -> bool| {
+    fn enter(&mut self, asker: TurnRequester, notify: oneshot::Sender<()>) -> Option<u64> {
+        let taken = |is_meant: &dyn Fn(TurnRequester) -> bool| {
             self.places.iter().filter(|place| place.is_taken() && is_meant(place.asker)).count()
         };
         let free = self.size.saturating_sub(taken(&|_| true));
@@ -109,7 +109,7 @@ impl Queue {
             return None;
         }
         let id = self.number();
-        self.places.push(Place { id, asker, state: State::Waiting(notify) });
+        self.places.push(QueuePlace { id, asker, state: PlaceState::Waiting(notify) });
         self.grant();
         Some(id)
     }
@@ -117,11 +117,11 @@ impl Queue {
     /// Gives a place back.
     fn leave(&mut self, id: u64) {
         let Some(at) = self.places.iter().position(|place| place.id == id) else { return };
-        let Place { asker, state, .. } = self.places.remove(at);
-        if let State::Running(turn) | State::Served(turn) = state {
+        let QueuePlace { asker, state, .. } = self.places.remove(at);
+        if let PlaceState::Running(turn) | PlaceState::Served(turn) = state {
             // One note for each Secret.
-            self.places.retain(|place| place.asker != asker || !matches!(place.state, State::Served(_)));
-            self.places.push(Place { id, asker, state: State::Served(turn) });
+            self.places.retain(|place| place.asker != asker || !matches!(place.state, PlaceState::Served(_)));
+            self.places.push(QueuePlace { id, asker, state: PlaceState::Served(turn) });
         }
         // Past turns matter only to namespaces that still have a place.
         let waiting: Vec<u64> = self.places.iter().filter(|p| p.is_taken()).map(|p| p.asker.namespace).collect();
@@ -131,11 +131,13 @@ impl Queue {
 
     /// Grants turns to the entries with the longest time since the last turn of their namespace, then of their Secret.
     fn grant(&mut self) {
-        while self.places.iter().filter(|place| matches!(place.state, State::Running(_))).count() < self.running {
-            let waiting = (0..self.places.len()).filter(|at| matches!(self.places[*at].state, State::Waiting(_)));
+        while self.places.iter().filter(|place| matches!(place.state, PlaceState::Running(_))).count() < self.running {
+            let waiting = (0..self.places.len()).filter(|at| matches!(self.places[*at].state, PlaceState::Waiting(_)));
             let Some(next) = waiting.min_by_key(|at| self.rank(self.places[*at].asker)) else { return };
             let turn = self.number();
-            if let State::Waiting(notify) = std::mem::replace(&mut self.places[next].state, State::Running(turn)) {
+            if let PlaceState::Waiting(notify) =
+                std::mem::replace(&mut self.places[next].state, PlaceState::Running(turn))
+            {
                 // A receiver that is gone returns its place at once.
                 notify.send(()).unwrap_or_default();
             }
@@ -144,9 +146,9 @@ impl Queue {
 
     /// Returns the last turns of the asker's namespace and Secret, as far as they are known. Of equal ranks, the first
     /// in the queue wins.
-    fn rank(&self, asker: Asker) -> (Option<u64>, Option<u64>) {
-        let last = |is_meant: &dyn Fn(Asker) -> bool| {
-            self.places.iter().filter(|place| is_meant(place.asker)).filter_map(Place::turn).max()
+    fn rank(&self, asker: TurnRequester) -> (Option<u64>, Option<u64>) {
+        let last = |is_meant: &dyn Fn(TurnRequester) -> bool| {
+            self.places.iter().filter(|place| is_meant(place.asker)).filter_map(QueuePlace::turn).max()
         };
         (last(&|other| other.namespace == asker.namespace), last(&|other| other == asker))
     }
@@ -157,15 +159,15 @@ impl Queue {
     }
 }
 
-impl Place {
+impl QueuePlace {
     fn is_taken(&self) -> bool {
-        !matches!(self.state, State::Served(_))
+        !matches!(self.state, PlaceState::Served(_))
     }
 
     fn turn(&self) -> Option<u64> {
         match self.state {
-            State::Waiting(_) => None,
-            State::Running(turn) | State::Served(turn) => Some(turn),
+            PlaceState::Waiting(_) => None,
+            PlaceState::Running(turn) | PlaceState::Served(turn) => Some(turn),
         }
     }
 }
@@ -174,12 +176,12 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn asker(namespace: u64, secret: u64) -> Asker {
-        Asker { namespace, secret }
+    fn asker(namespace: u64, secret: u64) -> TurnRequester {
+        TurnRequester { namespace, secret }
     }
 
     /// Takes a place, with a receiver that shows its turn.
-    fn enter(queue: &mut Queue, asker: Asker) -> Option<(u64, oneshot::Receiver<()>)> {
+    fn enter(queue: &mut Queue, asker: TurnRequester) -> Option<(u64, oneshot::Receiver<()>)> {
         let (notify, notified) = oneshot::channel();
         Some((queue.enter(asker, notify)?, notified))
     }
@@ -187,8 +189,8 @@ mod tests {
     /// Returns the askers in the order of their turns, ending each turn before the next begins.
     fn order(queue: &mut Queue) -> Vec<(u64, u64)> {
         let mut order = Vec::new();
-        while let Some(place) = queue.places.iter().find(|place| matches!(place.state, State::Running(_))) {
-            let Place { id, asker, .. } = *place;
+        while let Some(place) = queue.places.iter().find(|place| matches!(place.state, PlaceState::Running(_))) {
+            let QueuePlace { id, asker, .. } = *place;
             order.push((asker.namespace, asker.secret));
             queue.leave(id);
         }

@@ -27,7 +27,7 @@ use tokio::task::spawn_blocking;
 use ingress_model::{Basic, PasswordHash, Scheme};
 
 use crate::auth::{
-    fair_queue::{Asker, FairQueue},
+    fair_queue::{FairQueue, TurnRequester},
     hmac_cache::HmacCache,
     md5_crypt,
 };
@@ -46,7 +46,7 @@ pub(crate) struct Passwords {
 /// Too many verifications are queued already, or this one was queued for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many passwords wait to be verified")]
-pub(crate) struct Busy;
+pub(crate) struct QueueFull;
 
 // === impl Passwords ===
 
@@ -72,7 +72,7 @@ impl Passwords {
     ///
     /// # Errors
     /// Fails if no turn is free in time.
-    pub(crate) async fn verify(&self, basic: &Basic, name: &str, password: &[u8]) -> Result<bool, Busy> {
+    pub(crate) async fn verify(&self, basic: &Basic, name: &str, password: &[u8]) -> Result<bool, QueueFull> {
         let Basic { challenge: _, namespace, users } = basic;
         let known = users.find(name);
         // The tag stands for "this password has this hash".
@@ -82,8 +82,9 @@ impl Passwords {
         }
         let Some(hash) = known.or_else(|| users.decoy(name)) else { return Ok(false) };
         // Names are hashed without a secret: two namespaces that collide share their turns, which is harmless.
-        let asker = Asker { namespace: FixedState::default().hash_one(&**namespace), secret: users.fingerprint() };
-        let turn = self.turns.wait(asker).await.ok_or(Busy)?;
+        let asker =
+            TurnRequester { namespace: FixedState::default().hash_one(&**namespace), secret: users.fingerprint() };
+        let turn = self.turns.wait(asker).await.ok_or(QueueFull)?;
         // A browser sends several requests at once, and the first of them may have computed the answer meanwhile.
         if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
@@ -225,7 +226,7 @@ mod tests {
 
     /// Takes `count` turns for `basic` and holds them.
     async fn turns(passwords: &Passwords, basic: &Basic, count: usize) -> Vec<Turn> {
-        let asker = Asker { namespace: 1, secret: basic.users.fingerprint() };
+        let asker = TurnRequester { namespace: 1, secret: basic.users.fingerprint() };
         let mut turns = Vec::new();
         for _ in 0..count {
             turns.push(passwords.turns.wait(asker).await.expect("a turn"));
@@ -255,7 +256,7 @@ mod tests {
             one.await.expect("ended");
         }
         let answered = answered.lock().expect("unpoisoned");
-        let (computed, busy): (Vec<_>, Vec<_>) = answered.iter().partition(|(_, verdict)| *verdict != Err(Busy));
+        let (computed, busy): (Vec<_>, Vec<_>) = answered.iter().partition(|(_, verdict)| *verdict != Err(QueueFull));
         assert!(busy.len() >= 8 && busy.iter().all(|(name, _)| *name == "nobody"), "{answered:?}");
         let login = computed.iter().position(|answer| *answer == ("bob", Ok(true)));
         // At most one turn's worth of guesses runs before the login.
@@ -268,7 +269,7 @@ mod tests {
         let cores = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         let held = turns(&passwords, &users, cores).await;
         for name in ["ann", "nobody"] {
-            assert_eq!(passwords.verify(&users, name, b"secret").await, Err(Busy));
+            assert_eq!(passwords.verify(&users, name, b"secret").await, Err(QueueFull));
         }
         drop(held);
         assert_eq!(passwords.verify(&users, "ann", b"secret").await, Ok(true));

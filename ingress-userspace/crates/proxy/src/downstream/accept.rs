@@ -46,7 +46,7 @@ pub(crate) async fn run(
         take(&worker, &listener, entrance);
         tokio::task::yield_now().await;
     }
-    take_rest(&worker, listener, entrance);
+    accept_backlog(&worker, listener, entrance);
 }
 
 /// Accepts connections that are waiting already, up to [`BATCH`].
@@ -63,7 +63,7 @@ fn take(worker: &Rc<Worker>, listener: &TcpListener, entrance: Entrance) {
 
 /// Accepts the whole backlog. Calls accept(2) directly, because the runtime may not have received the readiness event
 /// yet.
-fn take_rest(worker: &Rc<Worker>, listener: TcpListener, entrance: Entrance) {
+fn accept_backlog(worker: &Rc<Worker>, listener: TcpListener, entrance: Entrance) {
     let Ok(listener) = listener.into_std() else { return };
     while let Ok((stream, remote)) = listener.accept() {
         if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
@@ -134,7 +134,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::upstream::{self, Limits, Target, Transport};
+    use crate::upstream::{self, ConnectTarget, ExchangeLimits, UpstreamTransport};
 
     /// Returns a worker with one idle connection to an endpoint, and the endpoint's end of it.
     async fn worker() -> (Rc<Worker>, TcpStream) {
@@ -143,9 +143,9 @@ mod tests {
         let connection = worker
             .pool
             .connect(
-                Target {
+                ConnectTarget {
                     address: endpoint.local_addr().expect("address"),
-                    transport: Transport::Plain,
+                    transport: UpstreamTransport::Plain,
                     proxy_header: None,
                 },
                 Duration::from_secs(5),
@@ -156,7 +156,7 @@ mod tests {
         peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx").await.expect("sent");
         let head = |out: &mut Vec<u8>| upstream::write_request_line(out, &http::Method::GET, "/");
         let body = Empty::<Bytes>::new();
-        let response = upstream::exchange(connection, Limits::default(), &http::Method::GET, head, body).await;
+        let response = upstream::exchange(connection, ExchangeLimits::default(), &http::Method::GET, head, body).await;
         response.expect("a response").into_body().collect().await.expect("a body");
         assert_eq!(worker.pool.idle_total(), 1);
         (worker, peer)

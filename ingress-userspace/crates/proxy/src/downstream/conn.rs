@@ -18,8 +18,8 @@ use crate::{
     downstream::{
         buffer_size::PIECE,
         h2_backlog::Backlog,
-        h2_slow_start::Unread,
-        h2_stalled_frames::{StalledFrames, Stream},
+        h2_slow_start::UnreadBytes,
+        h2_stalled_frames::{StalledFrames, StalledStream},
         progress::Progress,
         proxy_protocol::{Header, ProxyHeader},
         response_splice::ResponseSplice,
@@ -32,10 +32,10 @@ use crate::{
     observe::counters::Tally,
     request::{
         in_flight::InFlight,
-        unread_body::{Left, Rest},
+        unread_body::{BodyRemainder, Left},
     },
     server::{
-        eviction::{self, Keeper, Load},
+        eviction::{self, Keeper, MemoryLoad},
         flow_table::FlowTable,
         worker::Worker,
     },
@@ -46,19 +46,19 @@ use crate::{
 /// rarely needed state is stored elsewhere.
 pub(crate) struct Conn {
     pub(crate) worker: Rc<Worker>,
-    remote: Address,
-    local: Address,
+    remote: CompactAddress,
+    local: CompactAddress,
     pub(crate) secure: bool,
     peer: OnceCell<Peer>,
     /// Source and destination from a PROXY protocol header. Boxed so that other connections do not carry its size.
     ends: OnceCell<Box<(SocketAddr, SocketAddr)>>,
     /// The client's certificate from the handshake.
-    pub(crate) shown: client_certificates::Client,
+    pub(crate) shown: client_certificates::ClientCertificateState,
     pub(crate) progress: Progress,
     /// The settings of the snapshot that was current when the connection was accepted.
     pub(crate) settings: Rc<Settings>,
-    protocol: Cell<Protocol>,
-    handshake: Cell<Handshake>,
+    protocol: Cell<ConnProtocol>,
+    handshake: Cell<HandshakeState>,
     /// The tunnel that starts after the 101 that hyper is about to send.
     tunnel: Cell<Option<Box<Tunnel>>>,
     /// Allocated for HTTP/2, and for plain connections that had a large body; about 150 bytes, which remain allocated
@@ -76,7 +76,7 @@ pub(crate) struct Conn {
 
 /// A [`SocketAddr`] without the fields for link-local addresses, in two thirds of its size.
 #[derive(Clone, Copy)]
-struct Address {
+struct CompactAddress {
     ip: IpAddr,
     port: u16,
 }
@@ -97,23 +97,23 @@ struct Extras {
 }
 
 /// Counts a request that waits for its turn, until it is dropped.
-struct Waits<'c>(&'c Conn);
+struct WaitingRequest<'c>(&'c Conn);
 
-impl<'c> Waits<'c> {
+impl<'c> WaitingRequest<'c> {
     fn of(conn: &'c Conn) -> Self {
         conn.worker.shared.stats.waiting.fetch_add(1, Relaxed);
         Self(conn)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
         self.0.worker.shared.stats.waiting.fetch_sub(1, Relaxed);
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum ConnProtocol {
     Http1,
     /// HTTP/2 before the first request.
     NewHttp2,
@@ -129,7 +129,7 @@ struct Spawned {
 
 /// The state of a WebSocket handshake on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handshake {
+enum HandshakeState {
     None,
     /// Its head was read; the following bytes wait for the response.
     Asked,
@@ -151,18 +151,18 @@ impl Conn {
     /// Creates the state. Addresses are made canonical: the v4-mapped ones of a dual-stack socket become IPv4.
     pub(crate) fn new(worker: Rc<Worker>, remote: SocketAddr, local: SocketAddr, secure: bool) -> Rc<Self> {
         Rc::new(Self {
-            shown: client_certificates::Client::default(),
+            shown: client_certificates::ClientCertificateState::default(),
             progress: Progress::new(worker.now()),
             settings: worker.settings(),
-            protocol: Cell::new(Protocol::Http1),
-            handshake: Cell::new(Handshake::None),
+            protocol: Cell::new(ConnProtocol::Http1),
+            handshake: Cell::new(HandshakeState::None),
             tunnel: Cell::new(None),
             extras: OnceCell::new(),
             peer: OnceCell::new(),
             ends: OnceCell::new(),
             worker,
-            remote: Address::canonical(remote),
-            local: Address::canonical(local),
+            remote: CompactAddress::canonical(remote),
+            local: CompactAddress::canonical(local),
             secure,
             host: Cell::new(None),
             heads: Cell::new(0),
@@ -231,8 +231,8 @@ impl Conn {
         if self.idle_state.get() == IdleState::Warm {
             self.idle_state.set(IdleState::Used);
         }
-        if self.protocol.get() == Protocol::NewHttp2 {
-            self.protocol.set(Protocol::Http2);
+        if self.protocol.get() == ConnProtocol::NewHttp2 {
+            self.protocol.set(ConnProtocol::Http2);
             if !self.worker.keeps_alive() {
                 self.order(Order::Finish);
             }
@@ -263,7 +263,7 @@ impl Conn {
         }
         let conn = Rc::clone(self);
         Some(async move {
-            let _waits = Waits::of(&conn);
+            let _waits = WaitingRequest::of(&conn);
             conn.backlog().start.turn(&conn.worker.pacer, || conn.under_way(), || conn.unread()).await;
         })
     }
@@ -274,11 +274,11 @@ impl Conn {
         self.progress.active().saturating_add(spawned.saturating_sub(self.backlog().start.waiting()))
     }
 
-    fn unread(&self) -> Unread {
+    fn unread(&self) -> UnreadBytes {
         match (self.backlog().is_full(), self.progress.is_blocked()) {
-            (false, _) => Unread::Little,
-            (true, false) => Unread::Much,
-            (true, true) => Unread::All,
+            (false, _) => UnreadBytes::Little,
+            (true, false) => UnreadBytes::Much,
+            (true, true) => UnreadBytes::All,
         }
     }
 
@@ -291,13 +291,13 @@ impl Conn {
     }
 
     /// Returns the stream that belongs to the current task.
-    fn stream(&self) -> Stream {
+    fn stream(&self) -> StalledStream {
         if !self.is_http2() {
-            return Stream::None;
+            return StalledStream::None;
         }
         let mut spawned = self.extras().spawned.borrow_mut();
         let own = task::try_id().and_then(|id| spawned.iter().position(|spawned| spawned.task.id() == id));
-        own.map_or(Stream::None, |own| Stream::Open(spawned.swap_remove(own).task))
+        own.map_or(StalledStream::None, |own| StalledStream::Open(spawned.swap_remove(own).task))
     }
 
     /// Returns the task that sends a tunnel's bytes to the client. It was spawned by the task of the stream that
@@ -329,11 +329,11 @@ impl Conn {
 
     /// Adds the memory held for its client to `keepers`; called once in each round of [`eviction`]. If the client reads
     /// but ignores some streams, those are added individually, and only they are reset.
-    pub(crate) fn weigh<'c>(&'c self, now: Instant, keepers: &mut Vec<(Load, Keeper<&'c Self>)>) {
+    pub(crate) fn weigh<'c>(&'c self, now: Instant, keepers: &mut Vec<(MemoryLoad, Keeper<&'c Self>)>) {
         let is_blocked = self.progress.blocked(now) >= Some(eviction::PERIOD);
         if !self.is_http2() {
             let bytes = if self.progress.is_blocked() { PIECE } else { 0 } + self.kept();
-            keepers.push((Load { bytes, stuck: is_blocked }, Keeper::Connection(self)));
+            keepers.push((MemoryLoad { bytes, stuck: is_blocked }, Keeper::Connection(self)));
             return;
         }
         let backlog = self.backlog();
@@ -341,12 +341,12 @@ impl Conn {
         let is_any_open = backlog.look(eviction::STREAM_LOOKS, |bytes, stream| {
             // A reset would wait behind the bytes that the connection holds.
             if !is_blocked {
-                keepers.push((Load { bytes: bytes + eviction::STREAM, stuck: true }, Keeper::Stream(stream)));
+                keepers.push((MemoryLoad { bytes: bytes + eviction::STREAM, stuck: true }, Keeper::Stream(stream)));
             }
         });
         // Responses that h2 holds completely can only be dropped together with the connection.
         let stuck = is_stuck && (is_blocked || !is_any_open);
-        keepers.push((Load { bytes: backlog.held() + self.kept(), stuck }, Keeper::Connection(self)));
+        keepers.push((MemoryLoad { bytes: backlog.held() + self.kept(), stuck }, Keeper::Connection(self)));
     }
 
     /// Returns whether bytes may be spliced to or from its client. This requires that the bytes of the socket are those
@@ -417,10 +417,10 @@ impl Conn {
 
     /// Keeps the rest of a request that has been answered and that its client still sends. A rest that is too long is
     /// not read.
-    pub(crate) fn leave(&self, rest: Rest) {
+    pub(crate) fn leave(&self, rest: BodyRemainder) {
         let too_long = self.extras().left.borrow_mut().add(rest);
         if too_long.is_some() {
-            self.worker.shared.stats.rests_cut.fetch_add(1, Relaxed);
+            self.worker.shared.stats.request_bodies_cut.fetch_add(1, Relaxed);
         }
         drop(too_long);
         self.wake();
@@ -442,7 +442,7 @@ impl Conn {
         self.extras.get().map_or(0, |extras| extras.kept.get())
     }
 
-    pub(crate) fn take_rests(&self) -> Vec<Rest> {
+    pub(crate) fn take_unread_bodies(&self) -> Vec<BodyRemainder> {
         self.extras.get().map_or_else(Vec::new, |extras| extras.left.borrow_mut().take())
     }
 
@@ -463,16 +463,16 @@ impl Conn {
 
     /// Switches to HTTP/2.
     pub(crate) fn becomes_http2(&self) {
-        self.protocol.set(Protocol::NewHttp2);
+        self.protocol.set(ConnProtocol::NewHttp2);
     }
 
     pub(crate) fn is_http2(&self) -> bool {
-        self.protocol.get() != Protocol::Http1
+        self.protocol.get() != ConnProtocol::Http1
     }
 
     /// Returns whether the connection is HTTP/2 and has made a request.
     pub(crate) fn is_begun_http2(&self) -> bool {
-        self.protocol.get() == Protocol::Http2
+        self.protocol.get() == ConnProtocol::Http2
     }
 
     pub(crate) fn ordered(&self) -> Order {
@@ -481,10 +481,10 @@ impl Conn {
 
     /// Returns whether the connection is HTTP/1 between two requests, so that only the next request or its end can
     /// follow.
-    pub(crate) fn is_resting(&self) -> bool {
-        self.progress.is_resting()
-            && self.protocol.get() == Protocol::Http1
-            && self.handshake.get() == Handshake::None
+    pub(crate) fn is_parkable(&self) -> bool {
+        self.progress.is_parkable()
+            && self.protocol.get() == ConnProtocol::Http1
+            && self.handshake.get() == HandshakeState::None
             && self.order.get() == Order::Serve
     }
 
@@ -496,9 +496,9 @@ impl Conn {
 
     /// Returns whether the connection is to be parked, now that its task has no more work.
     pub(crate) fn is_to_be_parked(self: &Rc<Self>) -> bool {
-        let rests = self.is_resting();
+        let rests = self.is_parkable();
         if rests {
-            self.worker.warm.rests(self, self.worker.options.warm_max);
+            self.worker.warm.became_idle(self, self.worker.options.warm_max);
         }
         if self.idle_state.get() != IdleState::Evicted {
             return false;
@@ -509,26 +509,26 @@ impl Conn {
 
     /// Records that the head of a WebSocket handshake was read.
     pub(crate) fn handshake(&self) {
-        self.handshake.set(Handshake::Asked);
+        self.handshake.set(HandshakeState::Asked);
     }
 
     /// Returns whether a WebSocket handshake waits for its response. Earlier requests on the connection may still be in
     /// flight.
     pub(crate) fn is_asked_handshake(&self) -> bool {
-        self.handshake.get() == Handshake::Asked
+        self.handshake.get() == HandshakeState::Asked
     }
 
     /// Declines the handshake, which gets a response like any other request.
     pub(crate) fn decline(&self) {
-        self.handshake.set(Handshake::Declined);
+        self.handshake.set(HandshakeState::Declined);
         self.wake();
     }
 
     /// Returns whether the handshake was declined, and clears that state.
     pub(crate) fn take_declined(&self) -> bool {
-        let declined = self.handshake.get() == Handshake::Declined;
+        let declined = self.handshake.get() == HandshakeState::Declined;
         if declined {
-            self.handshake.set(Handshake::None);
+            self.handshake.set(HandshakeState::None);
         }
         declined
     }
@@ -571,7 +571,7 @@ impl Drop for Conn {
     }
 }
 
-impl Address {
+impl CompactAddress {
     const fn canonical(address: SocketAddr) -> Self {
         Self { ip: address.ip().to_canonical(), port: address.port() }
     }

@@ -18,12 +18,12 @@ const TRAILERS_MAX: usize = 16 * 1024;
 /// Parser state between two reads.
 #[derive(Debug)]
 pub(crate) struct Scanner {
-    state: State,
+    state: ScannerState,
     /// The beginning of a line whose end has not arrived yet.
     line: Vec<u8>,
     /// Longest line of a head kept here. It exceeds hyper's own limit, so that hyper answers 431 first.
     line_max: usize,
-    framing: Framing,
+    framing: HeadFraming,
     trailers: usize,
     /// The first byte of the connection.
     first: Option<u8>,
@@ -32,7 +32,7 @@ pub(crate) struct Scanner {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ScannerState {
     RequestLine,
     Field,
     /// Bytes left of a body with `Content-Length`.
@@ -47,7 +47,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Framing {
+struct HeadFraming {
     length: Option<u64>,
     chunked: bool,
     /// The request is a WebSocket handshake.
@@ -56,7 +56,7 @@ struct Framing {
 
 /// The scanner's position in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ScanPosition {
     /// After a request and before the first byte of the next.
     Between,
     Head,
@@ -73,10 +73,10 @@ pub(crate) struct FramingViolation {
 impl Scanner {
     pub(crate) fn new(head_max: usize) -> Self {
         Self {
-            state: State::RequestLine,
+            state: ScannerState::RequestLine,
             line: Vec::new(),
             line_max: head_max.saturating_mul(4),
-            framing: Framing::default(),
+            framing: HeadFraming::default(),
             trailers: 0,
             first: None,
             heads: 0,
@@ -89,12 +89,16 @@ impl Scanner {
         self.first.is_none_or(|first| first.is_ascii_graphic() || matches!(first, b'\r' | b'\n'))
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> ScanPosition {
         match self.state {
-            State::RequestLine if self.line.is_empty() => Place::Between,
-            State::Held => Place::Between,
-            State::RequestLine | State::Field => Place::Head,
-            State::Sized(_) | State::ChunkSize | State::Chunk(_) | State::ChunkEnd | State::Trailer => Place::Body,
+            ScannerState::RequestLine if self.line.is_empty() => ScanPosition::Between,
+            ScannerState::Held => ScanPosition::Between,
+            ScannerState::RequestLine | ScannerState::Field => ScanPosition::Head,
+            ScannerState::Sized(_)
+            | ScannerState::ChunkSize
+            | ScannerState::Chunk(_)
+            | ScannerState::ChunkEnd
+            | ScannerState::Trailer => ScanPosition::Body,
         }
     }
 
@@ -105,18 +109,18 @@ impl Scanner {
 
     /// Returns the bytes left of a body with a declared length; 0 anywhere else.
     pub(crate) fn left(&self) -> u64 {
-        if let State::Sized(left) = self.state { left } else { 0 }
+        if let ScannerState::Sized(left) = self.state { left } else { 0 }
     }
 
     /// Returns whether further bytes wait for [`Scanner::release`].
     pub(crate) fn is_held(&self) -> bool {
-        self.state == State::Held
+        self.state == ScannerState::Held
     }
 
     /// Continues after a declined handshake: another request may follow.
     pub(crate) fn release(&mut self) {
         if self.is_held() {
-            self.state = State::RequestLine;
+            self.state = ScannerState::RequestLine;
         }
     }
 
@@ -133,9 +137,11 @@ impl Scanner {
         while at < bytes.len() {
             let rest = &bytes[at..];
             at += match self.state {
-                State::Held => return Ok(at),
-                State::Sized(left) => self.skip(left, rest.len(), State::Sized, State::RequestLine),
-                State::Chunk(left) => self.skip(left, rest.len(), State::Chunk, State::ChunkEnd),
+                ScannerState::Held => return Ok(at),
+                ScannerState::Sized(left) => {
+                    self.skip(left, rest.len(), ScannerState::Sized, ScannerState::RequestLine)
+                }
+                ScannerState::Chunk(left) => self.skip(left, rest.len(), ScannerState::Chunk, ScannerState::ChunkEnd),
                 _ => self.follow(rest).ok_or(FramingViolation { good: at })?,
             };
         }
@@ -165,7 +171,7 @@ impl Scanner {
         self.line(line).map(|()| end + 1)
     }
 
-    fn skip(&mut self, left: u64, available: usize, state: fn(u64) -> State, next: State) -> usize {
+    fn skip(&mut self, left: u64, available: usize, state: fn(u64) -> ScannerState, next: ScannerState) -> usize {
         let available = available as u64;
         self.state = if left > available { state(left - available) } else { next };
         // The result is at most `available`, which came from a length.
@@ -180,7 +186,7 @@ impl Scanner {
     /// Returns the longest line allowed at this position, with its CR, however it is split.
     fn max(&self) -> usize {
         match self.state {
-            State::RequestLine | State::Field => self.line_max,
+            ScannerState::RequestLine | ScannerState::Field => self.line_max,
             _ => CHUNK_LINE_MAX,
         }
     }
@@ -192,41 +198,41 @@ impl Scanner {
         }
         self.state = match self.state {
             // An empty line before the request line is skipped (RFC 9112, 2.2).
-            State::RequestLine if line.is_empty() => State::RequestLine,
-            State::RequestLine => {
-                self.framing = Framing::default();
-                memchr(b'#', line).is_none().then_some(State::Field)?
+            ScannerState::RequestLine if line.is_empty() => ScannerState::RequestLine,
+            ScannerState::RequestLine => {
+                self.framing = HeadFraming::default();
+                memchr(b'#', line).is_none().then_some(ScannerState::Field)?
             }
-            State::Field if line.is_empty() => {
+            ScannerState::Field if line.is_empty() => {
                 self.heads += 1;
                 self.framing.body()?
             }
-            State::Field => {
+            ScannerState::Field => {
                 self.framing.field(line)?;
-                State::Field
+                ScannerState::Field
             }
-            State::ChunkSize => match chunk_size(line)? {
+            ScannerState::ChunkSize => match chunk_size(line)? {
                 0 => {
                     self.trailers = 0;
-                    State::Trailer
+                    ScannerState::Trailer
                 }
-                size => State::Chunk(size),
+                size => ScannerState::Chunk(size),
             },
-            State::ChunkEnd => line.is_empty().then_some(State::ChunkSize)?,
-            State::Trailer if line.is_empty() => State::RequestLine,
-            State::Trailer => {
+            ScannerState::ChunkEnd => line.is_empty().then_some(ScannerState::ChunkSize)?,
+            ScannerState::Trailer if line.is_empty() => ScannerState::RequestLine,
+            ScannerState::Trailer => {
                 self.trailers += line.len();
-                (self.trailers <= TRAILERS_MAX && !is_folded(line)).then_some(State::Trailer)?
+                (self.trailers <= TRAILERS_MAX && !is_folded(line)).then_some(ScannerState::Trailer)?
             }
-            State::Sized(_) | State::Chunk(_) | State::Held => return None,
+            ScannerState::Sized(_) | ScannerState::Chunk(_) | ScannerState::Held => return None,
         };
         Some(())
     }
 }
 
-// === impl Framing ===
+// === impl HeadFraming ===
 
-impl Framing {
+impl HeadFraming {
     /// Handles a header field. hyper refuses names with white space before the colon, so the name ends at the first
     /// colon.
     fn field(&mut self, line: &[u8]) -> Option<()> {
@@ -251,13 +257,13 @@ impl Framing {
     }
 
     /// Returns the state after the head.
-    fn body(self) -> Option<State> {
+    fn body(self) -> Option<ScannerState> {
         match self {
             Self { length: Some(_), chunked: true, .. } => None,
-            Self { length: None, chunked: true, .. } => Some(State::ChunkSize),
-            Self { length: None | Some(0), chunked: false, upgrade: false } => Some(State::RequestLine),
-            Self { length: None | Some(0), chunked: false, upgrade: true } => Some(State::Held),
-            Self { length: Some(length), chunked: false, .. } => Some(State::Sized(length)),
+            Self { length: None, chunked: true, .. } => Some(ScannerState::ChunkSize),
+            Self { length: None | Some(0), chunked: false, upgrade: false } => Some(ScannerState::RequestLine),
+            Self { length: None | Some(0), chunked: false, upgrade: true } => Some(ScannerState::Held),
+            Self { length: Some(length), chunked: false, .. } => Some(ScannerState::Sized(length)),
         }
     }
 }
@@ -302,7 +308,7 @@ mod tests {
     use super::*;
 
     /// Scans `stream` whole and cut at every byte; `expect` is the final place, or `None` for a violation.
-    fn check(stream: &str, expect: Option<Place>) {
+    fn check(stream: &str, expect: Option<ScanPosition>) {
         let scan = |parts: &[&[u8]]| {
             let mut scanner = Scanner::new(1024);
             parts.iter().try_for_each(|part| scanner.scan(part).map(drop)).ok().map(|()| scanner.place())
@@ -316,7 +322,7 @@ mod tests {
 
     #[test]
     fn unambiguous_streams_pass() {
-        use Place::{Between, Body, Head};
+        use ScanPosition::{Between, Body, Head};
         for (stream, place) in [
             ("", Between),
             ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Between),
@@ -399,7 +405,7 @@ mod tests {
         let mut scanner = Scanner::new(1024);
         let stream = [&head[..], b"\x81\n\r\n"].concat();
         assert_eq!(scanner.scan(&stream), Ok(head.len()));
-        assert!(scanner.is_held() && scanner.place() == Place::Between);
+        assert!(scanner.is_held() && scanner.place() == ScanPosition::Between);
         assert_eq!(scanner.scan(b"\n"), Ok(0));
         scanner.release();
         assert_eq!(scanner.scan(b"GET / HTTP/1.1\r\n\r\n"), Ok(18));
@@ -446,7 +452,7 @@ mod tests {
         let chunked =
             |line: String| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{line}\r\nabc\r\n0\r\n\r\n");
         let extended = |length: usize| chunked(format!("3;{}", "x".repeat(length - 2)));
-        check(&extended(CHUNK_LINE_MAX - 1), Some(Place::Between));
+        check(&extended(CHUNK_LINE_MAX - 1), Some(ScanPosition::Between));
         check(&extended(CHUNK_LINE_MAX), None);
         check(&chunked(format!("{}3", "0".repeat(CHUNK_LINE_MAX))), None);
     }

@@ -21,7 +21,7 @@ use std::{
 use bytes::{Buf, Bytes};
 use tokio::task::AbortHandle;
 
-use crate::downstream::h2_slow_start::Start;
+use crate::downstream::h2_slow_start::SlowStartWindow;
 
 /// Bytes that one stream queues before it waits: the size of one large read from a pod.
 pub(crate) const STREAM_MAX: usize = 128 * 1024;
@@ -40,19 +40,19 @@ pub(crate) struct Backlog {
     seen: Cell<Option<u64>>,
     streams: RefCell<Streams>,
     /// The window of concurrent requests.
-    pub(crate) start: Start,
+    pub(crate) start: SlowStartWindow,
 }
 
 /// The places of streams, which are reused to avoid allocations.
 #[derive(Debug, Default)]
 struct Streams {
-    places: Vec<Waiting>,
+    places: Vec<StreamQueue>,
     free: Vec<usize>,
 }
 
 /// The queue of one stream. The place is free once its body and its last piece are gone.
 #[derive(Debug, Default)]
-struct Waiting {
+struct StreamQueue {
     held: usize,
     open: bool,
     waker: Option<Waker>,
@@ -73,7 +73,7 @@ struct Released {
 
 /// The place of a body in progress.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StreamBacklog {
     backlog: Rc<Backlog>,
     at: usize,
 }
@@ -193,19 +193,19 @@ impl Streams {
     }
 }
 
-// === impl Place ===
+// === impl StreamBacklog ===
 
-impl Place {
+impl StreamBacklog {
     /// Creates the place of a response that the task `stream` sends.
     pub(crate) fn new(backlog: &Rc<Backlog>, stream: Option<AbortHandle>) -> Self {
         let mut streams = backlog.streams.borrow_mut();
         let Streams { places, free } = &mut *streams;
         let at = free.pop().unwrap_or_else(|| {
-            places.push(Waiting::default());
+            places.push(StreamQueue::default());
             places.len() - 1
         });
         if let Some(waiting) = places.get_mut(at) {
-            *waiting = Waiting { open: true, stream, ..Waiting::default() };
+            *waiting = StreamQueue { open: true, stream, ..StreamQueue::default() };
         }
         drop(streams);
         Self { backlog: Rc::clone(backlog), at }
@@ -234,7 +234,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamBacklog {
     fn drop(&mut self) {
         let mut streams = self.backlog.streams.borrow_mut();
         let Streams { places, free } = &mut *streams;
@@ -328,8 +328,11 @@ mod tests {
         let (backlog, woken) = (Rc::new(Backlog::default()), Arc::new(Woken::default()));
         let waker = Waker::from(Arc::clone(&woken));
         let cx = &mut Context::from_waker(&waker);
-        let (first, second, third) =
-            (Place::new(&backlog, None), Place::new(&backlog, None), Place::new(&backlog, None));
+        let (first, second, third) = (
+            StreamBacklog::new(&backlog, None),
+            StreamBacklog::new(&backlog, None),
+            StreamBacklog::new(&backlog, None),
+        );
         let mut large = first.piece(bytes(CONNECTION_MAX - 1));
         assert!(first.poll_room(cx).is_ready());
         let small = second.piece(bytes(1));
@@ -365,8 +368,11 @@ mod tests {
         let waker = Waker::from(Arc::new(Dropping));
         for last_of_stream in [true, false] {
             let backlog = Rc::new(Backlog::default());
-            let (first, second, third) =
-                (Place::new(&backlog, None), Place::new(&backlog, None), Place::new(&backlog, None));
+            let (first, second, third) = (
+                StreamBacklog::new(&backlog, None),
+                StreamBacklog::new(&backlog, None),
+                StreamBacklog::new(&backlog, None),
+            );
             let (large, small) = (first.piece(bytes(CONNECTION_MAX)), second.piece(bytes(1)));
             assert!(second.poll_room(&mut Context::from_waker(&waker)).is_pending());
             DROPPED_BY_WAKER.set(Some(third.piece(bytes(1))));
@@ -384,7 +390,7 @@ mod tests {
     fn bytes_count_until_sent_or_dropped_and_entries_are_reused() {
         let backlog = Rc::new(Backlog::default());
         for _ in 0..3 {
-            let place = Place::new(&backlog, None);
+            let place = StreamBacklog::new(&backlog, None);
             let mut piece = place.piece(bytes(100));
             let rest = piece.split_off(60);
             assert_eq!((piece.remaining(), rest.remaining(), backlog.held()), (60, 40, 100));
@@ -392,7 +398,7 @@ mod tests {
             drop(place);
             assert_eq!(backlog.held(), 90);
             drop(rest);
-            let other = Place::new(&backlog, None);
+            let other = StreamBacklog::new(&backlog, None);
             drop((piece, other));
             assert_eq!(backlog.held(), 0);
         }
@@ -404,7 +410,7 @@ mod tests {
     async fn a_stream_is_stuck_if_its_bytes_stay_between_checks() {
         let backlog = Rc::new(Backlog::default());
         let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
-        let places: Vec<_> = tasks.iter().map(|task| Place::new(&backlog, Some(task.abort_handle()))).collect();
+        let places: Vec<_> = tasks.iter().map(|task| StreamBacklog::new(&backlog, Some(task.abort_handle()))).collect();
         let looked = || {
             let mut found = Vec::new();
             let is_any_open = backlog.look(2, |held, stream| found.push((held, stream.id())));
@@ -429,7 +435,7 @@ mod tests {
     #[test]
     fn a_connection_is_stuck_without_progress_since_the_last_check() {
         let backlog = Rc::new(Backlog::default());
-        let place = Place::new(&backlog, None);
+        let place = StreamBacklog::new(&backlog, None);
         assert!(!backlog.is_stuck(), "nothing waits");
         let mut piece = place.piece(bytes(100));
         assert!(!backlog.is_stuck(), "it is new");

@@ -34,12 +34,12 @@ pub(crate) const OVERSIZED: &[u8; HEADER] = &[0xff, 0xff, 0xff, PING, 0, 0, 0, 0
 
 /// The reason to stop reading a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum FrameRefusal {
     #[error("the connection does not begin as HTTP/2 does")]
     Preface,
     #[error("too many frames that carry nothing")]
     Flood,
-    /// Like [`Refusal::Flood`], but mostly of cancelled requests: a web page can cause these in its visitors' browsers
+    /// Like [`FrameRefusal::Flood`], but mostly of cancelled requests: a web page can cause these in its visitors' browsers
     /// (`AbortController`).
     #[error("too many requests cancelled by the client")]
     Resets,
@@ -84,7 +84,7 @@ struct Boundaries {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FrameKind {
     Data,
     Headers,
     Reset,
@@ -130,37 +130,37 @@ impl Frames {
     /// # Errors
     /// At the first frame that exceeds the allowance, is not the required first one, or has an invalid length for its
     /// type.
-    pub(crate) fn receive(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
+    pub(crate) fn receive(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), FrameRefusal> {
         let whole = bytes.len();
         let rest = &PREFACE[self.preface..];
         if !rest.is_empty() {
             let length = rest.len().min(bytes.len());
             if bytes[..length] != rest[..length] {
-                return Err(Refusal::Preface);
+                return Err(FrameRefusal::Preface);
             }
             self.preface += length;
             bytes = &bytes[length..];
         }
         self.fill(now);
         while let Some(kind) = self.received.next(&mut bytes) {
-            if !self.begun && kind != Kind::Settings {
-                return Err(Refusal::Preface);
+            if !self.begun && kind != FrameKind::Settings {
+                return Err(FrameRefusal::Preface);
             }
             self.begun = true;
             // If a part of the header has been passed to h2 already, the frame is left to h2.
             if !self.received.is_sized()
                 && let Some(good) = (whole - bytes.len()).checked_sub(HEADER)
             {
-                return Err(Refusal::Size { good });
+                return Err(FrameRefusal::Size { good });
             }
             match kind {
-                Kind::Headers => self.earn(PER_REQUEST),
-                Kind::Data => {}
-                Kind::Reset => {
+                FrameKind::Headers => self.earn(PER_REQUEST),
+                FrameKind::Data => {}
+                FrameKind::Reset => {
                     self.resets += u64::from(RESET);
                     self.draw(RESET)?;
                 }
-                Kind::Settings | Kind::SettingsAck | Kind::Other => {
+                FrameKind::Settings | FrameKind::SettingsAck | FrameKind::Other => {
                     self.others += 1;
                     self.draw(1)?;
                 }
@@ -172,7 +172,7 @@ impl Frames {
     /// Tracks bytes sent to the client.
     pub(crate) fn send(&mut self, mut bytes: &[u8]) {
         while let Some(kind) = self.sent.next(&mut bytes) {
-            if kind == Kind::Data {
+            if kind == FrameKind::Data {
                 self.earn(PER_DATA);
             }
         }
@@ -190,8 +190,8 @@ impl Frames {
         self.allowance = self.allowance.saturating_add(frames).min(ALLOWANCE);
     }
 
-    fn draw(&mut self, frames: u32) -> Result<(), Refusal> {
-        let refusal = if self.resets > self.others { Refusal::Resets } else { Refusal::Flood };
+    fn draw(&mut self, frames: u32) -> Result<(), FrameRefusal> {
+        let refusal = if self.resets > self.others { FrameRefusal::Resets } else { FrameRefusal::Flood };
         self.allowance = self.allowance.checked_sub(frames).ok_or(refusal)?;
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Boundaries {
 
     /// Advances `bytes` to the end of the next frame header, and returns the type of that frame if the header is
     /// complete.
-    fn next(&mut self, bytes: &mut &[u8]) -> Option<Kind> {
+    fn next(&mut self, bytes: &mut &[u8]) -> Option<FrameKind> {
         let skipped = self.left.min(bytes.len());
         self.left -= skipped;
         *bytes = &bytes[skipped..];
@@ -233,12 +233,12 @@ impl Boundaries {
         self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
         // See RFC 9113, section 6.
         Some(match kind {
-            0 => Kind::Data,
-            1 => Kind::Headers,
-            3 => Kind::Reset,
-            4 if flags & ACK == 0 => Kind::Settings,
-            4 => Kind::SettingsAck,
-            _ => Kind::Other,
+            0 => FrameKind::Data,
+            1 => FrameKind::Headers,
+            3 => FrameKind::Reset,
+            4 if flags & ACK == 0 => FrameKind::Settings,
+            4 => FrameKind::SettingsAck,
+            _ => FrameKind::Other,
         })
     }
 }
@@ -269,7 +269,7 @@ mod tests {
 
     /// Returns how often `bytes` are accepted before they exceed the allowance, up to a number far beyond it.
     fn endures(frames: &mut Frames, now: Instant, bytes: &[u8]) -> Option<u32> {
-        let is_flood = |refused| matches!(refused, Err(Refusal::Flood | Refusal::Resets));
+        let is_flood = |refused| matches!(refused, Err(FrameRefusal::Flood | FrameRefusal::Resets));
         (0..ALLOWANCE * 5).find(|_| is_flood(frames.receive(bytes, now)))
     }
 
@@ -296,10 +296,10 @@ mod tests {
         for (bytes, expect) in [
             ([PREFACE, &settings].concat(), Ok(true)),
             (PREFACE.to_vec(), Ok(false)),
-            ([PREFACE, &frame(SETTINGS, ACK, 0)].concat(), Err(Refusal::Preface)),
-            ([PREFACE, &frame(PING, 0, 8)].concat(), Err(Refusal::Preface)),
-            (b"GET / HTTP/1.1\r\n\r\n".to_vec(), Err(Refusal::Preface)),
-            (b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".to_vec(), Err(Refusal::Preface)),
+            ([PREFACE, &frame(SETTINGS, ACK, 0)].concat(), Err(FrameRefusal::Preface)),
+            ([PREFACE, &frame(PING, 0, 8)].concat(), Err(FrameRefusal::Preface)),
+            (b"GET / HTTP/1.1\r\n\r\n".to_vec(), Err(FrameRefusal::Preface)),
+            (b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".to_vec(), Err(FrameRefusal::Preface)),
         ] {
             let whole = &mut Frames::new(now);
             assert_eq!(whole.receive(&bytes, now).map(|()| whole.is_begun()), expect, "{}", bytes.escape_ascii());
@@ -328,7 +328,7 @@ mod tests {
             for length in wrong {
                 let (before, frame) = (frame(PING, 0, 8), frame(kind, flags, *length));
                 let verdict = begun(now).receive(&[&before[..], &frame].concat(), now);
-                assert_eq!(verdict, Err(Refusal::Size { good: before.len() }), "{kind} {length}");
+                assert_eq!(verdict, Err(FrameRefusal::Size { good: before.len() }), "{kind} {length}");
                 // A header that h2 has received in part cannot be replaced.
                 let mut split = begun(now);
                 assert_eq!(split.receive(&frame[..5], now).and_then(|()| split.receive(&frame[5..], now)), Ok(()));
@@ -347,7 +347,7 @@ mod tests {
         for length in [1, 7, 9, 100, flood.len()] {
             let mut frames = begun(now);
             let refused = flood.chunks(length).try_for_each(|piece| frames.receive(piece, now));
-            assert_eq!(refused, Err(Refusal::Flood), "{length}");
+            assert_eq!(refused, Err(FrameRefusal::Flood), "{length}");
         }
     }
 
@@ -356,8 +356,8 @@ mod tests {
         let now = Instant::now();
         let refused = |pieces: &[Vec<u8>]| begun(now).receive(&pieces.concat().repeat(ALLOWANCE as usize), now);
         let given_up = [frame(HEADERS, 0, 20), frame(RST_STREAM, 0, 4)].concat();
-        assert_eq!(refused(&[given_up.clone(), frame(8, 0, 4)]), Err(Refusal::Resets));
-        assert_eq!(refused(&[given_up, frame(PING, 0, 8).repeat(11)]), Err(Refusal::Flood));
+        assert_eq!(refused(&[given_up.clone(), frame(8, 0, 4)]), Err(FrameRefusal::Resets));
+        assert_eq!(refused(&[given_up, frame(PING, 0, 8).repeat(11)]), Err(FrameRefusal::Flood));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) struct Pacer(Mutex<()>);
 
 /// Unread bytes of a client's responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Unread {
+pub(crate) enum UnreadBytes {
     Little,
     /// As much as a connection may buffer.
     Much,
@@ -51,7 +51,7 @@ pub(crate) enum Unread {
 
 /// The window of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct SlowStartWindow {
     /// Complete responses that are with the client or with h2.
     whole: Cell<u32>,
     /// Responses among them that h2 has not fully sent.
@@ -71,9 +71,9 @@ struct Line {
 }
 
 /// Counts a request as waiting for as long as it lives.
-struct Waiting<'s>(&'s Cell<u32>);
+struct WaitingGuard<'s>(&'s Cell<u32>);
 
-impl Start {
+impl SlowStartWindow {
     /// Returns whether one more request may begin beside `active` ones, with no other waiting.
     #[inline]
     pub(crate) fn is_open(&self, active: u32) -> bool {
@@ -119,8 +119,8 @@ impl Start {
     }
 
     /// Waits until a request may begin beside those that are `active`.
-    pub(crate) async fn turn(&self, pacer: &Pacer, active: impl Fn() -> u32, unread: impl Fn() -> Unread) {
-        let _waiting = Waiting::of(&self.waiting);
+    pub(crate) async fn turn(&self, pacer: &Pacer, active: impl Fn() -> u32, unread: impl Fn() -> UnreadBytes) {
+        let _waiting = WaitingGuard::of(&self.waiting);
         let line = self.line.get_or_init(Box::default);
         let _first = line.first.lock().await;
         let mut room = pin!(async {
@@ -132,31 +132,31 @@ impl Start {
         loop {
             let before = unread();
             let is_room = match before {
-                Unread::Little => {
+                UnreadBytes::Little => {
                     tokio::select! {
                         biased;
                         () = room.as_mut() => true,
                         () = pacer.pass() => false,
                     }
                 }
-                Unread::Much => timeout(STEP_UNREAD, room.as_mut()).await.is_ok(),
-                Unread::All => timeout(STEP_BLOCKED, room.as_mut()).await.is_ok(),
+                UnreadBytes::Much => timeout(STEP_UNREAD, room.as_mut()).await.is_ok(),
+                UnreadBytes::All => timeout(STEP_BLOCKED, room.as_mut()).await.is_ok(),
             };
-            if is_room || unread() <= before && before != Unread::All {
+            if is_room || unread() <= before && before != UnreadBytes::All {
                 return;
             }
         }
     }
 }
 
-impl<'s> Waiting<'s> {
+impl<'s> WaitingGuard<'s> {
     fn of(count: &'s Cell<u32>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_window_grows_with_each_response_that_is_read() {
-        let start = Start::default();
+        let start = SlowStartWindow::default();
         let room = || (0..100).find(|active| !start.is_open(*active)).expect("a bound");
         assert_eq!(room(), FIRST);
         start.ended(false);
@@ -194,8 +194,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_beyond_the_window_start_one_by_one() {
-        for (unread, step) in [(Unread::Little, STEP), (Unread::Much, STEP_UNREAD)] {
-            let (start, pacer, begun) = (Start::default(), Pacer::default(), Instant::now());
+        for (unread, step) in [(UnreadBytes::Little, STEP), (UnreadBytes::Much, STEP_UNREAD)] {
+            let (start, pacer, begun) = (SlowStartWindow::default(), Pacer::default(), Instant::now());
             let turn = || start.turn(&pacer, || FIRST, || unread);
             tokio::join!(turn(), turn(), turn());
             assert_eq!(begun.elapsed(), 3 * step);
@@ -204,11 +204,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_of_several_connections_start_in_turn() {
-        let (starts, pacer, begun) = ([Start::default(), Start::default()], Pacer::default(), Instant::now());
+        let (starts, pacer, begun) =
+            ([SlowStartWindow::default(), SlowStartWindow::default()], Pacer::default(), Instant::now());
         let ended = Cell::new([Duration::ZERO; 2]);
         let wait = async |number: usize, times| {
             for _ in 0..times {
-                starts[number].turn(&pacer, || FIRST, || Unread::Little).await;
+                starts[number].turn(&pacer, || FIRST, || UnreadBytes::Little).await;
             }
             let mut all = ended.get();
             all[number] = begun.elapsed();
@@ -221,11 +222,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_wait_while_their_client_does_not_read() {
         const STOPPED: Duration = Duration::from_secs(100);
-        let (start, pacer, begun) = (Start::default(), Pacer::default(), Instant::now());
+        let (start, pacer, begun) = (SlowStartWindow::default(), Pacer::default(), Instant::now());
         let unread = || match begun.elapsed() {
-            elapsed if elapsed < STEP => Unread::Little,
-            elapsed if elapsed < STOPPED => Unread::All,
-            _ => Unread::Much,
+            elapsed if elapsed < STEP => UnreadBytes::Little,
+            elapsed if elapsed < STOPPED => UnreadBytes::All,
+            _ => UnreadBytes::Much,
         };
         start.turn(&pacer, || FIRST, unread).await;
         let waited = begun.elapsed();
@@ -234,16 +235,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_finished_request_admits_the_next() {
-        let (start, pacer, begun, active) = (Start::default(), Pacer::default(), Instant::now(), Cell::new(FIRST));
+        let (start, pacer, begun, active) =
+            (SlowStartWindow::default(), Pacer::default(), Instant::now(), Cell::new(FIRST));
         let end = async {
             sleep(STEP * 2).await;
             start.ended(true);
         };
-        tokio::join!(start.turn(&pacer, || active.get(), || Unread::All), end);
+        tokio::join!(start.turn(&pacer, || active.get(), || UnreadBytes::All), end);
         assert_eq!(begun.elapsed(), STEP * 2);
         // A cancelled wait leaves its place to others.
         active.set(100);
-        let mut first = Box::pin(start.turn(&pacer, || active.get(), || Unread::Much));
+        let mut first = Box::pin(start.turn(&pacer, || active.get(), || UnreadBytes::Much));
         assert!(timeout(STEP, first.as_mut()).await.is_err());
         assert!(!start.is_open(0), "somebody waits");
         drop(first);

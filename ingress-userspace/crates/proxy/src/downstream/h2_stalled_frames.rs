@@ -24,7 +24,7 @@ struct StalledFrame {
 
 /// A request's stream, with the state of its latest frame.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum StalledStream {
     /// HTTP/1: the connection itself shows whether its client reads.
     None,
     /// The response's next frame has not been produced yet.
@@ -64,7 +64,7 @@ impl StalledFrames {
     }
 }
 
-impl Stream {
+impl StalledStream {
     pub(crate) fn is_http2(&self) -> bool {
         !matches!(self, Self::None)
     }
@@ -103,7 +103,7 @@ mod tests {
         let (stalled_frames, start) = (StalledFrames::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let limit = Duration::from_secs(60);
-        let mut streams: Vec<_> = tasks.iter().map(|task| Stream::Open(task.abort_handle())).collect();
+        let mut streams: Vec<_> = tasks.iter().map(|task| StalledStream::Open(task.abort_handle())).collect();
         streams.iter_mut().for_each(|stream| stream.offer(&stalled_frames, at(0)));
         streams[0].resume(&stalled_frames);
         streams[2].resume(&stalled_frames);

@@ -30,19 +30,19 @@ thread_local! {
 }
 
 /// A stream that buffers writes during a poll and sends them after it. Clones share one state.
-pub(crate) struct WriteCoalescer<IO>(Rc<RefCell<State<IO>>>);
+pub(crate) struct WriteCoalescer<IO>(Rc<RefCell<CoalescerState<IO>>>);
 
-struct State<IO> {
+struct CoalescerState<IO> {
     io: IO,
     /// Bytes written but not yet sent, from `sent` on.
     gathered: Vec<u8>,
     sent: usize,
-    blocked: Blocked,
+    blocked: BlockedWrite,
 }
 
 /// Kind of write that the stream has blocked. The stream wakes the task once it accepts more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocked {
+enum BlockedWrite {
     Nothing,
     /// The write was too long to copy; the caller retries it. Flushing first would report progress that was not made.
     Long,
@@ -61,7 +61,12 @@ pub(crate) struct Posting<'h, H, IO> {
 
 impl<IO> WriteCoalescer<IO> {
     pub(crate) fn new(io: IO) -> Self {
-        Self(Rc::new(RefCell::new(State { io, gathered: Vec::new(), sent: 0, blocked: Blocked::Nothing })))
+        Self(Rc::new(RefCell::new(CoalescerState {
+            io,
+            gathered: Vec::new(),
+            sent: 0,
+            blocked: BlockedWrite::Nothing,
+        })))
     }
 
     /// Wraps `hyper`, which writes to this stream.
@@ -101,7 +106,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<IO> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.borrow_mut();
-        if state.blocked == Blocked::Gathered { state.poll_send(cx) } else { Poll::Ready(Ok(())) }
+        if state.blocked == BlockedWrite::Gathered { state.poll_send(cx) } else { Poll::Ready(Ok(())) }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -113,22 +118,22 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<IO> {
     }
 }
 
-// === impl State ===
+// === impl CoalescerState ===
 
-impl<IO: AsyncWrite + Unpin> State<IO> {
+impl<IO: AsyncWrite + Unpin> CoalescerState<IO> {
     fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let is_long = length > LONG;
         let is_full = is_long || self.gathered.len() + length > ROOM;
-        if self.blocked == Blocked::Gathered || (is_full && !self.gathered.is_empty()) {
+        if self.blocked == BlockedWrite::Gathered || (is_full && !self.gathered.is_empty()) {
             ready!(self.poll_send(cx))?;
         }
         if is_long {
             let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-            self.blocked = if written.is_pending() { Blocked::Long } else { Blocked::Nothing };
+            self.blocked = if written.is_pending() { BlockedWrite::Long } else { BlockedWrite::Nothing };
             return written;
         }
-        self.blocked = Blocked::Nothing;
+        self.blocked = BlockedWrite::Nothing;
         if self.gathered.capacity() == 0 {
             self.gathered = SPARE.take();
             self.gathered.reserve_exact(ROOM);
@@ -140,7 +145,7 @@ impl<IO: AsyncWrite + Unpin> State<IO> {
     /// Sends all gathered bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Assume the write blocks. The state stays so after a failure, too, and the next call reports it again.
-        self.blocked = Blocked::Gathered;
+        self.blocked = BlockedWrite::Gathered;
         while self.sent < self.gathered.len() {
             match ready!(Pin::new(&mut self.io).poll_write(cx, &self.gathered[self.sent..]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -154,7 +159,7 @@ impl<IO: AsyncWrite + Unpin> State<IO> {
             SPARE.set(spare);
         }
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        self.blocked = Blocked::Nothing;
+        self.blocked = BlockedWrite::Nothing;
         Poll::Ready(Ok(()))
     }
 }
@@ -176,7 +181,8 @@ impl<H: Future, IO: AsyncWrite + Unpin> Future for Posting<'_, H, IO> {
         let failed = {
             let mut state = coalescer.0.borrow_mut();
             // A connection that has ended may have left bytes behind. An open one retries a long write itself.
-            let is_due = if polled.is_ready() { !state.gathered.is_empty() } else { state.blocked != Blocked::Long };
+            let is_due =
+                if polled.is_ready() { !state.gathered.is_empty() } else { state.blocked != BlockedWrite::Long };
             is_due && matches!(state.poll_send(cx), Poll::Ready(Err(_)))
         };
         // hyper learns of the failure by its next flush.
@@ -318,7 +324,7 @@ mod tests {
         let mut posting = coalescer.follow(hyper.as_mut());
         for _ in 0..2 {
             assert!(Pin::new(&mut posting).poll(cx).is_pending());
-            assert_eq!(posting.coalescer.0.borrow().blocked, Blocked::Long);
+            assert_eq!(posting.coalescer.0.borrow().blocked, BlockedWrite::Long);
         }
         assert_eq!(peer.flushed.get(), 0, "so that it counts as one that the client does not take");
         peer.room.set(usize::MAX);

@@ -33,7 +33,7 @@ use crate::{
         wire::Wire,
     },
     l4::pipe::end_turn,
-    request::{serve, unread_body::Rests},
+    request::{serve, unread_body::UnreadBodies},
 };
 
 /// Silence of an HTTP/2 client after which it is sent a PING…
@@ -75,12 +75,12 @@ where
     let mut hyper = builder.serve_connection(io, service);
     let _forgotten = Forget(&conn);
     let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;
-    if ended == Ended::Cut {
+    if ended == HttpEnd::Cut {
         return None;
     }
     let http1::Parts { io, read_buf, .. } = hyper.into_parts();
     let mut wire = io.into_inner();
-    if ended == Ended::Resting {
+    if ended == HttpEnd::Idle {
         let (stream, held) = wire.into_parts();
         // Between two requests there may be bare line ends, which are ignored (RFC 9112, 2.2). If there are any other
         // bytes, the connection is closed rather than risk reading them differently a second time.
@@ -99,7 +99,7 @@ where
         Some(tunnel) => {
             let (stream, held) = wire.into_parts();
             let early = [&read_buf[..], &held].concat();
-            Box::pin(tunnel.run(&conn, tunnel::Client { stream, tcp, early })).await;
+            Box::pin(tunnel.run(&conn, tunnel::TunnelClient { stream, tcp, early })).await;
         }
     }
     None
@@ -133,11 +133,11 @@ impl Drop for Forget<'_> {
 
 /// The end of hyper's part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum HttpEnd {
     /// Everything was sent.
     Whole,
     /// The connection continues: it is to be parked.
-    Resting,
+    Idle,
     /// Ended by an error or an order.
     Cut,
 }
@@ -183,11 +183,11 @@ where
 }
 
 /// Polls `hyper` to its end, or until it is to be parked, and obeys orders in between.
-async fn until_ordered<H>(conn: &Rc<Conn>, mut hyper: Pin<&mut H>, finish: impl Fn(Pin<&mut H>)) -> Ended
+async fn until_ordered<H>(conn: &Rc<Conn>, mut hyper: Pin<&mut H>, finish: impl Fn(Pin<&mut H>)) -> HttpEnd
 where
     H: Future<Output = hyper::Result<()>>,
 {
-    let (mut finishing, mut rests) = (false, Rests::default());
+    let (mut finishing, mut rests) = (false, UnreadBodies::default());
     std::future::poll_fn(|cx| {
         conn.listen(cx);
         match conn.ordered() {
@@ -197,10 +197,10 @@ where
                 finishing = true;
                 finish(hyper.as_mut());
             }
-            Order::Close => return Poll::Ready(Ended::Cut),
+            Order::Close => return Poll::Ready(HttpEnd::Cut),
         }
         match hyper.as_mut().poll(cx) {
-            Poll::Ready(Ok(())) => Poll::Ready(Ended::Whole),
+            Poll::Ready(Ok(())) => Poll::Ready(HttpEnd::Whole),
             Poll::Ready(Err(error)) => {
                 tracing::debug!(
                     remote = %conn.remote(),
@@ -209,10 +209,10 @@ where
                 );
                 // No violation, even where hyper cannot parse the head: a script can make a browser send control bytes
                 // in a field. The wire counts the bytes that it refuses.
-                Poll::Ready(Ended::Cut)
+                Poll::Ready(HttpEnd::Cut)
             }
             // Until hyper has the end of a body, the connection is not idle.
-            Poll::Pending if !rests.poll(conn, cx) && conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
+            Poll::Pending if !rests.poll(conn, cx) && conn.is_to_be_parked() => Poll::Ready(HttpEnd::Idle),
             Poll::Pending => {
                 if conn.is_to_be_polled_again() {
                     end_turn(cx);

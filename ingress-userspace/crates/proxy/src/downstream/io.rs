@@ -3,7 +3,7 @@
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::limits::Counted;
+use crate::limits::CountGuard;
 
 /// Transport of a client's connection.
 pub(crate) enum Io {
@@ -16,5 +16,5 @@ pub(crate) enum Io {
 pub(crate) struct Opened {
     pub(crate) io: Io,
     /// The connection's share of its client's limit, if there is one.
-    pub(crate) counted: Option<Counted>,
+    pub(crate) counted: Option<CountGuard>,
 }

@@ -23,7 +23,7 @@ use crate::{
         refusal::Refusal,
     },
     l4::tcp,
-    limits::Counted,
+    limits::CountGuard,
     snapshot::Snapshot,
     tls::{self, client_certificates::Greeting},
 };
@@ -78,7 +78,7 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
 
 /// Counts the connection against its client's limit, if there is one, for as long as the result is held. Returns an
 /// error above the limit.
-pub(crate) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
+pub(crate) fn count(conn: &Conn) -> Result<Option<CountGuard>, Refusal> {
     let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
     let client = conn.peer().address();
     // A trusted proxy has connections for many clients.

@@ -34,8 +34,8 @@ use crate::{
         io::{Io, Opened},
         open::open,
     },
-    limits::Counted,
-    server::worker::Entered,
+    limits::CountGuard,
+    server::worker::RegisteredConn,
 };
 
 /// Most bytes read before hyper is created: the size of hyper's first read.
@@ -43,14 +43,14 @@ const EARLY_MAX: usize = 8 * 1024;
 
 /// A connection from its acceptance to its end.
 pub(crate) struct Task {
-    stage: Stage,
+    stage: ParkStage,
     conn: Rc<Conn>,
-    _counted: Option<Counted>,
-    _entered: Entered,
+    _counted: Option<CountGuard>,
+    _entered: RegisteredConn,
 }
 
 /// The task is as large as its largest stage. Large stages are boxed to keep parked connections small.
-enum Stage {
+enum ParkStage {
     /// Yields `None` if the connection is not to be served.
     Opening(Pin<Box<dyn Future<Output = Option<Opened>>>>),
     Serving(Serving),
@@ -77,9 +77,9 @@ struct Awake {
 // === impl Task ===
 
 impl Task {
-    pub(crate) fn new(conn: Rc<Conn>, tcp: TcpStream, entered: Entered) -> Self {
+    pub(crate) fn new(conn: Rc<Conn>, tcp: TcpStream, entered: RegisteredConn) -> Self {
         let opening = Box::pin(open(Rc::clone(&conn), tcp));
-        Self { stage: Stage::Opening(opening), conn, _counted: None, _entered: entered }
+        Self { stage: ParkStage::Opening(opening), conn, _counted: None, _entered: entered }
     }
 }
 
@@ -90,15 +90,19 @@ impl Future for Task {
         let this = self.get_mut();
         loop {
             let next = match &mut this.stage {
-                Stage::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                ParkStage::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
                     Some(Opened { io, counted }) => {
                         this._counted = counted;
-                        Some(Stage::opened(io, &this.conn))
+                        Some(ParkStage::opened(io, &this.conn))
                     }
                     None => None,
                 },
-                Stage::Serving(serving) => ready!(serving.as_mut().poll(cx)).map(|io| Stage::parked(io, &this.conn)),
-                Stage::Parked(parked) => ready!(parked.poll(cx)).map(|awake| Stage::Serving(serve(awake, &this.conn))),
+                ParkStage::Serving(serving) => {
+                    ready!(serving.as_mut().poll(cx)).map(|io| ParkStage::parked(io, &this.conn))
+                }
+                ParkStage::Parked(parked) => {
+                    ready!(parked.poll(cx)).map(|awake| ParkStage::Serving(serve(awake, &this.conn)))
+                }
             };
             match next {
                 Some(next) => this.stage = next,
@@ -108,9 +112,9 @@ impl Future for Task {
     }
 }
 
-// === impl Stage ===
+// === impl ParkStage ===
 
-impl Stage {
+impl ParkStage {
     /// Chooses the first stage of an open connection. It is served at once if TLS has already read the first request
     /// along with the end of the handshake, and if it is HTTP/2, where the server's SETTINGS are due at once.
     fn opened(io: Io, conn: &Rc<Conn>) -> Self {

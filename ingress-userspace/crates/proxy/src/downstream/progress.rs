@@ -8,12 +8,12 @@ use std::{
 
 use ingress_model::Settings;
 
-use crate::downstream::{h1_framing::Place, pace::Pace};
+use crate::downstream::{h1_framing::ScanPosition, pace::Pace};
 
 /// Activity of one connection. Times are the worker's coarse clock.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    place: Cell<Place>,
+    place: Cell<ScanPosition>,
     /// Latest of: the entry into the current place, bytes that arrived in it, the end of a request.
     since: Cell<Instant>,
     /// The stream has no more bytes for now.
@@ -42,7 +42,7 @@ impl Progress {
     /// Starts a new connection, which owes its first head within the time-out for heads.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            place: Cell::new(Place::Head),
+            place: Cell::new(ScanPosition::Head),
             since: Cell::new(now),
             reading: Cell::new(true),
             unwritten: Cell::new(None),
@@ -52,10 +52,10 @@ impl Progress {
     }
 
     /// Records that bytes arrived, after which the stream stands at `place`.
-    pub(crate) fn read(&self, place: Place, now: Instant) {
+    pub(crate) fn read(&self, place: ScanPosition, now: Instant) {
         self.reading.set(false);
         // A head must be complete in time, however slowly it arrives; a body must only make progress.
-        if place != Place::Head || self.place.replace(place) != Place::Head {
+        if place != ScanPosition::Head || self.place.replace(place) != ScanPosition::Head {
             self.since.set(now);
         }
         self.place.set(place);
@@ -63,7 +63,7 @@ impl Progress {
 
     pub(crate) fn read_pending(&self, now: Instant) {
         // A client cannot be late while the proxy does not read, for example because an upstream is slow.
-        if !self.reading.replace(true) && self.place.get() == Place::Body {
+        if !self.reading.replace(true) && self.place.get() == ScanPosition::Body {
             self.since.set(now);
         }
     }
@@ -105,7 +105,7 @@ impl Progress {
     /// Records that the proxy has closed its side, and that bytes may just have arrived. The client has as long as for
     /// a head to send more or to close its own side.
     pub(crate) fn linger(&self, now: Instant) {
-        self.place.set(Place::Head);
+        self.place.set(ScanPosition::Head);
         self.since.set(now);
     }
 
@@ -123,22 +123,22 @@ impl Progress {
         if self.active.get() == 0 {
             self.taken.set(Pace::default());
         }
-        if self.place.get() == Place::Between {
+        if self.place.get() == ScanPosition::Between {
             self.since.set(now);
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.active.get() == 0 && self.place.get() == Place::Between
+        self.active.get() == 0 && self.place.get() == ScanPosition::Between
     }
 
     /// Returns whether the connection is idle, has no more bytes to read, and none pending for the client.
-    pub(crate) fn is_resting(&self) -> bool {
+    pub(crate) fn is_parkable(&self) -> bool {
         self.is_idle() && self.reading.get() && !self.is_blocked()
     }
 
     /// Returns for how long an idle connection has been idle.
-    pub(crate) fn rested(&self, now: Instant) -> Duration {
+    pub(crate) fn idle_time(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since.get())
     }
 
@@ -152,13 +152,15 @@ impl Progress {
         }
         match self.place.get() {
             // HTTP/2 closes an idle connection with the client's cooperation, and the rest of a response keeps it open.
-            Place::Between if self.active.get() == 0 && passed >= settings.idle_timeout + settings.stall_timeout => {
+            ScanPosition::Between
+                if self.active.get() == 0 && passed >= settings.idle_timeout + settings.stall_timeout =>
+            {
                 Due::Stalled
             }
-            Place::Between if self.active.get() == 0 && passed >= settings.idle_timeout => Due::Idle,
-            Place::Head if self.active.get() == 0 && passed >= settings.head_timeout => Due::Stalled,
-            Place::Body if self.reading.get() && passed >= settings.stall_timeout => Due::Stalled,
-            Place::Between | Place::Head | Place::Body => Due::Nothing,
+            ScanPosition::Between if self.active.get() == 0 && passed >= settings.idle_timeout => Due::Idle,
+            ScanPosition::Head if self.active.get() == 0 && passed >= settings.head_timeout => Due::Stalled,
+            ScanPosition::Body if self.reading.get() && passed >= settings.stall_timeout => Due::Stalled,
+            ScanPosition::Between | ScanPosition::Head | ScanPosition::Body => Due::Nothing,
         }
     }
 }
@@ -191,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_head_has_one_time_out_from_its_first_byte() {
-        let head: Step<'_> = &|p, now| p.read(Place::Head, now);
-        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        let head: Step<'_> = &|p, now| p.read(ScanPosition::Head, now);
+        let between: Step<'_> = &|p, now| p.read(ScanPosition::Between, now);
         check(&[], 9, Due::Nothing);
         check(&[], 10, Due::Stalled);
         check(&[(9, head)], 10, Due::Stalled);
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_closed_a_busy_one_is_not() {
-        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        let between: Step<'_> = &|p, now| p.read(ScanPosition::Between, now);
         let begin: Step<'_> = &|p, _| p.begin_request();
         let end: Step<'_> = &|p, now| p.end_request(now);
         check(&[(0, between)], 74, Due::Nothing);
@@ -216,8 +218,8 @@ mod tests {
 
     #[test]
     fn an_idle_connection_has_nothing_in_progress() {
-        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
-        let head: Step<'_> = &|p, now| p.read(Place::Head, now);
+        let between: Step<'_> = &|p, now| p.read(ScanPosition::Between, now);
+        let head: Step<'_> = &|p, now| p.read(ScanPosition::Head, now);
         let pending: Step<'_> = &|p, now| p.read_pending(now);
         let begin: Step<'_> = &|p, _| p.begin_request();
         let end: Step<'_> = &|p, now| p.end_request(now);
@@ -237,14 +239,14 @@ mod tests {
             let now = Instant::now();
             let progress = Progress::new(now);
             steps.iter().for_each(|step| step(&progress, now));
-            assert_eq!(progress.is_resting(), expect, "case {number}");
-            assert_eq!(progress.rested(now + Duration::from_secs(3)), Duration::from_secs(3));
+            assert_eq!(progress.is_parkable(), expect, "case {number}");
+            assert_eq!(progress.idle_time(now + Duration::from_secs(3)), Duration::from_secs(3));
         }
     }
 
     #[test]
     fn a_body_stalls_only_while_it_is_being_read() {
-        let body: Step<'_> = &|p, now| p.read(Place::Body, now);
+        let body: Step<'_> = &|p, now| p.read(ScanPosition::Body, now);
         let pending: Step<'_> = &|p, now| p.read_pending(now);
         check(&[(0, body)], 1000, Due::Nothing);
         check(&[(0, body), (0, pending)], 59, Due::Nothing);
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_client_that_reads_no_bytes_is_disconnected() {
-        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        let between: Step<'_> = &|p, now| p.read(ScanPosition::Between, now);
         let begin: Step<'_> = &|p, _| p.begin_request();
         let stuck: Step<'_> = &|p, now| p.write_pending(now);
         let wrote: Step<'_> = &|p, _| p.wrote();

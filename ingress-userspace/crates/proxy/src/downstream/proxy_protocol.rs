@@ -41,7 +41,7 @@ pub struct ProxyHeader {
 
 /// A parsed header and its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedHeader {
     pub header: Header,
     pub length: usize,
 }
@@ -71,7 +71,7 @@ pub(crate) enum ReadError {
 /// # Errors
 /// Fails if no header begins like that. Every prefix of a header parses without error, and an error stays one however
 /// many bytes follow.
-pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
+pub fn parse(bytes: &[u8]) -> Result<Option<ParsedHeader>, HeaderError> {
     let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, expect)| byte == expect);
     if begins(SIGNATURE) {
         v2(bytes)
@@ -83,7 +83,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
 }
 
 /// Parses version 1: `PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n`.
-fn v1(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
+fn v1(bytes: &[u8]) -> Result<Option<ParsedHeader>, HeaderError> {
     let window = &bytes[..bytes.len().min(V1_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() < V1_MAX { Ok(None) } else { Err(HeaderError::TooLong) };
@@ -96,7 +96,7 @@ fn v1(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     let length = end + 2;
     if protocol == "UNKNOWN" {
         // The rest of the line is to be ignored.
-        return Ok(Some(Parsed { header: Header::Local, length }));
+        return Ok(Some(ParsedHeader { header: Header::Local, length }));
     }
     let (source, destination) = (word()?, word()?);
     let (source, destination): (IpAddr, IpAddr) = match protocol {
@@ -106,7 +106,7 @@ fn v1(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     };
     let (source, destination) = (at(source, port(word()?)?), at(destination, port(word()?)?));
     match words.next() {
-        None => Ok(Some(Parsed { header: Header::Proxied { source, destination }, length })),
+        None => Ok(Some(ParsedHeader { header: Header::Proxied { source, destination }, length })),
         Some(_) => Err(malformed),
     }
 }
@@ -121,7 +121,7 @@ fn port(word: &str) -> Result<u16, HeaderError> {
     if is_plain { parsed(word) } else { Err(HeaderError::Malformed) }
 }
 
-fn v2(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
+fn v2(bytes: &[u8]) -> Result<Option<ParsedHeader>, HeaderError> {
     let Some(fixed) = bytes.first_chunk::<V2_FIXED>() else { return Ok(None) };
     let [.., command, transport, high, low] = *fixed;
     let length = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
@@ -135,7 +135,7 @@ fn v2(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     };
     let Some(rest) = bytes.get(V2_FIXED..length) else { return Ok(None) };
     let header = if is_local { Header::Local } else { addresses(transport, rest)? };
-    Ok(Some(Parsed { header, length }))
+    Ok(Some(ParsedHeader { header, length }))
 }
 
 /// Parses the addresses behind the fixed part. The TLVs behind them are of no use here.
@@ -252,7 +252,7 @@ pub(crate) async fn read(stream: &mut TcpStream) -> Result<Header, ReadError> {
         let parsed = parse(&header)?;
         let taken = parsed.map_or(seen, |parsed| parsed.length - before);
         stream.read_exact(&mut window[..taken]).await.map_err(ReadError::Io)?;
-        if let Some(Parsed { header, length: _ }) = parsed {
+        if let Some(ParsedHeader { header, length: _ }) = parsed {
             return Ok(header);
         }
     }
@@ -277,7 +277,7 @@ mod tests {
         for end in 0..header.len() {
             assert_eq!(parse(&header[..end]), Ok(None), "{:?}", header[..end].escape_ascii().to_string());
         }
-        let whole = Ok(Some(Parsed { header: expect, length: header.len() }));
+        let whole = Ok(Some(ParsedHeader { header: expect, length: header.len() }));
         assert_eq!(parse(header), whole, "{}", header.escape_ascii());
         assert_eq!(parse(&[header, b"\r\nGET"].concat()), whole, "{}", header.escape_ascii());
     }

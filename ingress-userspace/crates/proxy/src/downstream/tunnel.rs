@@ -23,19 +23,19 @@ use crate::{
     downstream::conn::{Conn, Order},
     observe::counters::{Bytes, Direction},
     request::in_flight::InFlight,
-    upstream::{self, Passed, TunnelError},
+    upstream::{self, TunnelBytes, TunnelError},
 };
 
 /// An accepted handshake. Its request is in flight for as long as this value lives.
 pub(crate) struct Tunnel {
-    endpoint: upstream::Tunnel,
+    endpoint: upstream::UpstreamTunnel,
     received: Bytes,
     sent: Bytes,
     in_flight: InFlight,
 }
 
 /// The client's side of a tunnel.
-pub(crate) struct Client<S> {
+pub(crate) struct TunnelClient<S> {
     pub(crate) stream: S,
     /// Returns the socket below `stream`.
     pub(crate) tcp: fn(&S) -> &TcpStream,
@@ -58,7 +58,7 @@ enum Side {
 struct Stall(Option<Pin<Box<Sleep>>>);
 
 impl Tunnel {
-    pub(crate) fn new(endpoint: upstream::Tunnel, in_flight: InFlight) -> Self {
+    pub(crate) fn new(endpoint: upstream::UpstreamTunnel, in_flight: InFlight) -> Self {
         let cell = in_flight.cell();
         let (received, sent) = (Bytes::new(cell, Direction::In), Bytes::new(cell, Direction::Out));
         Self { endpoint, received, sent, in_flight }
@@ -66,11 +66,11 @@ impl Tunnel {
 
     /// Copies until the end. A tunnel closed by both sides counts as a successful request, because 101 has no class of
     /// its own; a broken one counts as aborted.
-    pub(crate) async fn run<S>(mut self, conn: &Conn, client: Client<S>)
+    pub(crate) async fn run<S>(mut self, conn: &Conn, client: TunnelClient<S>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let Client { mut stream, tcp, early } = client;
+        let TunnelClient { mut stream, tcp, early } = client;
         upstream::watch(tcp(&stream));
         self.begin(&early);
         drop(early);
@@ -122,7 +122,7 @@ impl Tunnel {
 
     /// Forwards the bytes that either side sent before the tunnel began.
     fn begin(&mut self, early: &[u8]) {
-        let Passed { up, down, client_blocked: _ } = self.endpoint.begin(early);
+        let TunnelBytes { up, down, client_blocked: _ } = self.endpoint.begin(early);
         self.received.add(up);
         self.sent.add(down);
     }
@@ -145,9 +145,9 @@ impl Tunnel {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Self { endpoint, received, sent, in_flight: _ } = self;
-        let mut passed = Passed::default();
+        let mut passed = TunnelBytes::default();
         let ended = endpoint.poll(cx, stream, &mut passed);
-        let Passed { up, down, client_blocked } = passed;
+        let TunnelBytes { up, down, client_blocked } = passed;
         received.add(up);
         sent.add(down);
         // A tunnel may stay open for days, so the counters are flushed whenever it pauses.

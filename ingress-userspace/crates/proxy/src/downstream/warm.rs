@@ -38,7 +38,7 @@ pub(crate) enum IdleState {
 
 impl Warm {
     /// Adds `conn`, which has become idle. If there are more than `max`, some of the others are evicted.
-    pub(crate) fn rests(&self, conn: &Rc<Conn>, max: usize) {
+    pub(crate) fn became_idle(&self, conn: &Rc<Conn>, max: usize) {
         if conn.idle_state.get() != IdleState::Cold {
             return;
         }
@@ -57,7 +57,7 @@ impl Warm {
                     conn.idle_state.set(IdleState::Warm);
                     queue.push_back(first);
                 }
-                IdleState::Warm if conn.is_resting() => conn.evict(),
+                IdleState::Warm if conn.is_parkable() => conn.evict(),
                 // A long request, or a tunnel: the connection joins again if it becomes idle.
                 IdleState::Warm | IdleState::Cold | IdleState::Evicted => conn.idle_state.set(IdleState::Cold),
             }
@@ -68,7 +68,7 @@ impl Warm {
     pub(crate) fn expire(&self, now: Instant, time: Duration) {
         self.0.borrow_mut().retain(|known| {
             let Some(conn) = known.upgrade() else { return false };
-            let is_due = conn.is_resting() && conn.progress.rested(now) >= time;
+            let is_due = conn.is_parkable() && conn.progress.idle_time(now) >= time;
             if is_due {
                 conn.evict();
             }
@@ -82,7 +82,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::{downstream::h1_framing::Place, server::worker::Worker};
+    use crate::{downstream::h1_framing::ScanPosition, server::worker::Worker};
 
     const MAX: usize = 3;
 
@@ -92,12 +92,12 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 80));
         let conns = [(); MAX + 1].map(|()| {
             let conn = Conn::new(Rc::clone(&worker), address, address, false);
-            conn.progress.read(Place::Between, worker.now());
+            conn.progress.read(ScanPosition::Between, worker.now());
             conn.progress.read_pending(worker.now());
             conn
         });
         let warm = Warm::default();
-        conns[..MAX].iter().for_each(|conn| warm.rests(conn, MAX));
+        conns[..MAX].iter().for_each(|conn| warm.became_idle(conn, MAX));
         (warm, conns)
     }
 
@@ -120,7 +120,7 @@ mod tests {
             let (warm, conns) = full();
             used.iter().for_each(|number| conns[*number].idle_state.set(IdleState::Used));
             busy.iter().for_each(|number| conns[*number].progress.begin_request());
-            warm.rests(&conns[MAX], MAX);
+            warm.became_idle(&conns[MAX], MAX);
             check(&warm, &conns, expect, &format!("{used:?} were used, {busy:?} are busy"));
         }
     }
@@ -129,9 +129,14 @@ mod tests {
     fn a_long_busy_connection_joins_again() {
         let (warm, conns) = full();
         conns[0].progress.begin_request();
-        warm.rests(&conns[MAX], MAX);
+        warm.became_idle(&conns[MAX], MAX);
         conns[0].progress.end_request(conns[0].worker.now());
-        warm.rests(&conns[0], MAX);
-        check(&warm, &conns, [IdleState::Warm, IdleState::Evicted, IdleState::Warm, IdleState::Warm], "it rests");
+        warm.became_idle(&conns[0], MAX);
+        check(
+            &warm,
+            &conns,
+            [IdleState::Warm, IdleState::Evicted, IdleState::Warm, IdleState::Warm],
+            "it is idle again",
+        );
     }
 }

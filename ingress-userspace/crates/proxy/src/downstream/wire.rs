@@ -20,8 +20,8 @@ use tokio::{
 use crate::{
     downstream::{
         conn::Conn,
-        h1_framing::{FramingViolation, Place, Scanner},
-        h2_frames::{Frames, OVERSIZED, Refusal, Spoken},
+        h1_framing::{FramingViolation, ScanPosition, Scanner},
+        h2_frames::{FrameRefusal, Frames, OVERSIZED, Spoken},
         upload_splice::UploadSplice,
         vectored_write,
     },
@@ -139,7 +139,7 @@ impl<IO> Wire<IO> {
         }
         // The bytes in order still go to hyper; they may hold the head of the malformed body.
         buf.set_filled(before + good);
-        self.phase = if scanner.place() == Place::Body { Phase::Broken } else { Phase::Refused };
+        self.phase = if scanner.place() == ScanPosition::Body { Phase::Broken } else { Phase::Refused };
         if good == 0 { self.refuse(buf) } else { Ok(()) }
     }
 
@@ -149,15 +149,17 @@ impl<IO> Wire<IO> {
         if let Err(refusal) = frames.receive(&buf.filled()[before..], now) {
             let stats = &self.conn.worker.shared.stats;
             let (count, violation) = match refusal {
-                Refusal::Preface | Refusal::Size { .. } => (&stats.refused_framing, Some(Violation::Malformed)),
-                Refusal::Flood => (&stats.flooded, Some(Violation::Flood)),
-                Refusal::Resets => (&stats.flooded, None),
+                FrameRefusal::Preface | FrameRefusal::Size { .. } => {
+                    (&stats.refused_framing, Some(Violation::Malformed))
+                }
+                FrameRefusal::Flood => (&stats.flooded, Some(Violation::Flood)),
+                FrameRefusal::Resets => (&stats.flooded, None),
             };
             count.fetch_add(1, Relaxed);
             if let Some(violation) = violation {
                 self.conn.offend(violation);
             }
-            if let Refusal::Size { good } = refusal {
+            if let FrameRefusal::Size { good } = refusal {
                 buf.set_filled(before + good);
                 // Fits into the room of the frame header that it replaces.
                 buf.put_slice(OVERSIZED);
@@ -171,7 +173,7 @@ impl<IO> Wire<IO> {
         // Further requests of an HTTP/2 client come on other streams, so the connection is idle when it has none. Other
         // input does not count as activity: it may be no more than the answer to a PING.
         if frames.is_begun() && !was_begun {
-            self.conn.progress.read(Place::Between, now);
+            self.conn.progress.read(ScanPosition::Between, now);
         }
         Ok(())
     }
@@ -233,7 +235,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
     fn is_amid_request(&self) -> bool {
         match &self.follows {
             Follows::Http1(scanner) => {
-                !matches!(self.phase, Phase::Opening | Phase::Open) || scanner.place() == Place::Body
+                !matches!(self.phase, Phase::Opening | Phase::Open) || scanner.place() == ScanPosition::Body
             }
             Follows::Http2(_) => false,
         }

@@ -39,7 +39,7 @@ pub(crate) struct Peer {
 
 /// The client of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Client<'r> {
+pub(crate) struct RequestClient<'r> {
     pub(crate) address: IpAddr,
     /// Whether the client's own connection is encrypted.
     pub(crate) secure: bool,
@@ -68,13 +68,13 @@ impl Peer {
     }
 
     /// Returns the client of a request with these `headers`. Costs nothing if no field is trusted.
-    pub(crate) fn client<'r>(&'r self, trust: &'r Trust, headers: &'r HeaderMap) -> Client<'r> {
+    pub(crate) fn client<'r>(&'r self, trust: &'r Trust, headers: &'r HeaderMap) -> RequestClient<'r> {
         let Self { address, secure, port, is_proxied, forwarded } = self;
         let Trust { trusted_proxies, forwarded: trusts_all, address: _, field, keeps_chain, .. } = trust;
         if !trust.trusts(*address) {
             let forwarded = Cow::Borrowed(&**forwarded);
             let hidden = (trust.forwarded || trust.address).then_some(field);
-            return Client { address: *address, secure: *secure, forwarded, host: None, hidden };
+            return RequestClient { address: *address, secure: *secure, forwarded, host: None, hidden };
         }
         let chain = || headers.get_all(field).iter().map(text);
         let client = if *is_proxied {
@@ -82,7 +82,7 @@ impl Peer {
         } else {
             walk(*address, |trusted_proxy| trusted_proxies.contains(trusted_proxy), chain())
         };
-        let claims = if *trusts_all { Claims::of(headers) } else { Claims::default() };
+        let claims = if *trusts_all { ForwardingClaims::of(headers) } else { ForwardingClaims::default() };
         let secure = claims.secure.unwrap_or(*secure);
         let port = claims.port.unwrap_or(match claims.secure {
             Some(claimed) if claimed != self.secure => {
@@ -108,20 +108,26 @@ impl Peer {
             Cow::Borrowed(&own)
         };
         let forwarded = fields(&noted, &own, secure, port, &original);
-        Client { address: client, secure, forwarded: Cow::Owned(forwarded.into()), host: claims.host, hidden: None }
+        RequestClient {
+            address: client,
+            secure,
+            forwarded: Cow::Owned(forwarded.into()),
+            host: claims.host,
+            hidden: None,
+        }
     }
 }
 
 /// Fields in which a trusted proxy describes the connection that it accepted. Each must occur once: if there are two,
 /// the proxy has added its own to one sent by the client.
 #[derive(Debug, Default)]
-struct Claims<'r> {
+struct ForwardingClaims<'r> {
     secure: Option<bool>,
     port: Option<u16>,
     host: Option<&'r HeaderValue>,
 }
 
-impl<'r> Claims<'r> {
+impl<'r> ForwardingClaims<'r> {
     fn of(headers: &'r HeaderMap) -> Self {
         let once = |name: &HeaderName| Field::of(headers, name).once();
         let secure = once(&PROTO).and_then(|proto| match proto.as_bytes() {
@@ -280,7 +286,7 @@ mod tests {
     /// Returns the fields sent to pods for a client, and its host.
     fn written(trust: &Trust, peer: &Peer, fields: &[(&str, &str)]) -> (String, Option<String>, bool) {
         let headers = headers(fields);
-        let Client { forwarded, host, secure, .. } = peer.client(trust, &headers);
+        let RequestClient { forwarded, host, secure, .. } = peer.client(trust, &headers);
         let written = String::from_utf8(forwarded.into_owned()).expect("text");
         let value = |line: &str| {
             let (name, value) = line.split_once(": ")?;

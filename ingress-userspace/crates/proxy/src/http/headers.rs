@@ -7,13 +7,14 @@ use ingress_model::route::{Subject, filter::Edits};
 
 use crate::{
     http::{
-        authority::Authority, client_address::Client, fields::Fields, request_id::RequestId, via, websocket::Handshake,
+        authority::Authority, client_address::RequestClient, fields::Fields, request_id::RequestId, via,
+        websocket::Handshake,
     },
     upstream::{Accept, head::tokens, subrequest::Message, write_header, write_request_line},
 };
 
 /// The parts of a forwarded head.
-pub(crate) struct Head<'r> {
+pub(crate) struct ForwardedHead<'r> {
     /// The protocol version of the client.
     pub(crate) version: http::Version,
     pub(crate) subject: &'r Subject<'r>,
@@ -22,7 +23,7 @@ pub(crate) struct Head<'r> {
     pub(crate) authority: &'r Authority<'r>,
     /// The changes by the request's rule.
     pub(crate) edits: &'r Edits<'r>,
-    pub(crate) client: &'r Client<'r>,
+    pub(crate) client: &'r RequestClient<'r>,
     /// The fields for pods about the client's certificate, as lines of a head.
     pub(crate) identity: Option<&'r [u8]>,
     pub(crate) request_id: &'r RequestId,
@@ -32,7 +33,7 @@ pub(crate) struct Head<'r> {
     pub(crate) underscores: bool,
 }
 
-impl Head<'_> {
+impl ForwardedHead<'_> {
     /// Appends request line and fields, without framing fields and the final line end.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let Self { version, subject, fields, authority, edits, client, identity, request_id, handshake, underscores } =
@@ -115,13 +116,13 @@ impl Head<'_> {
     }
 }
 
-impl Message for Head<'_> {
+impl Message for ForwardedHead<'_> {
     fn method(&self) -> &http::Method {
         self.subject.method
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        Head::write(self, out);
+        ForwardedHead::write(self, out);
     }
 
     /// gRPC servers require `te: trailers` (RFC 9113, section 8.2.2).
@@ -291,7 +292,7 @@ mod tests {
             https_port: 443,
         };
         let hidden = HeaderName::from_static("cf-connecting-ip");
-        let client = Client {
+        let client = RequestClient {
             address: subject.client,
             secure: false,
             forwarded: b"x-forwarded-for: 192.0.2.7\r\n".into(),
@@ -300,7 +301,7 @@ mod tests {
         };
         let changes = HeaderEdits::parse(edits).expect("valid");
         let edits = Edits { headers: changes.iter().collect(), ..Edits::default() };
-        let head = Head {
+        let head = ForwardedHead {
             version: http::Version::HTTP_11,
             subject: &subject,
             fields: &fields,

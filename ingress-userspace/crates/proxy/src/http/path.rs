@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use ingress_model::{RefusedPaths, path::decode_unreserved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
+pub enum RequestPathError {
     #[error("path does not begin with a slash")]
     NotAbsolute,
     #[error("path leads above the root")]
@@ -35,10 +35,10 @@ pub enum PathError {
 /// Returns the canonical form of `path`, borrowed if it is unchanged.
 ///
 /// # Errors
-/// Fails if the path has no canonical form: see [`PathError`].
-pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
+/// Fails if the path has no canonical form: see [`RequestPathError`].
+pub fn normalise(path: &str) -> Result<Cow<'_, str>, RequestPathError> {
     if !path.starts_with('/') {
-        return Err(PathError::NotAbsolute);
+        return Err(RequestPathError::NotAbsolute);
     }
     check_escapes(path.as_bytes())?;
     let path = decode_unreserved(path);
@@ -49,7 +49,7 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
 }
 
 /// Returns the canonical form of `path` and its other possible readings by a pod: see [`readings`].
-pub(crate) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), PathError> {
+pub(crate) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPathError> {
     if is_plain(path) {
         return Ok((path.into(), Vec::new()));
     }
@@ -61,14 +61,14 @@ pub(crate) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), PathError
 }
 
 /// Fails if the settings refuse parts of `path`, which is in canonical form.
-pub(crate) fn check(path: &str, refused: RefusedPaths) -> Result<(), PathError> {
+pub(crate) fn check(path: &str, refused: RefusedPaths) -> Result<(), RequestPathError> {
     let RefusedPaths { parameters, double_escapes } = refused;
     if parameters && [";", "%3B", "%3b"].iter().any(|mark| path.contains(mark)) {
-        return Err(PathError::Parameters);
+        return Err(RequestPathError::Parameters);
     }
     let is_escape = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     if double_escapes && path.split("%25").skip(1).any(is_escape) {
-        return Err(PathError::DoubleEscape);
+        return Err(RequestPathError::DoubleEscape);
     }
     Ok(())
 }
@@ -78,9 +78,9 @@ pub(crate) fn check(path: &str, refused: RefusedPaths) -> Result<(), PathError> 
 /// # Errors
 /// Fails if the client's part of the target leads elsewhere than the rule says, under any reading, or holds bytes that
 /// a target must not have. The rule was matched by the original path, so the check is due here.
-pub(crate) fn rewritten(target: String) -> Result<String, PathError> {
+pub(crate) fn rewritten(target: String) -> Result<String, RequestPathError> {
     if target.bytes().any(|byte| byte <= b' ' || matches!(byte, b'#' | 0x7f)) {
-        return Err(PathError::Rewritten);
+        return Err(RequestPathError::Rewritten);
     }
     let path = &target[..memchr::memchr(b'?', target.as_bytes()).unwrap_or(target.len())];
     if is_plain(path) {
@@ -90,7 +90,7 @@ pub(crate) fn rewritten(target: String) -> Result<String, PathError> {
     let decoded = decode_unreserved(path);
     let is_led = |path: &str| path.split('/').any(|segment| matches!(segment, "." | ".."));
     if is_led(&decoded) || readings(&decoded).any(|other| is_led(&decode_unreserved(&other))) {
-        return Err(PathError::Rewritten);
+        return Err(RequestPathError::Rewritten);
     }
     let normal = normalise(path)?;
     Ok(if *normal == *path { target } else { format!("{normal}{}", &target[path.len()..]) })
@@ -104,12 +104,12 @@ fn is_plain(path: &str) -> bool {
     !path.bytes().zip(rest).fold(false, |odd, (before, &byte)| odd | is_odd(before, byte))
 }
 
-fn check_escapes(path: &[u8]) -> Result<(), PathError> {
+fn check_escapes(path: &[u8]) -> Result<(), RequestPathError> {
     for at in memchr::memchr_iter(b'%', path) {
         match path.get(at + 1..at + 3) {
-            Some(b"00") => return Err(PathError::Nul),
+            Some(b"00") => return Err(RequestPathError::Nul),
             Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => {}
-            _ => return Err(PathError::Escape),
+            _ => return Err(RequestPathError::Escape),
         }
     }
     Ok(())
@@ -123,7 +123,7 @@ fn is_resolved(path: &str) -> bool {
     !memchr::memchr_iter(b'/', bytes).any(|at| irregular(&bytes[at + 1..]))
 }
 
-fn resolve(path: &str) -> Result<String, PathError> {
+fn resolve(path: &str) -> Result<String, RequestPathError> {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').filter(|segment| !segment.is_empty()).peekable();
     // A path that ends in `/`, `/.` or `/..` names a directory and keeps its slash.
@@ -133,7 +133,7 @@ fn resolve(path: &str) -> Result<String, PathError> {
         match segment {
             "." => directory = true,
             ".." => {
-                out.truncate(out.rfind('/').ok_or(PathError::AboveRoot)?);
+                out.truncate(out.rfind('/').ok_or(RequestPathError::AboveRoot)?);
                 directory = true;
             }
             _ => {
@@ -150,7 +150,7 @@ fn resolve(path: &str) -> Result<String, PathError> {
 
 /// A way to read paths that some pods have and this proxy does not.
 #[derive(Clone, Copy)]
-enum Way {
+enum PathReading {
     /// `\` is a slash (WHATWG URL, 4.4).
     Backslash,
     EscapedBackslash,
@@ -159,7 +159,7 @@ enum Way {
     Parameters,
 }
 
-impl Way {
+impl PathReading {
     /// Parameters come last, because they may end at a slash that only the pod takes for one.
     const ALL: [Self; 4] = [Self::Backslash, Self::EscapedBackslash, Self::EscapedSlash, Self::Parameters];
 
@@ -187,7 +187,7 @@ impl Way {
 /// Yields the paths that pods may read in a canonical path: one for each set of the ways that concern it, because the
 /// pod's set is unknown. The results are not canonical.
 fn readings(path: &str) -> impl Iterator<Item = String> {
-    let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| way.concerns(path)).collect();
+    let ways: Vec<PathReading> = PathReading::ALL.into_iter().filter(|way| way.concerns(path)).collect();
     (1..1_usize << ways.len()).map(move |chosen| {
         let chosen = ways.iter().enumerate().filter(|(place, _)| chosen & 1 << place != 0);
         chosen.fold(path.to_owned(), |path, (_, way)| way.read(&path))
@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    fn check(path: &str, expect: Result<&str, PathError>) {
+    fn check(path: &str, expect: Result<&str, RequestPathError>) {
         let got = normalise(path);
         assert_eq!(got.as_deref().map_err(|error| *error), expect, "{path}");
         if expect == Ok(path) {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn paths_have_one_normal_form() {
-        use PathError::{AboveRoot, Escape, NotAbsolute, Nul};
+        use RequestPathError::{AboveRoot, Escape, NotAbsolute, Nul};
         for (path, expect) in [
             ("/", Ok("/")),
             ("/a", Ok("/a")),
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn parameters_and_double_escapes_are_refused_if_configured() {
-        use PathError::{DoubleEscape, Parameters};
+        use RequestPathError::{DoubleEscape, Parameters};
         for (path, parameters, double_escapes) in [
             ("/a/b.c", Ok(()), Ok(())),
             ("/a;x", Err(Parameters), Ok(())),
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_rewritten_path_is_normalised_and_cannot_leave_its_prefix() {
-        use PathError::{Escape, Nul, Rewritten};
+        use RequestPathError::{Escape, Nul, Rewritten};
         for (target, expect) in [
             ("/files/a.b?x=../y", Ok("/files/a.b?x=../y")),
             ("/files//a/?x//y", Ok("/files/a/?x//y")),

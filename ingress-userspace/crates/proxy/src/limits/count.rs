@@ -12,31 +12,31 @@ const SHARDS: usize = 64;
 /// The sharded counters. An entry is removed with its last guard, so there are never more entries than requests or
 /// connections.
 #[derive(Debug)]
-pub(super) struct Counts([Mutex<HashMap<u64, u32>>; SHARDS]);
+pub(super) struct InFlightCounts([Mutex<HashMap<u64, u32>>; SHARDS]);
 
 /// Guard of one counted request or connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    counts: Arc<Counts>,
+pub(crate) struct CountGuard {
+    counts: Arc<InFlightCounts>,
     key: u64,
 }
 
-impl Default for Counts {
+impl Default for InFlightCounts {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Mutex::default()))
     }
 }
 
-impl Counts {
+impl InFlightCounts {
     /// Counts one more under `key`. Returns `None` if that would exceed `max`.
-    pub(super) fn enter(self: &Arc<Self>, key: u64, max: NonZeroU32) -> Option<Counted> {
+    pub(super) fn enter(self: &Arc<Self>, key: u64, max: NonZeroU32) -> Option<CountGuard> {
         let mut shard = self.shard(key);
         let count = shard.entry(key).or_default();
         if *count >= max.get() {
             return None;
         }
         *count += 1;
-        Some(Counted { counts: Arc::clone(self), key })
+        Some(CountGuard { counts: Arc::clone(self), key })
     }
 
     fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, u32>> {
@@ -44,7 +44,7 @@ impl Counts {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         let Self { counts, key } = self;
         if let Entry::Occupied(mut entry) = counts.shard(*key).entry(*key) {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn entries_are_removed_with_their_last_request() {
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(InFlightCounts::default());
         let max = NonZeroU32::new(2).expect("two");
         let (first, second) = (counts.enter(7, max), counts.enter(7, max));
         assert!(first.is_some() && second.is_some());

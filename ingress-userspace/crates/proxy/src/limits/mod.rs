@@ -18,7 +18,7 @@ use std::{
 
 use ingress_model::filter::Limit;
 
-use count::Counts;
+use count::InFlightCounts;
 use rate::Rates;
 
 pub(crate) mod buffer_space;
@@ -27,7 +27,7 @@ mod count;
 mod rate;
 pub(crate) mod violations;
 
-pub(crate) use count::Counted;
+pub(crate) use count::CountGuard;
 
 /// The limits of a node.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(crate) struct Limiter {
     /// Randomly keyed, so that clients cannot choose an address that shares an entry with another client.
     hasher: RandomState,
     rates: Rates,
-    requests: Arc<Counts>,
-    connections: Arc<Counts>,
+    requests: Arc<InFlightCounts>,
+    connections: Arc<InFlightCounts>,
     over_rate: AtomicU64,
     over_in_flight: AtomicU64,
 }
@@ -79,7 +79,7 @@ impl Limiter {
     ///
     /// # Errors
     /// If the request exceeds a limit; it is not counted then.
-    pub(crate) fn admit(&self, limit: &Limit, client: IpAddr, now: Duration) -> Result<Option<Counted>, Excess> {
+    pub(crate) fn admit(&self, limit: &Limit, client: IpAddr, now: Duration) -> Result<Option<CountGuard>, Excess> {
         let Limit { owner, per_second, per_minute, in_flight, exempt, rate_status: _, in_flight_status: _ } = limit;
         if exempt.contains(client) {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Limiter {
     }
 
     /// Counts a connection of `client` until the returned guard is dropped. Returns `None` if that would exceed `max`.
-    pub(crate) fn connect(&self, client: IpAddr, max: NonZeroU32) -> Option<Counted> {
+    pub(crate) fn connect(&self, client: IpAddr, max: NonZeroU32) -> Option<CountGuard> {
         self.connections.enter(self.hasher.hash_one(subscriber(client)), max)
     }
 

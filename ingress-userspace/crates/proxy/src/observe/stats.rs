@@ -27,7 +27,7 @@ pub(crate) struct Stats {
     pub(crate) timed_out: AtomicU64,
     pub(crate) evicted: AtomicU64,
     pub(crate) evicted_streams: AtomicU64,
-    pub(crate) rests_cut: AtomicU64,
+    pub(crate) request_bodies_cut: AtomicU64,
     pub(crate) slow_bodies: AtomicU64,
     pub(crate) slow_reads: AtomicU64,
     pub(crate) mirrors_cut: AtomicU64,
@@ -67,7 +67,7 @@ pub struct StatsView {
     /// HTTP/2 streams reset for the same reason, on connections that their clients read.
     pub evicted_streams: u64,
     /// Request bodies cut off after the response, because their remainder was too long or arrived too slowly.
-    pub rests_cut: u64,
+    pub request_bodies_cut: u64,
     /// Requests with bodies below the minimum rate.
     pub slow_bodies: u64,
     /// Connections with clients that read responses below the minimum rate.

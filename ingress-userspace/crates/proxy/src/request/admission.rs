@@ -5,17 +5,17 @@ use http::{HeaderMap, StatusCode, header};
 use ingress_model::{
     Blocked, ErrorPages, Filter, Texts, Unavailable,
     route::{
-        Target, UpstreamId, canary,
+        RouteTarget, UpstreamId, canary,
         filter::{self, Edits, Verdict},
     },
 };
 
 use crate::{
     auth::{authenticate::authenticate, authz_cache::Cookies},
-    http::{client_address::Client, path},
+    http::{client_address::RequestClient, path},
     request::{
         context::RequestContext,
-        error::{self, Answer},
+        error::{self, LocalReply},
         error_pages,
         in_flight::InFlight,
         session_affinity,
@@ -24,7 +24,7 @@ use crate::{
     upstream::balance::UpstreamState,
 };
 
-pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
+pub(super) fn is_blocked(blocked: &Blocked, client: &RequestClient<'_>, headers: &HeaderMap) -> bool {
     // Every field line is searched, and bytes that are not UTF-8 are replaced first, so that neither a second line nor
     // such a byte hides a match.
     let holds = |texts: &Texts, name| {
@@ -39,12 +39,12 @@ pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &Heade
 /// it.
 pub(super) async fn decide<'r>(
     filters: &'r [Filter],
-    action: &Target,
+    action: &RouteTarget,
     context: &RequestContext<'_>,
     edits: &mut Edits<'r>,
     cookies: &mut Cookies,
     in_flight: &mut InFlight,
-) -> Result<UpstreamId, Box<Answer>> {
+) -> Result<UpstreamId, Box<LocalReply>> {
     let RequestContext { snapshot, subject, forwarding, .. } = *context;
     for filter in filters {
         match filter::apply(filter, subject, edits) {
@@ -72,15 +72,15 @@ pub(super) async fn decide<'r>(
     }
     let is_ready = |id| snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty());
     let wanted = match action {
-        Target::Forward(id) => Ok(*id),
-        Target::Split(branches) => {
+        RouteTarget::Forward(id) => Ok(*id),
+        RouteTarget::Split(branches) => {
             let affinity = forwarding.affinity.as_ref();
             let home = affinity
                 .and_then(|affinity| session_affinity::home(affinity, branches, subject, |id| snapshot.upstream(id)));
             Ok(canary::choose(branches, subject, home, fastrand::f64, is_ready))
         }
-        Target::Refuse(why) => Err(*why),
-        Target::Redirect(redirect) => {
+        RouteTarget::Refuse(why) => Err(*why),
+        RouteTarget::Redirect(redirect) => {
             return Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into());
         }
     };
@@ -101,8 +101,8 @@ pub(super) async fn decide<'r>(
 }
 
 /// Returns the reason why a rule answers every request with an error, or `None` if it does not.
-fn refusal(action: &Target, filters: &[Filter], snapshot: &Snapshot) -> Option<Unavailable> {
-    let Target::Refuse(why) = action else { return None };
+fn refusal(action: &RouteTarget, filters: &[Filter], snapshot: &Snapshot) -> Option<Unavailable> {
+    let RouteTarget::Refuse(why) = action else { return None };
     let may_be_replaced = matches!(why, Unavailable::NoService | Unavailable::NoPort);
     (!may_be_replaced || error_page_backend(filters, snapshot).is_none()).then_some(*why)
 }

@@ -20,7 +20,7 @@ use ingress_model::Offer;
 use crate::{
     downstream::{
         conn::Conn,
-        h2_backlog::{Piece, Place},
+        h2_backlog::{Piece, StreamBacklog},
         pace::Pace,
         upload_splice::{Misplaced, Tap},
     },
@@ -32,9 +32,9 @@ use crate::{
         buffering::RequestBuffer,
         compress::Compressed,
         in_flight::InFlight,
-        unread_body::{Rest, Unread},
+        unread_body::{BodyRemainder, UnreadBody},
     },
-    upstream::{BodyError, BoxError, ExchangeError, Outgoing, Part, ResponseBody, h2},
+    upstream::{BodyError, BodyPart, BoxError, ExchangeError, Outgoing, ResponseBody, h2},
 };
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
@@ -47,12 +47,12 @@ const RECORD_MAX: usize = 16 * 1024;
 
 /// The body of a client's request. It is passed through many calls, so it is small: most requests have none.
 #[derive(Debug, Default)]
-pub(crate) struct RequestBody(Option<Box<Upload>>);
+pub(crate) struct RequestBody(Option<Box<UploadBody>>);
 
 /// A body with bytes.
 #[derive(Debug)]
-struct Upload {
-    incoming: Unread,
+struct UploadBody {
+    incoming: UnreadBody,
     /// The upload splice, if the body may come through pipes.
     tap: Option<Tap>,
     /// Number of bytes that may still come.
@@ -85,9 +85,9 @@ pub(crate) struct TooSlow;
 
 /// The body of the response to a client. The request is in flight for the lifetime of this value.
 pub(crate) struct Body {
-    source: Source,
+    source: BodySource,
     /// Frames over HTTP/2; created for the first one. Boxed, because HTTP/1 has none and a response is moved many times.
-    frames: Option<Box<Frames>>,
+    frames: Option<Box<Http2BodyFrames>>,
     bytes: counters::Bytes,
     class: StatusClass,
     /// Whether the body goes to the client through a pipe, unless it must be changed on the way.
@@ -97,17 +97,17 @@ pub(crate) struct Body {
 }
 
 /// The frames of a body over HTTP/2.
-struct Frames {
+struct Http2BodyFrames {
     /// Counts the bytes that wait within HTTP/2.
-    place: Place,
+    place: StreamBacklog,
     /// The rest of the latest frame.
     rest: Piece,
 }
 
 /// The source of a body.
-pub(crate) enum Source {
+pub(crate) enum BodySource {
     Http1(ResponseBody<RequestBody>),
-    Http2(Box<h2::ResponseBody<RequestBody>>),
+    Http2(Box<h2::Http2ResponseBody<RequestBody>>),
     Compressed(Box<Compressed>),
     Own(Bytes),
 }
@@ -119,7 +119,7 @@ impl RequestBody {
     ///
     /// # Errors
     /// If the announced length exceeds `max`.
-    pub(crate) fn new(incoming: Unread, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
+    pub(crate) fn new(incoming: UnreadBody, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
         let left = max.unwrap_or(u64::MAX);
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
@@ -127,7 +127,7 @@ impl RequestBody {
         if incoming.is_end_stream() {
             return Ok(Self::default());
         }
-        Ok(Self(Some(Box::new(Upload {
+        Ok(Self(Some(Box::new(UploadBody {
             tap: Tap::new(in_flight.conn(), incoming.size_hint().exact()),
             incoming,
             left,
@@ -168,8 +168,8 @@ impl RequestBody {
         while !upload.incoming.is_end_stream() && kept.len() < max && kept.has_room() {
             let frame = timeout(silence, poll_fn(|cx| upload.poll_incoming(cx))).await;
             match frame.map_err(|_elapsed| ExchangeError::Starved)? {
-                Some(Ok(Part::Frame(frame))) => kept.put(frame),
-                Some(Ok(Part::ResponseSplice(_))) => return Err(ExchangeError::RequestBody(Misplaced.into())),
+                Some(Ok(BodyPart::Frame(frame))) => kept.put(frame),
+                Some(Ok(BodyPart::ResponseSplice(_))) => return Err(ExchangeError::RequestBody(Misplaced.into())),
                 Some(Err(error)) => return Err(ExchangeError::RequestBody(error)),
                 None => break,
             }
@@ -201,17 +201,17 @@ impl RequestBody {
     }
 }
 
-impl Upload {
+impl UploadBody {
     /// Returns the next part, whether buffered or not.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyPart, BoxError>>> {
         if let Some(frame) = self.kept.as_mut().and_then(RequestBuffer::take) {
             self.kept.take_if(|kept| kept.is_empty());
-            return Poll::Ready(Some(Ok(Part::Frame(frame))));
+            return Poll::Ready(Some(Ok(BodyPart::Frame(frame))));
         }
         self.poll_incoming(cx)
     }
 
-    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyPart, BoxError>>> {
         if self.copy.as_ref().is_some_and(BodyCopy::is_behind) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -263,9 +263,10 @@ impl Upload {
         {
             copy.end();
         }
-        Poll::Ready(
-            pipe.map_or_else(|| frame.map(|frame| frame.map(Part::Frame)), |pipe| Some(Ok(Part::ResponseSplice(pipe)))),
-        )
+        Poll::Ready(pipe.map_or_else(
+            || frame.map(|frame| frame.map(BodyPart::Frame)),
+            |pipe| Some(Ok(BodyPart::ResponseSplice(pipe))),
+        ))
     }
 }
 
@@ -278,12 +279,12 @@ impl HttpBody for RequestBody {
         let part = std::task::ready!(upload.poll_next(cx)).transpose()?;
         Poll::Ready(match part {
             // The previous consumer accepted pipes, and the current one does not.
-            Some(Part::ResponseSplice(mut pipe)) => {
+            Some(BodyPart::ResponseSplice(mut pipe)) => {
                 let bytes = pipe.take_bytes();
                 self.take_back(pipe);
                 Some(bytes.map(Frame::data).map_err(BoxError::from))
             }
-            Some(Part::Frame(frame)) => Some(Ok(frame)),
+            Some(BodyPart::Frame(frame)) => Some(Ok(frame)),
             None => None,
         })
     }
@@ -302,7 +303,7 @@ impl HttpBody for RequestBody {
 }
 
 impl Outgoing for RequestBody {
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyPart, BoxError>>> {
         let Some(upload) = &mut self.0 else { return Poll::Ready(None) };
         if let Some(tap) = &upload.tap {
             tap.open();
@@ -322,7 +323,7 @@ impl Outgoing for RequestBody {
 impl Body {
     /// Creates the body of an upstream's response. `bodiless` if its status or the request's method excludes a body
     /// (RFC 9110, section 6.4.1).
-    pub(crate) fn upstream(source: Source, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
+    pub(crate) fn upstream(source: BodySource, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || source.is_end_stream();
         let is_piped = !ended && source.unread() >= WORTHWHILE && in_flight.conn().takes_pipes();
         Self { is_piped, ..Self::new(source, class, ended, in_flight) }
@@ -331,17 +332,17 @@ impl Body {
     /// Creates the empty body of a 101. `cell` is required, but no bytes are counted in it.
     pub(crate) fn switched(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::Out);
-        let (source, class) = (Source::Own(Bytes::new()), StatusClass::Success);
+        let (source, class) = (BodySource::Own(Bytes::new()), StatusClass::Success);
         Self { source, frames: None, bytes, class, is_piped: false, in_flight: None }
     }
 
     /// Creates the body of a response by the proxy itself.
     pub(crate) fn own(text: Bytes, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || text.is_empty();
-        Self::new(Source::Own(text), class, ended, in_flight)
+        Self::new(BodySource::Own(text), class, ended, in_flight)
     }
 
-    fn new(mut source: Source, class: StatusClass, ended: bool, mut in_flight: InFlight) -> Self {
+    fn new(mut source: BodySource, class: StatusClass, ended: bool, mut in_flight: InFlight) -> Self {
         let bytes = counters::Bytes::new(in_flight.cell(), Direction::Out);
         // The response consists of its head and has ended already.
         if ended {
@@ -354,18 +355,18 @@ impl Body {
 
     /// Returns whether the response is an upstream's and not the proxy's own.
     pub(crate) fn is_of_pod(&self) -> bool {
-        matches!(self.source, Source::Http1(_) | Source::Http2(_))
+        matches!(self.source, BodySource::Http1(_) | BodySource::Http2(_))
     }
 
     /// Returns the minimum number of request body bytes still to come, once the response is complete.
     pub(crate) fn unsent(&self) -> u64 {
-        if let Source::Http1(body) = &self.source { body.unsent() } else { 0 }
+        if let BodySource::Http1(body) = &self.source { body.unsent() } else { 0 }
     }
 
     /// Compresses the body. To be called before the first frame only.
     pub(crate) fn compress(&mut self, offer: &Offer) {
-        let source = std::mem::replace(&mut self.source, Source::Own(Bytes::new()));
-        self.source = Source::Compressed(Box::new(Compressed::new(source, offer)));
+        let source = std::mem::replace(&mut self.source, BodySource::Own(Bytes::new()));
+        self.source = BodySource::Compressed(Box::new(Compressed::new(source, offer)));
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
@@ -376,7 +377,7 @@ impl Body {
         let conn = in_flight.conn();
         if !in_flight.is_http2() {
             return match &mut self.source {
-                Source::Http1(body) if self.is_piped => poll_piped(cx, body, conn, &mut self.is_piped),
+                BodySource::Http1(body) if self.is_piped => poll_piped(cx, body, conn, &mut self.is_piped),
                 source => Pin::new(source).poll_frame(cx),
             }
             .map(plain);
@@ -385,7 +386,9 @@ impl Body {
         self.source.read_small(backlog.is_long());
         let frame = std::task::ready!(Pin::new(&mut self.source).poll_frame(cx));
         let frames = &mut self.frames;
-        let new = || Box::new(Frames { place: Place::new(backlog, in_flight.stream()), rest: Piece::default() });
+        let new = || {
+            Box::new(Http2BodyFrames { place: StreamBacklog::new(backlog, in_flight.stream()), rest: Piece::default() })
+        };
         Poll::Ready(
             frame.map(|frame| {
                 frame.map(|frame| frame.map_data(|data| frames.get_or_insert_with(new).place.piece(data)))
@@ -476,9 +479,9 @@ impl HttpBody for Body {
     }
 }
 
-// === impl Source ===
+// === impl BodySource ===
 
-impl Source {
+impl BodySource {
     /// Sets whether the source is read in small pieces, where that is supported.
     fn read_small(&mut self, small: bool) {
         if let Self::Http1(body) = self {
@@ -489,9 +492,9 @@ impl Source {
     /// Hands the unsent part of the request over to the client's connection, now that the response has ended.
     fn leave(&mut self, conn: &Conn) {
         if let Self::Http1(body) = self
-            && let Some(rest) = body.take_rest()
+            && let Some(rest) = body.take_remainder()
         {
-            conn.leave(Rest::Upload(rest));
+            conn.leave(BodyRemainder::Upload(rest));
         }
     }
 
@@ -505,7 +508,7 @@ impl Source {
     }
 }
 
-impl HttpBody for Source {
+impl HttpBody for BodySource {
     type Data = Bytes;
     type Error = BodyError;
 

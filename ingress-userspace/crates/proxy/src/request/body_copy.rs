@@ -16,29 +16,29 @@ use crate::upstream::{BoxError, Outgoing};
 
 /// Returns both ends of the copy of a body. `length` is the length that the copy will have.
 pub(crate) fn pair(length: SizeHint) -> (BodyCopy, CopiedBody) {
-    let backlog = Rc::new(RefCell::new(Backlog::default()));
+    let backlog = Rc::new(RefCell::new(MirrorBacklog::default()));
     (BodyCopy(Rc::clone(&backlog)), CopiedBody { backlog, length })
 }
 
 /// Queue from a request's body to its mirror.
 #[derive(Debug, Default)]
-struct Backlog {
+struct MirrorBacklog {
     frames: VecDeque<Bytes>,
     /// Cost of the queued frames, in bytes.
     bytes: usize,
     /// Whether the sender has paused since the latest frame.
     paused: bool,
-    state: State,
+    state: BacklogState,
     waker: Option<Waker>,
 }
 
 /// Sending end of a backlog: receives a copy of the body.
 #[derive(Debug)]
-pub(crate) struct BodyCopy(Rc<RefCell<Backlog>>);
+pub(crate) struct BodyCopy(Rc<RefCell<MirrorBacklog>>);
 
 /// Receiving end of a backlog, as a body.
 pub(crate) struct CopiedBody {
-    backlog: Rc<RefCell<Backlog>>,
+    backlog: Rc<RefCell<MirrorBacklog>>,
     length: SizeHint,
 }
 
@@ -47,12 +47,12 @@ impl BodyCopy {
     pub(crate) fn push(&self, data: &Bytes) {
         let mut backlog = self.0.borrow_mut();
         // The receiving end is dropped when the exchange is over.
-        if backlog.state != State::Open || Rc::strong_count(&self.0) == 1 || data.is_empty() {
+        if backlog.state != BacklogState::Open || Rc::strong_count(&self.0) == 1 || data.is_empty() {
             return;
         }
         let cost = data.len() + FRAME_COST;
         if !backlog.frames.is_empty() && backlog.bytes + cost > BACKLOG_MAX {
-            backlog.state = State::Cut;
+            backlog.state = BacklogState::Cut;
             (backlog.frames, backlog.bytes) = (VecDeque::new(), 0);
         } else {
             backlog.bytes += cost;
@@ -67,20 +67,20 @@ impl BodyCopy {
     /// mirror that makes no use of the yield delays nothing.
     pub(crate) fn is_behind(&self) -> bool {
         let mut backlog = self.0.borrow_mut();
-        let is_long = backlog.state == State::Open && backlog.bytes >= BACKLOG_MAX / 4;
+        let is_long = backlog.state == BacklogState::Open && backlog.bytes >= BACKLOG_MAX / 4;
         is_long && !mem::replace(&mut backlog.paused, true)
     }
 
     /// Marks the body as complete.
     pub(crate) fn end(&self) {
-        self.0.borrow_mut().become_state(State::Ended);
+        self.0.borrow_mut().become_state(BacklogState::Ended);
     }
 }
 
 /// Truncates the copy if the body is dropped before its end.
 impl Drop for BodyCopy {
     fn drop(&mut self) {
-        self.0.borrow_mut().become_state(State::Cut);
+        self.0.borrow_mut().become_state(BacklogState::Cut);
     }
 }
 
@@ -93,9 +93,9 @@ impl Default for CopiedBody {
     }
 }
 
-impl Backlog {
-    fn become_state(&mut self, state: State) {
-        if self.state == State::Open {
+impl MirrorBacklog {
+    fn become_state(&mut self, state: BacklogState) {
+        if self.state == BacklogState::Open {
             self.state = state;
             self.wake();
         }
@@ -119,18 +119,18 @@ impl Body for CopiedBody {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         match backlog.state {
-            State::Open => {
+            BacklogState::Open => {
                 backlog.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
-            State::Ended => Poll::Ready(None),
-            State::Cut => Poll::Ready(Some(Err(CutOff.into()))),
+            BacklogState::Ended => Poll::Ready(None),
+            BacklogState::Cut => Poll::Ready(Some(Err(CutOff.into()))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         let backlog = self.backlog.borrow();
-        backlog.frames.is_empty() && backlog.state == State::Ended
+        backlog.frames.is_empty() && backlog.state == BacklogState::Ended
     }
 
     /// The hint is only used before the first frame.
@@ -149,7 +149,7 @@ const BACKLOG_MAX: usize = 256 * 1024;
 const FRAME_COST: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum BacklogState {
     #[default]
     Open,
     /// The body is complete.
@@ -171,15 +171,15 @@ mod tests {
         for (length, expect) in
             [(1, BACKLOG_MAX / (1 + FRAME_COST)), (64 * 1024, 3), (BACKLOG_MAX, 1), (2 * BACKLOG_MAX, 1)]
         {
-            let backlog = Rc::new(RefCell::new(Backlog::default()));
+            let backlog = Rc::new(RefCell::new(MirrorBacklog::default()));
             let copy = BodyCopy(Rc::clone(&backlog));
             let data = Bytes::from(vec![0; length]);
             let mut kept = 0;
-            while backlog.borrow().state == State::Open {
+            while backlog.borrow().state == BacklogState::Open {
                 kept = backlog.borrow().frames.len();
                 copy.push(&data);
             }
-            assert_eq!((kept, backlog.borrow().state), (expect, State::Cut), "{length}");
+            assert_eq!((kept, backlog.borrow().state), (expect, BacklogState::Cut), "{length}");
         }
     }
 }

@@ -17,7 +17,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use zstd::zstd_safe::CParameter;
 
-use crate::{request::body::Source, upstream::BodyError};
+use crate::{request::body::BodySource, upstream::BodyError};
 use ingress_model::{Coding, Offer};
 
 /// Windows of zstd and brotli, as powers of two: 128 KiB, a quarter of the window that nginx uses for brotli.
@@ -34,7 +34,7 @@ const SEND_MIN: usize = 8 * 1024;
 
 /// A body that is compressed while it passes.
 pub(crate) struct Compressed {
-    source: Source,
+    source: BodySource,
     /// `None` once everything was compressed. An error, for lack of memory, ends the body as incomplete.
     encoder: Option<io::Result<Encoder>>,
     /// Bytes read since the last flush.
@@ -52,7 +52,7 @@ enum Encoder {
 // === impl Compressed ===
 
 impl Compressed {
-    pub(crate) fn new(source: Source, offer: &Offer) -> Self {
+    pub(crate) fn new(source: BodySource, offer: &Offer) -> Self {
         Self { source, encoder: Some(Encoder::new(offer)), unflushed: 0, trailers: None }
     }
 

@@ -11,11 +11,14 @@ use ingress_model::{
 
 use crate::{
     downstream::conn::Conn,
-    http::{authority::Authority, client_address::Client, fields::Fields, headers::Head, request_id::RequestId},
+    http::{
+        authority::Authority, client_address::RequestClient, fields::Fields, headers::ForwardedHead,
+        request_id::RequestId,
+    },
     snapshot::Snapshot,
-    tls::client_certificates::Identity,
+    tls::client_certificates::ClientIdentity,
     upstream::{
-        Limits,
+        ExchangeLimits,
         balance::{Choice, UpstreamState},
         subrequest::Plan,
     },
@@ -28,12 +31,12 @@ pub(crate) struct RequestContext<'r> {
     pub(crate) forwarding: &'r Forwarding,
     pub(crate) version: Version,
     pub(crate) authority: &'r Authority<'r>,
-    pub(crate) client: &'r Client<'r>,
+    pub(crate) client: &'r RequestClient<'r>,
     pub(crate) subject: &'r Subject<'r>,
     /// The fields in its header map that the proxy uses.
     pub(crate) fields: &'r Fields<'r>,
     /// The identity in the client's certificate, if the host requests one.
-    pub(crate) identity: Option<&'r Identity>,
+    pub(crate) identity: Option<&'r ClientIdentity>,
     /// The id that all requests sent on behalf of this one share.
     pub(crate) request_id: &'r RequestId,
 }
@@ -41,7 +44,7 @@ pub(crate) struct RequestContext<'r> {
 impl RequestContext<'_> {
     /// Returns the head for a pod, never as a WebSocket handshake. `subject` is the request itself, or replaces it and
     /// has the same fields.
-    pub(crate) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
+    pub(crate) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> ForwardedHead<'h> {
         let Self {
             conn: _,
             snapshot,
@@ -56,12 +59,23 @@ impl RequestContext<'_> {
         } = *self;
         let identity = identity.map(|identity| identity.fields.as_bytes());
         let underscores = snapshot.settings.underscores;
-        Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None, underscores }
+        ForwardedHead {
+            version,
+            subject,
+            fields,
+            authority,
+            edits,
+            client,
+            identity,
+            request_id,
+            handshake: None,
+            underscores,
+        }
     }
 
     /// Returns the policies for a request to `upstream` that provides the client's response.
     pub(crate) fn plan<'p>(&self, upstream: &UpstreamState, choice: Choice, retry: &'p Retry) -> Plan<'p> {
-        let limits = Limits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) };
+        let limits = ExchangeLimits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) };
         let header = |version| Box::new(self.conn.proxy_header(version, self.client.address));
         Plan { choice, retry, limits, proxy_header: upstream.proxy_header().map(header), is_judged: true }
     }

@@ -10,23 +10,23 @@ use http::{HeaderValue, Response, StatusCode, header};
 use ingress_model::{Unavailable, filter::Limit, route::filter::Lack};
 
 use crate::{
-    auth::jwt::Refused,
+    auth::jwt::TokenRejection,
     downstream::upload_splice::Misplaced,
-    http::{authority::AuthorityError, path::PathError, websocket::HandshakeError},
+    http::{authority::AuthorityError, path::RequestPathError, websocket::HandshakeError},
     limits::{Excess, violations::Violation},
     request::body::{TooLarge, TooSlow},
     upstream::{ConnectError, ExchangeError, balance::Full, subrequest::SubrequestError},
 };
 
 /// A response of the proxy itself, with its whole body in memory.
-pub(crate) type Answer = Response<Bytes>;
+pub(crate) type LocalReply = Response<Bytes>;
 
 /// The product name in the `Server` field of responses.
 pub(crate) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
 
-// The texts of `AuthorityError`, `PathError` and `HandshakeError` are written for clients.
+// The texts of `AuthorityError`, `RequestPathError` and `HandshakeError` are written for clients.
 
-pub(crate) fn authority(error: AuthorityError) -> Answer {
+pub(crate) fn authority(error: AuthorityError) -> LocalReply {
     let answer = closing(answer(StatusCode::BAD_REQUEST, &error.to_string()));
     match error {
         // A web page may be served below any name in its owner's DNS, even with characters that are not accepted here.
@@ -36,28 +36,28 @@ pub(crate) fn authority(error: AuthorityError) -> Answer {
 }
 
 /// Not a violation, like [`ambiguous_path`]: a web page can make its visitors' browsers request any path.
-pub(crate) fn path(error: PathError) -> Answer {
+pub(crate) fn path(error: RequestPathError) -> LocalReply {
     answer(StatusCode::BAD_REQUEST, &error.to_string())
 }
 
 /// A `Transfer-Encoding` other than one `chunked`: the end of the body is ambiguous, so the connection is closed.
-pub(crate) fn transfer_encoding() -> Answer {
+pub(crate) fn transfer_encoding() -> LocalReply {
     malformed(closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`")))
 }
 
 /// An HTTP/2 field that could not be sent in HTTP/1.
-pub(crate) fn field() -> Answer {
+pub(crate) fn field() -> LocalReply {
     malformed(answer(StatusCode::BAD_REQUEST, "a header value begins or ends with white space"))
 }
 
 /// `CONNECT` is for forward proxies.
-pub(crate) fn connect() -> Answer {
+pub(crate) fn connect() -> LocalReply {
     malformed(closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy")))
 }
 
 /// `TRACE` would expose fields that the proxy has added, and cookies to scripts (RFC 9110, section 9.3.8); 405 as in
 /// nginx.
-pub(crate) fn trace() -> Answer {
+pub(crate) fn trace() -> LocalReply {
     let mut answer = closing(answer(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not allowed"));
     answer
         .headers_mut()
@@ -67,7 +67,7 @@ pub(crate) fn trace() -> Answer {
 
 /// An invalid WebSocket handshake (RFC 6455, sections 4.2.2 and 4.4), or one for another protocol (RFC 9220, section
 /// 3).
-pub(crate) fn handshake(error: HandshakeError) -> Answer {
+pub(crate) fn handshake(error: HandshakeError) -> LocalReply {
     if error == HandshakeError::Protocol {
         return answer(StatusCode::NOT_IMPLEMENTED, &error.to_string());
     }
@@ -77,42 +77,42 @@ pub(crate) fn handshake(error: HandshakeError) -> Answer {
 }
 
 /// An endpoint answered a CONNECT with a success other than the handshake's; the client would take it for a tunnel.
-pub(crate) fn not_switched() -> Answer {
+pub(crate) fn not_switched() -> LocalReply {
     answer(StatusCode::BAD_GATEWAY, "the backend did not accept the websocket")
 }
 
-pub(crate) fn target_too_long() -> Answer {
+pub(crate) fn target_too_long() -> LocalReply {
     answer(StatusCode::URI_TOO_LONG, "request target is too long")
 }
 
 /// Matching the path would take too long.
-pub(crate) fn costly_path() -> Answer {
+pub(crate) fn costly_path() -> LocalReply {
     answer(StatusCode::URI_TOO_LONG, "request path takes too long to match")
 }
 
 /// An endpoint is this node itself: the request would loop for ever.
-pub(crate) fn loop_detected() -> Answer {
+pub(crate) fn loop_detected() -> LocalReply {
     answer(StatusCode::LOOP_DETECTED, "the request has been here before")
 }
 
 /// The routes are not known yet.
-pub(crate) fn starting() -> Answer {
+pub(crate) fn starting() -> LocalReply {
     let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "no configuration yet");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
 
-pub(crate) fn no_route() -> Answer {
+pub(crate) fn no_route() -> LocalReply {
     answer(StatusCode::NOT_FOUND, "no route for this host and path")
 }
 
 /// The connection was made for a host with another policy for client certificates (RFC 9110, section 15.5.20).
-pub(crate) fn misdirected() -> Answer {
+pub(crate) fn misdirected() -> LocalReply {
     answer(StatusCode::MISDIRECTED_REQUEST, "this connection is not for this host, make another")
 }
 
 /// The client must present a certificate.
-pub(crate) fn unproven(lack: Lack) -> Answer {
+pub(crate) fn unproven(lack: Lack) -> LocalReply {
     match lack {
         Lack::Tls => answer(StatusCode::FORBIDDEN, "this host is for TLS alone"),
         Lack::Certificate => answer(StatusCode::BAD_REQUEST, "no required SSL certificate was sent"),
@@ -121,34 +121,34 @@ pub(crate) fn unproven(lack: Lack) -> Answer {
 }
 
 /// Two parsers could assign the path to different rules.
-pub(crate) fn ambiguous_path() -> Answer {
+pub(crate) fn ambiguous_path() -> LocalReply {
     answer(StatusCode::BAD_REQUEST, "the path could be meant for two routes")
 }
 
 /// The client's address or one of its headers is blocked for all hosts.
-pub(crate) fn blocked() -> Answer {
+pub(crate) fn blocked() -> LocalReply {
     offending(Violation::Blocked, answer(StatusCode::FORBIDDEN, "this client is blocked"))
 }
 
 /// The host or rule does not allow the client's address.
-pub(crate) fn denied() -> Answer {
+pub(crate) fn denied() -> LocalReply {
     offending(Violation::Denied, answer(StatusCode::FORBIDDEN, "this address may not come in"))
 }
 
 /// The client sent no credentials. It may not have known that it must, so this is not a violation.
-pub(crate) fn unauthorized(challenge: &HeaderValue) -> Answer {
+pub(crate) fn unauthorized(challenge: &HeaderValue) -> LocalReply {
     let mut answer = answer(StatusCode::UNAUTHORIZED, "credentials are missing or wrong");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
     answer
 }
 
 /// The client sent a wrong name or password.
-pub(crate) fn wrong_password(challenge: &HeaderValue) -> Answer {
+pub(crate) fn wrong_password(challenge: &HeaderValue) -> LocalReply {
     offending(Violation::Credentials, unauthorized(challenge))
 }
 
 /// An authentication service rejected the client.
-pub(crate) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer {
+pub(crate) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> LocalReply {
     let mut answer = answer(status, "the authentication service does not let this request in");
     for challenge in challenges {
         answer.headers_mut().append(header::WWW_AUTHENTICATE, challenge.clone());
@@ -157,36 +157,36 @@ pub(crate) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer
 }
 
 /// An authentication service is unreachable, or its response neither admits nor rejects the request; 500 as in nginx.
-pub(crate) fn no_authz_response() -> Answer {
+pub(crate) fn no_authz_response() -> LocalReply {
     answer(StatusCode::INTERNAL_SERVER_ERROR, "the authentication service gave no valid answer")
 }
 
 /// The client has no valid token (RFC 6750, section 3).
-pub(crate) fn no_token(refused: Refused) -> Answer {
+pub(crate) fn no_token(refused: TokenRejection) -> LocalReply {
     let (status, challenge, reason) = match refused {
-        Refused::Missing => (StatusCode::UNAUTHORIZED, "Bearer", "a token is needed"),
-        Refused::Invalid => {
+        TokenRejection::Missing => (StatusCode::UNAUTHORIZED, "Bearer", "a token is needed"),
+        TokenRejection::Invalid => {
             (StatusCode::UNAUTHORIZED, r#"Bearer error="invalid_token""#, "the token is not valid here and now")
         }
-        Refused::Insufficient => {
+        TokenRejection::Insufficient => {
             (StatusCode::FORBIDDEN, r#"Bearer error="insufficient_scope""#, "the token does not allow this")
         }
-        Refused::NoKeys => return answer(StatusCode::SERVICE_UNAVAILABLE, "tokens cannot be verified"),
+        TokenRejection::NoKeys => return answer(StatusCode::SERVICE_UNAVAILABLE, "tokens cannot be verified"),
     };
     let mut answer = answer(status, reason);
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    if refused == Refused::Invalid { offending(Violation::Credentials, answer) } else { answer }
+    if refused == TokenRejection::Invalid { offending(Violation::Credentials, answer) } else { answer }
 }
 
 /// Too many credentials wait to be verified.
-pub(crate) fn busy() -> Answer {
+pub(crate) fn busy() -> LocalReply {
     let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "too many credentials wait to be verified");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
 
 /// A request above a limit. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
-pub(crate) fn limited(limit: &Limit, excess: Excess) -> Answer {
+pub(crate) fn limited(limit: &Limit, excess: Excess) -> LocalReply {
     let (status, wait, reason) = match excess {
         Excess::Rate { wait } => (limit.rate_status, wait, "too many requests"),
         Excess::InFlight => (limit.in_flight_status, Duration::ZERO, "too many requests at one time"),
@@ -198,7 +198,7 @@ pub(crate) fn limited(limit: &Limit, excess: Excess) -> Answer {
 }
 
 /// A CORS preflight; the filter adds the requested fields (Fetch standard, section 3.2.2: any successful status).
-pub(crate) fn preflight() -> Answer {
+pub(crate) fn preflight() -> LocalReply {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(header::SERVER, SERVER);
@@ -206,12 +206,12 @@ pub(crate) fn preflight() -> Answer {
 }
 
 /// The rest of the body is discarded, see `unread_body`.
-pub(crate) fn body_too_large() -> Answer {
+pub(crate) fn body_too_large() -> LocalReply {
     answer(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
 }
 
 /// A rule that cannot be applied. The reason is reported to the rule's owner in events, not to clients.
-pub(crate) fn refused(why: Unavailable) -> Answer {
+pub(crate) fn refused(why: Unavailable) -> LocalReply {
     match why {
         Unavailable::NoRule => no_route(),
         Unavailable::NoService | Unavailable::NoPort | Unavailable::Backend | Unavailable::Policy => {
@@ -220,7 +220,7 @@ pub(crate) fn refused(why: Unavailable) -> Answer {
     }
 }
 
-pub(crate) fn forward(error: &SubrequestError) -> Answer {
+pub(crate) fn forward(error: &SubrequestError) -> LocalReply {
     match error {
         SubrequestError::NoEndpoints => answer(StatusCode::SERVICE_UNAVAILABLE, "no backend is ready"),
         SubrequestError::Full(full) => {
@@ -250,7 +250,7 @@ pub(crate) fn forward(error: &SubrequestError) -> Answer {
     }
 }
 
-fn exchange(error: &ExchangeError) -> Answer {
+fn exchange(error: &ExchangeError) -> LocalReply {
     match error {
         ExchangeError::RequestBody(error) if error.is::<TooLarge>() => body_too_large(),
         ExchangeError::RequestBody(error) if error.is::<TooSlow>() => {
@@ -274,13 +274,13 @@ fn exchange(error: &ExchangeError) -> Answer {
 }
 
 /// An error response of a pod that is not passed on, when no error page replaces it.
-pub(crate) fn without_page(status: StatusCode) -> Answer {
+pub(crate) fn without_page(status: StatusCode) -> LocalReply {
     answer(status, "the backend answered with an error")
 }
 
 /// A redirect by a filter. A `location` that is not a valid header value cannot result from a validated host and
 /// target.
-pub(crate) fn redirect(status: u16, location: &str) -> Answer {
+pub(crate) fn redirect(status: u16, location: &str) -> LocalReply {
     let (Ok(status), Ok(location)) = (StatusCode::from_u16(status), HeaderValue::from_str(location)) else {
         return answer(StatusCode::BAD_REQUEST, "the request target cannot be redirected");
     };
@@ -289,7 +289,7 @@ pub(crate) fn redirect(status: u16, location: &str) -> Answer {
     response
 }
 
-fn answer(status: StatusCode, reason: &str) -> Answer {
+fn answer(status: StatusCode, reason: &str) -> LocalReply {
     let text = format!("{} {}: {reason}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
     let mut response = Response::new(Bytes::from(text));
     *response.status_mut() = status;
@@ -300,17 +300,17 @@ fn answer(status: StatusCode, reason: &str) -> Answer {
 }
 
 /// Closes the connection after this response: the following bytes cannot be trusted to be a request.
-fn closing(mut response: Answer) -> Answer {
+fn closing(mut response: LocalReply) -> LocalReply {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-fn malformed(answer: Answer) -> Answer {
+fn malformed(answer: LocalReply) -> LocalReply {
     offending(Violation::Malformed, answer)
 }
 
 /// Marks a response as a violation that may count against its client: [`Violation::counts`].
-fn offending(violation: Violation, mut answer: Answer) -> Answer {
+fn offending(violation: Violation, mut answer: LocalReply) -> LocalReply {
     answer.extensions_mut().insert(violation);
     answer
 }

@@ -10,7 +10,7 @@ use ingress_model::{
 
 use crate::{
     request::{
-        body::{RequestBody, Source},
+        body::{BodySource, RequestBody},
         context::RequestContext,
     },
     upstream::{
@@ -29,7 +29,7 @@ pub(crate) async fn page(
     context: &RequestContext<'_>,
     edits: &Edits<'_>,
     body: RequestBody,
-) -> Option<(Response<Source>, UpstreamPermit)> {
+) -> Option<(Response<BodySource>, UpstreamPermit)> {
     let RequestContext { conn, snapshot, subject, .. } = *context;
     let method = if *subject.method == Method::HEAD { Method::HEAD } else { Method::GET };
     let question = Subject { method: &method, target: "/", ..*subject };
@@ -47,7 +47,7 @@ pub(crate) async fn page(
     let plan = context.plan(backend, Choice::Next, &DEFAULT_RETRY);
     match send(conn.worker.connections(), backend, &plan, &head, &mut Some(body)).await {
         Ok((Outcome::Response(response), served)) if is_page(response.status()) => {
-            let mut response = response.into_response(Source::Http1, Source::Http2);
+            let mut response = response.into_response(BodySource::Http1, BodySource::Http2);
             *response.status_mut() = status;
             Some((response, served.permit))
         }

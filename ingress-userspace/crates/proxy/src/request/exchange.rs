@@ -13,14 +13,14 @@ use super::{
     response::{own, page_or, relay, replace, switch},
 };
 use crate::{
-    http::{headers::Head, websocket::Handshake},
+    http::{headers::ForwardedHead, websocket::Handshake},
     observe::access_log::LogEntry,
     request::{
-        body::{Body, RequestBody, Source},
+        body::{Body, BodySource, RequestBody},
         context::RequestContext,
-        error::{self, Answer},
+        error::{self, LocalReply},
         in_flight::InFlight,
-        session_affinity::Session,
+        session_affinity::AffinitySession,
     },
     upstream::{
         ExchangeError,
@@ -33,7 +33,7 @@ use crate::{
 /// many functions copies it each time (ADR 0034).
 pub(super) struct Admitted<'r> {
     pub(super) upstream: &'r UpstreamState,
-    pub(super) session: Option<Session<'r>>,
+    pub(super) session: Option<AffinitySession<'r>>,
     pub(super) handshake: Option<Handshake>,
     /// Present until an endpoint has taken the body.
     pub(super) body: Option<RequestBody>,
@@ -67,7 +67,7 @@ pub(super) async fn exchange(
             return own(in_flight, answer, bodiless);
         }
     }
-    let head = Head { handshake: handshake.as_ref(), ..context.head(subject, edits) };
+    let head = ForwardedHead { handshake: handshake.as_ref(), ..context.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = context.plan(upstream, choice, &forwarding.retry);
     match send(conn.worker.connections(), upstream, &plan, &head, body).await {
@@ -86,10 +86,12 @@ pub(super) async fn exchange(
                 }
                 Outcome::Response(response) => {
                     match pages.filter(|pages| pages.replace(response.status().as_u16())) {
-                        None => relay(response.into_response(Source::Http1, Source::Http2), bodiless, in_flight),
+                        None => {
+                            relay(response.into_response(BodySource::Http1, BodySource::Http2), bodiless, in_flight)
+                        }
                         // Boxed so that other requests do not carry its size.
                         Some(pages) => {
-                            let response = response.into_response(Source::Http1, Source::Http2);
+                            let response = response.into_response(BodySource::Http1, BodySource::Http2);
                             Box::pin(replace(response, pages, upstream, context, edits, in_flight)).await
                         }
                     }
@@ -116,7 +118,7 @@ pub(super) async fn exchange(
 }
 
 /// Returns the response to a request that failed, and counts a client that sent no more of its body.
-fn failure(error: &SubrequestError, in_flight: &InFlight) -> Answer {
+fn failure(error: &SubrequestError, in_flight: &InFlight) -> LocalReply {
     if matches!(error, SubrequestError::Exchange(ExchangeError::Starved)) {
         in_flight.timed_out();
     }
@@ -124,7 +126,12 @@ fn failure(error: &SubrequestError, in_flight: &InFlight) -> Answer {
 }
 
 /// Returns the load-balancing policy for the request.
-fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamState, subject: &Subject<'_>) -> Choice {
+fn choice(
+    balance: &Balance,
+    session: Option<&AffinitySession<'_>>,
+    upstream: &UpstreamState,
+    subject: &Subject<'_>,
+) -> Choice {
     let choice = match balance {
         Balance::RoundRobin => Choice::Next,
         Balance::LeastRequest => Choice::LeastRequest,

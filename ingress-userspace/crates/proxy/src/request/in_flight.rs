@@ -14,16 +14,16 @@ use ingress_common::{HostL7Cell, StatusClass};
 use ingress_model::{HostId, filter::Limit, route::Meter};
 
 use crate::{
-    downstream::{conn::Conn, h2_stalled_frames::Stream},
-    limits::{Counted, Excess},
-    observe::{access_log::entry::Line, counters::Tally, traces::Span},
+    downstream::{conn::Conn, h2_stalled_frames::StalledStream},
+    limits::{CountGuard, Excess},
+    observe::{access_log::entry::PendingLine, counters::Tally, traces::Span},
     upstream::permit::UpstreamPermit,
 };
 
 /// A request in flight on a connection. Boxed, because it is moved many times until it is part of the response.
-pub(crate) struct InFlight(Box<State>);
+pub(crate) struct InFlight(Box<InFlightState>);
 
-struct State {
+struct InFlightState {
     host: HostId,
     begun: Instant,
     tally: Tally,
@@ -32,18 +32,18 @@ struct State {
     /// Counts the request for its rule.
     meter: Option<Arc<Meter>>,
     /// Its line of the access log.
-    line: Option<Line>,
+    line: Option<PendingLine>,
     /// Its span, if the request is sampled.
     span: Option<Box<Span>>,
     /// Its count towards a limit of its client.
-    counted: Option<Counted>,
-    stream: Stream,
+    counted: Option<CountGuard>,
+    stream: StalledStream,
     conn: Rc<Conn>,
 }
 
 impl InFlight {
-    pub(crate) fn new(conn: Rc<Conn>, host: HostId, tally: Tally, stream: Stream) -> Self {
-        Self(Box::new(State {
+    pub(crate) fn new(conn: Rc<Conn>, host: HostId, tally: Tally, stream: StalledStream) -> Self {
+        Self(Box::new(InFlightState {
             host,
             begun: Instant::now(),
             tally,
@@ -71,7 +71,7 @@ impl InFlight {
     }
 
     /// Writes `line` when the request has ended.
-    pub(crate) fn attach(&mut self, line: Line) {
+    pub(crate) fn attach(&mut self, line: PendingLine) {
         self.0.line = Some(line);
     }
 
@@ -104,7 +104,7 @@ impl InFlight {
     /// # Errors
     /// If the request exceeds the limit.
     pub(crate) fn count(&mut self, limit: &Limit, client: IpAddr) -> Result<(), Excess> {
-        let State { conn, counted, .. } = &mut *self.0;
+        let InFlightState { conn, counted, .. } = &mut *self.0;
         let worker = &conn.worker;
         *counted = worker.shared.limiter.admit(limit, client, worker.clock())?;
         Ok(())
@@ -125,7 +125,7 @@ impl InFlight {
 
     /// Records that a frame of the response is handed over.
     pub(crate) fn offer(&mut self) {
-        let State { stream, conn, .. } = &mut *self.0;
+        let InFlightState { stream, conn, .. } = &mut *self.0;
         if let Some(stalled_frames) = conn.stalled_frames() {
             stream.offer(stalled_frames, conn.worker.now());
         }
@@ -142,7 +142,7 @@ impl InFlight {
     }
 }
 
-impl State {
+impl InFlightState {
     fn resume(&mut self) {
         if let Some(stalled_frames) = self.conn.stalled_frames() {
             self.stream.resume(stalled_frames);
@@ -150,7 +150,7 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for InFlightState {
     fn drop(&mut self) {
         let took = self.begun.elapsed();
         if self.tally.is_finished() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{Method, Uri, Version, request::Parts};
 
-use ingress_model::route::{Found, Work};
+use ingress_model::route::{FoundRoute, Work};
 use ingress_model::{HostId, RefusedPaths};
 
 use crate::{
@@ -15,15 +15,15 @@ use crate::{
         headers::are_trimmed,
         path, via, websocket,
     },
-    request::error::{self, Answer},
+    request::error::{self, LocalReply},
     snapshot::Snapshot,
 };
 
 /// A request that is refused for its own properties, before any rule applies.
-pub(super) struct Refusal {
+pub(super) struct RequestRefusal {
     pub(super) host: HostId,
     /// Boxed so that the common case does not carry its size.
-    pub(super) answer: Box<Answer>,
+    pub(super) answer: Box<LocalReply>,
 }
 
 /// A well-formed request and the result of its route lookup.
@@ -32,13 +32,13 @@ pub(super) struct Matching<'r> {
     pub(super) fields: Fields<'r>,
     /// Normalized path, and query.
     pub(super) target: Cow<'r, str>,
-    pub(super) found: Found<'r>,
+    pub(super) found: FoundRoute<'r>,
 }
 
 impl<'r> Matching<'r> {
-    pub(super) fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, Refusal> {
+    pub(super) fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, RequestRefusal> {
         let Parts { method, uri, version, headers, .. } = parts;
-        let unattributed = |answer| Refusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
+        let unattributed = |answer| RequestRefusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
         if *method == Method::CONNECT && !websocket::is_extended_connect(parts) {
             return Err(unattributed(error::connect()));
         }
@@ -47,7 +47,7 @@ impl<'r> Matching<'r> {
             Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
         let host = |answer| {
             let host = snapshot.routes.find(authority.host(), "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
-            Refusal { host, answer: Box::new(answer) }
+            RequestRefusal { host, answer: Box::new(answer) }
         };
         if *version == Version::HTTP_2 && !are_trimmed(headers) {
             return Err(host(error::field()));

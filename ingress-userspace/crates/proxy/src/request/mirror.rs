@@ -22,7 +22,7 @@ use crate::{
     },
     server::worker::Worker,
     upstream::{
-        Limits,
+        ExchangeLimits,
         balance::Choice,
         subrequest::{self, OwnMessage, Plan, SubrequestError, discard},
     },
@@ -81,7 +81,7 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
 async fn send(
     worker: &Worker,
     key: &UpstreamKey,
-    limits: Limits,
+    limits: ExchangeLimits,
     message: OwnMessage<'_>,
     body: CopiedBody,
 ) -> Result<(), SubrequestError> {

@@ -8,7 +8,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_model::{
     HostId, Uploads,
     route::{
-        Found, Matched, Route, Subject,
+        FoundRoute, Matched, Route, Subject,
         filter::{self, Edits, Shown},
     },
 };
@@ -26,8 +26,8 @@ use crate::{
         body::{Body, RequestBody, TooLarge},
         context::RequestContext,
         in_flight::InFlight,
-        session_affinity::Session,
-        unread_body::{REST_MAX, Unread},
+        session_affinity::AffinitySession,
+        unread_body::{REST_MAX, UnreadBody},
     },
     server::memory::Pressure,
     snapshot::Snapshot,
@@ -35,7 +35,7 @@ use crate::{
 };
 use admission::{decide, is_blocked};
 use exchange::{Admitted, exchange};
-use matching::{Matching, Refusal};
+use matching::{Matching, RequestRefusal};
 use response::{compress, own};
 
 mod admission;
@@ -66,7 +66,7 @@ pub(crate) fn serve(
     conn.take_head();
     #[cfg(test)]
     panic_on_demand(&parts.headers);
-    let incoming = Unread::new(&conn, incoming);
+    let incoming = UnreadBody::new(&conn, incoming);
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;
@@ -82,7 +82,7 @@ pub(crate) fn serve(
         let (parts, log_entry) = (&*log_guard.request, &mut log_guard.log_entry);
         let mut response = match Matching::of(&conn, &snapshot, parts) {
             Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, log_entry).await,
-            Err(Refusal { host, answer }) => {
+            Err(RequestRefusal { host, answer }) => {
                 drop(incoming);
                 own(begin(&conn, host, log_entry.as_deref()), *answer, bodiless)
             }
@@ -103,7 +103,7 @@ pub(crate) fn serve(
         {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             // The rest of the body, if it still comes, is read while the connection lingers.
-            drop(conn.take_rests());
+            drop(conn.take_unread_bodies());
         }
         log_guard.answered(response.status().as_u16());
         Ok(response)
@@ -140,7 +140,7 @@ enum TunnelRequest {
 }
 
 /// Answers a request with a path that is too expensive to match, and logs a warning once for each host.
-fn costly(in_flight: InFlight, conn: &Conn, found: &Found<'_>, bodiless: bool) -> Response<Body> {
+fn costly(in_flight: InFlight, conn: &Conn, found: &FoundRoute<'_>, bodiless: bool) -> Response<Body> {
     conn.worker.shared.stats.costly_paths.fetch_add(1, Relaxed);
     if let Some(entry) = found.host.filter(|entry| entry.is_untold()) {
         tracing::warn!(
@@ -157,7 +157,7 @@ impl Matching<'_> {
         conn: &Rc<Conn>,
         snapshot: &Snapshot,
         parts: &Parts,
-        incoming: Unread,
+        incoming: UnreadBody,
         asked: TunnelRequest,
         log_entry: &mut Option<Box<LogEntry>>,
     ) -> Response<Body> {
@@ -243,7 +243,7 @@ impl Matching<'_> {
             // Sessions apply only to the rule's own pods.
             let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
             let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
-            let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
+            let session = affinity.and_then(|affinity| AffinitySession::of(affinity, action, (id, upstream), &subject));
             Ok(Admitted { upstream, session, handshake, body: Some(body) })
         });
         let mut response = match admitted {

@@ -19,23 +19,23 @@ use super::TunnelRequest;
 use crate::{
     downstream::{conn::Conn, tunnel::Tunnel},
     request::{
-        body::{Body, RequestBody, Source},
+        body::{Body, BodySource, RequestBody},
         context::RequestContext,
-        error::{self, Answer},
+        error::{self, LocalReply},
         error_pages,
         in_flight::InFlight,
     },
     upstream::{self, balance::UpstreamState, permit::UpstreamPermit, subrequest::discard},
 };
 
-pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {
+pub(super) fn own(mut in_flight: InFlight, answer: LocalReply, bodiless: bool) -> Response<Body> {
     in_flight.answered(answer.status());
     let class = StatusClass::of(answer.status().as_u16());
     answer.map(|text| Body::own(text, class, bodiless, in_flight))
 }
 
 /// Turns an upstream's response into the response to the client. Its head has no hop-by-hop fields left.
-pub(super) fn relay(mut response: Response<Source>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
+pub(super) fn relay(mut response: Response<BodySource>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
     let status = response.status();
     in_flight.answered(status);
     response.headers_mut().entry(header::SERVER).or_insert(error::SERVER);
@@ -48,7 +48,7 @@ pub(super) fn relay(mut response: Response<Source>, bodiless: bool, mut in_fligh
 /// Returns the page that replaces a pod's response, or a response of the proxy if the page cannot be fetched. The
 /// status of the pod's response stays, and so do the authentication challenges of a 401.
 pub(super) async fn replace(
-    response: Response<Source>,
+    response: Response<BodySource>,
     pages: &ErrorPages,
     upstream: &UpstreamState,
     context: &RequestContext<'_>,
@@ -75,7 +75,7 @@ pub(super) async fn replace(
 
 /// Returns the page for the status of `answer`, or `answer` itself if the page cannot be fetched.
 pub(super) async fn page_or(
-    answer: Answer,
+    answer: LocalReply,
     pages: &ErrorPages,
     upstream: &UpstreamState,
     context: &RequestContext<'_>,
@@ -113,7 +113,7 @@ pub(super) fn compress(compression: &Compression, subject: &Subject<'_>, respons
 pub(super) fn switch(
     conn: &Rc<Conn>,
     asked: TunnelRequest,
-    response: Response<upstream::Tunnel>,
+    response: Response<upstream::UpstreamTunnel>,
     mut in_flight: InFlight,
 ) -> Response<Body> {
     let (mut parts, endpoint) = response.into_parts();

@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 use ingress_model::{
     Affinity, AffinityMode, CanarySessions, SessionCookie,
-    route::{Branches, Subject, Target, UpstreamId, template::cookie},
+    route::{Branches, RouteTarget, Subject, UpstreamId, template::cookie},
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Session state of a request of a rule with affinity.
-pub(crate) struct Session<'r> {
+pub(crate) struct AffinitySession<'r> {
     affinity: &'r Affinity,
     /// Value of the client's valid cookie for this upstream, if any.
     known: Option<u64>,
@@ -71,23 +71,23 @@ impl Mark {
     }
 }
 
-impl<'r> Session<'r> {
+impl<'r> AffinitySession<'r> {
     /// Reads the session of a request. Returns `None` if the request goes to a canary without sessions.
     pub(crate) fn of(
         affinity: &'r Affinity,
-        target: &Target,
+        target: &RouteTarget,
         (id, upstream): (UpstreamId, &UpstreamState),
         subject: &Subject<'_>,
     ) -> Option<Self> {
         let canary = match target {
-            Target::Split(branches) if id != branches.main => {
+            RouteTarget::Split(branches) if id != branches.main => {
                 let (when, _) = branches.canaries.iter().find(|(_, canary)| *canary == id)?;
                 if when.sessions == CanarySessions::Ignored {
                     return None;
                 }
                 Some(upstream.mark())
             }
-            Target::Split(_) | Target::Forward(_) | Target::Refuse(_) | Target::Redirect(_) => None,
+            RouteTarget::Split(_) | RouteTarget::Forward(_) | RouteTarget::Refuse(_) | RouteTarget::Redirect(_) => None,
         };
         let known = Mark::of(affinity, subject).filter(|mark| mark.canary == canary).map(|mark| mark.value);
         Some(Self { affinity, known, fresh: random(), canary })

@@ -30,35 +30,35 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The body of a client's request. On drop, the unread part is handed over to the connection.
 #[derive(Debug)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadBody {
     /// `None` if no more bytes will come.
     incoming: Option<Incoming>,
     conn: Weak<Conn>,
 }
 
 /// The rest of a body that is handed over to a connection.
-pub(crate) enum Rest {
+pub(crate) enum BodyRemainder {
     /// The rest is unwanted.
     Body(Incoming),
     /// The pod has answered, keeps its connection, and may read on.
-    Upload(upstream::Rest<RequestBody>),
+    Upload(upstream::RequestRemainder<RequestBody>),
 }
 
-/// Rests handed over to a connection that its task has not begun to read.
+/// Unread bodies handed over to a connection whose task has not begun to read them.
 #[derive(Default)]
 pub(crate) struct Left {
-    rests: Vec<Rest>,
+    rests: Vec<BodyRemainder>,
     /// A rest was too long to be read.
     is_cut: bool,
 }
 
-/// Rests that a connection's task is reading.
+/// Unread bodies that a connection's task is reading.
 #[derive(Default)]
-pub(crate) struct Rests(Option<JoinSet<()>>);
+pub(crate) struct UnreadBodies(Option<JoinSet<()>>);
 
-// === impl Unread ===
+// === impl UnreadBody ===
 
-impl Unread {
+impl UnreadBody {
     pub(crate) fn new(conn: &Rc<Conn>, incoming: Incoming) -> Self {
         let incoming = (!incoming.is_end_stream()).then_some(incoming);
         Self { incoming, conn: Rc::downgrade(conn) }
@@ -95,19 +95,19 @@ impl Unread {
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         if let Some(incoming) = self.incoming.take()
             && let Some(conn) = self.conn.upgrade()
         {
-            conn.leave(Rest::Body(incoming));
+            conn.leave(BodyRemainder::Body(incoming));
         }
     }
 }
 
-// === impl Rest ===
+// === impl RequestRemainder ===
 
-impl Rest {
+impl BodyRemainder {
     fn is_too_long(&self) -> bool {
         let length = match self {
             Self::Body(incoming) => incoming.size_hint().lower(),
@@ -148,7 +148,7 @@ async fn discard(mut body: Incoming) -> bool {
 
 impl Left {
     /// Adds `rest`, or returns it if it is too long to be read.
-    pub(crate) fn add(&mut self, rest: Rest) -> Option<Rest> {
+    pub(crate) fn add(&mut self, rest: BodyRemainder) -> Option<BodyRemainder> {
         if rest.is_too_long() {
             self.is_cut = true;
             return Some(rest);
@@ -161,7 +161,7 @@ impl Left {
         self.rests.is_empty()
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Rest> {
+    pub(crate) fn take(&mut self) -> Vec<BodyRemainder> {
         mem::take(&mut self.rests)
     }
 
@@ -174,9 +174,9 @@ impl Left {
     }
 }
 
-// === impl Rests ===
+// === impl UnreadBodies ===
 
-impl Rests {
+impl UnreadBodies {
     /// Starts reading the rests handed over to `conn`. Returns whether any rest is being read.
     pub(crate) fn poll(&mut self, conn: &Conn, cx: &mut Context<'_>) -> bool {
         // Called at every poll of the connection, and few connections ever have a rest.
@@ -185,12 +185,12 @@ impl Rests {
             return false;
         }
         let tasks = self.0.get_or_insert_default();
-        for rest in conn.take_rests() {
+        for rest in conn.take_unread_bodies() {
             let shared = Arc::clone(&conn.worker.shared);
             // Counted by the task: a rest that is given up ends the connection, and its set is not polled again.
             tasks.spawn_local(async move {
                 if !rest.read().await {
-                    shared.stats.rests_cut.fetch_add(1, Relaxed);
+                    shared.stats.request_bodies_cut.fetch_add(1, Relaxed);
                 }
             });
         }

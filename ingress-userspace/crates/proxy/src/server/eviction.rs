@@ -27,7 +27,7 @@ const EXCESSIVE: usize = 2 * CONNECTION_MAX;
 
 /// Memory that a connection, or one of its streams, holds for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct MemoryLoad {
     /// Buffered bytes of responses.
     pub(crate) bytes: usize,
     /// The client takes none of them.
@@ -44,14 +44,14 @@ pub(crate) enum Keeper<C> {
 /// Returns the `keepers` to evict in this round, largest first. Without pressure these are a quarter of those that are
 /// stuck and buffer more than they may; under pressure a quarter, then half of all that are stuck; and in the end half
 /// of all that buffer bytes, stuck or not. Fractions are rounded up.
-pub(crate) fn evict<K>(pressure: Pressure, keepers: impl Iterator<Item = (Load, K)>) -> impl Iterator<Item = K> {
+pub(crate) fn evict<K>(pressure: Pressure, keepers: impl Iterator<Item = (MemoryLoad, K)>) -> impl Iterator<Item = K> {
     let (share, stuck_only, least) = match pressure {
         Pressure::None => (4, true, EXCESSIVE),
         Pressure::Tight => (4, true, WORTHWHILE),
         Pressure::Scarce => (2, true, WORTHWHILE),
         Pressure::Critical => (2, false, WORTHWHILE),
     };
-    let is_due = |load: &Load| load.bytes >= least && (load.stuck || !stuck_only);
+    let is_due = |load: &MemoryLoad| load.bytes >= least && (load.stuck || !stuck_only);
     let mut due: Vec<_> = keepers.filter(|(load, _)| is_due(load)).collect();
     due.sort_by_key(|(load, _)| Reverse(load.bytes));
     let count = due.len().div_ceil(share);
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_largest_connections_are_evicted_first_and_small_ones_never() {
         use Pressure::{Critical, None as Calm, Scarce, Tight};
-        let kib = |kib: usize, stuck| Load { bytes: kib * 1024, stuck };
+        let kib = |kib: usize, stuck| MemoryLoad { bytes: kib * 1024, stuck };
         let many = [kib(40, true), kib(300, true), kib(900, false), kib(250, true), kib(31, true), kib(50, true)];
         for (pressure, loads, expect) in [
             (Calm, &many[..], &[][..]),

@@ -72,7 +72,7 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
     match mode {
         ListenMode::Slots => {
             let address = SocketAddr::new(family.loopback(), 0);
-            let listener = || listen(address, Sharing::Alone).map_err(|source| ListenError::of(address, source));
+            let listener = || listen(address, PortSharing::Alone).map_err(|source| ListenError::of(address, source));
             let all = || Ok(WorkerListeners { http: listener()?, https: listener()?, streams: Some(listener()?) });
             (0..workers.max(1)).map(|_| all()).collect()
         }
@@ -99,7 +99,7 @@ pub(crate) fn unspecified() -> IpAddr {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
+enum PortSharing {
     Alone,
     ReusePort,
 }
@@ -114,7 +114,7 @@ enum Family {
 /// Detects the families. A node may have IPv6 compiled out or disabled (`ipv6.disable=1`,
 /// `net.ipv6.conf.lo.disable_ipv6`).
 fn family() -> Family {
-    match listen(SocketAddr::new(Family::DualStack.loopback(), 0), Sharing::Alone) {
+    match listen(SocketAddr::new(Family::DualStack.loopback(), 0), PortSharing::Alone) {
         Ok(_) => Family::DualStack,
         Err(_) => Family::V4,
     }
@@ -153,22 +153,22 @@ impl ListenError {
 fn listen_shared(address: SocketAddr, count: usize, reuse: bool) -> io::Result<Vec<TcpListener>> {
     if !reuse {
         // SO_REUSEPORT would silently join the group of another process. A trial bind without it fails in that case.
-        drop(listen(address, Sharing::Alone)?);
+        drop(listen(address, PortSharing::Alone)?);
     }
-    let first = listen(address, Sharing::ReusePort)?;
+    let first = listen(address, PortSharing::ReusePort)?;
     let address = first.local_addr()?;
-    let rest = (1..count).map(|_| listen(address, Sharing::ReusePort));
+    let rest = (1..count).map(|_| listen(address, PortSharing::ReusePort));
     std::iter::once(Ok(first)).chain(rest).collect()
 }
 
-fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
     // Allows listening again after a restart despite connections in TIME_WAIT.
     socket.set_reuse_address(true)?;
-    if sharing == Sharing::ReusePort {
+    if sharing == PortSharing::ReusePort {
         socket.set_reuse_port(true)?;
     }
     // Accepted sockets inherit it, which saves a system call per connection.

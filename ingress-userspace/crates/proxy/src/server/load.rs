@@ -7,13 +7,13 @@ use ingress_common::{WorkerCell, steer::WORKER_ABSENT};
 
 /// The load that one worker publishes from its start to its end; empty if no programs steer connections.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct PublishedLoad {
     cell: Option<&'static WorkerCell>,
     /// The value of `chosen` at the last tick.
     chosen: Cell<u64>,
 }
 
-impl Load {
+impl PublishedLoad {
     /// Marks the worker as present, without connections. The worker must be the only one to use the cell.
     pub(crate) fn begin(cell: Option<&'static WorkerCell>) -> Self {
         if let Some(cell) = cell {
@@ -49,7 +49,7 @@ impl Load {
 }
 
 /// Marks the worker as absent, however it ended: it holds no connections, but must not look idle.
-impl Drop for Load {
+impl Drop for PublishedLoad {
     fn drop(&mut self) {
         if let Some(cell) = self.cell {
             cell.open.store(WORKER_ABSENT, Relaxed);
@@ -84,7 +84,7 @@ mod tests {
     fn a_worker_is_present_from_its_start_to_its_end() {
         let cell = cell();
         assert_eq!(connections(cell), None);
-        let load = Load::begin(Some(cell));
+        let load = PublishedLoad::begin(Some(cell));
         assert_eq!(connections(cell), Some(0));
         load.hold(3);
         assert_eq!(connections(cell), Some(3));
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn chosen_connections_count_until_they_are_accepted() {
         let cell = cell();
-        let load = Load::begin(Some(cell));
+        let load = PublishedLoad::begin(Some(cell));
         choose(cell, 3);
         assert_eq!(connections(cell), Some(3));
         for held in 1..=3 {
@@ -116,7 +116,7 @@ mod tests {
         let cell = cell();
         choose(cell, 9);
         cell.settled.store(9, Relaxed);
-        let load = Load::begin(Some(cell));
+        let load = PublishedLoad::begin(Some(cell));
         load.tick();
         choose(cell, 5);
         load.tick();
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn load_is_not_published_without_programs() {
-        let load = Load::begin(None);
+        let load = PublishedLoad::begin(None);
         load.accepted();
         load.hold(1);
         load.tick();

@@ -35,7 +35,7 @@ use crate::{
     server::{
         listen::{Entrance, WorkerListeners},
         options::Options,
-        seccomp::Filter,
+        seccomp::WorkerFilter,
         shared::Shared,
         signal::Signal,
         worker::Worker,
@@ -49,7 +49,7 @@ pub struct Server {
     shared: Arc<Shared>,
     signal: watch::Sender<Signal>,
     /// Workers that have not ended.
-    workers: Vec<Running>,
+    workers: Vec<RunningWorker>,
     /// Thread that exports trace spans. It ends when the sender is dropped.
     exporter: Option<(oneshot::Sender<Infallible>, thread::JoinHandle<()>)>,
     /// Thread of the health checks.
@@ -59,7 +59,7 @@ pub struct Server {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningWorker {
     thread: thread::JoinHandle<()>,
     /// Receives the number of connections that the worker cut off.
     done: oneshot::Receiver<usize>,
@@ -102,7 +102,7 @@ impl Server {
         let signal = watch::Sender::new(Signal::Serve);
         let mut server =
             Self { shared, signal, workers: Vec::with_capacity(listeners.len()), checks: None, exporter: None, cut: 0 };
-        let filter = Filter::new(options.seccomp).map_err(|source| StartError::Seccomp { source })?;
+        let filter = WorkerFilter::new(options.seccomp).map_err(|source| StartError::Seccomp { source })?;
         if let Some(filter) = filter.as_ref().filter(|_| options.needs_seccomp) {
             filter.try_out().map_err(|source| StartError::Unfiltered { source })?;
         }
@@ -124,8 +124,8 @@ impl Server {
         number: usize,
         listeners: WorkerListeners,
         options: Options,
-        filter: Option<Filter>,
-    ) -> Result<Running, StartError> {
+        filter: Option<WorkerFilter>,
+    ) -> Result<RunningWorker, StartError> {
         let (report, done) = oneshot::channel();
         let (changes, changed) = port_changes::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
@@ -134,7 +134,7 @@ impl Server {
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
-                Filter::bind(filter.as_ref());
+                WorkerFilter::bind(filter.as_ref());
                 let (runtime, listeners) = match runtime_with(listeners) {
                     Ok(made) => made,
                     Err(error) => return drop(ready.send(Err(error))),
@@ -150,7 +150,7 @@ impl Server {
         // A channel closed without a message means that the thread panicked.
         let made = is_ready.recv().unwrap_or_else(|silence| Err(io::Error::other(silence)));
         made.map_err(|source| StartError::Runtime { number, source })?;
-        Ok(Running { thread, done, changes })
+        Ok(RunningWorker { thread, done, changes })
     }
 
     /// Returns the number of open client connections, including those in a handshake.
@@ -168,7 +168,7 @@ impl Server {
     }
 
     /// Sends each worker one of `changes`.
-    pub(crate) async fn change<S: ports::Bound>(&self, changes: impl IntoIterator<Item = port_changes::Change<S>>) {
+    pub(crate) async fn change<S: ports::Bound>(&self, changes: impl IntoIterator<Item = port_changes::PortChange<S>>) {
         for (running, change) in self.workers.iter().zip(changes) {
             if S::changes(&running.changes).send(change).await.is_err() {
                 tracing::debug!("a stopped worker gets no port changes");
@@ -195,7 +195,7 @@ impl Server {
 
     async fn end(&mut self, signal: Signal) -> Drained {
         self.signal.send_replace(signal);
-        while let Some(Running { thread: _, done, changes: _ }) = self.workers.last_mut() {
+        while let Some(RunningWorker { thread: _, done, changes: _ }) = self.workers.last_mut() {
             self.cut += done.await.unwrap_or(0);
             // The report is the last action of the thread.
             if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {

@@ -12,7 +12,7 @@ const WAITING: usize = 16;
 
 /// A change of one port on a worker.
 #[derive(Debug)]
-pub(crate) enum Change<S> {
+pub(crate) enum PortChange<S> {
     Open {
         port: u16,
         socket: S,
@@ -27,15 +27,15 @@ pub(crate) enum Change<S> {
 /// Sending end of the changes for one worker.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    pub(crate) tcp: mpsc::Sender<Change<TcpListener>>,
-    pub(crate) udp: mpsc::Sender<Change<UdpSocket>>,
+    pub(crate) tcp: mpsc::Sender<PortChange<TcpListener>>,
+    pub(crate) udp: mpsc::Sender<PortChange<UdpSocket>>,
 }
 
 /// Receiving end of the changes.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    pub(crate) tcp: mpsc::Receiver<Change<TcpListener>>,
-    pub(crate) udp: mpsc::Receiver<Change<UdpSocket>>,
+    pub(crate) tcp: mpsc::Receiver<PortChange<TcpListener>>,
+    pub(crate) udp: mpsc::Receiver<PortChange<UdpSocket>>,
 }
 
 /// Creates the channels for the changes of one worker.

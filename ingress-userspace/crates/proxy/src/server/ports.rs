@@ -29,7 +29,7 @@ use crate::{
     observe::{port_stats::PortStats, stats::Stats},
     server::{
         Server, listen,
-        port_changes::{Change, Changes},
+        port_changes::{Changes, PortChange},
     },
     snapshot::Snapshot,
 };
@@ -42,7 +42,7 @@ pub(crate) trait Bound: Sized {
     const TRANSPORT: Transport;
 
     /// Returns the channel for changes of this kind of socket.
-    fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>>;
+    fn changes(changes: &Changes) -> &mpsc::Sender<PortChange<Self>>;
 
     /// Returns the counters of this kind of port.
     fn stats(stats: &Stats) -> &PortStats;
@@ -68,7 +68,7 @@ pub async fn keep_datagram_ports_open(server: &Server, has_company: impl Fn() ->
 async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<Vec<S>>) -> Infallible {
     let transport = S::TRANSPORT;
     let (shared, mut published) = (server.shared(), server.shared().published());
-    let mut open: BTreeMap<u16, Open> = BTreeMap::new();
+    let mut open: BTreeMap<u16, OpenPort> = BTreeMap::new();
     // The value is the logged reason.
     let mut closed: BTreeMap<u16, String> = BTreeMap::new();
     loop {
@@ -85,7 +85,7 @@ async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<V
             }
             match bind(port) {
                 Ok(sockets) => {
-                    open.insert(port, Open::give(port, sockets, server).await);
+                    open.insert(port, OpenPort::give(port, sockets, server).await);
                     closed.remove(&port);
                     tracing::info!(port, "{transport} port open");
                 }
@@ -124,7 +124,7 @@ fn wanted(transport: Transport, snapshot: &Snapshot) -> BTreeSet<u16> {
 }
 
 /// Removes and returns a port that all workers have lost.
-fn poll_lost(open: &mut BTreeMap<u16, Open>, cx: &mut Context<'_>) -> Poll<u16> {
+fn poll_lost(open: &mut BTreeMap<u16, OpenPort>, cx: &mut Context<'_>) -> Poll<u16> {
     let mut lost = open.extract_if(.., |_, open| open.poll_closed(cx).is_ready());
     lost.next().map_or(Poll::Pending, |(port, _)| Poll::Ready(port))
 }
@@ -151,22 +151,22 @@ fn trouble(port: StreamPort, error: &io::Error) -> String {
 }
 
 /// A port that is open on the workers. A worker without its socket has dropped its end of the channel.
-struct Open(Vec<oneshot::Receiver<Infallible>>);
+struct OpenPort(Vec<oneshot::Receiver<Infallible>>);
 
-// === impl Open ===
+// === impl OpenPort ===
 
-impl Open {
+impl OpenPort {
     /// Hands each worker its socket.
     async fn give<S: Bound>(port: u16, sockets: Vec<S>, server: &Server) -> Self {
         let (held, open): (Vec<_>, Vec<_>) = sockets.iter().map(|_| oneshot::channel()).unzip();
-        let changes = sockets.into_iter().zip(held).map(|(socket, held)| Change::Open { port, socket, held });
+        let changes = sockets.into_iter().zip(held).map(|(socket, held)| PortChange::Open { port, socket, held });
         server.change(changes).await;
         Self(open)
     }
 
     /// Makes the workers close the port, and returns when they have. Until then no process could open it again.
     async fn close<S: Bound>(mut self, port: u16, server: &Server) {
-        server.change((0..server.workers()).map(|_| Change::<S>::Close { port })).await;
+        server.change((0..server.workers()).map(|_| PortChange::<S>::Close { port })).await;
         poll_fn(|cx| self.poll_closed(cx)).await;
     }
 
@@ -182,7 +182,7 @@ impl Open {
 impl Bound for TcpListener {
     const TRANSPORT: Transport = Transport::Tcp;
 
-    fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>> {
+    fn changes(changes: &Changes) -> &mpsc::Sender<PortChange<Self>> {
         &changes.tcp
     }
 
@@ -194,7 +194,7 @@ impl Bound for TcpListener {
 impl Bound for UdpSocket {
     const TRANSPORT: Transport = Transport::Udp;
 
-    fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>> {
+    fn changes(changes: &Changes) -> &mpsc::Sender<PortChange<Self>> {
         &changes.udp
     }
 
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_port_is_lost_when_the_last_worker_drops_it() {
         let (held, open): (Vec<_>, Vec<_>) = (0..2).map(|_| oneshot::channel::<Infallible>()).unzip();
-        let mut ports = BTreeMap::from([(53, Open(open)), (54, Open(vec![oneshot::channel().1]))]);
+        let mut ports = BTreeMap::from([(53, OpenPort(open)), (54, OpenPort(vec![oneshot::channel().1]))]);
         let mut held = held.into_iter();
         let mut lost = || poll_lost(&mut ports, &mut Context::from_waker(Waker::noop()));
         assert_eq!(lost(), Poll::Ready(54), "nobody has ever had it");

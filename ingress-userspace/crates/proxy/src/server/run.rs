@@ -26,7 +26,7 @@ use crate::{
     server::{
         listen::Entrance,
         options::Options,
-        port_changes::{Change, Changed},
+        port_changes::{Changed, PortChange},
         signal::Signal,
         worker::Worker,
     },
@@ -62,7 +62,7 @@ pub(crate) fn run(
 async fn serve(
     worker: Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
-    mut changes: mpsc::Receiver<Change<std::net::TcpListener>>,
+    mut changes: mpsc::Receiver<PortChange<std::net::TcpListener>>,
     mut signal: watch::Receiver<Signal>,
 ) {
     let mut accepting = JoinSet::new();
@@ -76,7 +76,7 @@ async fn serve(
         tokio::select! {
             () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
             Some(change) = changes.recv() => match change {
-                Change::Open { port, socket, held } => match TcpListener::from_std(socket) {
+                PortChange::Open { port, socket, held } => match TcpListener::from_std(socket) {
                     Ok(listener) => {
                         let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
                         let task = accepting.spawn_local(vital(async move {
@@ -89,7 +89,7 @@ async fn serve(
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
                 },
                 // Connections in its backlog have no target any more.
-                Change::Close { port } => {
+                PortChange::Close { port } => {
                     if let Some(task) = open.remove(&port) {
                         task.abort();
                     }

@@ -26,7 +26,7 @@ pub enum Seccomp {
 
 /// The compiled filters.
 #[derive(Clone)]
-pub(crate) struct Filter(Vec<BpfProgram>);
+pub(crate) struct WorkerFilter(Vec<BpfProgram>);
 
 /// Allowed with any arguments.
 const ALLOWED: &[c_long] = &[
@@ -131,9 +131,9 @@ const BPF_MAP_DELETE_ELEM: u64 = 3;
 /// Operation of prctl(2) that names memory, used by allocators (linux/prctl.h). Not every C library has the constant.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
-// === impl Filter ===
+// === impl WorkerFilter ===
 
-impl Filter {
+impl WorkerFilter {
     /// Compiles the filters; `None` if they are switched off.
     pub(crate) fn new(seccomp: Seccomp) -> Result<Option<Self>, BackendError> {
         let otherwise = match seccomp {
@@ -189,7 +189,7 @@ impl Filter {
     }
 }
 
-impl fmt::Debug for Filter {
+impl fmt::Debug for WorkerFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(programs) = self;
         let instructions: usize = programs.iter().map(Vec::len).sum();
@@ -291,7 +291,7 @@ mod tests {
 
     /// Runs `work` in a thread bound by the filter, in a process dedicated to that.
     fn bound(seccomp: Seccomp, work: impl FnOnce() + Send + 'static) {
-        let filter = Filter::new(seccomp).expect("compiles").expect("a filter");
+        let filter = WorkerFilter::new(seccomp).expect("compiles").expect("a filter");
         let thread = thread::spawn(move || {
             filter.apply().expect("applies");
             work();
@@ -325,7 +325,7 @@ mod tests {
             return bound(Seccomp::Kill, work);
         }
         assert!(in_own_process(TEST, "bound").success());
-        assert!(Filter::new(Seccomp::Off).expect("nothing to compile").is_none());
+        assert!(WorkerFilter::new(Seccomp::Off).expect("nothing to compile").is_none());
     }
 
     fn work() {
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_trial_detects_unavailable_filters() {
         const TEST: &str = "server::seccomp::tests::a_trial_detects_unavailable_filters";
-        let filter = Filter::new(Seccomp::Kill).expect("compiles").expect("a filter");
+        let filter = WorkerFilter::new(Seccomp::Kill).expect("compiles").expect("a filter");
         if role().is_some() {
             filter.try_out().expect("this process may");
             // Simulates a container with a filter of its own that forbids this.
@@ -376,7 +376,7 @@ mod tests {
             apply_filter(&forbidden).expect("applies");
             assert!(filter.try_out().is_err());
             // The failure is tolerated unless a filter was requested.
-            return Filter::bind(Some(&filter));
+            return WorkerFilter::bind(Some(&filter));
         }
         assert!(in_own_process(TEST, "bound").success());
     }

@@ -25,13 +25,13 @@ use crate::{
         warm::Warm,
     },
     l4::tcp::Pipes,
-    observe::{access_log::Lines, durations::Durations},
+    observe::{access_log::WorkerLines, durations::Durations},
     request::{body::RequestBody, body_copy::CopiedBody},
     server::{
         clock,
         eviction::{self, Keeper},
         liveness::Liveness,
-        load::Load,
+        load::PublishedLoad,
         memory::Pressure,
         options::Options,
         shared::Shared,
@@ -45,20 +45,20 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) options: Options,
     pub(crate) pool: Pool,
-    http2: h2::Clients<RequestBody>,
+    http2: h2::Http2Clients<RequestBody>,
     /// The same for requests of the proxy itself.
-    own_http2: h2::Clients<CopiedBody>,
+    own_http2: h2::Http2Clients<CopiedBody>,
     pub(crate) durations: Arc<Durations>,
     pub(crate) pipes: Pipes,
     pub(crate) warm: Warm,
     pub(crate) reserve: Reserve,
-    pub(crate) load: Load,
+    pub(crate) load: PublishedLoad,
     /// Buffer of the access log.
-    pub(crate) lines: Lines,
+    pub(crate) lines: WorkerLines,
     pub(crate) liveness: Arc<Liveness>,
     now: Cell<Instant>,
     pub(crate) draining: Cell<bool>,
-    view: RefCell<View>,
+    view: RefCell<SnapshotView>,
     pub(crate) connections: RefCell<HashMap<u64, Rc<Conn>, foldhash::fast::RandomState>>,
     next_connection: Cell<u64>,
     /// Starts HTTP/2 requests beyond the windows of their connections.
@@ -69,7 +69,7 @@ pub(crate) struct Worker {
 
 /// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` shared by all workers is
 /// touched once per worker and snapshot, not once per request.
-struct View {
+struct SnapshotView {
     cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     current: Rc<CurrentSnapshot>,
     /// The settings of `current`, held separately, so that keeping them does not keep a whole snapshot.
@@ -93,12 +93,12 @@ impl Worker {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(CurrentSnapshot(Arc::clone(cache.load())));
         let (liveness, durations) = (shared.liveness(), shared.note_durations());
-        let load = Load::begin(shared.worker_cell(number));
+        let load = PublishedLoad::begin(shared.worker_cell(number));
         let settings = Rc::new(current.settings.clone());
         let pool = Pool::new(pool_options(&settings, &options));
-        let (http2, own_http2) = (h2::Clients::new(pool.clone()), h2::Clients::new(pool.clone()));
+        let (http2, own_http2) = (h2::Http2Clients::new(pool.clone()), h2::Http2Clients::new(pool.clone()));
         Rc::new(Self {
-            lines: Lines::new(Arc::clone(&shared.sink)),
+            lines: WorkerLines::new(Arc::clone(&shared.sink)),
             shared,
             options,
             pool,
@@ -112,7 +112,7 @@ impl Worker {
             liveness,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
-            view: RefCell::new(View { cache, current, settings }),
+            view: RefCell::new(SnapshotView { cache, current, settings }),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
             pacer: Pacer::default(),
@@ -123,7 +123,7 @@ impl Worker {
     /// Returns the current snapshot, which stays alive for as long as the caller holds it.
     pub(crate) fn snapshot(&self) -> Rc<CurrentSnapshot> {
         let mut view = self.view.borrow_mut();
-        let View { cache, current, settings } = &mut *view;
+        let SnapshotView { cache, current, settings } = &mut *view;
         let latest = cache.load();
         if !Arc::ptr_eq(latest, &current.0) {
             *current = Rc::new(CurrentSnapshot(Arc::clone(latest)));
@@ -188,14 +188,14 @@ impl Worker {
     }
 
     /// Counts a connection until the guard is dropped, and makes it known to the worker.
-    pub(crate) fn enter(self: &Rc<Self>, conn: &Rc<Conn>) -> Entered {
+    pub(crate) fn enter(self: &Rc<Self>, conn: &Rc<Conn>) -> RegisteredConn {
         let id = self.next_connection.get();
         self.next_connection.set(id + 1);
         let mut connections = self.connections.borrow_mut();
         connections.insert(id, Rc::clone(conn));
         self.load.hold(connections.len());
         self.shared.stats.connections.fetch_add(1, Relaxed);
-        Entered { worker: Rc::clone(self), id }
+        RegisteredConn { worker: Rc::clone(self), id }
     }
 
     /// Ends overdue connections, parks those that have been idle for long enough, and releases an old snapshot that no
@@ -299,12 +299,12 @@ impl Worker {
 }
 
 /// A connection known to its worker.
-pub(crate) struct Entered {
+pub(crate) struct RegisteredConn {
     worker: Rc<Worker>,
     id: u64,
 }
 
-impl Drop for Entered {
+impl Drop for RegisteredConn {
     fn drop(&mut self) {
         let mut connections = self.worker.connections.borrow_mut();
         connections.remove(&self.id);

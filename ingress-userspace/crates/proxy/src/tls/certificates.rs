@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 use rustls_pki_types::UnixTime;
 
-use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, route::Names, tree::Difference};
+use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, route::NameMap, tree::Difference};
 
 /// All certificates of a snapshot.
 ///
@@ -13,15 +13,15 @@ use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, ro
 #[derive(Clone, Default)]
 pub struct Certificates {
     /// The origin of the certificate of each name; `None` if it has none.
-    exact: Names<Option<Arc<str>>>,
+    exact: NameMap<Option<Arc<str>>>,
     /// Keyed by the name after `*.`.
-    wildcard: Names<Option<Arc<str>>>,
+    wildcard: NameMap<Option<Arc<str>>>,
     any: Option<Arc<str>>,
     /// The certificate for names without a usable one.
     fallback: Option<Arc<str>>,
     /// Loaded certificates by origin. An unusable one is missing here; its names get the fallback instead of a less
     /// specific certificate.
-    loaded: Names<Loaded, Arc<str>>,
+    loaded: NameMap<Loaded, Arc<str>>,
     /// The certificates that they were loaded from.
     source: Tree<Arc<str>, Arc<Certificate>>,
     server_names: Tree<HostPattern, Option<Arc<str>>>,

@@ -32,7 +32,7 @@ use ingress_model::{
 
 /// State of client certificates on a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Client {
+pub(crate) struct ClientCertificateState {
     /// Set if any host requested certificates during the handshake. Boxed, because few connections have one.
     greeting: OnceCell<Box<Greeted>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Greeted {
     greeting: Greeting,
-    latest: RefCell<Option<Rc<Identity>>>,
+    latest: RefCell<Option<Rc<ClientIdentity>>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct Greeting {
 
 /// The identity of the client for hosts with one policy.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct ClientIdentity {
     policy: Arc<ClientCertificates>,
     pub(crate) shown: Shown,
     /// The fields sent to pods, as lines of a head.
@@ -65,9 +65,9 @@ pub(crate) struct Identity {
 /// The error for a request to a host that the connection was not made for (RFC 9110, section 15.5.20).
 pub(crate) struct Misdirected;
 
-// === impl Client ===
+// === impl ClientCertificateState ===
 
-impl Client {
+impl ClientCertificateState {
     pub(crate) fn greeted(&self, greeting: Greeting) {
         drop(self.greeting.set(Box::new(Greeted { greeting, latest: RefCell::default() })));
     }
@@ -77,7 +77,7 @@ impl Client {
         &self,
         routes: &Routes,
         host: Option<&HostEntry>,
-    ) -> Result<Option<Rc<Identity>>, Misdirected> {
+    ) -> Result<Option<Rc<ClientIdentity>>, Misdirected> {
         if !routes.ask_clients() {
             return Ok(None);
         }
@@ -90,7 +90,7 @@ impl Client {
             (Some(policy), Some(Greeted { greeting, latest })) if greeting.asked => {
                 let mut latest = latest.borrow_mut();
                 let known = latest.as_ref().filter(|known| known.policy == *policy);
-                let identity = known.cloned().unwrap_or_else(|| Rc::new(Identity::of(&greeting.chain, policy)));
+                let identity = known.cloned().unwrap_or_else(|| Rc::new(ClientIdentity::of(&greeting.chain, policy)));
                 *latest = Some(Rc::clone(&identity));
                 Ok(Some(identity))
             }
@@ -100,9 +100,9 @@ impl Client {
     }
 }
 
-// === impl Identity ===
+// === impl ClientIdentity ===
 
-impl Identity {
+impl ClientIdentity {
     fn of(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> Self {
         let leaf = chain.split_first();
         let verified = leaf.map(|(leaf, intermediates)| verify(leaf, intermediates, policy, UnixTime::now()));
@@ -123,7 +123,7 @@ impl Identity {
 /// Returns the fields sent to pods for a client with `chain`, leaf first, on hosts with `policy`, as lines of a head.
 /// For fuzz targets: in a handshake, clients must possess the keys of their certificates.
 pub fn fields_for_pods(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> String {
-    Identity::of(chain, policy).fields
+    ClientIdentity::of(chain, policy).fields
 }
 
 /// Appends the fields sent to pods about a certificate.

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
-    BodyError, Outgoing, Waiting,
-    exchange::{Rest, Transfer},
+    BodyError, Outgoing, TimeoutPhase,
+    exchange::{RequestRemainder, Transfer},
     framing::{Decoded, Decoder, Framing},
 };
 use crate::l4::pipe::{Pipe, Pipes};
@@ -30,7 +30,7 @@ pub struct ResponseBody<B> {
     decoder: Decoder,
     keep_alive: bool,
     /// The rest of the request, if the response has ended before it was sent.
-    rest: Option<Rest<B>>,
+    rest: Option<RequestRemainder<B>>,
     /// Whether the last read filled its buffer, which suggests that more is available.
     plenty: bool,
     /// Disables large buffers, regardless of the outstanding length.
@@ -68,7 +68,7 @@ impl<B: Outgoing> ResponseBody<B> {
     }
 
     /// Takes the unsent rest of the request after the response has ended, if its connection is worth keeping.
-    pub(crate) fn take_rest(&mut self) -> Option<Rest<B>> {
+    pub(crate) fn take_remainder(&mut self) -> Option<RequestRemainder<B>> {
         self.rest.take()
     }
 
@@ -129,7 +129,7 @@ impl<B: Outgoing> ResponseBody<B> {
                 Decoded::More => {}
             }
             let large = !self.small && (self.plenty || self.decoder.expected() >= LARGE_FROM);
-            let read = ready!(transfer.poll_fill(cx, large, Waiting::Body))?;
+            let read = ready!(transfer.poll_fill(cx, large, TimeoutPhase::Body))?;
             self.plenty = transfer.buffer.len() == transfer.buffer.capacity();
             if read == 0 && !self.decoder.close() {
                 return Poll::Ready(Err(BodyError::Truncated));
@@ -147,7 +147,7 @@ impl<B: Outgoing> ResponseBody<B> {
         if is_over {
             transfer.connection.release();
         } else {
-            self.rest = Rest::new(transfer);
+            self.rest = RequestRemainder::new(transfer);
         }
     }
 }

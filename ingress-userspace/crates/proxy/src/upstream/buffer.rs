@@ -32,7 +32,7 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
     bytes: BytesMut,
-    kind: Kind,
+    kind: BufferKind,
 }
 
 /// A request head to be written.
@@ -40,7 +40,7 @@ pub(super) struct ReadBuffer {
 pub(super) struct TextBuffer(Vec<u8>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum BufferKind {
     #[default]
     None,
     Small,
@@ -53,14 +53,14 @@ impl ReadBuffer {
     /// Makes room for a read: allocates a buffer if there is none, or replaces a small one by a large one and keeps its
     /// bytes.
     pub(super) fn prepare(&mut self, large: bool) {
-        let wanted = if large { Kind::Large } else { Kind::Small };
+        let wanted = if large { BufferKind::Large } else { BufferKind::Small };
         match self.kind {
-            Kind::None => *self = Self::take(wanted),
-            Kind::Small if large => {
+            BufferKind::None => *self = Self::take(wanted),
+            BufferKind::Small if large => {
                 let small = std::mem::replace(self, Self::take(wanted));
                 self.bytes.extend_from_slice(&small.bytes);
             }
-            Kind::Small | Kind::Large => {}
+            BufferKind::Small | BufferKind::Large => {}
         }
         if self.bytes.capacity() - self.bytes.len() < ROOM_MIN {
             self.bytes.reserve(self.kind.size());
@@ -74,7 +74,7 @@ impl ReadBuffer {
         }
     }
 
-    fn take(kind: Kind) -> Self {
+    fn take(kind: BufferKind) -> Self {
         let size = kind.size();
         let found = kind.with_free(|free| {
             let tried = free.len().saturating_sub(TRIES)..free.len();
@@ -112,9 +112,9 @@ impl ops::DerefMut for ReadBuffer {
     }
 }
 
-// === impl Kind ===
+// === impl BufferKind ===
 
-impl Kind {
+impl BufferKind {
     fn size(self) -> usize {
         match self {
             Self::None => 0,

@@ -14,7 +14,7 @@ use tokio::io::AsyncWrite;
 use super::{
     buffer::ReadBuffer,
     pool::Pool,
-    stream::Stream,
+    stream::TransportStream,
     timer::Timer,
     tls::{Connector, ConnectorId},
 };
@@ -25,11 +25,11 @@ use crate::{
 
 /// An open connection, ready for one exchange. Dropping it closes the connection. Boxed, because it is moved often: out
 /// of the pool, through an exchange, and back.
-pub struct Connection(Box<State>);
+pub struct Connection(Box<ConnectionState>);
 
-struct State {
-    stream: Stream,
-    lane: Lane,
+struct ConnectionState {
+    stream: TransportStream,
+    lane: PoolKey,
     /// Whether the connection began with a PROXY protocol header.
     has_proxy_header: bool,
     reused: bool,
@@ -39,9 +39,9 @@ struct State {
 
 /// The destination of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'t> {
+pub struct ConnectTarget<'t> {
     pub address: SocketAddr,
-    pub transport: Transport<'t>,
+    pub transport: UpstreamTransport<'t>,
     /// The PROXY protocol header to begin with, if the endpoint expects one. Such a connection is used for a single
     /// request and never pooled, because its header would be wrong for the next client. Pooling it for its own client
     /// would be safe, but each client would take places in the pool from endpoints with connections for all clients,
@@ -52,28 +52,28 @@ pub struct Target<'t> {
 
 /// The transport below HTTP.
 #[derive(Clone, Copy, Debug)]
-pub enum Transport<'t> {
+pub enum UpstreamTransport<'t> {
     Plain,
     Tls(&'t Connector),
 }
 
 /// The key of pooled connections: connections with an equal key are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Lane {
+pub(super) struct PoolKey {
     pub(super) address: SocketAddr,
     /// `None` for plain TCP.
     pub(super) connector: Option<ConnectorId>,
 }
 
-// === impl Target ===
+// === impl ConnectTarget ===
 
-impl Target<'_> {
-    pub(super) fn lane(&self) -> Lane {
+impl ConnectTarget<'_> {
+    pub(super) fn lane(&self) -> PoolKey {
         let connector = match self.transport {
-            Transport::Plain => None,
-            Transport::Tls(connector) => Some(connector.id()),
+            UpstreamTransport::Plain => None,
+            UpstreamTransport::Tls(connector) => Some(connector.id()),
         };
-        Lane { address: self.address, connector }
+        PoolKey { address: self.address, connector }
     }
 }
 
@@ -81,13 +81,13 @@ impl Target<'_> {
 
 impl Connection {
     /// Creates a connection from `stream`, which leads to `target`.
-    pub(super) fn new(stream: Stream, target: Target<'_>, pool: Pool) -> Self {
+    pub(super) fn new(stream: TransportStream, target: ConnectTarget<'_>, pool: Pool) -> Self {
         let has_proxy_header = target.proxy_header.is_some();
         let (lane, timer) = (target.lane(), Timer::default());
-        Self(Box::new(State { stream, lane, has_proxy_header, reused: false, timer, pool }))
+        Self(Box::new(ConnectionState { stream, lane, has_proxy_header, reused: false, timer, pool }))
     }
 
-    pub(super) fn lane(&self) -> Lane {
+    pub(super) fn lane(&self) -> PoolKey {
         self.0.lane
     }
 
@@ -103,13 +103,13 @@ impl Connection {
     }
 
     /// Returns the stream, so that the connection is never pooled.
-    pub(super) fn into_stream(self) -> Stream {
+    pub(super) fn into_stream(self) -> TransportStream {
         self.0.stream
     }
 
     /// Returns the connection to the pool if it may serve another request.
     pub(super) fn release(mut self) {
-        let State { stream: _, lane: _, has_proxy_header, reused, timer, pool } = &mut *self.0;
+        let ConnectionState { stream: _, lane: _, has_proxy_header, reused, timer, pool } = &mut *self.0;
         if *has_proxy_header {
             return;
         }
@@ -139,7 +139,7 @@ impl Connection {
 
     /// Returns whether the connection has no TLS, so that bytes may be spliced.
     pub(super) fn is_plain(&self) -> bool {
-        matches!(self.0.stream, Stream::Plain(_))
+        matches!(self.0.stream, TransportStream::Plain(_))
     }
 
     /// Moves up to `most` available bytes into a pipe; `None` is the end of the stream. For plain connections only.
@@ -149,7 +149,9 @@ impl Connection {
         pipes: &Pipes,
         most: u64,
     ) -> Poll<io::Result<Option<Pipe>>> {
-        let Stream::Plain(tcp) = &self.0.stream else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
+        let TransportStream::Plain(tcp) = &self.0.stream else {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        };
         let pipe = ready!(pipes.poll_fill(cx, tcp, usize::try_from(most).unwrap_or(usize::MAX)));
         self.0.timer.progress();
         Poll::Ready(pipe)
@@ -157,7 +159,9 @@ impl Connection {
 
     /// Writes as many bytes of `pipe` as the socket accepts. For plain connections only.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        let Stream::Plain(tcp) = &self.0.stream else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
+        let TransportStream::Plain(tcp) = &self.0.stream else {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        };
         let drained = ready!(pipe.poll_drain(cx, tcp));
         self.0.timer.progress();
         Poll::Ready(drained)
@@ -182,7 +186,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { stream: _, lane, has_proxy_header: _, reused, timer: _, pool: _ } = &*self.0;
+        let ConnectionState { stream: _, lane, has_proxy_header: _, reused, timer: _, pool: _ } = &*self.0;
         f.debug_struct("Connection").field("lane", lane).field("reused", reused).finish_non_exhaustive()
     }
 }

@@ -27,7 +27,7 @@ pub enum ConnectError {
 ///
 /// A request that was not `written` may be retried regardless of its method. A `written` one may be retried if its
 /// method is idempotent. Both need `unsent`, and hardly ever more than one retry.
-pub struct Failure<B> {
+pub struct ExchangeFailure<B> {
     pub error: ExchangeError,
     /// The request's body, if no part of it was taken and no byte of a response has arrived.
     pub unsent: Option<B>,
@@ -49,7 +49,7 @@ pub enum ExchangeError {
     #[error("upstream reset the stream")]
     Aborted,
     #[error("upstream took too long {what}")]
-    Timeout { what: Waiting },
+    Timeout { what: TimeoutPhase },
     #[error("upstream sent a malformed response")]
     Malformed(#[source] Malformed),
     #[error("upstream sent a response head over the limit")]
@@ -73,7 +73,7 @@ pub enum BodyError {
     #[error("upstream reset the connection before the end of its response")]
     Reset,
     #[error("upstream took too long {what}")]
-    Timeout { what: Waiting },
+    Timeout { what: TimeoutPhase },
     #[error("upstream sent a malformed response body")]
     Malformed(#[source] Malformed),
     /// The client's connection failed, not the upstream's.
@@ -88,7 +88,7 @@ pub enum BodyError {
 
 /// The action of the upstream that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Waiting {
+pub enum TimeoutPhase {
     Send,
     Head,
     Body,
@@ -132,7 +132,7 @@ pub enum Malformed {
 /// The reason why a transfer stopped, before it is assigned to the head or the body of the response.
 #[derive(Debug)]
 pub(super) enum TransferError {
-    Timeout(Waiting),
+    Timeout(TimeoutPhase),
     RequestBody(BoxError),
     Starved,
     Read(io::Error),
@@ -162,7 +162,7 @@ impl From<TransferError> for BodyError {
     }
 }
 
-impl<B> fmt::Debug for Failure<B> {
+impl<B> fmt::Debug for ExchangeFailure<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { error, unsent, reused, written } = self;
         f.debug_struct("Failure")
@@ -174,13 +174,13 @@ impl<B> fmt::Debug for Failure<B> {
     }
 }
 
-impl<B> std::error::Error for Failure<B> {
+impl<B> std::error::Error for ExchangeFailure<B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
 }
 
-impl<B> fmt::Display for Failure<B> {
+impl<B> fmt::Display for ExchangeFailure<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { error: _, unsent, reused, written } = self;
         let connection = if *reused { "reused" } else { "new" };
@@ -190,7 +190,7 @@ impl<B> fmt::Display for Failure<B> {
     }
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for TimeoutPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Send => "to take the request",

@@ -9,13 +9,13 @@ use std::{
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::{
-    Connection, ExchangeError, Failure, Limits, Malformed, ResponseBody, Waiting,
+    Connection, ExchangeError, ExchangeFailure, ExchangeLimits, Malformed, ResponseBody, TimeoutPhase,
     buffer::ReadBuffer,
     error::TransferError,
     framing::Framing,
-    head::{Accept, Head, Reader},
-    tunnel::Tunnel,
-    upload::{Outgoing, SendError, Sending, Upload},
+    head::{Accept, HeadReader, ResponseHead},
+    tunnel::UpstreamTunnel,
+    upload::{Outgoing, RequestUpload, SendError, Sending},
 };
 use crate::l4::pipe::{Pipe, Pipes};
 
@@ -35,21 +35,21 @@ const BLOCKED_MAX: Duration = Duration::from_millis(250);
 /// the response body before its end, closes the connection.
 ///
 /// # Errors
-/// [`Failure`] if there is no well-formed final response head within `limits`; the connection is closed then.
+/// [`ExchangeFailure`] if there is no well-formed final response head within `limits`; the connection is closed then.
 pub fn begin<B: Outgoing>(
     connection: Connection,
-    limits: Limits,
+    limits: ExchangeLimits,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> impl Future<Output = Result<Begun<B>, Failure<B>>> {
+) -> impl Future<Output = Result<BegunExchange<B>, ExchangeFailure<B>>> {
     // Created outside the future, so that the future holds nothing else. Boxed, because it is moved many times until
     // the response reaches the client.
-    let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(method, write_head, body)));
+    let mut transfer = Box::new(Transfer::new(connection, limits, RequestUpload::new(method, write_head, body)));
     async move {
-        let mut reader = Reader::new(method, transfer.limits);
+        let mut reader = HeadReader::new(method, transfer.limits);
         match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
-            Ok(start) => Ok(Begun { start, transfer }),
+            Ok(start) => Ok(BegunExchange { start, transfer }),
             Err(error) => Err(transfer.fail(error)),
         }
     }
@@ -61,29 +61,29 @@ pub fn begin<B: Outgoing>(
 /// Like [`begin`].
 pub async fn exchange<B: Outgoing>(
     connection: Connection,
-    limits: Limits,
+    limits: ExchangeLimits,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> Result<Response<ResponseBody<B>>, Failure<B>> {
-    begin(connection, limits, method, write_head, body).await.map(Begun::into_response)
+) -> Result<Response<ResponseBody<B>>, ExchangeFailure<B>> {
+    begin(connection, limits, method, write_head, body).await.map(BegunExchange::into_response)
 }
 
 /// A response with a complete head. It is small, because the fields stay in the transfer until
-/// [`Begun::into_response`]. Dropping it closes the connection, even if the response has no body.
-pub struct Begun<B> {
-    start: Start,
+/// [`BegunExchange::into_response`]. Dropping it closes the connection, even if the response has no body.
+pub struct BegunExchange<B> {
+    start: ResponseStart,
     transfer: Box<Transfer<B>>,
 }
 
 /// The head of a response without its fields.
-struct Start {
+struct ResponseStart {
     status: StatusCode,
     framing: Framing,
     keep_alive: bool,
 }
 
-impl<B: Outgoing> Begun<B> {
+impl<B: Outgoing> BegunExchange<B> {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.start.status
@@ -92,7 +92,7 @@ impl<B: Outgoing> Begun<B> {
     /// Returns the response. If it has no body, its connection has already been returned to the pool.
     #[must_use]
     pub fn into_response(self) -> Response<ResponseBody<B>> {
-        let Self { start: Start { status, framing, keep_alive }, mut transfer } = self;
+        let Self { start: ResponseStart { status, framing, keep_alive }, mut transfer } = self;
         let headers = std::mem::take(&mut transfer.headers);
         let mut response = Response::new(ResponseBody::new(transfer, framing, keep_alive));
         *response.status_mut() = status;
@@ -104,9 +104,9 @@ impl<B: Outgoing> Begun<B> {
 /// The outcome of a WebSocket handshake.
 pub enum Upgraded<B> {
     /// The head of the 101, without hop-by-hop fields.
-    Switched(Box<Response<Tunnel>>),
+    Switched(Box<Response<UpstreamTunnel>>),
     /// Any other response, which is handled like all others.
-    Declined(Begun<B>),
+    Declined(BegunExchange<B>),
 }
 
 /// Sends a WebSocket handshake without a body. `write_head` appends its head as for [`begin`], and `accept` is the
@@ -116,35 +116,35 @@ pub enum Upgraded<B> {
 /// Like [`begin`]; also if the upstream switches protocols in a way that was not requested.
 pub async fn upgrade<B: Outgoing>(
     connection: Connection,
-    limits: Limits,
+    limits: ExchangeLimits,
     accept: Accept,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> Result<Upgraded<B>, Failure<B>> {
-    let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(&Method::GET, write_head, body)));
-    let mut reader = Reader::upgrading(accept, limits);
+) -> Result<Upgraded<B>, ExchangeFailure<B>> {
+    let mut transfer = Box::new(Transfer::new(connection, limits, RequestUpload::new(&Method::GET, write_head, body)));
+    let mut reader = HeadReader::upgrading(accept, limits);
     let start = match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
         Ok(start) => start,
         Err(error) => return Err(transfer.fail(error)),
     };
     Ok(if start.status == StatusCode::SWITCHING_PROTOCOLS {
         let Transfer { connection, limits, buffer, headers, .. } = *transfer;
-        let mut response = Response::new(Tunnel::new(connection, limits, buffer));
+        let mut response = Response::new(UpstreamTunnel::new(connection, limits, buffer));
         *response.status_mut() = start.status;
         *response.headers_mut() = headers;
         Upgraded::Switched(Box::new(response))
     } else {
-        Upgraded::Declined(Begun { start, transfer })
+        Upgraded::Declined(BegunExchange { start, transfer })
     })
 }
 
 /// Both directions of an exchange in progress.
 pub(super) struct Transfer<B> {
     pub(super) connection: Connection,
-    pub(super) limits: Limits,
-    upload: Upload<B>,
+    pub(super) limits: ExchangeLimits,
+    upload: RequestUpload<B>,
     /// The outcome of sending, once it has ended.
-    sent: Option<Sent>,
+    sent: Option<SendOutcome>,
     /// Whether any byte of a response has arrived.
     received: bool,
     pub(super) buffer: ReadBuffer,
@@ -153,9 +153,9 @@ pub(super) struct Transfer<B> {
 }
 
 /// The rest of a request after its response has ended. Dropping it closes the connection.
-pub struct Rest<B>(Box<Transfer<B>>);
+pub struct RequestRemainder<B>(Box<Transfer<B>>);
 
-impl<B: Outgoing> Rest<B> {
+impl<B: Outgoing> RequestRemainder<B> {
     /// Returns `None` if sending has ended, or if the upstream sent more than its response.
     pub(super) fn new(transfer: Box<Transfer<B>>) -> Option<Self> {
         (transfer.sent.is_none() && transfer.buffer.is_empty()).then_some(Self(transfer))
@@ -169,7 +169,7 @@ impl<B: Outgoing> Rest<B> {
     /// Sends the rest and returns the connection to the pool. Closes it instead if the upstream does not accept the
     /// rest, or if the client sends nothing for `silence`.
     pub(crate) async fn send(mut self, silence: Duration) {
-        if poll_fn(|cx| self.0.poll_rest(cx, silence)).await {
+        if poll_fn(|cx| self.0.poll_remainder(cx, silence)).await {
             self.0.connection.release();
         }
     }
@@ -177,7 +177,7 @@ impl<B: Outgoing> Rest<B> {
 
 /// The outcome of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
+enum SendOutcome {
     /// The kernel has the whole request.
     Whole,
     /// Sending failed; the upstream may still send a response, for example with the reason.
@@ -185,7 +185,7 @@ enum Sent {
 }
 
 impl<B: Outgoing> Transfer<B> {
-    fn new(connection: Connection, limits: Limits, upload: Upload<B>) -> Self {
+    fn new(connection: Connection, limits: ExchangeLimits, upload: RequestUpload<B>) -> Self {
         let (buffer, headers) = (ReadBuffer::default(), HeaderMap::new());
         Self { connection, limits, upload, sent: None, received: false, buffer, headers }
     }
@@ -195,7 +195,7 @@ impl<B: Outgoing> Transfer<B> {
         &mut self,
         cx: &mut Context<'_>,
         large: bool,
-        waiting: Waiting,
+        waiting: TimeoutPhase,
     ) -> Poll<Result<usize, TransferError>> {
         let sending = self.poll_send(cx)?;
         if let Poll::Ready(read) = self.connection.poll_read(cx, &mut self.buffer, large) {
@@ -205,7 +205,7 @@ impl<B: Outgoing> Transfer<B> {
         }
         // Flushes TLS records produced by the last read, such as the answer to a renegotiation request, even though the
         // request is sent. An error shows up at the next read.
-        if self.sent == Some(Sent::Whole) {
+        if self.sent == Some(SendOutcome::Whole) {
             let _told_by_reading = self.connection.poll_flush(cx).is_ready();
         }
         self.poll_overdue(cx, sending, waiting).map(Err)
@@ -225,12 +225,12 @@ impl<B: Outgoing> Transfer<B> {
         if let Poll::Ready(pipe) = self.connection.poll_pipe(cx, pipes, most) {
             return Poll::Ready(pipe.map_err(TransferError::Read));
         }
-        self.poll_overdue(cx, sending, Waiting::Body).map(Err)
+        self.poll_overdue(cx, sending, TimeoutPhase::Body).map(Err)
     }
 
     /// Ready once the current wait is too long. `sending` determines whether the client or the upstream is late; once
     /// the upstream has the whole request, it owes `waiting`.
-    fn poll_overdue(&mut self, cx: &mut Context<'_>, sending: Sending, waiting: Waiting) -> Poll<TransferError> {
+    fn poll_overdue(&mut self, cx: &mut Context<'_>, sending: Sending, waiting: TimeoutPhase) -> Poll<TransferError> {
         let (limit, error) = sending.limit(&self.limits, waiting);
         ready!(self.connection.poll_overdue(cx, limit));
         Poll::Ready(error)
@@ -251,12 +251,12 @@ impl<B: Outgoing> Transfer<B> {
             Err(SendError::Body(error)) => return Err(TransferError::RequestBody(error)),
             Err(SendError::Write) => {
                 // A response that the upstream sent before it stopped reading takes precedence.
-                self.sent = Some(Sent::Broken);
+                self.sent = Some(SendOutcome::Broken);
                 return Ok(Sending::Finished);
             }
         };
         if sending == Sending::Finished {
-            self.sent = Some(Sent::Whole);
+            self.sent = Some(SendOutcome::Whole);
         }
         Ok(sending)
     }
@@ -268,42 +268,46 @@ impl<B: Outgoing> Transfer<B> {
 
     /// Returns whether both sides have finished, now that the response has ended.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        self.poll_send(cx).is_ok() && self.sent == Some(Sent::Whole) && self.buffer.is_empty()
+        self.poll_send(cx).is_ok() && self.sent == Some(SendOutcome::Whole) && self.buffer.is_empty()
     }
 
     /// Continues sending after the end of the response. Resolves to `true` once the upstream has the whole request.
     /// Resolves to `false` if the upstream sends anything, blocks for [`BLOCKED_MAX`], or the client is silent for
     /// `silence`.
-    fn poll_rest(&mut self, cx: &mut Context<'_>, silence: Duration) -> Poll<bool> {
+    fn poll_remainder(&mut self, cx: &mut Context<'_>, silence: Duration) -> Poll<bool> {
         if self.connection.poll_read(cx, &mut self.buffer, false).is_ready() {
             return Poll::Ready(false);
         }
         let Ok(sending) = self.poll_send(cx) else { return Poll::Ready(false) };
         let limit = match sending {
-            Sending::Finished => return Poll::Ready(self.sent == Some(Sent::Whole)),
+            Sending::Finished => return Poll::Ready(self.sent == Some(SendOutcome::Whole)),
             Sending::Blocked => BLOCKED_MAX,
             Sending::Starved => silence,
         };
         self.connection.poll_overdue(cx, limit).map(|()| false)
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>, reader: &mut Reader) -> Poll<Result<Start, ExchangeError>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut HeadReader,
+    ) -> Poll<Result<ResponseStart, ExchangeError>> {
         loop {
-            let read = ready!(self.poll_fill(cx, false, Waiting::Head))?;
+            let read = ready!(self.poll_fill(cx, false, TimeoutPhase::Head))?;
             if read == 0 {
                 let truncated = ExchangeError::Malformed(Malformed::TruncatedHead);
                 return Poll::Ready(Err(if self.received { truncated } else { ExchangeError::Closed }));
             }
-            if let Some(Head { status, headers, framing, keep_alive }) = reader.read(&mut self.buffer)? {
+            if let Some(ResponseHead { status, headers, framing, keep_alive }) = reader.read(&mut self.buffer)? {
                 self.headers = headers;
-                return Poll::Ready(Ok(Start { status, framing, keep_alive }));
+                return Poll::Ready(Ok(ResponseStart { status, framing, keep_alive }));
             }
         }
     }
 
-    fn fail(self, error: ExchangeError) -> Failure<B> {
+    fn fail(self, error: ExchangeError) -> ExchangeFailure<B> {
         let Self { connection, limits: _, upload, sent: _, received, buffer: _, headers: _ } = self;
         let (reused, written) = (connection.is_reused(), upload.written);
-        Failure { error, unsent: upload.unsent().filter(|_| !received), reused, written }
+        ExchangeFailure { error, unsent: upload.unsent().filter(|_| !received), reused, written }
     }
 }

@@ -22,7 +22,7 @@ pub enum Framing {
 /// Extracts a body from the bytes of a connection, without taking a byte beyond its end.
 #[derive(Debug)]
 pub struct Decoder {
-    state: State,
+    state: DecoderState,
     extensions: usize,
     /// Bytes of an incomplete trailer section already searched for its end.
     scanned: usize,
@@ -41,7 +41,7 @@ pub enum Decoded {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum DecoderState {
     Length(u64),
     Close,
     /// Before the first digit of a chunk size.
@@ -64,10 +64,10 @@ impl Decoder {
     #[must_use]
     pub fn new(framing: Framing, headers_max: usize) -> Self {
         let state = match framing {
-            Framing::Length(0) => State::End,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::SizeFirst,
-            Framing::Close => State::Close,
+            Framing::Length(0) => DecoderState::End,
+            Framing::Length(length) => DecoderState::Length(length),
+            Framing::Chunked => DecoderState::SizeFirst,
+            Framing::Close => DecoderState::Close,
         };
         Self { state, extensions: 0, scanned: 0, headers_max }
     }
@@ -78,25 +78,25 @@ impl Decoder {
     /// If the bytes violate the framing; the decoder must not be used afterwards.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         loop {
-            if self.state == State::End {
+            if self.state == DecoderState::End {
                 return Ok(Decoded::End);
             }
             if buffer.is_empty() {
                 return Ok(Decoded::More);
             }
             match self.state {
-                State::Length(left) => {
+                DecoderState::Length(left) => {
                     let (data, left) = split(buffer, left);
-                    self.state = if left == 0 { State::End } else { State::Length(left) };
+                    self.state = if left == 0 { DecoderState::End } else { DecoderState::Length(left) };
                     return Ok(Decoded::Data(data));
                 }
-                State::Close => return Ok(Decoded::Data(buffer.split().freeze())),
-                State::Data(left) => {
+                DecoderState::Close => return Ok(Decoded::Data(buffer.split().freeze())),
+                DecoderState::Data(left) => {
                     let (data, left) = split(buffer, left);
-                    self.state = if left == 0 { State::DataCr } else { State::Data(left) };
+                    self.state = if left == 0 { DecoderState::DataCr } else { DecoderState::Data(left) };
                     return Ok(Decoded::Data(data));
                 }
-                State::Trailers => return self.trailers(buffer),
+                DecoderState::Trailers => return self.trailers(buffer),
                 state => {
                     self.state = self.step(state, buffer[0])?;
                     buffer.advance(1);
@@ -107,9 +107,9 @@ impl Decoder {
 
     /// Counts `count` bytes of a body of known length that bypassed the buffer.
     pub fn pass(&mut self, count: u64) {
-        if let State::Length(left) = self.state {
+        if let DecoderState::Length(left) = self.state {
             debug_assert!(count <= left, "no byte beyond the end is anybody's");
-            self.state = if count < left { State::Length(left - count) } else { State::End };
+            self.state = if count < left { DecoderState::Length(left - count) } else { DecoderState::End };
         }
     }
 
@@ -117,23 +117,23 @@ impl Decoder {
     ///
     /// Returns whether the body is complete: either it was already, or its framing is [`Framing::Close`].
     pub fn close(&mut self) -> bool {
-        if self.state == State::Close {
-            self.state = State::End;
+        if self.state == DecoderState::Close {
+            self.state = DecoderState::End;
         }
         self.is_end()
     }
 
     #[must_use]
     pub fn is_end(&self) -> bool {
-        self.state == State::End
+        self.state == DecoderState::End
     }
 
     /// Returns the number of content bytes left, if the framing determines it.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
-            State::Length(left) => Some(left),
-            State::End => Some(0),
+            DecoderState::Length(left) => Some(left),
+            DecoderState::End => Some(0),
             _ => None,
         }
     }
@@ -142,46 +142,54 @@ impl Decoder {
     #[must_use]
     pub fn expected(&self) -> u64 {
         match self.state {
-            State::Length(left) | State::Data(left) => left,
+            DecoderState::Length(left) | DecoderState::Data(left) => left,
             _ => 0,
         }
     }
 
     /// Handles one byte between the data of two chunks.
-    fn step(&mut self, state: State, byte: u8) -> Result<State, Malformed> {
+    fn step(&mut self, state: DecoderState, byte: u8) -> Result<DecoderState, Malformed> {
         Ok(match (state, byte) {
-            (State::SizeFirst, _) => State::Size(digit(byte).ok_or(Malformed::ChunkSize)?),
-            (State::Size(size), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (DecoderState::SizeFirst, _) => DecoderState::Size(digit(byte).ok_or(Malformed::ChunkSize)?),
+            (DecoderState::Size(size), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = digit(byte).ok_or(Malformed::ChunkSize)?;
-                State::Size(size.checked_mul(16).and_then(|size| size.checked_add(digit)).ok_or(Malformed::ChunkSize)?)
+                DecoderState::Size(
+                    size.checked_mul(16).and_then(|size| size.checked_add(digit)).ok_or(Malformed::ChunkSize)?,
+                )
             }
-            (State::Size(size) | State::SizeSpace(size) | State::Extension(size), b'\r') => State::SizeLf(size),
-            (State::Size(size) | State::SizeSpace(size), b';') => self.extension(size)?,
-            (State::Size(size) | State::SizeSpace(size), b' ' | b'\t') => {
+            (DecoderState::Size(size) | DecoderState::SizeSpace(size) | DecoderState::Extension(size), b'\r') => {
+                DecoderState::SizeLf(size)
+            }
+            (DecoderState::Size(size) | DecoderState::SizeSpace(size), b';') => self.extension(size)?,
+            (DecoderState::Size(size) | DecoderState::SizeSpace(size), b' ' | b'\t') => {
                 self.extension(size)?;
-                State::SizeSpace(size)
+                DecoderState::SizeSpace(size)
             }
             // Some parsers accept a bare line feed as a line end and others do not, which allows request smuggling.
-            (State::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => self.extension(size)?,
-            (State::Extension(_), _) => return Err(Malformed::ChunkExtension),
-            (State::SizeLf(0), b'\n') => State::Trailers,
-            (State::SizeLf(size), b'\n') => State::Data(size),
-            (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => State::SizeFirst,
-            (State::DataCr | State::DataLf, _) => return Err(Malformed::ChunkEnd),
+            (DecoderState::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => self.extension(size)?,
+            (DecoderState::Extension(_), _) => return Err(Malformed::ChunkExtension),
+            (DecoderState::SizeLf(0), b'\n') => DecoderState::Trailers,
+            (DecoderState::SizeLf(size), b'\n') => DecoderState::Data(size),
+            (DecoderState::DataCr, b'\r') => DecoderState::DataLf,
+            (DecoderState::DataLf, b'\n') => DecoderState::SizeFirst,
+            (DecoderState::DataCr | DecoderState::DataLf, _) => return Err(Malformed::ChunkEnd),
             _ => return Err(Malformed::ChunkSize),
         })
     }
 
-    fn extension(&mut self, size: u64) -> Result<State, Malformed> {
+    fn extension(&mut self, size: u64) -> Result<DecoderState, Malformed> {
         self.extensions += 1;
-        if self.extensions > EXTENSIONS_MAX { Err(Malformed::ChunkExtension) } else { Ok(State::Extension(size)) }
+        if self.extensions > EXTENSIONS_MAX {
+            Err(Malformed::ChunkExtension)
+        } else {
+            Ok(DecoderState::Extension(size))
+        }
     }
 
     fn trailers(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         if buffer.starts_with(b"\r\n") {
             buffer.advance(2);
-            self.state = State::End;
+            self.state = DecoderState::End;
             return Ok(Decoded::End);
         }
         // Parses again only after another line end. Otherwise the work for bytes that trickle in would be quadratic in
@@ -189,7 +197,7 @@ impl Decoder {
         let complete = buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n'));
         self.scanned = buffer.len();
         if complete && let Some(trailers) = head::parse_trailers(buffer, self.headers_max, TRAILERS_MAX)? {
-            self.state = State::End;
+            self.state = DecoderState::End;
             return Ok(if trailers.is_empty() { Decoded::End } else { Decoded::Trailers(trailers) });
         }
         if buffer.len() > TRAILERS_MAX { Err(Malformed::Trailer) } else { Ok(Decoded::More) }

@@ -4,9 +4,9 @@ use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 
 use super::{
-    ExchangeError, Limits, Malformed,
+    ExchangeError, ExchangeLimits, Malformed,
     framing::Framing,
-    section::{Bounds, Line, Section, status_line},
+    section::{Bounds, FieldLine, Section, status_line},
 };
 
 /// Most header fields of a message regardless of the configured limit, because their offsets are kept on the stack.
@@ -16,7 +16,7 @@ const INTERIM_MAX: usize = 8;
 
 /// The head of a final response.
 #[derive(Debug)]
-pub struct Head {
+pub struct ResponseHead {
     pub status: StatusCode,
     /// The fields without hop-by-hop ones. `content-length` stays, except on 204, which has none (RFC 9110, section
     /// 8.6).
@@ -28,11 +28,11 @@ pub struct Head {
 
 /// Parses one response head from the bytes of a connection as they arrive.
 #[derive(Debug)]
-pub struct Reader {
+pub struct HeadReader {
     /// Whether the request was a HEAD: its response has no body, regardless of the fields.
     bodiless: bool,
     bounds: Bounds,
-    /// See [`Limits::copies_fields`].
+    /// See [`ExchangeLimits::copies_fields`].
     copies_fields: bool,
     interim: usize,
     /// The expected answer to a WebSocket handshake, if one was sent.
@@ -55,20 +55,20 @@ struct FramingFields {
     nominates: bool,
 }
 
-// === impl Reader ===
+// === impl HeadReader ===
 
-impl Reader {
+impl HeadReader {
     /// Creates a reader for the response to a request with `method`.
     #[must_use]
-    pub fn new(method: &Method, limits: Limits) -> Self {
-        let Limits { head_max, headers_max, copies_fields, .. } = limits;
+    pub fn new(method: &Method, limits: ExchangeLimits) -> Self {
+        let ExchangeLimits { head_max, headers_max, copies_fields, .. } = limits;
         let bounds = Bounds { fields: headers_max, length: head_max };
         Self { bodiless: method == Method::HEAD, bounds, copies_fields, interim: 0, accept: None, scanned: 0 }
     }
 
     /// Creates a reader for the response to a WebSocket handshake: 101 with this value is a final response as well.
     #[must_use]
-    pub fn upgrading(accept: Accept, limits: Limits) -> Self {
+    pub fn upgrading(accept: Accept, limits: ExchangeLimits) -> Self {
         Self { accept: Some(accept), ..Self::new(&Method::GET, limits) }
     }
 
@@ -77,12 +77,12 @@ impl Reader {
     /// # Errors
     /// If the head is malformed or exceeds a limit; [`ExchangeError::Malformed`] and [`ExchangeError::HeadTooLarge`]
     /// only.
-    pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Head>, ExchangeError> {
+    pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<ResponseHead>, ExchangeError> {
         // Parses again only after another line end, so that the work for a head that trickles in is bounded by its
         // number of lines.
         while self.scanned == 0 || buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n')) {
             let Some((version, status, begin)) = status_line(buffer).map_err(malformed)? else { break };
-            let mut lines = [Line::default(); HEADERS_MAX];
+            let mut lines = [FieldLine::default(); HEADERS_MAX];
             let Some(mut section) = Section::take(buffer, begin, self.bounds, &mut lines)? else { break };
             self.scanned = 0;
             if self.copies_fields {
@@ -110,7 +110,7 @@ impl Reader {
 
     /// Checks a switch of protocols: to WebSocket, with the value that proves that the server has read the request (RFC
     /// 6455, section 4.1).
-    fn switch(&self, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
+    fn switch(&self, version: Version, section: Section<'_>) -> Result<ResponseHead, Malformed> {
         let Accept(expected) = self.accept.ok_or(Malformed::SwitchingProtocols)?;
         let (mut connection, mut upgrade, mut accept) = (false, 0, 0);
         let headers = section.fields(|name, value| {
@@ -128,10 +128,10 @@ impl Reader {
             return Err(Malformed::Upgrade);
         }
         let status = StatusCode::SWITCHING_PROTOCOLS;
-        Ok(Head { status, headers, framing: Framing::Length(0), keep_alive: false })
+        Ok(ResponseHead { status, headers, framing: Framing::Length(0), keep_alive: false })
     }
 
-    fn finish(&self, status: StatusCode, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
+    fn finish(&self, status: StatusCode, version: Version, section: Section<'_>) -> Result<ResponseHead, Malformed> {
         let mut seen = FramingFields::default();
         let mut headers = section.fields(|name, value| seen.learn(name, value))?;
         let FramingFields { content_length, transfer_encoding, close, nominates } = seen;
@@ -161,7 +161,7 @@ impl Reader {
             keep_alive = false;
             Framing::Close
         };
-        Ok(Head { status, headers, framing, keep_alive })
+        Ok(ResponseHead { status, headers, framing, keep_alive })
     }
 }
 
@@ -206,7 +206,7 @@ pub(super) fn parse_trailers(
     headers_max: usize,
     length_max: usize,
 ) -> Result<Option<HeaderMap>, Malformed> {
-    let mut lines = [Line::default(); HEADERS_MAX];
+    let mut lines = [FieldLine::default(); HEADERS_MAX];
     let bounds = Bounds { fields: headers_max, length: length_max };
     let section = Section::take(buffer, 0, bounds, &mut lines).map_err(|_fault| Malformed::Trailer)?;
     let Some(mut section) = section else { return Ok(None) };

@@ -21,18 +21,18 @@
 use std::time::Duration;
 
 pub use body::ResponseBody;
-pub use connection::{Connection, Target, Transport};
-pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malformed, Waiting};
-pub use exchange::{Begun, Rest, Upgraded, begin, exchange, upgrade};
+pub use connection::{ConnectTarget, Connection, UpstreamTransport};
+pub use error::{BodyError, BoxError, ConnectError, ExchangeError, ExchangeFailure, Malformed, TimeoutPhase};
+pub use exchange::{BegunExchange, RequestRemainder, Upgraded, begin, exchange, upgrade};
 pub use head::{Accept, write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
 pub use tls::Connector;
-pub use tunnel::{Passed, Tunnel, TunnelError, watch};
-pub use upload::{Outgoing, Part};
+pub use tunnel::{TunnelBytes, TunnelError, UpstreamTunnel, watch};
+pub use upload::{BodyPart, Outgoing};
 
 /// Limits of one exchange, and how its response is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ExchangeLimits {
     /// Longest wait for a new connection, including the TLS handshake; 5 s.
     pub connect_timeout: Duration,
     /// Longest wait between two reads once the request is sent; 60 s. While a part of the request's body is still
@@ -54,7 +54,7 @@ pub struct Limits {
     pub copies_fields: bool,
 }
 
-impl Default for Limits {
+impl Default for ExchangeLimits {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),

@@ -2,7 +2,7 @@
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::upstream::balance::{Busy, Picked};
+use crate::upstream::balance::{LoadGuard, Picked};
 
 /// The endpoint of a response.
 pub(crate) struct Served<'u> {
@@ -14,6 +14,6 @@ pub(crate) struct Served<'u> {
 /// Permit and in-flight guard held on a capped upstream.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamPermit {
-    pub(crate) _busy: Option<Busy>,
+    pub(crate) _busy: Option<LoadGuard>,
     pub(crate) _place: Option<OwnedSemaphorePermit>,
 }

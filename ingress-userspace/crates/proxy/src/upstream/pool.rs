@@ -13,12 +13,15 @@ use std::{
 
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 
-use super::{ConnectError, Connection, Target, Transport, connection::Lane, stream::Stream, tls::Connector};
+use super::{
+    ConnectError, ConnectTarget, Connection, UpstreamTransport, connection::PoolKey, stream::TransportStream,
+    tls::Connector,
+};
 use crate::downstream::proxy_protocol::ProxyHeader;
 
 /// Idle connections of one worker thread; clones share them.
 #[derive(Clone)]
-pub struct Pool(Rc<Shared>);
+pub struct Pool(Rc<PoolShared>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolOptions {
@@ -32,7 +35,7 @@ pub struct PoolOptions {
     pub idle_timeout: Duration,
 }
 
-struct Shared {
+struct PoolShared {
     options: Cell<PoolOptions>,
     idle: RefCell<Idle>,
     /// Time of the last [`Pool::prune`]: a clock that costs nothing on the request path.
@@ -42,11 +45,11 @@ struct Shared {
 #[derive(Default)]
 struct Idle {
     /// The entries of each lane, oldest first.
-    lanes: HashMap<Lane, VecDeque<Entry>, Seed>,
+    lanes: HashMap<PoolKey, VecDeque<IdleEntry>, Seed>,
     total: usize,
 }
 
-struct Entry {
+struct IdleEntry {
     connection: Connection,
     since: Instant,
 }
@@ -68,7 +71,11 @@ impl Default for PoolOptions {
 impl Pool {
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
-        Self(Rc::new(Shared { options: Cell::new(options), idle: RefCell::default(), now: Cell::new(Instant::now()) }))
+        Self(Rc::new(PoolShared {
+            options: Cell::new(options),
+            idle: RefCell::default(),
+            now: Cell::new(Instant::now()),
+        }))
     }
 
     /// Changes the options. They apply to existing idle connections from the next [`Pool::prune`] on.
@@ -84,7 +91,7 @@ impl Pool {
     /// something to read was closed or sent unexpected bytes, and is dropped. A target with a PROXY protocol header has
     /// no idle connections.
     #[must_use]
-    pub fn idle(&self, target: Target<'_>) -> Option<Connection> {
+    pub fn idle(&self, target: ConnectTarget<'_>) -> Option<Connection> {
         if target.proxy_header.is_some() {
             return None;
         }
@@ -101,18 +108,18 @@ impl Pool {
     ///
     /// # Errors
     /// If the connection is refused, is not established within that time, or fails otherwise.
-    pub async fn connect(&self, target: Target<'_>, after: Duration) -> Result<Connection, ConnectError> {
+    pub async fn connect(&self, target: ConnectTarget<'_>, after: Duration) -> Result<Connection, ConnectError> {
         let opened = timeout(after, self.open(target)).await;
         let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
         Ok(Connection::new(stream, target, self.clone()))
     }
 
-    pub(super) async fn open(&self, target: Target<'_>) -> Result<Stream, ConnectError> {
-        let Target { address, transport, proxy_header } = target;
+    pub(super) async fn open(&self, target: ConnectTarget<'_>) -> Result<TransportStream, ConnectError> {
+        let ConnectTarget { address, transport, proxy_header } = target;
         match transport {
-            Transport::Plain => self.tcp(address, proxy_header).await.map(Stream::Plain),
+            UpstreamTransport::Plain => self.tcp(address, proxy_header).await.map(TransportStream::Plain),
             // Boxed, because the state of a handshake is large and plain connections need none.
-            Transport::Tls(connector) => Box::pin(self.tls(address, connector, proxy_header)).await,
+            UpstreamTransport::Tls(connector) => Box::pin(self.tls(address, connector, proxy_header)).await,
         }
     }
 
@@ -141,10 +148,10 @@ impl Pool {
         address: SocketAddr,
         connector: &Connector,
         proxy_header: Option<&ProxyHeader>,
-    ) -> Result<Stream, ConnectError> {
+    ) -> Result<TransportStream, ConnectError> {
         let tcp = self.tcp(address, proxy_header).await?;
         match connector.connect(tcp, address).await {
-            Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
+            Ok(tls) => Ok(TransportStream::Tls(Box::new(tls))),
             Err(error) => Err(ConnectError::Tls { address, source: error.into() }),
         }
     }
@@ -161,7 +168,7 @@ impl Pool {
     /// Drops connections that are closed or have been idle for too long. To be called once a second: this is also the
     /// pool's clock.
     pub fn prune(&self, now: Instant) {
-        let Shared { options, idle, now: clock } = &*self.0;
+        let PoolShared { options, idle, now: clock } = &*self.0;
         clock.set(now);
         let limit = options.get().idle_timeout;
         let mut idle = idle.borrow_mut();
@@ -188,11 +195,11 @@ impl Pool {
     }
 
     pub(super) fn keep(&self, connection: Connection) {
-        let Shared { options, idle, now } = &*self.0;
+        let PoolShared { options, idle, now } = &*self.0;
         let PoolOptions { idle_per_endpoint, idle_total, .. } = options.get();
         let mut idle = idle.borrow_mut();
         let lane = connection.lane();
-        if idle.put(Entry { connection, since: now.get() }) > idle_per_endpoint {
+        if idle.put(IdleEntry { connection, since: now.get() }) > idle_per_endpoint {
             idle.drop_oldest(lane);
         }
         if idle.total > idle_total {
@@ -217,7 +224,7 @@ impl fmt::Debug for Pool {
 
 impl Idle {
     /// Adds a connection. Returns the resulting number of connections in its lane.
-    fn put(&mut self, entry: Entry) -> usize {
+    fn put(&mut self, entry: IdleEntry) -> usize {
         self.total += 1;
         let entries = self.lanes.entry(entry.connection.lane()).or_default();
         entries.push_back(entry);
@@ -226,13 +233,13 @@ impl Idle {
 
     /// Takes the newest connection. A lane without connections stays in the map until the next [`Pool::prune`], because
     /// the connection is likely to come back.
-    fn take(&mut self, lane: Lane) -> Option<Connection> {
+    fn take(&mut self, lane: PoolKey) -> Option<Connection> {
         let entry = self.lanes.get_mut(&lane)?.pop_back()?;
         self.total -= 1;
         Some(entry.connection)
     }
 
-    fn drop_oldest(&mut self, lane: Lane) {
+    fn drop_oldest(&mut self, lane: PoolKey) {
         let oldest = self.lanes.get_mut(&lane).and_then(VecDeque::pop_front);
         self.total -= usize::from(oldest.is_some());
     }

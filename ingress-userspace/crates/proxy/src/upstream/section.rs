@@ -17,7 +17,7 @@ const CRLF: &[u8] = b"\r\n";
 
 /// The offsets of a field line, which begins at the end of the previous one.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Line {
+pub(super) struct FieldLine {
     colon: u32,
     /// The offset after its CRLF.
     end: u32,
@@ -28,7 +28,7 @@ pub(super) struct Section<'a> {
     bytes: Bytes,
     /// The offset of the first field line.
     begin: usize,
-    lines: &'a [Line],
+    lines: &'a [FieldLine],
 }
 
 /// Limits of a section.
@@ -52,7 +52,7 @@ impl<'a> Section<'a> {
         buffer: &mut BytesMut,
         begin: usize,
         bounds: Bounds,
-        lines: &'a mut [Line; HEADERS_MAX],
+        lines: &'a mut [FieldLine; HEADERS_MAX],
     ) -> Result<Option<Self>, ExchangeError> {
         let lines = &mut lines[..bounds.fields.min(HEADERS_MAX)];
         let Some((count, end)) = find(buffer, begin, lines)? else { return Ok(None) };
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
 }
 
 /// Returns the number of field lines from `begin` on, and the end of the empty line after them, if that has arrived.
-fn find(bytes: &[u8], mut begin: usize, lines: &mut [Line]) -> Result<Option<(usize, usize)>, ExchangeError> {
+fn find(bytes: &[u8], mut begin: usize, lines: &mut [FieldLine]) -> Result<Option<(usize, usize)>, ExchangeError> {
     let mut count = 0;
     loop {
         let rest = &bytes[begin..];
@@ -110,7 +110,7 @@ fn find(bytes: &[u8], mut begin: usize, lines: &mut [Line]) -> Result<Option<(us
         };
         let Some(found) = lines.get_mut(count) else { return Err(ExchangeError::HeadTooLarge) };
         let end = begin + line.len() + CRLF.len();
-        *found = Line { colon: offset(begin + colon)?, end: offset(end)? };
+        *found = FieldLine { colon: offset(begin + colon)?, end: offset(end)? };
         count += 1;
         begin = end;
     }
@@ -192,7 +192,7 @@ mod tests {
 
     fn ours(bytes: &[u8]) -> Outcome {
         let mut buffer = BytesMut::from(bytes);
-        let mut lines = [Line::default(); HEADERS_MAX];
+        let mut lines = [FieldLine::default(); HEADERS_MAX];
         let Some((_, status, begin)) = status_line(&buffer).map_err(|_fault| ())? else { return Ok(None) };
         let bounds = Bounds { fields: 100, length: 64 * 1024 };
         let section = Section::take(&mut buffer, begin, bounds, &mut lines).map_err(|_fault| ())?;
@@ -306,7 +306,7 @@ mod tests {
         fn trailers_are_parsed_as_by_httparse(pieces in prop::collection::vec(piece(), 0..12)) {
             let bytes = [pieces.concat(), b"\r\n\r\nrest".to_vec()].concat();
             let mut buffer = BytesMut::from(&bytes[..]);
-            let mut lines = [Line::default(); HEADERS_MAX];
+            let mut lines = [FieldLine::default(); HEADERS_MAX];
             let bounds = Bounds { fields: 100, length: 64 * 1024 };
             let section = Section::take(&mut buffer, 0, bounds, &mut lines).ok().flatten();
             let headers = section.and_then(|section| section.fields(|_, _| Ok(true)).ok());

@@ -17,13 +17,13 @@ use super::buffer::ReadBuffer;
 use crate::downstream::vectored_write;
 
 /// A plain or a TLS stream. For plain connections, the branch between the two is well predicted.
-pub(super) enum Stream {
+pub(super) enum TransportStream {
     Plain(TcpStream),
     /// Boxed so that plain connections do not carry its size.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl TransportStream {
     /// Returns whether the stream is open and has nothing to read, as far as the reactor knows. Makes no system call
     /// unless the reactor has seen an event.
     pub(super) fn is_silent(&mut self) -> bool {
@@ -65,7 +65,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for TransportStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
@@ -74,7 +74,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for TransportStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),

@@ -20,9 +20,9 @@ use tokio::{
 };
 
 use super::{
-    Connection, Limits,
+    Connection, ExchangeLimits,
     buffer::ReadBuffer,
-    stream::{Stream, read_into},
+    stream::{TransportStream, read_into},
     timer::Timer,
 };
 
@@ -31,18 +31,18 @@ const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4);
 
 /// The endpoint's side, and the bytes buffered in both directions.
-pub struct Tunnel {
-    stream: Stream,
-    limits: Limits,
+pub struct UpstreamTunnel {
+    stream: TransportStream,
+    limits: ExchangeLimits,
     timer: Timer,
     /// From the client to the endpoint.
-    up: Flow,
-    down: Flow,
+    up: TunnelFlow,
+    down: TunnelFlow,
 }
 
 /// Bytes taken from each side since the last check, and whether the client is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct TunnelBytes {
     pub up: usize,
     pub down: usize,
     /// Whether the client does not read the bytes buffered for it.
@@ -62,15 +62,15 @@ pub enum TunnelError {
 }
 
 #[derive(Default)]
-struct Flow {
+struct TunnelFlow {
     buffer: ReadBuffer,
     /// Whether bytes were written but perhaps not flushed.
     unflushed: bool,
-    end: End,
+    end: TunnelEnd,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
+enum TunnelEnd {
     #[default]
     Open,
     /// The reading side has ended; the writing side is shut down once it has the remaining bytes.
@@ -80,30 +80,30 @@ enum End {
 
 /// The operation that a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
+enum FlowWait {
     Read,
     Write,
     Nothing,
 }
 
-// === impl Tunnel ===
+// === impl UpstreamTunnel ===
 
-impl Tunnel {
+impl UpstreamTunnel {
     /// Creates a tunnel; `rest` holds the bytes after the endpoint's head.
-    pub(super) fn new(connection: Connection, limits: Limits, rest: ReadBuffer) -> Self {
+    pub(super) fn new(connection: Connection, limits: ExchangeLimits, rest: ReadBuffer) -> Self {
         let stream = connection.into_stream();
         watch(stream.tcp());
-        let down = Flow { buffer: rest, ..Flow::default() };
-        Self { stream, limits, timer: Timer::default(), up: Flow::default(), down }
+        let down = TunnelFlow { buffer: rest, ..TunnelFlow::default() };
+        Self { stream, limits, timer: Timer::default(), up: TunnelFlow::default(), down }
     }
 
     /// Takes over the client's side, where `early` holds the bytes after its head. Returns the bytes buffered already.
-    pub fn begin(&mut self, early: &[u8]) -> Passed {
+    pub fn begin(&mut self, early: &[u8]) -> TunnelBytes {
         if !early.is_empty() {
             self.up.buffer.prepare(false);
             self.up.buffer.extend_from_slice(early);
         }
-        Passed { up: early.len(), down: self.down.buffer.len(), client_blocked: false }
+        TunnelBytes { up: early.len(), down: self.down.buffer.len(), client_blocked: false }
     }
 
     /// Copies until both sides have ended. Adds the bytes taken from each side to `passed`.
@@ -115,7 +115,7 @@ impl Tunnel {
         &mut self,
         cx: &mut Context<'_>,
         client: &mut S,
-        passed: &mut Passed,
+        passed: &mut TunnelBytes,
     ) -> Poll<Result<(), TunnelError>> {
         let Self { stream, limits, timer, up, down } = self;
         let before = (passed.up, passed.down, up.buffer.len(), down.buffer.len());
@@ -124,15 +124,15 @@ impl Tunnel {
         if before != (passed.up, passed.down, up.buffer.len(), down.buffer.len()) {
             timer.progress();
         }
-        passed.client_blocked = to_client == Waits::Write;
+        passed.client_blocked = to_client == FlowWait::Write;
         let (limit, error) = match (to_endpoint, to_client) {
-            (Waits::Nothing, Waits::Nothing) => return Poll::Ready(Ok(())),
-            (Waits::Write, _) => (limits.send_timeout, TunnelError::Blocked),
-            (Waits::Nothing, _) => (limits.read_timeout, TunnelError::HalfOpen),
-            (_, Waits::Nothing) => (limits.client_timeout, TunnelError::HalfOpen),
-            (Waits::Read, Waits::Read) => (limits.read_timeout, TunnelError::Silent),
+            (FlowWait::Nothing, FlowWait::Nothing) => return Poll::Ready(Ok(())),
+            (FlowWait::Write, _) => (limits.send_timeout, TunnelError::Blocked),
+            (FlowWait::Nothing, _) => (limits.read_timeout, TunnelError::HalfOpen),
+            (_, FlowWait::Nothing) => (limits.client_timeout, TunnelError::HalfOpen),
+            (FlowWait::Read, FlowWait::Read) => (limits.read_timeout, TunnelError::Silent),
             // The client is late, which the caller handles.
-            (Waits::Read, Waits::Write) => {
+            (FlowWait::Read, FlowWait::Write) => {
                 timer.progress();
                 return Poll::Pending;
             }
@@ -142,11 +142,11 @@ impl Tunnel {
     }
 }
 
-// === impl Flow ===
+// === impl TunnelFlow ===
 
-impl Flow {
+impl TunnelFlow {
     /// Copies as much as possible now. At most one buffer of bytes is read before it is written.
-    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W, taken: &mut usize) -> io::Result<Waits>
+    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W, taken: &mut usize) -> io::Result<FlowWait>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -154,7 +154,7 @@ impl Flow {
         loop {
             while !self.buffer.is_empty() {
                 match Pin::new(&mut *to).poll_write(cx, &self.buffer) {
-                    Poll::Pending => return Ok(Waits::Write),
+                    Poll::Pending => return Ok(FlowWait::Write),
                     Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                     Poll::Ready(written) => self.buffer.advance(written?),
                 }
@@ -162,24 +162,26 @@ impl Flow {
             }
             if self.unflushed {
                 if Pin::new(&mut *to).poll_flush(cx)?.is_pending() {
-                    return Ok(Waits::Write);
+                    return Ok(FlowWait::Write);
                 }
                 self.unflushed = false;
             }
             match self.end {
-                End::Open => match read_into(from, cx, &mut self.buffer, false) {
-                    Poll::Pending => return Ok(Waits::Read),
-                    Poll::Ready(Ok(0)) => self.end = End::Read,
+                TunnelEnd::Open => match read_into(from, cx, &mut self.buffer, false) {
+                    Poll::Pending => return Ok(FlowWait::Read),
+                    Poll::Ready(Ok(0)) => self.end = TunnelEnd::Read,
                     // Browsers close TLS without `close_notify`. The frames of the protocol show whether anything is
                     // missing.
-                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => self.end = End::Read,
+                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        self.end = TunnelEnd::Read
+                    }
                     Poll::Ready(read) => *taken += read?,
                 },
-                End::Read => match Pin::new(&mut *to).poll_shutdown(cx)? {
-                    Poll::Pending => return Ok(Waits::Write),
-                    Poll::Ready(()) => self.end = End::Closed,
+                TunnelEnd::Read => match Pin::new(&mut *to).poll_shutdown(cx)? {
+                    Poll::Pending => return Ok(FlowWait::Write),
+                    Poll::Ready(()) => self.end = TunnelEnd::Closed,
                 },
-                End::Closed => return Ok(Waits::Nothing),
+                TunnelEnd::Closed => return Ok(FlowWait::Nothing),
             }
         }
     }

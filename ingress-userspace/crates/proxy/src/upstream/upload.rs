@@ -13,7 +13,7 @@ use http_body::{Body, Frame};
 use http_body_util::{Empty, Full};
 
 use super::{
-    BoxError, Connection, Limits, Waiting,
+    BoxError, Connection, ExchangeLimits, TimeoutPhase,
     buffer::TextBuffer,
     error::TransferError,
     framing::{CHUNK_END, LAST_CHUNK_END, write_chunk_size},
@@ -24,8 +24,8 @@ use crate::l4::pipe::Pipe;
 /// The body of a request on its way to an endpoint.
 pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {
     /// Returns the next part, as a frame or in a pipe. `poll_frame` returns the same bytes as frames only.
-    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Self::Error>>> {
-        Pin::new(self).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(Part::Frame)))
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyPart, Self::Error>>> {
+        Pin::new(self).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(BodyPart::Frame)))
     }
 
     /// Takes back one of its own pipes, which is now empty.
@@ -34,16 +34,16 @@ pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {
 
 /// A part of a body.
 #[derive(Debug)]
-pub enum Part {
+pub enum BodyPart {
     Frame(Frame<Bytes>),
     /// Bytes of the body in a pipe.
     ResponseSplice(Pipe),
 }
 
-pub(super) struct Upload<B> {
-    /// Kept until a response has begun, even when the whole body was read: see [`Upload::unsent`].
+pub(super) struct RequestUpload<B> {
+    /// Kept until a response has begun, even when the whole body was read: see [`RequestUpload::unsent`].
     body: B,
-    framing: Framing,
+    framing: RequestFraming,
     /// Whether the whole body was read.
     complete: bool,
     /// Whether any part of the body was read.
@@ -60,7 +60,7 @@ pub(super) struct Upload<B> {
 
 /// The framing of the request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+enum RequestFraming {
     None,
     /// Bytes still to come.
     Length(u64),
@@ -94,14 +94,14 @@ impl Outgoing for Full<Bytes> {}
 
 impl Outgoing for Empty<Bytes> {}
 
-impl<B: Outgoing> Upload<B> {
+impl<B: Outgoing> RequestUpload<B> {
     /// Creates the upload. `write_head` appends the head without the framing fields and the empty line.
     pub(super) fn new(method: &Method, write_head: impl FnOnce(&mut Vec<u8>), body: B) -> Self {
         let mut text = TextBuffer::take();
         write_head(&mut text);
-        let framing = Framing::of(method, &body);
+        let framing = RequestFraming::of(method, &body);
         framing.write(&mut text);
-        let complete = matches!(framing, Framing::None | Framing::Length(0));
+        let complete = matches!(framing, RequestFraming::None | RequestFraming::Length(0));
         let (data, tail): (_, &[u8]) = (Bytes::new(), &[]);
         Self { body, framing, complete, taken: false, written: false, text, text_sent: 0, data, tail, pipe: None }
     }
@@ -176,8 +176,8 @@ impl<B: Outgoing> Upload<B> {
     fn load(&mut self, cx: &mut Context<'_>, is_plain: bool) -> Result<(), SendError> {
         loop {
             let part = match self.framing {
-                Framing::Length(_) if is_plain => self.body.poll_part(cx),
-                _ => Pin::new(&mut self.body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(Part::Frame))),
+                RequestFraming::Length(_) if is_plain => self.body.poll_part(cx),
+                _ => Pin::new(&mut self.body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(BodyPart::Frame))),
             };
             let part = match part {
                 Poll::Pending => return Ok(()),
@@ -187,8 +187,8 @@ impl<B: Outgoing> Upload<B> {
             };
             self.taken = true;
             let frame = match part {
-                Part::Frame(frame) => frame,
-                Part::ResponseSplice(pipe) => {
+                BodyPart::Frame(frame) => frame,
+                BodyPart::ResponseSplice(pipe) => {
                     self.announced(pipe.held())?;
                     self.pipe = Some(pipe);
                     return Ok(());
@@ -209,12 +209,12 @@ impl<B: Outgoing> Upload<B> {
 
     fn append(&mut self, data: Bytes) -> Result<(), SendError> {
         match self.framing {
-            Framing::None => {}
-            Framing::Length(_) => {
+            RequestFraming::None => {}
+            RequestFraming::Length(_) => {
                 self.announced(data.len())?;
                 self.data = data;
             }
-            Framing::Chunked => {
+            RequestFraming::Chunked => {
                 write_chunk_size(&mut self.text, data.len());
                 self.complete = self.body.is_end_stream();
                 self.tail = if self.complete { LAST_CHUNK_END } else { CHUNK_END };
@@ -226,7 +226,7 @@ impl<B: Outgoing> Upload<B> {
 
     /// Subtracts `length` from the announced length that remains.
     fn announced(&mut self, length: usize) -> Result<(), SendError> {
-        if let Framing::Length(left) = &mut self.framing {
+        if let RequestFraming::Length(left) = &mut self.framing {
             *left = left.checked_sub(length as u64).ok_or_else(|| wrong_length("longer"))?;
             self.complete = *left == 0;
         }
@@ -237,9 +237,9 @@ impl<B: Outgoing> Upload<B> {
     fn finish(&mut self, trailers: Option<&HeaderMap>) -> Result<(), SendError> {
         self.complete = true;
         match self.framing {
-            Framing::Length(1..) => return Err(wrong_length("shorter")),
-            Framing::None | Framing::Length(0) => {}
-            Framing::Chunked => {
+            RequestFraming::Length(1..) => return Err(wrong_length("shorter")),
+            RequestFraming::None | RequestFraming::Length(0) => {}
+            RequestFraming::Chunked => {
                 self.text.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.into_iter().flatten().filter(|(name, _)| head::is_trailer(name)) {
                     head::write_header(&mut self.text, name, value);
@@ -280,18 +280,18 @@ impl<B: Outgoing> Upload<B> {
 impl Sending {
     /// Returns the timeout of the current wait and its error. `waiting` is the next step of an endpoint that has the
     /// whole request.
-    pub(super) fn limit(self, limits: &Limits, waiting: Waiting) -> (Duration, TransferError) {
+    pub(super) fn limit(self, limits: &ExchangeLimits, waiting: TimeoutPhase) -> (Duration, TransferError) {
         match self {
-            Self::Blocked => (limits.send_timeout, TransferError::Timeout(Waiting::Send)),
+            Self::Blocked => (limits.send_timeout, TransferError::Timeout(TimeoutPhase::Send)),
             Self::Finished => (limits.read_timeout, TransferError::Timeout(waiting)),
             Self::Starved => (limits.client_timeout, TransferError::Starved),
         }
     }
 }
 
-// === impl Framing ===
+// === impl RequestFraming ===
 
-impl Framing {
+impl RequestFraming {
     fn of<B: Body>(method: &Method, body: &B) -> Self {
         match body.size_hint().exact() {
             _ if body.is_end_stream() => Self::empty(method),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ingress_common::HostL7;
-use ingress_model::{ClientLimits, HostId, PacketLimit, Settings};
+use ingress_model::{ClientLimitSettings, HostId, PacketLimit, Settings};
 use ingress_proxy::{FlowTable, Options};
 
 use ingress_proxy_testing::{Origin, Proxy, Table, wait_until};
@@ -130,7 +130,7 @@ fn a_flow_is_entered_when_its_host_is_known_and_removed_at_the_end() {
 fn packet_limits_enter_a_flow_before_its_first_byte() {
     let limited = PacketLimit { per_second: NonZeroU32::new(1000), burst: None };
     for (packets, expect) in [(limited, &[Some(HostId(0)), None][..]), (PacketLimit::default(), &[])] {
-        let client_limits = ClientLimits { packets, ..ClientLimits::default() };
+        let client_limits = ClientLimitSettings { packets, ..ClientLimitSettings::default() };
         let table = Table::default().settings(Settings { client_limits, ..Settings::default() });
         let events = Events::default();
         let proxy = Proxy::start_with(&table, &Options::default(), Some(Box::new(Recorder(Arc::clone(&events)))));

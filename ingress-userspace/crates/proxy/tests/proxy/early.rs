@@ -253,7 +253,7 @@ fn a_too_long_unread_body_ends_with_connection_close() {
         assert!(head.contains("connection: close\r\n"), "{head}");
         assert!(client.is_closed());
     }
-    assert_eq!(none.shared.stats().rests_cut, 1);
+    assert_eq!(none.shared.stats().request_bodies_cut, 1);
     let (head, _client) = announced(&none, 63 * MIB, "");
     assert!(!head.contains("connection: close\r\n"), "{head}");
 }
@@ -276,7 +276,7 @@ fn an_unfinished_body_times_out_after_the_response() {
     client.stream.set_read_timeout(Some(3 * DEADLINE)).expect("set");
     assert!(client.is_closed(), "after some seconds of silence");
     wait_until("it is over", || proxy.count(1).active == 0);
-    assert_eq!(proxy.shared.stats().rests_cut, 1);
+    assert_eq!(proxy.shared.stats().request_bodies_cut, 1);
 }
 
 #[tokio::test]

@@ -26,11 +26,11 @@ use kube::{
 use rustls_pki_types::ServerName;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, timeout::Timeout, util::BoxService};
 
-use super::connections::{Connections, Connector, PATIENCE, Patience};
+use super::connections::{Connections, KubeConnector, PATIENCE, Patience};
 use crate::{
-    Error,
+    SourceError,
     contact::Contact,
-    source::names::{Dns, Names},
+    source::names::{Dns, NameKind},
 };
 
 type Frame = http_body::Frame<bytes::Bytes>;
@@ -48,22 +48,22 @@ const MAX_CONNECT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If the configuration cannot be read or used.
-pub async fn connect(kubeconfig: Option<&Path>, contact: &Contact) -> Result<Client, Error> {
+pub async fn connect(kubeconfig: Option<&Path>, contact: &Contact) -> Result<Client, SourceError> {
     let config = match kubeconfig {
         Some(path) => {
-            let error = |source| Error::Kubeconfig { path: path.into(), source };
+            let error = |source| SourceError::Kubeconfig { path: path.into(), source };
             let file = Kubeconfig::read_from(path).map_err(error)?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(error)?
         }
-        None => Config::infer().await.map_err(|source| Error::NoCluster { source })?,
+        None => Config::infer().await.map_err(|source| SourceError::NoCluster { source })?,
     };
-    let error = |source| Error::Client { source };
+    let error = |source| SourceError::Client { source };
     let layer = Notes { contact: contact.clone() };
     if config.proxy_url.is_some() {
         // kube decides whether the proxy can be used, and reports why not.
         return Ok(ClientBuilder::try_from(config).map_err(error)?.with_layer(&layer).build());
     }
-    let builder = stack(config, Dns::system(Names::Operator), PATIENCE).map_err(error)?;
+    let builder = stack(config, Dns::system(NameKind::Operator), PATIENCE).map_err(error)?;
     Ok(builder.with_layer(&layer).build())
 }
 
@@ -79,7 +79,7 @@ pub(super) fn stack(config: Config, dns: Dns, patience: Patience) -> Result<Clie
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 
-pub(super) fn connector(config: &Config, dns: Dns, patience: Patience) -> Result<Connector, kube::Error> {
+pub(super) fn connector(config: &Config, dns: Dns, patience: Patience) -> Result<KubeConnector, kube::Error> {
     let resolve = tower::service_fn(move |name: Name| {
         let dns = dns.clone();
         async move {
@@ -101,7 +101,7 @@ pub(super) fn connector(config: &Config, dns: Dns, patience: Patience) -> Result
         }
         None => Arc::new(DefaultServerNameResolver::default()),
     };
-    Ok(Connector::new(Timeout::new(HttpsConnector::new(connector, tls, false, name), MAX_CONNECT)))
+    Ok(KubeConnector::new(Timeout::new(HttpsConnector::new(connector, tls, false, name), MAX_CONNECT)))
 }
 
 /// Layer that records signs of life of the server.

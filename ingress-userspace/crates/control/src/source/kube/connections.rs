@@ -36,7 +36,7 @@ use tokio::{
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
 /// Opens connections, TLS included.
-pub(super) type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
+pub(super) type KubeConnector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
 
 /// Maximum number of requests on one HTTP/2 connection. Go's servers allow 100 and more, and proxies in front of them
 /// at least as many. A request over the server's limit would wait for a watch to end.
@@ -64,35 +64,35 @@ const PROBES: u32 = 3;
 
 /// All connections to one server. Clones share them.
 #[derive(Clone)]
-pub(super) struct Connections(Arc<Shared>);
+pub(super) struct Connections(Arc<SharedConnections>);
 
-struct Shared {
+struct SharedConnections {
     server: Uri,
-    connector: Connector,
+    connector: KubeConnector,
     patience: Patience,
     /// The server's protocol, once it is known. The lock makes sure that only one task determines it at a time.
-    protocol: tokio::sync::Mutex<Option<Protocol>>,
+    protocol: tokio::sync::Mutex<Option<HttpProtocol>>,
     /// HTTP/2 clients, each with one connection.
-    lanes: Mutex<Vec<Lane>>,
-    http1: Client<Connector, Body>,
+    lanes: Mutex<Vec<ConnectionLane>>,
+    http1: Client<KubeConnector, Body>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum HttpProtocol {
     Http1,
     Http2,
 }
 
 #[derive(Clone)]
-struct Lane {
-    client: Client<Connector, Body>,
+struct ConnectionLane {
+    client: Client<KubeConnector, Body>,
     /// The reference count is the number of requests in progress plus one.
     places: Arc<()>,
 }
 
 /// Reason why there is no response.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+enum ConnectionError {
     #[error("cannot connect to `{server}`")]
     Connect { server: Uri, source: BoxError },
     #[error("no answer within {MAX_HEAD:?}")]
@@ -115,10 +115,10 @@ impl Patience {
 // === impl Connections ===
 
 impl Connections {
-    pub(super) fn new(server: Uri, connector: Connector, patience: Patience) -> Self {
+    pub(super) fn new(server: Uri, connector: KubeConnector, patience: Patience) -> Self {
         let http1 = Client::builder(TokioExecutor::new()).build(connector.clone());
         let (protocol, lanes) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self(Arc::new(Shared { server, connector, patience, protocol, lanes, http1 }))
+        Self(Arc::new(SharedConnections { server, connector, patience, protocol, lanes, http1 }))
     }
 }
 
@@ -137,18 +137,19 @@ impl Service<Request<Body>> for Connections {
     }
 }
 
-// === impl Shared ===
+// === impl SharedConnections ===
 
-impl Shared {
+impl SharedConnections {
     async fn send(
         &self,
         request: Request<Body>,
     ) -> Result<<Connections as Service<Request<Body>>>::Response, BoxError> {
-        let Lane { client, places: place } = match self.protocol().await? {
-            Protocol::Http1 => Lane { client: self.http1.clone(), places: Arc::default() },
-            Protocol::Http2 => self.lane(),
+        let ConnectionLane { client, places: place } = match self.protocol().await? {
+            HttpProtocol::Http1 => ConnectionLane { client: self.http1.clone(), places: Arc::default() },
+            HttpProtocol::Http2 => self.lane(),
         };
-        let response = timeout(MAX_HEAD, client.request(request)).await.map_err(|source| Error::Timeout { source })?;
+        let response =
+            timeout(MAX_HEAD, client.request(request)).await.map_err(|source| ConnectionError::Timeout { source })?;
         let response = match response {
             Ok(response) => response,
             Err(error) => {
@@ -166,20 +167,20 @@ impl Shared {
         }))
     }
 
-    async fn protocol(&self) -> Result<Protocol, Error> {
+    async fn protocol(&self) -> Result<HttpProtocol, ConnectionError> {
         let mut known = self.protocol.lock().await;
         if let Some(protocol) = *known {
             return Ok(protocol);
         }
         let server = self.server.clone();
         let stream = self.connector.clone().oneshot(server.clone()).await;
-        let stream = stream.map_err(|source| Error::Connect { server, source })?;
+        let stream = stream.map_err(|source| ConnectionError::Connect { server, source })?;
         let is_http2 = stream.connected().is_negotiated_h2();
-        Ok(*known.insert(if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
+        Ok(*known.insert(if is_http2 { HttpProtocol::Http2 } else { HttpProtocol::Http1 }))
     }
 
     /// Returns a connection with a free stream, or a new one if all are full.
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> ConnectionLane {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.iter().find(|lane| Arc::strong_count(&lane.places) <= STREAMS) {
             return lane.clone();
@@ -193,7 +194,7 @@ impl Shared {
             .http2_keep_alive_timeout(answer)
             .http2_keep_alive_while_idle(true)
             .build(self.connector.clone());
-        let lane = Lane { client, places: Arc::default() };
+        let lane = ConnectionLane { client, places: Arc::default() };
         lanes.push(lane.clone());
         lane
     }

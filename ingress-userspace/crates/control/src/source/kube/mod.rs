@@ -46,7 +46,7 @@ use tokio::{
 
 use super::strip;
 use crate::{
-    Contact, Error,
+    Contact, SourceError,
     change::{Batch, Kind, Object, ObjectId, ObjectName},
     clock::expiry,
     slice::SERVICE_NAME,
@@ -64,8 +64,8 @@ mod watching;
 pub use client::connect;
 pub use config::KubernetesConfig;
 use held_changes::{HeldChanges, MAX_HOLD};
-use tracker::{Event, Need, Tracker, WatchId};
-use watching::Selection;
+use tracker::{Need, Tracker, TrackerEvent, WatchId};
+use watching::WatchSelection;
 
 /// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
@@ -79,7 +79,7 @@ pub async fn follow(
     options: &translate::Options,
     contact: &Contact,
     batches: mpsc::Sender<Batch>,
-) -> Result<(), Error> {
+) -> Result<(), SourceError> {
     let KubernetesConfig { kubeconfig, namespace, namespace_selector } = config;
     contact.begin(namespace.as_deref());
     let client = connect(kubeconfig.as_deref(), contact).await?;
@@ -172,7 +172,7 @@ struct Watches<'n> {
     client: Client,
     namespace: Option<&'n str>,
     selector: Option<&'n str>,
-    events: mpsc::Sender<(WatchId, Event)>,
+    events: mpsc::Sender<(WatchId, TrackerEvent)>,
     tasks: JoinSet<()>,
     /// Watches of single Secrets and ConfigMaps.
     by_name: BTreeMap<ObjectId, (WatchId, AbortHandle)>,
@@ -194,20 +194,20 @@ const NO_SETTINGS: &str = "its settings have their defaults";
 
 impl Watches<'_> {
     fn start(&mut self, tracker: &mut Tracker, default_backend: Option<&ObjectName>) {
-        let whole = || Selection { lost: NOTHING_NEW, ..Selection::default() };
+        let whole = || WatchSelection { lost: NOTHING_NEW, ..WatchSelection::default() };
         self.watch::<Ingress>(tracker.open(Need::Required), self.api(), whole(), strip::ingress);
         let classes = Api::all(self.client.clone());
         self.watch::<IngressClass>(tracker.open(Need::Required), classes, whole(), strip::ingress_class);
         self.watch::<Service>(tracker.open(Need::Required), self.api(), whole(), strip::service);
         self.watch::<EndpointSlice>(tracker.open(Need::Required), self.api(), whole(), strip::endpoint_slice);
-        let nodes = Selection { lost: NO_NODES, ..Selection::default() };
+        let nodes = WatchSelection { lost: NO_NODES, ..WatchSelection::default() };
         self.watch::<Node>(tracker.open(Need::Optional), Api::all(self.client.clone()), nodes, strip::node);
         let fields = self.namespace.map(|namespace| format!("metadata.name={namespace}"));
         let (labels, lost, need) = match self.selector {
             Some(selector) => (Some(selector.to_owned()), NOTHING_NEW, Need::Required),
             None => (None, NO_NAMESPACES, Need::Optional),
         };
-        let namespaces = Selection { fields, labels, lost, ..Selection::default() };
+        let namespaces = WatchSelection { fields, labels, lost, ..WatchSelection::default() };
         let api = Api::all(self.client.clone());
         self.watch::<Namespace>(tracker.open(need), api, namespaces, strip::namespace);
         if self.namespace.is_none() {
@@ -225,7 +225,7 @@ impl Watches<'_> {
 
     fn watch_grants(&mut self, id: WatchId) {
         let apis = (Api::all(self.client.clone()), Api::all(self.client.clone()));
-        let selection = Selection { lost: NO_GRANTS, ..Selection::default() };
+        let selection = WatchSelection { lost: NO_GRANTS, ..WatchSelection::default() };
         let convert = (strip::reference_grant::<false> as fn(_) -> _, strip::reference_grant::<true> as fn(_) -> _);
         self.tasks.spawn(vital(watching::watch_if_known(id, apis, selection, convert, self.events.clone())));
     }
@@ -234,19 +234,19 @@ impl Watches<'_> {
     fn watch_service(&mut self, service: &ObjectName, tracker: &mut Tracker) {
         let ObjectName { namespace, name } = service;
         let api = Api::namespaced(self.client.clone(), namespace);
-        let by_name = Selection {
+        let by_name = WatchSelection {
             fields: Some(format!("metadata.name={name}")),
             labels: None,
             lost: NO_BACKEND,
-            ..Selection::default()
+            ..WatchSelection::default()
         };
         self.watch::<Service>(tracker.open(Need::Optional), api, by_name, strip::service);
         let api = Api::namespaced(self.client.clone(), namespace);
-        let by_label = Selection {
+        let by_label = WatchSelection {
             fields: None,
             labels: Some(format!("{}={name}", SERVICE_NAME)),
             lost: NO_BACKEND,
-            ..Selection::default()
+            ..WatchSelection::default()
         };
         self.watch::<EndpointSlice>(tracker.open(Need::Optional), api, by_label, strip::endpoint_slice);
     }
@@ -266,10 +266,11 @@ impl Watches<'_> {
             let fields = Some(format!("metadata.name={}", name.name));
             let (client, namespace) = (self.client.clone(), &name.namespace);
             let task = if *kind == Kind::ConfigMap {
-                let selection = Selection { fields, labels: None, lost: NO_SETTINGS, ..Selection::default() };
+                let selection = WatchSelection { fields, labels: None, lost: NO_SETTINGS, ..WatchSelection::default() };
                 self.watch::<ConfigMap>(id, Api::namespaced(client, namespace), selection, strip::config_map)
             } else {
-                let selection = Selection { fields, labels: None, lost: NO_CERTIFICATE, ..Selection::default() };
+                let selection =
+                    WatchSelection { fields, labels: None, lost: NO_CERTIFICATE, ..WatchSelection::default() };
                 self.watch::<Secret>(id, Api::namespaced(client, namespace), selection, strip::secret)
             };
             self.by_name.insert(object, (id, task));
@@ -306,7 +307,7 @@ impl Watches<'_> {
         &mut self,
         id: WatchId,
         api: Api<K>,
-        selection: Selection,
+        selection: WatchSelection,
         convert: fn(K) -> Object,
     ) -> AbortHandle {
         // Without this task, the served state would no longer follow the cluster.

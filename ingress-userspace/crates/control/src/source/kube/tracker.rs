@@ -24,7 +24,7 @@ pub(super) struct Version(u64);
 
 /// An event of a watch.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum TrackerEvent {
     /// A complete list begins.
     ListBegins,
     /// An object of the list.
@@ -51,7 +51,7 @@ pub(super) enum Need {
 /// and by the operator.
 pub(super) struct Tracker {
     next: u64,
-    watches: BTreeMap<WatchId, Watch>,
+    watches: BTreeMap<WatchId, TrackedWatch>,
     /// Watches of single objects.
     by_object: BTreeMap<ObjectId, WatchId>,
     namer: Namer,
@@ -77,7 +77,7 @@ struct Unsettled {
 }
 
 #[derive(Debug, Default)]
-struct Watch {
+struct TrackedWatch {
     need: Need,
     /// The watched object, if the watch is of a single object by name.
     object: Option<ObjectId>,
@@ -122,17 +122,18 @@ impl Tracker {
     }
 
     pub(super) fn open(&mut self, need: Need) -> WatchId {
-        self.insert(Watch { need, ..Watch::default() })
+        self.insert(TrackedWatch { need, ..TrackedWatch::default() })
     }
 
     /// Opens the watch of one object, which is not required.
     pub(super) fn open_by_name(&mut self, object: ObjectId) -> WatchId {
-        let id = self.insert(Watch { need: Need::Optional, object: Some(object.clone()), ..Watch::default() });
+        let id =
+            self.insert(TrackedWatch { need: Need::Optional, object: Some(object.clone()), ..TrackedWatch::default() });
         self.by_object.insert(object, id);
         id
     }
 
-    fn insert(&mut self, watch: Watch) -> WatchId {
+    fn insert(&mut self, watch: TrackedWatch) -> WatchId {
         let id = WatchId(self.next);
         self.next += 1;
         *self.unsettled.of(watch.need) += 1;
@@ -142,7 +143,9 @@ impl Tracker {
 
     /// Removes a watch; its objects are removed, and their references with them.
     pub(super) fn close(&mut self, id: WatchId) -> Vec<Change> {
-        let Some(Watch { need, known, is_settled, object, .. }) = self.watches.remove(&id) else { return Vec::new() };
+        let Some(TrackedWatch { need, known, is_settled, object, .. }) = self.watches.remove(&id) else {
+            return Vec::new();
+        };
         if let Some(object) = object {
             self.by_object.remove(&object);
         }
@@ -174,10 +177,10 @@ impl Tracker {
     pub(super) fn give_up_waiting(&mut self) -> Vec<ObjectId> {
         self.unsettled.optional = 0;
         let given_up = self.watches.values_mut().filter(|watch| watch.need == Need::Optional && !watch.is_settled);
-        given_up.filter_map(Watch::give_up_waiting).collect()
+        given_up.filter_map(TrackedWatch::give_up_waiting).collect()
     }
 
-    pub(super) fn on(&mut self, id: WatchId, event: Event) -> Vec<Change> {
+    pub(super) fn on(&mut self, id: WatchId, event: TrackerEvent) -> Vec<Change> {
         // A closed watch may have events in the queue.
         let Some(watch) = self.watches.get_mut(&id) else { return Vec::new() };
         let was_settled = watch.is_settled;
@@ -344,9 +347,9 @@ impl Unsettled {
     }
 }
 
-// === impl Watch ===
+// === impl TrackedWatch ===
 
-impl Watch {
+impl TrackedWatch {
     fn give_up_waiting(&mut self) -> Option<ObjectId> {
         self.is_settled = true;
         let object = self.object.clone()?;
@@ -355,20 +358,20 @@ impl Watch {
         Some(object)
     }
 
-    fn on(&mut self, event: Event) -> Vec<Change> {
+    fn on(&mut self, event: TrackerEvent) -> Vec<Change> {
         match event {
-            Event::ListBegins => {
+            TrackerEvent::ListBegins => {
                 self.listing = Some(BTreeMap::new());
                 Vec::new()
             }
-            Event::Listed(object, version) => {
+            TrackerEvent::Listed(object, version) => {
                 if let Some(listing) = &mut self.listing {
                     listing.insert(object.id(), version);
                 }
                 // This applies even an older version: the server may have been restored to an earlier state.
                 self.apply(object, version)
             }
-            Event::ListEnds => {
+            TrackerEvent::ListEnds => {
                 self.is_settled = true;
                 let Some(listing) = self.listing.take() else { return Vec::new() };
                 self.newest = listing.values().copied().max().unwrap_or_default();
@@ -378,12 +381,12 @@ impl Watch {
                 self.known = std::mem::take(&mut self.known).into_iter().collect();
                 changes
             }
-            Event::Applied(_, version) if version.is_no_newer_than(self.newest) => Vec::new(),
-            Event::Applied(object, version) => {
+            TrackerEvent::Applied(_, version) if version.is_no_newer_than(self.newest) => Vec::new(),
+            TrackerEvent::Applied(object, version) => {
                 self.newest = self.newest.max(version);
                 self.apply(object, version)
             }
-            Event::Deleted(object, version) => {
+            TrackerEvent::Deleted(object, version) => {
                 let id = object.id();
                 // Some servers send the version of the last change of the object, not that of its deletion.
                 let is_old = |known: &Version| version != *known && version.is_no_newer_than(*known);
@@ -394,7 +397,7 @@ impl Watch {
                 self.known.remove(&id);
                 vec![Change::Remove(id)]
             }
-            Event::Refused => {
+            TrackerEvent::Refused => {
                 self.is_settled |= self.need == Need::Optional;
                 Vec::new()
             }

@@ -23,7 +23,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::mpsc, time};
 
-use super::tracker::{Event, Version, WatchId};
+use super::tracker::{TrackerEvent, Version, WatchId};
 use crate::change::Object;
 
 /// A kind of object that can be watched.
@@ -36,7 +36,7 @@ impl<K> Watched for K where K: Resource<DynamicType = ()> + Clone + DeserializeO
 
 /// The objects of a kind that are watched, and their purpose.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Selection {
+pub(super) struct WatchSelection {
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
     /// The function that is lost without these objects, for messages.
@@ -47,7 +47,7 @@ pub(super) struct Selection {
 
 /// Reason why a watch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum WatchEnd {
     /// The receiver was dropped.
     Unheard,
     /// The server does not know the kind, which is allowed. It may have known it before.
@@ -91,19 +91,19 @@ const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
 pub(super) async fn watch_if_known<K: Watched, O: Watched>(
     id: WatchId,
     (newer, older): (Api<K>, Api<O>),
-    selection: Selection,
+    selection: WatchSelection,
     (convert, convert_older): (Convert<K>, Convert<O>),
-    events: mpsc::Sender<(WatchId, Event)>,
+    events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) {
-    let selection = Selection { may_be_unknown: true, ..selection };
+    let selection = WatchSelection { may_be_unknown: true, ..selection };
     let mut was_unknown = false;
     loop {
-        let End::Unknown { has_worked: newer_worked } =
+        let WatchEnd::Unknown { has_worked: newer_worked } =
             watch(id, newer.clone(), selection.clone(), convert, events.clone()).await
         else {
             return;
         };
-        let End::Unknown { has_worked: older_worked } =
+        let WatchEnd::Unknown { has_worked: older_worked } =
             watch(id, older.clone(), selection.clone(), convert_older, events.clone()).await
         else {
             return;
@@ -111,7 +111,8 @@ pub(super) async fn watch_if_known<K: Watched, O: Watched>(
         was_unknown &= !newer_worked && !older_worked;
         // A server that is just starting, or one of several, may not know the kind yet. Objects are removed with their
         // kind when it is still unknown a pause later.
-        let answers: &[Event] = if was_unknown { &[Event::ListBegins, Event::ListEnds] } else { &[Event::Refused] };
+        let answers: &[TrackerEvent] =
+            if was_unknown { &[TrackerEvent::ListBegins, TrackerEvent::ListEnds] } else { &[TrackerEvent::Refused] };
         for answer in answers {
             if events.send((id, answer.clone())).await.is_err() {
                 return;
@@ -128,11 +129,11 @@ pub(super) async fn watch_if_known<K: Watched, O: Watched>(
 pub(super) async fn watch<K: Watched>(
     id: WatchId,
     api: Api<K>,
-    selection: Selection,
+    selection: WatchSelection,
     convert: Convert<K>,
-    events: mpsc::Sender<(WatchId, Event)>,
-) -> End {
-    let mut progress = Progress::new(K::kind(&()).into_owned(), selection);
+    events: mpsc::Sender<(WatchId, TrackerEvent)>,
+) -> WatchEnd {
+    let mut progress = WatchProgress::new(K::kind(&()).into_owned(), selection);
     let mut listing = Listing::Streamed;
     'lists: loop {
         let mut stream = watcher(api.clone(), listing.config(&progress.selection)).boxed();
@@ -158,12 +159,12 @@ pub(super) async fn watch<K: Watched>(
                         continue 'lists;
                     }
                     if progress.selection.may_be_unknown && is_unknown(&error) {
-                        return End::Unknown { has_worked: progress.has_worked };
+                        return WatchEnd::Unknown { has_worked: progress.has_worked };
                     }
                     progress.fail(&describe(&error));
                     progress.is_unanswered = is_silence(&error);
-                    if is_refusal(&error) && events.send((id, Event::Refused)).await.is_err() {
-                        return End::Unheard;
+                    if is_refusal(&error) && events.send((id, TrackerEvent::Refused)).await.is_err() {
+                        return WatchEnd::Unheard;
                     }
                     if recovery == Recovery::Restart {
                         break;
@@ -174,7 +175,7 @@ pub(super) async fn watch<K: Watched>(
             };
             let Some(event) = event else { break };
             if events.send((id, event)).await.is_err() {
-                return End::Unheard;
+                return WatchEnd::Unheard;
             }
         }
         progress.pause().await;
@@ -182,9 +183,9 @@ pub(super) async fn watch<K: Watched>(
 }
 
 /// State of a watch.
-struct Progress {
+struct WatchProgress {
     kind: String,
-    selection: Selection,
+    selection: WatchSelection,
     pauses: DefaultBackoff,
     is_listing: bool,
     /// Whether the list in progress holds any object.
@@ -256,10 +257,10 @@ fn is_ahead(status: &Status) -> bool {
         || status.message.contains("Too large resource version")
 }
 
-// === impl Progress ===
+// === impl WatchProgress ===
 
-impl Progress {
-    fn new(kind: String, selection: Selection) -> Self {
+impl WatchProgress {
+    fn new(kind: String, selection: WatchSelection) -> Self {
         Self {
             kind,
             selection,
@@ -276,17 +277,17 @@ impl Progress {
     }
 
     /// Converts an event of the watcher. Returns `None` if another list is needed first.
-    fn on<K: Watched>(&mut self, event: watcher::Event<K>, convert: fn(K) -> Object) -> Option<Event> {
+    fn on<K: Watched>(&mut self, event: watcher::Event<K>, convert: fn(K) -> Object) -> Option<TrackerEvent> {
         let version = |object: &K| Version::of(object.meta().resource_version.as_deref());
         Some(match event {
             watcher::Event::Init => {
                 (self.is_listing, self.is_filled) = (true, false);
-                Event::ListBegins
+                TrackerEvent::ListBegins
             }
             watcher::Event::InitApply(object) => {
                 self.is_filled = true;
                 let version = version(&object);
-                Event::Listed(convert(object), version)
+                TrackerEvent::Listed(convert(object), version)
             }
             watcher::Event::InitDone => {
                 if !self.is_filled && self.has_objects && self.has_failed && !self.is_in_doubt {
@@ -299,18 +300,18 @@ impl Progress {
                 self.has_objects = self.is_filled;
                 (self.is_listing, self.has_failed, self.is_in_doubt) = (false, false, false);
                 self.recovered();
-                Event::ListEnds
+                TrackerEvent::ListEnds
             }
             watcher::Event::Apply(object) => {
                 self.has_objects = true;
                 self.recovered();
                 let version = version(&object);
-                Event::Applied(convert(object), version)
+                TrackerEvent::Applied(convert(object), version)
             }
             watcher::Event::Delete(object) => {
                 self.recovered();
                 let version = version(&object);
-                Event::Deleted(convert(object), version)
+                TrackerEvent::Deleted(convert(object), version)
             }
         })
     }
@@ -319,7 +320,7 @@ impl Progress {
         self.has_failed = true;
         // Two empty lists count only without an error between them.
         self.is_in_doubt = false;
-        let Self { kind, selection: Selection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
+        let Self { kind, selection: WatchSelection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
         if std::mem::replace(&mut self.is_reported, true) {
             tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
         } else {
@@ -344,8 +345,8 @@ impl Progress {
 // === impl Listing ===
 
 impl Listing {
-    fn config(self, selection: &Selection) -> watcher::Config {
-        let Selection { fields, labels, lost: _, may_be_unknown: _ } = selection;
+    fn config(self, selection: &WatchSelection) -> watcher::Config {
+        let WatchSelection { fields, labels, lost: _, may_be_unknown: _ } = selection;
         let mut config = watcher::Config::default();
         if self == Self::Streamed {
             config = config.streaming_lists();

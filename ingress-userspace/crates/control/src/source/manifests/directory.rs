@@ -10,11 +10,11 @@ use std::{
 };
 
 use super::{
-    look::{Fingerprint, Found, Identity, Look, Place, Seen, identity, look},
-    parse::{self, Parsed},
+    look::{EntryKind, FileIdentity, Fingerprint, Fingerprints, FoundFiles, Look, identity, look},
+    parse::{self, ParsedFile},
 };
 use crate::{
-    Error,
+    SourceError,
     change::{Batch, Change, Object, ObjectId},
     outcome::{ObjectRef, Origin, Outcome, Reason},
 };
@@ -23,10 +23,10 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Directory {
     root: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
     was_replaced: bool,
     files: BTreeMap<Arc<Path>, Manifest>,
-    seen: Seen,
+    seen: Fingerprints,
     /// The files that hold each object, in order; mostly one. The object is taken from the first.
     holders: BTreeMap<ObjectId, Vec<Arc<Path>>>,
     /// Objects that are defined more than once.
@@ -80,15 +80,15 @@ impl Directory {
     ///
     /// # Errors
     /// If it is no directory that can be read.
-    pub(super) fn open(root: &Path) -> Result<Self, Error> {
-        let error = |source| Error::Manifests { path: root.into(), source };
+    pub(super) fn open(root: &Path) -> Result<Self, SourceError> {
+        let error = |source| SourceError::Manifests { path: root.into(), source };
         fs::read_dir(root).map_err(error)?;
         Ok(Self {
             root: root.into(),
             identity: identity(root).map_err(error)?,
             was_replaced: false,
             files: BTreeMap::new(),
-            seen: Seen::new(),
+            seen: Fingerprints::new(),
             holders: BTreeMap::new(),
             repeated: BTreeSet::new(),
             remarked: BTreeSet::new(),
@@ -118,7 +118,7 @@ impl Directory {
     }
 
     /// Returns the arguments of the next [`look`].
-    pub(super) fn view(&self) -> (PathBuf, Seen) {
+    pub(super) fn view(&self) -> (PathBuf, Fingerprints) {
         (self.root.clone(), self.seen.clone())
     }
 
@@ -145,13 +145,13 @@ impl Directory {
     ) -> Update {
         let (mut update, mut touched) = (Update::default(), BTreeSet::new());
         for path in named {
-            match Place::of(path, &self.root) {
-                Place::File(fingerprint) => {
+            match EntryKind::of(path, &self.root) {
+                EntryKind::File(fingerprint) => {
                     if !self.read(path, fingerprint, losses, &is_being_written, &mut touched) {
                         update.in_doubt.insert(path.clone());
                     }
                 }
-                Place::Directory(Found { files, out_of_reach }) => {
+                EntryKind::Directory(FoundFiles { files, out_of_reach }) => {
                     update.is_blind |= !out_of_reach.is_empty();
                     let mut missing: BTreeSet<_> = self.below(path).into_iter().collect();
                     for (path, fingerprint) in files {
@@ -170,7 +170,7 @@ impl Directory {
                     // inotify does not report files that came into a new directory before it was watched.
                     update.in_doubt.insert(path.clone());
                 }
-                Place::Gone => {
+                EntryKind::Gone => {
                     let gone = self.below(path);
                     if losses == Losses::Doubt && !gone.is_empty() {
                         update.in_doubt.insert(path.clone());
@@ -178,8 +178,8 @@ impl Directory {
                         gone.iter().for_each(|path| self.set(path, None, &mut touched));
                     }
                 }
-                Place::Link => update.is_blind = true,
-                Place::Other => {}
+                EntryKind::Link => update.is_blind = true,
+                EntryKind::Other => {}
             }
         }
         let is_in_doubt = losses == Losses::Doubt && !update.in_doubt.is_empty();
@@ -342,7 +342,7 @@ impl Manifest {
         };
         let is_broken = match content(path) {
             Ok(text) => {
-                let Parsed { objects, remarks } = parse::parse(path, &text);
+                let ParsedFile { objects, remarks } = parse::parse(path, &text);
                 for object in objects {
                     match manifest.objects.entry(object.id()) {
                         Entry::Vacant(entry) => drop(entry.insert(object)),

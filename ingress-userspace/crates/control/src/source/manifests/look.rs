@@ -12,7 +12,7 @@ use std::{
 use ingress_model::Tree;
 
 /// Fingerprints of files as they were read. A copy is cheap.
-pub(super) type Seen = Tree<Arc<Path>, Fingerprint>;
+pub(super) type Fingerprints = Tree<Arc<Path>, Fingerprint>;
 
 /// Metadata that changes with the content of a file. Inotify reports the contrived cases where it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +32,19 @@ pub(super) struct Look {
     /// Directories that could not be read; the state of their files is not known.
     pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
     /// Identity of the directory; `None` if it does not exist.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<FileIdentity>,
 }
 
 /// Device and inode.
-pub(super) type Identity = (u64, u64);
+pub(super) type FileIdentity = (u64, u64);
 
 /// Kind of entry under a name.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum EntryKind {
     /// A file to be read.
     File(Fingerprint),
     /// A directory, with the files in it and below.
-    Directory(Found),
+    Directory(FoundFiles),
     /// A symbolic link that any files may be reached through, or the root itself.
     Link,
     /// No file: the entry does not exist, or is no regular file that can be read.
@@ -55,7 +55,7 @@ pub(super) enum Place {
 
 /// The files that exist.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundFiles {
     pub(super) files: Vec<(PathBuf, Fingerprint)>,
     /// Directories that could not be read.
     pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
@@ -65,10 +65,10 @@ pub(super) struct Found {
 const MAX_DEPTH: usize = 16;
 
 /// Looks through `root` for files that differ from `seen`.
-pub(super) fn look(root: &Path, seen: &Seen) -> Look {
-    let mut found = Found::default();
+pub(super) fn look(root: &Path, seen: &Fingerprints) -> Look {
+    let mut found = FoundFiles::default();
     found.walk(root, MAX_DEPTH);
-    let Found { files, out_of_reach } = found;
+    let FoundFiles { files, out_of_reach } = found;
     let mut unseen: HashMap<&Path, &Fingerprint> = seen.iter().map(|(path, print)| (&**path, print)).collect();
     let changed = files.into_iter().filter(|(path, print)| unseen.remove(&**path) != Some(print));
     let mut found: Vec<_> = changed.map(|(path, print)| (path, Some(print))).collect();
@@ -78,7 +78,7 @@ pub(super) fn look(root: &Path, seen: &Seen) -> Look {
     Look { found, out_of_reach, identity: identity(root).ok() }
 }
 
-pub(super) fn identity(path: &Path) -> io::Result<Identity> {
+pub(super) fn identity(path: &Path) -> io::Result<FileIdentity> {
     fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
@@ -114,9 +114,9 @@ impl Fingerprint {
     }
 }
 
-// === impl Place ===
+// === impl EntryKind ===
 
-impl Place {
+impl EntryKind {
     /// Returns the kind of entry under a name in `root` or below, as [`look`] would find it.
     pub(super) fn of(path: &Path, root: &Path) -> Self {
         let Ok(inner) = path.strip_prefix(root) else { return Self::Other };
@@ -135,7 +135,7 @@ impl Place {
             return Self::Other;
         }
         if own.is_dir() {
-            let mut found = Found::default();
+            let mut found = FoundFiles::default();
             if let Some(depth) = MAX_DEPTH.checked_sub(depth + 1) {
                 found.walk(path, depth);
             }
@@ -156,9 +156,9 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-// === impl Found ===
+// === impl FoundFiles ===
 
-impl Found {
+impl FoundFiles {
     fn walk(&mut self, directory: &Path, depth: usize) {
         match self.entries(directory, depth) {
             // The directory went away during the look. If the root is gone, it may be about to be replaced by another,

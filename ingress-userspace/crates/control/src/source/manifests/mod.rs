@@ -29,7 +29,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{Error, change::Batch, clock::expiry};
+use crate::{SourceError, change::Batch, clock::expiry};
 
 mod directory;
 mod look;
@@ -38,7 +38,7 @@ mod signals;
 
 use directory::{Directory, Losses, Update};
 use look::{Look, look};
-pub use parse::{Parsed, parse};
+pub use parse::{ParsedFile, parse};
 use signals::{Named, Signals};
 
 /// Quiet time after which a loss is taken as intended.
@@ -63,15 +63,15 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
 /// # Errors
 /// If `root` is no directory, or its changes cannot be watched, at the start. If another directory takes its place
 /// later and cannot be watched, its changes are found by looking.
-pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), Error> {
-    follow_with(root, batches, Watch::start).await
+pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), SourceError> {
+    follow_with(root, batches, FileWatch::start).await
 }
 
 async fn follow_with(
     root: PathBuf,
     batches: mpsc::Sender<Batch>,
-    start: impl Fn(&Path, &Arc<Signals>) -> Result<Watch, Error>,
-) -> Result<(), Error> {
+    start: impl Fn(&Path, &Arc<Signals>) -> Result<FileWatch, SourceError>,
+) -> Result<(), SourceError> {
     // Absolute, as in the paths that inotify reports.
     let root = path::absolute(&root).unwrap_or(root);
     let directory = Directory::open(&root)?;
@@ -136,7 +136,7 @@ async fn follow_with(
 }
 
 /// Returns the watch, or logs the error that prevented it, once per series of failures.
-fn or_warn(started: Result<Watch, Error>, is_warned: &mut bool) -> Option<Watch> {
+fn or_warn(started: Result<FileWatch, SourceError>, is_warned: &mut bool) -> Option<FileWatch> {
     let error = match started {
         Ok(watch) => {
             *is_warned = false;
@@ -158,7 +158,7 @@ async fn settle(signals: &Signals) {
 }
 
 /// Reads everything, on a thread where blocking is allowed.
-async fn read_all(mut directory: Directory, signals: &Arc<Signals>) -> Result<(Directory, Option<Batch>), Error> {
+async fn read_all(mut directory: Directory, signals: &Arc<Signals>) -> Result<(Directory, Option<Batch>), SourceError> {
     let signals = Arc::clone(signals);
     let scanned = spawn_blocking(move || {
         let batch = directory.scan(&signals.take().paths, |path| signals.is_being_written(path));
@@ -173,7 +173,7 @@ async fn read(
     named: HashSet<PathBuf>,
     losses: Losses,
     signals: &Arc<Signals>,
-) -> Result<(Directory, Update), Error> {
+) -> Result<(Directory, Update), SourceError> {
     let signals = Arc::clone(signals);
     let updated = spawn_blocking(move || {
         let update = directory.update(&named, losses, |path| signals.is_being_written(path));
@@ -182,8 +182,8 @@ async fn read(
     updated.await.map_err(stopped)
 }
 
-fn stopped(source: JoinError) -> Error {
-    Error::Stopped { what: "the reader of manifests", source }
+fn stopped(source: JoinError) -> SourceError {
+    SourceError::Stopped { what: "the reader of manifests", source }
 }
 
 /// Repeats looks through the directory, while named paths are read.
@@ -200,7 +200,7 @@ struct Looking {
 
 impl Looking {
     /// Returns the result of the next look. If the future is dropped, the next call returns that result.
-    async fn next(&mut self, directory: &Directory) -> Result<Look, Error> {
+    async fn next(&mut self, directory: &Directory) -> Result<Look, SourceError> {
         if self.under_way.is_none() {
             time::sleep_until(self.due).await;
         }
@@ -233,16 +233,16 @@ fn pause(took: Duration) -> Duration {
 
 /// The subscription to changes; it ends when dropped.
 #[derive(Debug)]
-struct Watch {
+struct FileWatch {
     _watcher: notify::RecommendedWatcher,
 }
 
-// === impl Watch ===
+// === impl FileWatch ===
 
-impl Watch {
-    fn start(root: &Path, signals: &Arc<Signals>) -> Result<Self, Error> {
+impl FileWatch {
+    fn start(root: &Path, signals: &Arc<Signals>) -> Result<Self, SourceError> {
         use notify::Watcher as _;
-        let error = |source| Error::Watch { path: root.into(), source };
+        let error = |source| SourceError::Watch { path: root.into(), source };
         let signals = Arc::clone(signals);
         let mut watcher = notify::recommended_watcher(move |event| signals.on_event(event)).map_err(error)?;
         watcher.watch(root, notify::RecursiveMode::Recursive).map_err(error)?;

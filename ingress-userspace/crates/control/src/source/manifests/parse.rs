@@ -17,7 +17,7 @@ use crate::{
 
 /// The content of a file.
 #[derive(Debug, Default)]
-pub struct Parsed {
+pub struct ParsedFile {
     /// In order of appearance, with their namespaces filled in.
     pub objects: Vec<Object>,
     pub remarks: Vec<Outcome>,
@@ -37,14 +37,14 @@ const MAX_ALIASED_EVENTS: usize = 100_000;
 
 /// Reads every object of `text`, the content of the file `path`. A name that ends in `.json` means JSON.
 #[must_use]
-pub fn parse(path: &Arc<Path>, text: &str) -> Parsed {
-    let mut reader = Reader { origin: Origin::File(Arc::clone(path)), parsed: Parsed::default() };
+pub fn parse(path: &Arc<Path>, text: &str) -> ParsedFile {
+    let mut reader = DocumentReader { origin: Origin::File(Arc::clone(path)), parsed: ParsedFile::default() };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if path.extension().is_some_and(|extension| extension == "json") {
         reader.json(text);
     } else {
         for (index, (line, document)) in documents(text).into_iter().enumerate() {
-            reader.yaml(Place { document: index + 1, line }, document);
+            reader.yaml(DocumentPosition { document: index + 1, line }, document);
         }
     }
     let mut parsed = reader.parsed;
@@ -56,7 +56,7 @@ pub fn parse(path: &Arc<Path>, text: &str) -> Parsed {
 /// The fields that identify a document.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Head {
+struct DocumentHead {
     api_version: Option<String>,
     kind: Option<String>,
     metadata: Option<HeadMetadata>,
@@ -77,13 +77,13 @@ struct List {
 
 /// Where in the file a document begins; both count from 1.
 #[derive(Clone, Copy)]
-struct Place {
+struct DocumentPosition {
     document: usize,
     line: usize,
 }
 
 /// Reason why a document could not be read, and the line if it is known.
-struct Failure {
+struct ParseFailure {
     line: Option<usize>,
     reason: String,
     /// Whether the reason may hold values of the document.
@@ -99,9 +99,9 @@ const MALFORMED: &str = "it is not an object with text for `apiVersion`, `kind` 
 const DUPLICATE_KEY: &str = "a mapping holds the same key twice";
 const MALFORMED_LIST: &str = "`items` must be a sequence of objects";
 
-struct Reader {
+struct DocumentReader {
     origin: Origin,
-    parsed: Parsed,
+    parsed: ParsedFile,
 }
 
 /// Returns the documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no
@@ -126,7 +126,7 @@ fn is_content(line: &str) -> bool {
     !(line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-fn from_yaml<T: DeserializeOwned>(place: Place, text: &str) -> Result<T, Failure> {
+fn from_yaml<T: DeserializeOwned>(place: DocumentPosition, text: &str) -> Result<T, ParseFailure> {
     let mut budget = serde_saphyr::Budget::default();
     budget.max_nodes = MAX_NODES;
     budget.max_events = 2 * MAX_NODES;
@@ -144,8 +144,8 @@ fn from_yaml<T: DeserializeOwned>(place: Place, text: &str) -> Result<T, Failure
         let line = line.map(|line| place.line + line.saturating_sub(1));
         match error {
             // The message quotes the key, which may be a misplaced value.
-            serde_saphyr::Error::DuplicateMappingKey { .. } => Failure { line, ..DUPLICATE_KEY.into() },
-            error => Failure { line, reason, may_quote: may_quote(&error) },
+            serde_saphyr::Error::DuplicateMappingKey { .. } => ParseFailure { line, ..DUPLICATE_KEY.into() },
+            error => ParseFailure { line, reason, may_quote: may_quote(&error) },
         }
     })
 }
@@ -160,30 +160,30 @@ fn may_quote(error: &serde_saphyr::Error) -> bool {
 
 /// A document that can be decoded as an object of any kind.
 trait Decode {
-    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure>;
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure>;
 }
 
 struct Yaml<'t> {
-    place: Place,
+    place: DocumentPosition,
     text: &'t str,
 }
 
 struct Json<'v>(&'v Value);
 
 impl Decode for Yaml<'_> {
-    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure> {
         from_yaml(self.place, self.text)
     }
 }
 
 impl Decode for Json<'_> {
-    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        T::deserialize(self.0).map_err(|error| Failure { line: None, reason: error.to_string(), may_quote: true })
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure> {
+        T::deserialize(self.0).map_err(|error| ParseFailure { line: None, reason: error.to_string(), may_quote: true })
     }
 }
 
 /// Reads an object of `kind`. Fills in the default namespace, and drops fields that are never used.
-fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
+fn decode(kind: Kind, source: &impl Decode) -> Result<Object, ParseFailure> {
     match kind {
         Kind::Ingress => read(kind, source, strip::ingress),
         Kind::IngressClass => read(kind, source, strip::ingress_class),
@@ -194,7 +194,7 @@ fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
         Kind::Namespace => read(kind, source, strip::namespace),
         // Both versions have the same fields.
         Kind::ReferenceGrant => read(kind, source, strip::reference_grant::<false>),
-        Kind::Secret => read(kind, source, strip::secret).map_err(|failure| Failure {
+        Kind::Secret => read(kind, source, strip::secret).map_err(|failure| ParseFailure {
             reason: MALFORMED_SECRET.into(),
             may_quote: false,
             ..failure
@@ -206,7 +206,7 @@ fn read<K: DeserializeOwned + Metadata<Ty = ObjectMeta>>(
     kind: Kind,
     source: &impl Decode,
     keep: fn(K) -> Object,
-) -> Result<Object, Failure> {
+) -> Result<Object, ParseFailure> {
     let mut object: K = source.decode()?;
     namespace(kind, object.metadata_mut());
     Ok(keep(object))
@@ -217,40 +217,40 @@ fn namespace(kind: Kind, metadata: &mut ObjectMeta) {
     metadata.namespace = kind.is_namespaced().then(|| namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()));
 }
 
-// === impl Reader ===
+// === impl DocumentReader ===
 
-impl Reader {
-    fn yaml(&mut self, place: Place, text: &str) {
+impl DocumentReader {
+    fn yaml(&mut self, place: DocumentPosition, text: &str) {
         let document = Yaml { place, text };
-        match document.decode::<Option<Head>>() {
+        match document.decode::<Option<DocumentHead>>() {
             Ok(Some(head)) => self.document(&head, place, &document),
             Ok(None) => {}
-            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
+            Err(failure) => self.fail(&DocumentHead::default(), place, failure.or(MALFORMED)),
         }
     }
 
     fn json(&mut self, text: &str) {
-        let place = Place { document: 1, line: 1 };
+        let place = DocumentPosition { document: 1, line: 1 };
         // For syntax errors, `serde_json` reports the expected text, and not the text found.
-        let failure = |error: serde_json::Error| Failure {
+        let failure = |error: serde_json::Error| ParseFailure {
             line: Some(error.line()),
             reason: error.to_string(),
             may_quote: error.is_data(),
         };
         match serde_json::from_str::<Value>(text).map_err(failure) {
             Ok(value) => self.value(&value, place),
-            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
+            Err(failure) => self.fail(&DocumentHead::default(), place, failure.or(MALFORMED)),
         }
     }
 
-    fn value(&mut self, value: &Value, place: Place) {
-        match Json(value).decode::<Head>() {
+    fn value(&mut self, value: &Value, place: DocumentPosition) {
+        match Json(value).decode::<DocumentHead>() {
             Ok(head) => self.document(&head, place, &Json(value)),
-            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
+            Err(failure) => self.fail(&DocumentHead::default(), place, failure.or(MALFORMED)),
         }
     }
 
-    fn document(&mut self, head: &Head, place: Place, source: &impl Decode) {
+    fn document(&mut self, head: &DocumentHead, place: DocumentPosition, source: &impl Decode) {
         if head.kind.as_deref() == Some("List") {
             match source.decode::<List>() {
                 Ok(List { items }) => items.iter().for_each(|item| self.value(item, place)),
@@ -278,8 +278,8 @@ impl Reader {
     }
 
     /// Reports the object as far as its head is known, else the file.
-    fn fail(&mut self, head: &Head, place: Place, failure: Failure) {
-        let Head { api_version: _, kind, metadata } = head;
+    fn fail(&mut self, head: &DocumentHead, place: DocumentPosition, failure: ParseFailure) {
+        let DocumentHead { api_version: _, kind, metadata } = head;
         let HeadMetadata { name, namespace } = metadata.clone().unwrap_or_default();
         let object = match (kind, name) {
             (Some(kind), Some(name)) => ObjectRef {
@@ -290,8 +290,8 @@ impl Reader {
             },
             _ => file(&self.origin),
         };
-        let Failure { line, reason, may_quote: _ } = failure;
-        let Place { document, line: first } = place;
+        let ParseFailure { line, reason, may_quote: _ } = failure;
+        let DocumentPosition { document, line: first } = place;
         let message = format!(
             "document {document}, line {}: {reason}; its last valid content stays in use until it is corrected",
             line.unwrap_or(first)
@@ -305,16 +305,16 @@ pub(super) fn file(origin: &Origin) -> ObjectRef {
     ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
 }
 
-// === impl Failure ===
+// === impl ParseFailure ===
 
-impl Failure {
+impl ParseFailure {
     /// Returns this failure, with `reason` in place of a text that may quote the document.
     fn or(self, reason: &str) -> Self {
         if self.may_quote { Self { reason: reason.into(), may_quote: false, ..self } } else { self }
     }
 }
 
-impl From<&str> for Failure {
+impl From<&str> for ParseFailure {
     fn from(reason: &str) -> Self {
         Self { line: None, reason: reason.into(), may_quote: false }
     }

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 /// Shared by the thread that inotify calls and the task that reads.
 #[derive(Default)]
 pub(super) struct Signals {
-    state: Mutex<State>,
+    state: Mutex<SignalState>,
     changed: Notify,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Named {
 }
 
 #[derive(Default)]
-struct State {
+struct SignalState {
     named: Named,
     /// Files written to but not yet closed, with the time of the last write.
     writing: HashMap<PathBuf, Instant>,
@@ -76,7 +76,7 @@ impl Signals {
 
     /// Records that files are being written. The first write of each file wakes the waiting task, so that it knows when
     /// to take the file as complete.
-    fn write(&self, mut state: MutexGuard<'_, State>, paths: Vec<PathBuf>) {
+    fn write(&self, mut state: MutexGuard<'_, SignalState>, paths: Vec<PathBuf>) {
         let begins = state.write(paths);
         drop(state);
         if begins {
@@ -110,15 +110,15 @@ impl Signals {
         self.state().writing.values().map(|last| GRACE.saturating_sub(now.duration_since(*last))).min()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SignalState> {
         // The state is consistent between any two statements, so a panic elsewhere leaves it usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl State ===
+// === impl SignalState ===
 
-impl State {
+impl SignalState {
     /// Returns `true` if one of these files was not being written before.
     fn write(&mut self, paths: Vec<PathBuf>) -> bool {
         let (now, known) = (Instant::now(), self.writing.len());

@@ -17,7 +17,7 @@ use crate::{Origin, change::Change};
 struct Follower {
     root: TempDir,
     batches: mpsc::Receiver<Batch>,
-    task: JoinHandle<Result<(), Error>>,
+    task: JoinHandle<Result<(), SourceError>>,
     /// Objects with the file they came from.
     objects: BTreeMap<String, String>,
     remarks: Vec<String>,
@@ -386,8 +386,8 @@ async fn a_replaced_directory_is_followed_without_a_watch() {
     let start = {
         let starts = Arc::clone(&starts);
         move |root: &Path, signals: &Arc<Signals>| match starts.fetch_add(1, Ordering::SeqCst) {
-            1..=REFUSED => Err(Error::Watch { path: root.into(), source: notify::Error::generic("used up") }),
-            _ => Watch::start(root, signals),
+            1..=REFUSED => Err(SourceError::Watch { path: root.into(), source: notify::Error::generic("used up") }),
+            _ => FileWatch::start(root, signals),
         }
     };
     let (sender, batches) = crate::source::queue();

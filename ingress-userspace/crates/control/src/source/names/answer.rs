@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// Result of a lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct LookupAnswer {
     /// Sorted, without duplicates; empty if the name does not exist or has no addresses.
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) ttl: Duration,

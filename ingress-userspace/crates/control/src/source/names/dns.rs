@@ -15,7 +15,7 @@ use hickory_resolver::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::answer::{Answer, LookupError};
+use super::answer::{LookupAnswer, LookupError};
 
 /// Time limit for all queries about one name, regardless of `/etc/resolv.conf`.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(crate) struct Dns<P: ConnectionProvider = TokioRuntimeProvider> {
 
 /// Kind of names to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Names {
+pub(crate) enum NameKind {
     /// Names of the cluster: `/etc/hosts` belongs to this node and does not apply.
     Cluster,
     /// Names that the operator gave, as in a kubeconfig.
@@ -42,7 +42,7 @@ pub(crate) enum Names {
 
 impl Dns {
     /// Uses the servers of `/etc/resolv.conf`. If the file cannot be used, every lookup returns that error.
-    pub(crate) fn system(names: Names) -> Self {
+    pub(crate) fn system(names: NameKind) -> Self {
         let resolver = system_conf::read_system_conf()
             .and_then(|(config, options)| build(config, plain(options, names), TokioRuntimeProvider::default()));
         Self { resolver }
@@ -51,16 +51,16 @@ impl Dns {
 
 impl<P: ConnectionProvider> Dns<P> {
     /// Returns the addresses of an absolute name, whether or not it ends in a dot.
-    pub(super) async fn lookup(&self, name: &str) -> Result<Answer, LookupError> {
+    pub(super) async fn lookup(&self, name: &str) -> Result<LookupAnswer, LookupError> {
         self.ask(format!("{}.", name.trim_end_matches('.'))).await
     }
 
     /// Returns the addresses of a name as people write it: the search list of `/etc/resolv.conf` applies.
-    pub(crate) async fn search(&self, name: &str) -> Result<Answer, LookupError> {
+    pub(crate) async fn search(&self, name: &str) -> Result<LookupAnswer, LookupError> {
         self.ask(name.to_owned()).await
     }
 
-    async fn ask(&self, name: String) -> Result<Answer, LookupError> {
+    async fn ask(&self, name: String) -> Result<LookupAnswer, LookupError> {
         let resolver =
             self.resolver.as_ref().map_err(|source| LookupError::Configuration { source: source.clone() })?;
         let questions = async {
@@ -83,11 +83,11 @@ impl<P: ConnectionProvider> Dns<P> {
 }
 
 /// Returns `options` without a cache: the caller decides when to ask.
-fn plain(mut options: ResolverOpts, names: Names) -> ResolverOpts {
+fn plain(mut options: ResolverOpts, names: NameKind) -> ResolverOpts {
     options.cache_size = 0;
     options.use_hosts_file = match names {
-        Names::Cluster => ResolveHosts::Never,
-        Names::Operator => ResolveHosts::Always,
+        NameKind::Cluster => ResolveHosts::Never,
+        NameKind::Operator => ResolveHosts::Always,
     };
     options
 }
@@ -106,8 +106,8 @@ pub async fn lookup_over<P: ConnectionProvider>(provider: P, name: &str) -> Opti
     let connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
     let server = NameServerConfig::new(Ipv4Addr::new(192, 0, 2, 53).into(), true, connections);
     let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-    let dns = Dns { resolver: build(config, plain(ResolverOpts::default(), Names::Cluster), provider) };
-    let Answer { addresses, ttl } = dns.lookup(name).await.ok()?;
+    let dns = Dns { resolver: build(config, plain(ResolverOpts::default(), NameKind::Cluster), provider) };
+    let LookupAnswer { addresses, ttl } = dns.lookup(name).await.ok()?;
     Some((addresses, ttl))
 }
 
@@ -115,7 +115,7 @@ pub async fn lookup_over<P: ConnectionProvider>(provider: P, name: &str) -> Opti
 const MAX_ADDRESSES: usize = 64;
 
 /// Converts the result of a lookup. "No records" is an answer, too.
-fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
+fn answer(result: Result<Lookup, NetError>) -> Result<LookupAnswer, NetError> {
     match result {
         Ok(lookup) => {
             let mut addresses: Vec<_> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
@@ -124,19 +124,19 @@ fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
             // More than any service needs. Each address is checked, and load is balanced over all.
             addresses.truncate(MAX_ADDRESSES);
             let ttl = lookup.valid_until().saturating_duration_since(Instant::now().into_std());
-            Ok(Answer { addresses, ttl })
+            Ok(LookupAnswer { addresses, ttl })
         }
         Err(NetError::Dns(DnsError::NoRecordsFound(NoRecords { negative_ttl, .. }))) => {
             let ttl = negative_ttl.map_or(NEGATIVE_TTL, |seconds| Duration::from_secs(seconds.into()));
-            Ok(Answer { addresses: Vec::new(), ttl })
+            Ok(LookupAnswer { addresses: Vec::new(), ttl })
         }
         Err(error) => Err(error),
     }
 }
 
-// === impl Answer ===
+// === impl LookupAnswer ===
 
-impl Answer {
+impl LookupAnswer {
     /// Joins both families. A family without addresses does not shorten the TTL of the other.
     fn join(self, other: Self) -> Self {
         match (self.addresses.is_empty(), other.addresses.is_empty()) {
@@ -193,7 +193,7 @@ mod tests {
             vec![],
             vec![server_config],
         );
-        let options = plain(ResolverOpts::default(), Names::Cluster);
+        let options = plain(ResolverOpts::default(), NameKind::Cluster);
         (Dns { resolver: build(config, options, TokioRuntimeProvider::default()) }, server)
     }
 

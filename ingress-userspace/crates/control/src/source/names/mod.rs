@@ -33,13 +33,13 @@ use crate::{
     change::{Batch, Change},
     clock::expiry,
 };
-use answer::{Answer, LookupError};
+use answer::{LookupAnswer, LookupError};
 
 mod answer;
 mod dns;
 
 pub use dns::lookup_over;
-pub(crate) use dns::{Dns, Names};
+pub(crate) use dns::{Dns, NameKind};
 
 /// Minimum validity of an answer: bounds the query rate for a TTL of 0.
 const MIN_TTL: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ pub(crate) async fn follow(dns: Dns, wanted: watch::Receiver<BTreeSet<Arc<str>>>
     follow_with(lookup, wanted, batches).await;
 }
 
-async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
+async fn follow_with<F: Future<Output = Result<LookupAnswer, LookupError>>>(
     lookup: impl Fn(Arc<str>) -> F,
     mut wanted: watch::Receiver<BTreeSet<Arc<str>>>,
     batches: mpsc::Sender<Batch>,
@@ -111,13 +111,13 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
 /// Schedule of lookups by name. It is pure: it takes the time as an argument.
 #[derive(Debug, Default)]
 struct Schedule {
-    names: BTreeMap<Arc<str>, Known>,
+    names: BTreeMap<Arc<str>, KnownName>,
     /// Lookups in progress, also of names that are no longer wanted: the pool and the start time of each.
     under_way: BTreeMap<Arc<str>, (LookupHistory, Instant)>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownName {
     /// The addresses sent last, and when they were last confirmed.
     reported: Option<(Vec<IpAddr>, Instant)>,
     /// Time of the next lookup, unless one is in progress.
@@ -146,7 +146,7 @@ impl Schedule {
     /// Adds new names and drops those that are no longer wanted.
     fn want(&mut self, names: &BTreeSet<Arc<str>>, now: Instant) -> Vec<Change> {
         for name in names {
-            let new = || Known { reported: None, due: now, history: LookupHistory::New, failures: 0 };
+            let new = || KnownName { reported: None, due: now, history: LookupHistory::New, failures: 0 };
             self.names.entry(Arc::clone(name)).or_insert_with(new);
         }
         let gone = self.names.extract_if(.., |name, _| !names.contains(name));
@@ -184,13 +184,13 @@ impl Schedule {
     }
 
     /// Processes an answer, and returns the change it makes, if any. An answer for a dropped name changes nothing.
-    fn answer(&mut self, name: &Arc<str>, result: Result<Answer, LookupError>, now: Instant) -> Option<Change> {
+    fn answer(&mut self, name: &Arc<str>, result: Result<LookupAnswer, LookupError>, now: Instant) -> Option<Change> {
         let asked = self.under_way.remove(name);
         let known = self.names.get_mut(name)?;
         let is_slow = asked.is_some_and(|(_, since)| now.saturating_duration_since(since) > SLOW);
         known.history = if is_slow || result.is_err() { LookupHistory::Slow } else { LookupHistory::Prompt };
         let addresses = match result {
-            Ok(Answer { addresses, ttl }) => {
+            Ok(LookupAnswer { addresses, ttl }) => {
                 if std::mem::take(&mut known.failures) > 0 {
                     tracing::info!(%name, "the name is resolved again");
                 }

@@ -37,7 +37,7 @@ async fn check(script: Script, expect: &[(u64, &str)], act: impl AsyncFn(usize, 
     let lookup = |name: Arc<str>| {
         let Some((expected, answer)) = script.borrow_mut().pop_front() else { panic!("`{name}` after the end") };
         assert_eq!(*name, *expected, "after {:?}", began.elapsed());
-        let answer = answer.map_err(|()| failure(&name)).map(|(addresses, ttl)| Answer {
+        let answer = answer.map_err(|()| failure(&name)).map(|(addresses, ttl)| LookupAnswer {
             addresses: addresses.iter().copied().map(address).collect(),
             ttl: Duration::from_secs(ttl),
         });
@@ -112,7 +112,7 @@ fn stale_answers_expire() {
     schedule.want(&names(&["a.test"]), start);
     let failed = |schedule: &mut Schedule, at| schedule.answer(&name, Err(failure("a.test")), at);
     assert!(failed(&mut schedule, start).is_none(), "there is nothing to take back");
-    let answer = Answer { addresses: vec![address(1)], ttl: MAX_TTL };
+    let answer = LookupAnswer { addresses: vec![address(1)], ttl: MAX_TTL };
     assert!(schedule.answer(&name, Ok(answer), start).is_some());
     assert!(failed(&mut schedule, start + MAX_STALE).is_none());
     let change = failed(&mut schedule, start + MAX_STALE + Duration::from_secs(1));
@@ -152,11 +152,11 @@ fn lookups_are_limited_and_the_longest_waiting_go_first() {
 }
 
 /// Answers at once, except for `tarpit-…`, which is never answered, and `late-…`, which is answered after 9 s.
-async fn tarpit(name: Arc<str>) -> Result<Answer, LookupError> {
+async fn tarpit(name: Arc<str>) -> Result<LookupAnswer, LookupError> {
     let (pause, result) = match name.split('-').next() {
         Some("tarpit") => (10, Err(failure(&name))),
-        Some("late") => (9, Ok(Answer { addresses: vec![address(9)], ttl: Duration::ZERO })),
-        _ => (0, Ok(Answer { addresses: vec![address(1)], ttl: Duration::from_secs(100) })),
+        Some("late") => (9, Ok(LookupAnswer { addresses: vec![address(9)], ttl: Duration::ZERO })),
+        _ => (0, Ok(LookupAnswer { addresses: vec![address(1)], ttl: Duration::from_secs(100) })),
     };
     sleep(Duration::from_secs(pause)).await;
     result

@@ -2,10 +2,10 @@
 
 use super::row::{Row, key};
 use crate::translate::values::{boolean, count};
-use ingress_model::ClientLimits;
+use ingress_model::ClientLimitSettings;
 
 /// Sorted by name.
-pub(super) const SETTINGS: &[Row<ClientLimits>] = &[
+pub(super) const SETTINGS: &[Row<ClientLimitSettings>] = &[
     key(
         "client-limits-dry-run",
         "whether packets above `client-syns-per-second` and `client-packets-per-second` are only counted and pass. \

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     outcome::Reason,
     translate::{
-        destination::{Asker, Purpose},
+        destination::{Purpose, SubrequestSender},
         service,
         text::{own_object, shorten},
         values::{Expected, Read, boolean},
@@ -100,7 +100,7 @@ impl ParsedErrorPages {
         let is_own = *self.statuses != *common;
         let Self { statuses, disabled: _, backend } = self;
         let is_named = backend.is_some();
-        let asker = Asker { purpose: Purpose::Page, namespace: Arc::clone(&scope.name.namespace) };
+        let asker = SubrequestSender { purpose: Purpose::Page, namespace: Arc::clone(&scope.name.namespace) };
         let named = backend.and_then(|backend| own(&backend, &asker, scope));
         let stands_in = named.is_some();
         let backend = match named {
@@ -125,7 +125,7 @@ impl ParsedErrorPages {
 }
 
 /// Returns the upstream of the Service `value` in the Ingress's own namespace.
-fn own(value: &str, asker: &Asker, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
+fn own(value: &str, asker: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
     let Some(name) = own_object(value, &asker.namespace) else {
         let message = format!(
             "annotation `default-backend` names `{}`, which is not a Service of its namespace; it is as if not set, name one",
@@ -139,7 +139,7 @@ fn own(value: &str, asker: &Asker, scope: &mut Scope<'_, '_>) -> Option<Upstream
 
 /// Returns the upstream of `--default-backend-service`. Its problems are reported with the default rule, which uses it,
 /// too.
-fn common(asker: &Asker, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
+fn common(asker: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
     let name = scope.lookup.options.default_backend.clone()?;
     match service::default(&name, Some(asker), &mut scope.context())? {
         Action::Forward(key) => Some(key),

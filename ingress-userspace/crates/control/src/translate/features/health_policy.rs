@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use super::row::{Row, key};
 use crate::translate::values::{Read, boolean, count, number, slow_span, span};
-use ingress_model::{Check, CircuitBreaker, Ejection, HealthPolicy, Question};
+use ingress_model::{Check, CircuitBreaker, HealthPolicy, OutlierDetection, Question};
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedHealthPolicy>] = &[
@@ -145,7 +145,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedHealthPolicy>] = &[
 /// Values as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParsedHealthPolicy {
-    ejection: Ejection,
+    ejection: OutlierDetection,
     circuit_breaker: CircuitBreaker,
     slow_start: Option<Duration>,
     check: ParsedHealthCheck,

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 use ingress_model::{
-    ClaimPath, Demanded, Filter, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace,
+    ClaimPath, Demanded, Filter, HeaderEdit, HeaderEdits, JwksEndpoint, KeySet, KeySource, Token, TokenPlace,
 };
 
 /// Sorted by name.
@@ -230,7 +230,7 @@ fn path(claim: &str) -> Option<ClaimPath> {
 
 /// Returns the JWKS endpoint at `url`. If a Secret `authorities` is named, only its certificates are trust anchors for
 /// the host.
-fn server(url: &Url, authorities: Option<&str>, scope: &mut Scope<'_, '_>) -> Result<KeyServer, Refusal> {
+fn server(url: &Url, authorities: Option<&str>, scope: &mut Scope<'_, '_>) -> Result<JwksEndpoint, Refusal> {
     let invalid = |message| (Reason::InvalidAnnotation, message);
     if let Some(name) = url.service()
         && scope.lookup.service(&name).is_some_and(|stored| stored.object.external_name.is_some())
@@ -252,7 +252,7 @@ fn server(url: &Url, authorities: Option<&str>, scope: &mut Scope<'_, '_>) -> Re
     let (upstream, _) = url.upstream("jwt-jwks-url", Author::Ingress, Purpose::Keys, scope).ok_or_else(refused)?;
     let (origin, host) = (url.origin().into(), url.shown().into());
     let target = url.target().literal().ok_or_else(refused)?.into();
-    Ok(KeyServer { origin, upstream, host, target })
+    Ok(JwksEndpoint { origin, upstream, host, target })
 }
 
 /// Returns the keys in the Secret `value`.

@@ -9,7 +9,7 @@ use crate::{
     change::ObjectName,
     outcome::Reason,
     translate::{
-        destination::{Asker, Destination, Finding, Purpose, TrustAnchors},
+        destination::{Destination, Finding, Purpose, SubrequestSender, TrustAnchors},
         grant, service, trust_anchors,
     },
 };
@@ -146,7 +146,7 @@ impl Url {
     ) -> Option<(UpstreamKey, HeaderValue)> {
         let authority = self.authority.as_ref()?;
         let protocol = if self.is_secure { Protocol::Https } else { Protocol::Http1 };
-        let asker = Asker { purpose, namespace: Arc::clone(&scope.name.namespace) };
+        let asker = SubrequestSender { purpose, namespace: Arc::clone(&scope.name.namespace) };
         let key = match self.service() {
             Some(name) => {
                 if author == Author::Ingress
@@ -185,7 +185,7 @@ fn outside(
     url: &Url,
     authority: &Authority,
     protocol: Protocol,
-    asker: Asker,
+    asker: SubrequestSender,
     scope: &mut Scope<'_, '_>,
 ) -> Option<UpstreamKey> {
     let host = authority.host().into();

@@ -16,7 +16,7 @@ use crate::{
         features::{Globals, client_certificates::Clients, https_redirect::Redirect},
         ingress_role::IngressRole,
         outcomes::Outcomes,
-        ownership::{Ownership, Right, Turn},
+        ownership::{MergeTurn, Ownership, Right},
     },
 };
 use ingress_model::{
@@ -56,11 +56,11 @@ impl MergedHost {
         pattern: &HostPattern,
         claim: &RulesClaim,
         alias: Option<AliasKind>,
-        turn: Turn<'_>,
+        turn: MergeTurn<'_>,
         ownership: &mut Ownership<'_>,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let Turn { role, right, claims } = turn;
+        let MergeTurn { role, right, claims } = turn;
         let Claims { object, redirect, clients, passes, .. } = claims;
         let is_owner = right == Right::Everything;
         let passes = *passes && alias != Some(AliasKind::Www);
@@ -267,17 +267,18 @@ impl MergedHost {
             && rules.all(|rule| rule.role == IngressRole::Solver)
     }
 
-    /// Returns the routes of this host, with the rules of `lender` added to its own.
-    pub(in super::super) fn settle(&self, lender: Option<&Self>, globals: &Globals) -> HostRoutes {
+    /// Returns the routes of this host, with the rules of `ancestor` added to its own.
+    pub(in super::super) fn settle(&self, ancestor: Option<&Self>, globals: &Globals) -> HostRoutes {
         let Self { leader: _, rules, fallback, has_tls, clients } = self;
         let clients =
-            clients.as_ref().or_else(|| lender?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
-        let has_tls = *has_tls || lender.is_some_and(|lender| lender.has_tls);
-        let lent = lender.iter().flat_map(|lender| &lender.rules).filter(|(path, _)| !rules.contains_key(path));
-        let mut all: Vec<&MergedRule> = rules.values().chain(lent.map(|(_, rule)| rule)).collect();
+            clients.as_ref().or_else(|| ancestor?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
+        let has_tls = *has_tls || ancestor.is_some_and(|ancestor| ancestor.has_tls);
+        let inherited =
+            ancestor.iter().flat_map(|ancestor| &ancestor.rules).filter(|(path, _)| !rules.contains_key(path));
+        let mut all: Vec<&MergedRule> = rules.values().chain(inherited.map(|(_, rule)| rule)).collect();
         all.sort_by(|a, b| a.rule.path.cmp(&b.rule.path));
-        let fallback = fallback.as_ref().or_else(|| lender?.fallback.as_ref());
-        let passing = self.passing().or_else(|| lender?.passing());
+        let fallback = fallback.as_ref().or_else(|| ancestor?.fallback.as_ref());
+        let passing = self.passing().or_else(|| ancestor?.passing());
         HostRoutes {
             rules: all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect(),
             fallback: fallback.map(|rule| Box::new(rule.settle(has_tls, clients, globals))),

@@ -9,7 +9,7 @@ use super::{
     features::{Globals, client_certificates::Clients},
     ingress_role::IngressRole,
     outcomes::Outcomes,
-    ownership::{Broader, Ownership, Right, Turn},
+    ownership::{Broader, MergeTurn, Ownership, Right},
     secret,
 };
 use crate::{
@@ -19,11 +19,11 @@ use crate::{
 use ingress_model::HostPattern;
 
 mod host;
-mod loans;
+mod inherited_routes;
 mod rule;
 
 pub(super) use host::MergedHost;
-pub(super) use loans::{lend, wildcard_of};
+pub(super) use inherited_routes::{inherit_routes, wildcard_of};
 
 /// Result of merging the claims on one host.
 #[derive(Default)]
@@ -106,7 +106,7 @@ pub(super) fn merge(
             }
         }
     }
-    for Turn { claims, .. } in canaries {
+    for MergeTurn { claims, .. } in canaries {
         let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
         let alias = claim
             .alias
@@ -136,12 +136,12 @@ pub(super) fn merge(
 /// Refuses the parts of `claim` that concern the host as a whole, since it belongs to another namespace.
 fn refuse(
     pattern: &HostPattern,
-    turn: Turn<'_>,
+    turn: MergeTurn<'_>,
     claim: &HostClaim,
     ownership: &mut Ownership<'_>,
     outcomes: &mut Outcomes,
 ) {
-    let Turn { claims, right, role: _ } = turn;
+    let MergeTurn { claims, right, role: _ } = turn;
     let HostClaim { rules, has_tls, certificate, alias } = claim;
     if right == Right::Nothing && (rules.is_some() || alias.is_some()) {
         ownership.refuse(claims, "a path", outcomes);

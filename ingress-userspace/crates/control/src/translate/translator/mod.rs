@@ -5,7 +5,7 @@
 //! Cluster ──differences──> dependencies ──records──> stale parts ──┐
 //!    ▲                                                             │ first to last
 //!    └── as it was the last time                                   ▼
-//! globals, machinery > upstreams, certificates > Ingresses > hosts > loans ──> Translation
+//! globals, machinery > upstreams, certificates > Ingresses > hosts > inherited routes ──> Translation
 //!                                 a part that comes out the same makes nothing behind it stale
 //! ```
 
@@ -36,7 +36,7 @@ use super::{
     part::{Dependency, Part},
     records::Records,
     secret, service, settings,
-    shares::{self, Size},
+    shares::{self, ClaimCounts},
     streams, tickets,
 };
 use crate::{
@@ -67,12 +67,12 @@ pub struct Translator {
     claimants: HashMap<HostPattern, Vec<Arc<Claims>>>,
     pub(super) expressions: Holders<Cost>,
     meters: Meters,
-    shares: Holders<Size>,
+    shares: Holders<ClaimCounts>,
     checks: Checks,
     /// Hosts for challenges only, which are settled together.
-    borrowers: BTreeMap<HostPattern, MergedHost>,
+    challenge_hosts: BTreeMap<HostPattern, MergedHost>,
     /// Hosts that they may inherit from: those that are not exact.
-    lenders: BTreeMap<HostPattern, MergedHost>,
+    ancestors: BTreeMap<HostPattern, MergedHost>,
     /// Number of rules in the table that lead to an upstream, or send requests of their own there.
     uses: HashMap<UpstreamKey, usize>,
     table: RouteTable,
@@ -80,7 +80,7 @@ pub struct Translator {
 
 /// The work that is still to do.
 #[derive(Default)]
-struct Work {
+struct PendingWork {
     stale: BTreeSet<Part>,
     /// Hosts, other than exact ones, with changed claims.
     less_specific: BTreeSet<HostPattern>,
@@ -109,8 +109,8 @@ impl Translator {
             meters: Meters::new(&options),
             shares: shares::holders(&options),
             checks: Checks::default(),
-            borrowers: BTreeMap::new(),
-            lenders: BTreeMap::new(),
+            challenge_hosts: BTreeMap::new(),
+            ancestors: BTreeMap::new(),
             uses: HashMap::new(),
             table,
             options: Arc::new(options),
@@ -121,7 +121,7 @@ impl Translator {
     #[must_use]
     pub fn translate(&mut self, cluster: &Cluster) -> Translation {
         let options = Arc::clone(&self.options);
-        let mut work = Work { stale: self.stale(cluster), ..Work::default() };
+        let mut work = PendingWork { stale: self.stale(cluster), ..PendingWork::default() };
         // The last of all. Its cost depends on the changes that the others have made.
         work.stale.insert(Part::Checks);
         let memo = std::mem::take(&mut self.memo);
@@ -170,7 +170,7 @@ impl Translator {
         stale
     }
 
-    fn make(&mut self, part: Part, cluster: &Cluster, lookup: &Lookup<'_>, work: &mut Work) {
+    fn make(&mut self, part: Part, cluster: &Cluster, lookup: &Lookup<'_>, work: &mut PendingWork) {
         let trace = match &part {
             Part::Globals => {
                 let (globals, trace) = lookup.traced(settings::globals);
@@ -284,9 +284,10 @@ impl Translator {
                 self.settle(pattern, merged, work);
                 trace
             }
-            Part::Loans => {
-                let (settled, trace) = lookup
-                    .traced(|context| merge::lend(&self.borrowers, &self.lenders, &self.globals, context.outcomes));
+            Part::InheritedRoutes => {
+                let (settled, trace) = lookup.traced(|context| {
+                    merge::inherit_routes(&self.challenge_hosts, &self.ancestors, &self.globals, context.outcomes)
+                });
                 for (pattern, routes) in settled {
                     self.route(&pattern, Some(routes), work);
                 }
@@ -325,7 +326,7 @@ impl Translator {
 
     /// Marks the hosts that these Ingresses claim, and those below, as stale, because the Ingresses are refused now or
     /// no longer.
-    fn look_at_claims_of(&self, names: &BTreeSet<ObjectName>, work: &mut Work) {
+    fn look_at_claims_of(&self, names: &BTreeSet<ObjectName>, work: &mut PendingWork) {
         self.look_at_hosts_of(names, work);
         let claims = names.iter().filter_map(|name| self.claims.get(name));
         let is_any_certified = self.is_any_certified();
@@ -339,14 +340,14 @@ impl Translator {
     }
 
     /// Marks the hosts that these Ingresses claim as stale.
-    fn look_at_hosts_of(&self, names: &BTreeSet<ObjectName>, work: &mut Work) {
+    fn look_at_hosts_of(&self, names: &BTreeSet<ObjectName>, work: &mut PendingWork) {
         let claims = names.iter().filter_map(|name| self.claims.get(name));
         let hosts = claims.flat_map(|claims| &claims.hosts);
         work.stale.extend(hosts.map(|(pattern, _)| Part::Host(pattern.clone())));
     }
 
     /// Sets the claims of the Ingress `name`; `None` if it belongs to another controller, or is gone.
-    fn claim(&mut self, name: &ObjectName, claims: Option<Claims>, work: &mut Work) {
+    fn claim(&mut self, name: &ObjectName, claims: Option<Claims>, work: &mut PendingWork) {
         let before = self.claims.get(name);
         if before.map(Arc::as_ref) == claims.as_ref() {
             return;
@@ -403,7 +404,7 @@ impl Translator {
     }
 
     /// Marks the hosts as stale that one of `less_specific` serves where they have no rules of their own.
-    fn look_below(&self, less_specific: &BTreeSet<HostPattern>, work: &mut Work) {
+    fn look_below(&self, less_specific: &BTreeSet<HostPattern>, work: &mut PendingWork) {
         let is_below = |pattern: &&HostPattern| {
             **pattern != HostPattern::Any && less_specific.contains(&HostPattern::Any)
                 || wildcard_of(pattern).is_some_and(|wildcard| less_specific.contains(&wildcard))
@@ -412,7 +413,7 @@ impl Translator {
     }
 
     /// Sets the merged claims on a host. A host with inherited rules waits for the hosts that it may inherit from.
-    fn settle(&mut self, pattern: &HostPattern, merged: Merged, work: &mut Work) {
+    fn settle(&mut self, pattern: &HostPattern, merged: Merged, work: &mut PendingWork) {
         let Merged { host, certificate, in_effect: _ } = merged;
         match certificate {
             None => drop(self.table.server_names.remove(pattern)),
@@ -421,19 +422,20 @@ impl Translator {
         }
         let is_exact = matches!(pattern, HostPattern::Exact(_));
         let is_borrower = is_exact && host.as_ref().is_some_and(MergedHost::is_for_solvers);
-        if is_borrower || self.borrowers.contains_key(pattern) || (!is_exact && !self.borrowers.is_empty()) {
-            work.stale.insert(Part::Loans);
+        if is_borrower || self.challenge_hosts.contains_key(pattern) || (!is_exact && !self.challenge_hosts.is_empty())
+        {
+            work.stale.insert(Part::InheritedRoutes);
         }
         let routes = host.as_ref().map(|host| host.settle(None, &self.globals));
         match host {
             Some(host) if is_borrower => {
-                self.borrowers.insert(pattern.clone(), host);
+                self.challenge_hosts.insert(pattern.clone(), host);
                 return;
             }
-            Some(host) if !is_exact => drop(self.lenders.insert(pattern.clone(), host)),
-            Some(_) | None => drop(self.lenders.remove(pattern)),
+            Some(host) if !is_exact => drop(self.ancestors.insert(pattern.clone(), host)),
+            Some(_) | None => drop(self.ancestors.remove(pattern)),
         }
-        self.borrowers.remove(pattern);
+        self.challenge_hosts.remove(pattern);
         self.route(pattern, routes, work);
     }
 

@@ -5,16 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use super::{Translator, Work};
+use super::{PendingWork, Translator};
 use crate::{
     change::ObjectName,
-    translate::{lookup::Memo, tls_secret::Content},
+    translate::{lookup::Memo, tls_secret::TlsSecretContent},
 };
 use ingress_model::{HostPattern, HostRoutes, Rule, StreamPort, StreamService, Transport, UpstreamKey};
 
 impl Translator {
     /// Sets the routes of a host in the table. Unchanged routes stay the same object.
-    pub(super) fn route(&mut self, pattern: &HostPattern, mut routes: Option<HostRoutes>, work: &mut Work) {
+    pub(super) fn route(&mut self, pattern: &HostPattern, mut routes: Option<HostRoutes>, work: &mut PendingWork) {
         fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
             let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
             rules.iter().chain(fallback.as_deref()).flat_map(Rule::upstreams)
@@ -42,7 +42,7 @@ impl Translator {
         &mut self,
         transport: Transport,
         services: BTreeMap<StreamPort, StreamService>,
-        work: &mut Work,
+        work: &mut PendingWork,
     ) {
         let before = self.table.streams.iter().filter(|(port, _)| port.transport == transport);
         let before: BTreeMap<_, _> = before.map(|(port, service)| (*port, service.clone())).collect();
@@ -61,7 +61,7 @@ impl Translator {
         &mut self,
         new: impl Iterator<Item = &'a UpstreamKey>,
         old: impl Iterator<Item = &'a UpstreamKey>,
-        work: &mut Work,
+        work: &mut PendingWork,
     ) {
         for key in new {
             let uses = self.uses.entry(key.clone()).or_default();
@@ -98,10 +98,10 @@ impl Translator {
     /// Brings the certificate of Secret `name` in the table up to date.
     pub(super) fn certify(&mut self, name: &ObjectName, memo: &Memo) {
         match memo.certificates.get(name).map(Arc::as_ref) {
-            Some(Content::Certificate { certificate, names: _ }) => {
+            Some(TlsSecretContent::Certificate { certificate, names: _ }) => {
                 self.table.certificates.insert(Arc::clone(&certificate.origin), Arc::clone(certificate));
             }
-            Some(Content::Nothing | Content::Broken { .. }) | None => {
+            Some(TlsSecretContent::Nothing | TlsSecretContent::Broken { .. }) | None => {
                 self.table.certificates.remove(name.to_string().as_str());
             }
         }

@@ -10,13 +10,13 @@ use crate::{
     request::body_copy::CopiedBody,
     server::worker::Worker,
     upstream::{
-        Limits,
+        ExchangeLimits,
         balance::Choice,
         subrequest::{OwnMessage, Plan, SubrequestError, read, send, within},
         write_request_line,
     },
 };
-use ingress_model::{KeyServer, Retry};
+use ingress_model::{JwksEndpoint, Retry};
 
 /// Timeout of a fetch, from the first connection to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,12 +48,12 @@ static RETRY: LazyLock<Retry> =
     LazyLock::new(|| Retry { timeout: true, invalid_header: true, statuses: (201..=599).collect(), ..Retry::DEFAULT });
 
 /// Returns the keys of `server` and the time for which they are fresh.
-pub(super) async fn fetch(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
+pub(super) async fn fetch(server: &JwksEndpoint, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
     within(TIMEOUT, ask(server, worker)).await
 }
 
-async fn ask(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
-    let KeyServer { origin: _, upstream, host, target } = server;
+async fn ask(server: &JwksEndpoint, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
+    let JwksEndpoint { origin: _, upstream, host, target } = server;
     let snapshot = worker.snapshot();
     let upstream = snapshot.upstream_id(upstream).and_then(|id| snapshot.upstream(id)).ok_or(FetchError::Gone)?;
     let mut text = Vec::new();
@@ -62,7 +62,7 @@ async fn ask(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), Fe
     text.extend_from_slice(b"accept: application/jwk-set+json, application/json\r\nuser-agent: xdp-ingress\r\n");
     // The next fetch is too far off to keep the connection.
     let message = OwnMessage { method: &Method::GET, text: &text, is_last: true };
-    let limits = Limits { connect_timeout: CONNECT, read_timeout: TIMEOUT, ..Limits::default() };
+    let limits = ExchangeLimits { connect_timeout: CONNECT, read_timeout: TIMEOUT, ..ExchangeLimits::default() };
     let plan = Plan { choice: Choice::Next, retry: &RETRY, limits, proxy_header: None, is_judged: true };
     let body = &mut Some(CopiedBody::default());
     let (outcome, _served) = send(worker.own_connections(), upstream, &plan, &message, body).await?;

@@ -26,7 +26,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
-use ingress_model::{Filter, HostPattern, HostRoutes, KeyServer, KeySource, Tree};
+use ingress_model::{Filter, HostPattern, HostRoutes, JwksEndpoint, KeySource, Tree};
 
 use super::times::Times;
 use crate::auth::jwt::keys::Keys;
@@ -38,14 +38,14 @@ pub(super) const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JwksCaches {
     /// Each JWKS cache with the number of rules that use its endpoint.
-    rings: Tree<Arc<KeyServer>, (usize, Arc<JwksCache>)>,
+    rings: Tree<Arc<JwksEndpoint>, (usize, Arc<JwksCache>)>,
     /// The hosts that the JWKS caches were built from.
     source: Tree<HostPattern, Arc<HostRoutes>>,
 }
 
 /// The most recently fetched keys of one JWKS endpoint.
 pub(crate) struct JwksCache {
-    pub(super) server: Arc<KeyServer>,
+    pub(super) server: Arc<JwksEndpoint>,
     pub(super) keys: ArcSwapOption<Fetched>,
     /// Time of the last request that needed keys, in seconds of the process's clock.
     pub(super) asked: AtomicU64,
@@ -73,30 +73,30 @@ impl JwksCaches {
         let differences = known.differences(hosts);
         // Additions are applied before removals, so that keys are kept when a host is renamed.
         let coming = differences.iter().filter_map(|difference| difference.new);
-        for server in coming.flat_map(|routes| key_servers(routes)) {
-            match self.rings.get_mut::<KeyServer>(server) {
+        for server in coming.flat_map(|routes| jwks_endpoints(routes)) {
+            match self.rings.get_mut::<JwksEndpoint>(server) {
                 Some((uses, _)) => *uses += 1,
                 None => drop(self.rings.insert(Arc::clone(server), (1, Arc::new(JwksCache::of(Arc::clone(server)))))),
             }
         }
         let going = differences.iter().filter_map(|difference| difference.old);
-        for server in going.flat_map(|routes| key_servers(routes)) {
-            let Some((uses, _)) = self.rings.get_mut::<KeyServer>(server) else { continue };
+        for server in going.flat_map(|routes| jwks_endpoints(routes)) {
+            let Some((uses, _)) = self.rings.get_mut::<JwksEndpoint>(server) else { continue };
             *uses -= 1;
             if *uses == 0 {
-                self.rings.remove::<KeyServer>(server);
+                self.rings.remove::<JwksEndpoint>(server);
             }
         }
     }
 
     /// Returns the JWKS cache of `server`, or `None` if no rule uses it.
-    pub(crate) fn of(&self, server: &KeyServer) -> Option<&Arc<JwksCache>> {
+    pub(crate) fn of(&self, server: &JwksEndpoint) -> Option<&Arc<JwksCache>> {
         self.rings.get(server).map(|(_, ring)| ring)
     }
 }
 
 /// Returns the JWKS endpoints that rules of one host use.
-fn key_servers(routes: &HostRoutes) -> impl Iterator<Item = &Arc<KeyServer>> {
+fn jwks_endpoints(routes: &HostRoutes) -> impl Iterator<Item = &Arc<JwksEndpoint>> {
     let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
     let filters = rules.iter().chain(fallback.as_deref()).flat_map(|rule| &rule.filters);
     filters.filter_map(|filter| match filter {
@@ -111,7 +111,7 @@ fn key_servers(routes: &HostRoutes) -> impl Iterator<Item = &Arc<KeyServer>> {
 // === impl JwksCache ===
 
 impl JwksCache {
-    fn of(server: Arc<KeyServer>) -> Self {
+    fn of(server: Arc<JwksEndpoint>) -> Self {
         Self {
             server,
             keys: ArcSwapOption::empty(),
@@ -185,9 +185,9 @@ mod tests {
         UpstreamKey,
     };
 
-    fn server(target: &str) -> KeyServer {
+    fn server(target: &str) -> JwksEndpoint {
         let (host, target) = ("login.test".into(), target.into());
-        KeyServer {
+        JwksEndpoint {
             origin: "https://login.test/".into(),
             upstream: UpstreamKey::new("", "login.test", "443"),
             host,

@@ -43,7 +43,7 @@ const LEEWAY: Duration = Duration::from_secs(30);
 
 /// The reason why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum TokenRejection {
     /// The request has no token.
     Missing,
     /// The token is malformed, has a wrong signature, has expired or is not yet valid, or was issued by or for another
@@ -65,17 +65,17 @@ impl Tokens {
         now: Duration,
         snapshot: &Snapshot,
         worker: &Rc<Worker>,
-    ) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, Refused> {
+    ) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, TokenRejection> {
         let token = find(&wanted.place, headers)?;
         let verified = match &wanted.keys {
             KeySource::Secret(set) => self.verify(token, &self.keys(set))?,
             KeySource::Server(server) => {
-                let ring = snapshot.jwks_caches.of(server).ok_or(Refused::NoKeys)?;
+                let ring = snapshot.jwks_caches.of(server).ok_or(TokenRejection::NoKeys)?;
                 let fetched = match ring.kept() {
                     Some(fetched) => fetched,
                     // A malformed token does not start a fetch of keys, nor wait for one.
-                    None if decode_header(token).is_err() => return Err(Refused::Invalid),
-                    None => ring.fetched(worker.options.key_patience, worker).await.ok_or(Refused::NoKeys)?,
+                    None if decode_header(token).is_err() => return Err(TokenRejection::Invalid),
+                    None => ring.fetched(worker.options.key_patience, worker).await.ok_or(TokenRejection::NoKeys)?,
                 };
                 self.verify(token, &fetched.keys).inspect_err(|_refused| {
                     if fetched.keys.lack(token) {
@@ -87,18 +87,18 @@ impl Tokens {
         let Verified { by: _, claims } = &*verified;
         let is_valid = is_in_time(claims, now) && is_from(claims, &wanted.issuers) && is_for(claims, &wanted.audiences);
         if !is_valid {
-            return Err(Refused::Invalid);
+            return Err(TokenRejection::Invalid);
         }
         if !wanted.demands.iter().all(|demanded| is_met(demanded, claims)) {
-            return Err(Refused::Insufficient);
+            return Err(TokenRejection::Insufficient);
         }
         let passed = wanted.passed.iter();
         Ok(passed.map(|(name, claim)| (name.clone(), claim_at(claim, claims).and_then(field))).collect())
     }
 
-    fn verify(&self, token: &[u8], keys: &Keys) -> Result<Arc<Verified>, Refused> {
+    fn verify(&self, token: &[u8], keys: &Keys) -> Result<Arc<Verified>, TokenRejection> {
         if keys.is_empty() {
-            return Err(Refused::NoKeys);
+            return Err(TokenRejection::NoKeys);
         }
         let tag = self.verified.tag(&[token]);
         if let Some(known) =
@@ -107,7 +107,7 @@ impl Tokens {
             return Ok(known);
         }
         self.count.fetch_add(1, Relaxed);
-        let verified = keys.verify(token).map(Arc::new).ok_or(Refused::Invalid)?;
+        let verified = keys.verify(token).map(Arc::new).ok_or(TokenRejection::Invalid)?;
         self.verified.insert(tag, Arc::clone(&verified));
         Ok(verified)
     }
@@ -123,25 +123,25 @@ impl Tokens {
 }
 
 /// Returns the only token of `headers` at `place`.
-fn find<'h>(place: &TokenPlace, headers: &'h HeaderMap) -> Result<&'h [u8], Refused> {
+fn find<'h>(place: &TokenPlace, headers: &'h HeaderMap) -> Result<&'h [u8], TokenRejection> {
     let token = match place {
         TokenPlace::Bearer => {
             let field = one(headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes))?;
-            let (scheme, token) = field.split_at_checked(b"Bearer ".len()).ok_or(Refused::Missing)?;
+            let (scheme, token) = field.split_at_checked(b"Bearer ".len()).ok_or(TokenRejection::Missing)?;
             // Another scheme counts as a missing token, not as an invalid one.
-            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token).ok_or(Refused::Missing)?
+            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token).ok_or(TokenRejection::Missing)?
         }
         TokenPlace::Field(name) => one(headers.get_all(name).iter().map(HeaderValue::as_bytes))?,
         TokenPlace::Cookie(name) => one(template::cookies(headers, name))?,
     };
     let token = token.trim_ascii();
-    if token.len() > TOKEN_MAX { Err(Refused::Invalid) } else { Ok(token) }
+    if token.len() > TOKEN_MAX { Err(TokenRejection::Invalid) } else { Ok(token) }
 }
 
 /// Returns the only element. Two tokens are refused, because the pod could read the other one.
-fn one<'h>(mut all: impl Iterator<Item = &'h [u8]>) -> Result<&'h [u8], Refused> {
-    let first = all.next().ok_or(Refused::Missing)?;
-    if all.next().is_some() { Err(Refused::Invalid) } else { Ok(first) }
+fn one<'h>(mut all: impl Iterator<Item = &'h [u8]>) -> Result<&'h [u8], TokenRejection> {
+    let first = all.next().ok_or(TokenRejection::Missing)?;
+    if all.next().is_some() { Err(TokenRejection::Invalid) } else { Ok(first) }
 }
 
 // === claims ===

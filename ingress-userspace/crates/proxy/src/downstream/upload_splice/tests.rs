@@ -28,9 +28,9 @@ use crate::{
         wire::Wire,
     },
     l4::pipe::Pipes,
-    request::{body::RequestBody, unread_body::Unread},
+    request::{body::RequestBody, unread_body::UnreadBody},
     server::worker::Worker,
-    upstream::{Outgoing as _, Part},
+    upstream::{BodyPart, Outgoing as _},
 };
 use ingress_model::HostId;
 
@@ -168,11 +168,11 @@ async fn read(mut body: RequestBody, takes_pipe: TakesPipe) -> (Vec<u8>, usize) 
         number += 1;
         let part = poll_fn(|cx| match takes_pipe {
             true => body.poll_part(cx),
-            false => Pin::new(&mut body).poll_frame(cx).map_ok(Part::Frame),
+            false => Pin::new(&mut body).poll_frame(cx).map_ok(BodyPart::Frame),
         });
         match part.await.expect("not the end").expect("sound") {
-            Part::Frame(frame) => whole.extend_from_slice(&frame.into_data().expect("data")),
-            Part::ResponseSplice(mut pipe) => {
+            BodyPart::Frame(frame) => whole.extend_from_slice(&frame.into_data().expect("data")),
+            BodyPart::ResponseSplice(mut pipe) => {
                 whole.extend_from_slice(&pipe.take_bytes().expect("bytes"));
                 body.take_back(pipe);
                 response_splice += 1;
@@ -194,8 +194,8 @@ async fn send(worker: &Rc<Worker>, length: usize, takes_pipe: TakesPipe) -> (Vec
             async move {
                 conn.take_head();
                 let in_flight = conn.begin(HostId(0));
-                let body =
-                    RequestBody::new(Unread::new(&conn, request.into_body()), None, &in_flight).expect("not too large");
+                let body = RequestBody::new(UnreadBody::new(&conn, request.into_body()), None, &in_flight)
+                    .expect("not too large");
                 *came.lock().expect("unpoisoned") = Some(read(body, takes_pipe).await);
                 Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
             }

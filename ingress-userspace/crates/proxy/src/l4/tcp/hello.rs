@@ -20,7 +20,7 @@ pub struct HelloReader {
 
 /// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ParsedHello {
     /// The ClientHello is incomplete.
     Part,
     /// The server name in lower case; empty if there is none.
@@ -33,26 +33,28 @@ pub enum Seen {
 
 impl HelloReader {
     /// Parses `bytes`, which must hold all bytes since the connection began. Must not be called again after any other
-    /// result than [`Seen::Part`].
-    pub fn read(&mut self, bytes: &[u8]) -> Seen {
+    /// result than [`ParsedHello::Part`].
+    pub fn read(&mut self, bytes: &[u8]) -> ParsedHello {
         let Self { acceptor, read } = self;
         let mut rest = bytes.get(*read..).unwrap_or_default();
         while !rest.is_empty() {
             // The acceptor reads as much as its buffer holds; `accept` makes room.
             match acceptor.read_tls(&mut rest) {
                 Ok(1..) => {}
-                Ok(0) | Err(_) => return Seen::Nothing,
+                Ok(0) | Err(_) => return ParsedHello::Nothing,
             }
             match acceptor.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
-                    return Seen::Name(accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase());
+                    return ParsedHello::Name(
+                        accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase(),
+                    );
                 }
-                Err(_refused) => return Seen::Nothing,
+                Err(_refused) => return ParsedHello::Nothing,
             }
         }
         *read = bytes.len();
-        if bytes.len() < HELLO_MAX { Seen::Part } else { Seen::Nothing }
+        if bytes.len() < HELLO_MAX { ParsedHello::Part } else { ParsedHello::Nothing }
     }
 }
 
@@ -78,9 +80,9 @@ pub(super) async fn server_name(tcp: &TcpStream) -> io::Result<Option<String>> {
             Err(error) => return Err(error),
         }
         match reader.read(&window[..known]) {
-            Seen::Part => {}
-            Seen::Name(name) => return Ok(Some(name)),
-            Seen::Nothing => return Ok(None),
+            ParsedHello::Part => {}
+            ParsedHello::Name(name) => return Ok(Some(name)),
+            ParsedHello::Nothing => return Ok(None),
         }
     }
 }
@@ -120,10 +122,10 @@ mod tests {
     }
 
     /// Returns the final result for `bytes` that arrive `step` bytes at a time.
-    fn seen(bytes: &[u8], step: usize) -> Seen {
+    fn seen(bytes: &[u8], step: usize) -> ParsedHello {
         let mut reader = HelloReader::default();
         let ends = (0..bytes.len()).step_by(step).chain([bytes.len()]);
-        ends.map(|end| reader.read(&bytes[..end])).find(|seen| *seen != Seen::Part).unwrap_or(Seen::Part)
+        ends.map(|end| reader.read(&bytes[..end])).find(|seen| *seen != ParsedHello::Part).unwrap_or(ParsedHello::Part)
     }
 
     #[test]
@@ -132,17 +134,17 @@ mod tests {
             let plain = hello(name, 1);
             for bytes in [plain.clone(), in_records(&plain, 1), in_records(&plain, 100)] {
                 for step in [1, 7, 1000, usize::MAX] {
-                    assert_eq!(seen(&bytes, step), Seen::Name(expect.to_owned()), "by {step}");
-                    assert_eq!(seen(&bytes[..bytes.len() - 1], step), Seen::Part, "by {step}");
+                    assert_eq!(seen(&bytes, step), ParsedHello::Name(expect.to_owned()), "by {step}");
+                    assert_eq!(seen(&bytes[..bytes.len() - 1], step), ParsedHello::Part, "by {step}");
                 }
             }
         }
-        assert_eq!(seen(&hello("a.test", 50), 1000), Seen::Name("a.test".to_owned()), "10 KiB");
-        assert_eq!(seen(&hello("a.test", 100), 1000), Seen::Nothing, "20 KiB are not looked at");
+        assert_eq!(seen(&hello("a.test", 50), 1000), ParsedHello::Name("a.test".to_owned()), "10 KiB");
+        assert_eq!(seen(&hello("a.test", 100), 1000), ParsedHello::Nothing, "20 KiB are not looked at");
         for other in
             [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01\x00\x00", b"SSH-2.0-x\r\n", b"\x15\x03\x01\x00\x02\x01\x00"]
         {
-            assert_eq!(seen(other, usize::MAX), Seen::Nothing, "{}", other.escape_ascii());
+            assert_eq!(seen(other, usize::MAX), ParsedHello::Nothing, "{}", other.escape_ascii());
         }
     }
 
@@ -160,7 +162,7 @@ mod tests {
             // If the whole is an incomplete ClientHello, so was each part of it.
             let at_once = seen(&bytes, usize::MAX);
             let by_and_by = seen(&bytes, rng.usize(1..100));
-            assert_eq!(at_once == Seen::Part, by_and_by == Seen::Part, "{}", bytes.escape_ascii());
+            assert_eq!(at_once == ParsedHello::Part, by_and_by == ParsedHello::Part, "{}", bytes.escape_ascii());
         }
     }
 }

@@ -11,8 +11,8 @@ mod relay;
 mod serve;
 
 pub use crate::l4::pipe::Pipes;
-pub use hello::{HELLO_MAX, HelloReader, Seen};
-pub use relay::{Passed, Relay, RelayError};
+pub use hello::{HELLO_MAX, HelloReader, ParsedHello};
+pub use relay::{Relay, RelayError, RelayedBytes};
 pub(crate) use serve::{pass_through, serve};
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub struct Relay {
 
 /// Bytes relayed to the endpoint (`up`) and to the client (`down`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct RelayedBytes {
     pub up: usize,
     pub down: usize,
 }
@@ -57,7 +57,7 @@ pub enum RelayError {
 
 /// The state of one direction of a relay.
 #[derive(Debug, Default)]
-struct Way {
+struct RelayDirection {
     /// Present only while it holds bytes.
     pipe: Option<Pipe>,
     /// Whether the sending side was reset. The kernel reports that only once, so a following end of file is not a
@@ -67,7 +67,7 @@ struct Way {
 }
 
 /// An error of one direction.
-enum Fault {
+enum RelayFault {
     /// The sending side failed.
     Read(io::Error),
     /// The receiving side failed; it may have sent bytes before.
@@ -82,27 +82,27 @@ impl Relay {
     ///
     /// # Errors
     /// If a side is reset, in which case the other has been reset as well, or if the idle timeout expires.
-    pub async fn run(self, pipes: &Pipes, mut passed: impl FnMut(Passed)) -> Result<(), RelayError> {
+    pub async fn run(self, pipes: &Pipes, mut passed: impl FnMut(RelayedBytes)) -> Result<(), RelayError> {
         let Self { client, endpoint, idle_timeout } = self;
-        let (mut up, mut down) = (Way::default(), Way::default());
+        let (mut up, mut down) = (RelayDirection::default(), RelayDirection::default());
         let mut broken = None;
         let (begun, mut latest) = (Instant::now(), None);
         let mut idle = pin!(sleep(idle_timeout));
         let ended = poll_fn(|cx| {
-            let mut now = Passed::default();
+            let mut now = RelayedBytes::default();
             let to_endpoint = up.poll(cx, (&client, &endpoint), pipes, &mut now.up);
-            down.cut |= matches!(to_endpoint, Poll::Ready(Err(Fault::Write(_))));
+            down.cut |= matches!(to_endpoint, Poll::Ready(Err(RelayFault::Write(_))));
             let to_client = down.poll(cx, (&endpoint, &client), pipes, &mut now.down);
-            up.cut |= matches!(to_client, Poll::Ready(Err(Fault::Write(_))));
-            if now != Passed::default() {
+            up.cut |= matches!(to_client, Poll::Ready(Err(RelayFault::Write(_))));
+            if now != RelayedBytes::default() {
                 latest = Some(Instant::now());
                 passed(now);
             }
             for (way, result) in [(&mut up, to_endpoint), (&mut down, to_client)] {
                 match result {
                     Poll::Pending | Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(Fault::Read(error))) => return Poll::Ready(Err(RelayError::Broken(error))),
-                    Poll::Ready(Err(Fault::Write(error))) => {
+                    Poll::Ready(Err(RelayFault::Read(error))) => return Poll::Ready(Err(RelayError::Broken(error))),
+                    Poll::Ready(Err(RelayFault::Write(error))) => {
                         (way.pipe, way.ended) = (None, true);
                         broken = Some(error);
                     }
@@ -139,9 +139,9 @@ pub(super) fn reset(tcp: &TcpStream) {
     }
 }
 
-// === impl Way ===
+// === impl RelayDirection ===
 
-impl Way {
+impl RelayDirection {
     /// Relays the bytes available now. Ready once the sending side has ended and the receiving side has been shut down.
     fn poll(
         &mut self,
@@ -149,13 +149,13 @@ impl Way {
         (from, to): (&TcpStream, &TcpStream),
         pipes: &Pipes,
         passed: &mut usize,
-    ) -> Poll<Result<(), Fault>> {
+    ) -> Poll<Result<(), RelayFault>> {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
         loop {
             if let Some(pipe) = &mut self.pipe {
-                *passed += ready!(pipe.poll_drain(cx, to)).map_err(Fault::Write)?;
+                *passed += ready!(pipe.poll_drain(cx, to)).map_err(RelayFault::Write)?;
                 if pipe.is_empty()
                     && let Some(pipe) = self.pipe.take()
                 {
@@ -167,12 +167,12 @@ impl Way {
                 }
                 continue;
             }
-            match ready!(pipes.poll_fill(cx, from, usize::MAX)).map_err(Fault::Read)? {
+            match ready!(pipes.poll_fill(cx, from, usize::MAX)).map_err(RelayFault::Read)? {
                 Some(pipe) => self.pipe = Some(pipe),
-                None if self.cut => return Poll::Ready(Err(Fault::Read(io::ErrorKind::ConnectionReset.into()))),
+                None if self.cut => return Poll::Ready(Err(RelayFault::Read(io::ErrorKind::ConnectionReset.into()))),
                 None => {
                     self.ended = true;
-                    return Poll::Ready(SockRef::from(to).shutdown(Shutdown::Write).map_err(Fault::Write));
+                    return Poll::Ready(SockRef::from(to).shutdown(Shutdown::Write).map_err(RelayFault::Write));
                 }
             }
         }

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     hello,
-    relay::{Passed, Relay, RelayError, reset},
+    relay::{Relay, RelayError, RelayedBytes, reset},
 };
 use crate::{
     downstream::{
@@ -149,7 +149,7 @@ async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_fligh
     let cell = in_flight.cell();
     let (mut received, mut sent) = (Bytes::new(cell, Direction::In), Bytes::new(cell, Direction::Out));
     let relay = Relay { client, endpoint, idle_timeout: conn.settings.streams.timeout };
-    let passed = |Passed { up, down }| {
+    let passed = |RelayedBytes { up, down }| {
         received.add(up);
         sent.add(down);
         // A stream may be open for days, so its bytes are counted whenever it rests.

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Passed, Pipes, Relay, RelayError};
+use super::{Pipes, Relay, RelayError, RelayedBytes};
 
 const SCHEDULES: u64 = 1_000;
 /// Number of schedules run concurrently, because small buffers spend most of the time waiting for acknowledgements.
@@ -39,7 +39,7 @@ async fn pair(small: bool) -> (TcpStream, TcpStream) {
 struct Line {
     client: TcpStream,
     endpoint: TcpStream,
-    relay: JoinHandle<(Passed, Result<(), RelayError>)>,
+    relay: JoinHandle<(RelayedBytes, Result<(), RelayError>)>,
 }
 
 impl Line {
@@ -48,9 +48,9 @@ impl Line {
         let (theirs, endpoint) = pair(small[1]).await;
         let (relay, pipes) = (Relay { client: ours, endpoint: theirs, idle_timeout }, pipes.clone());
         let relay = spawn_local(async move {
-            let mut all = Passed::default();
+            let mut all = RelayedBytes::default();
             let ended = relay
-                .run(&pipes, |Passed { up, down }| {
+                .run(&pipes, |RelayedBytes { up, down }| {
                     all.up += up;
                     all.down += down;
                 })
@@ -169,7 +169,7 @@ async fn check(seed: u64, pipes: &Pipes) {
     let (passed, ended) = relayed.expect("no panic");
     assert!(ended.is_ok(), "{ended:?}");
     assert_eq!((received_up, received_down), (sent_up, sent_down));
-    assert_eq!(passed, Passed { up: sent_up, down: sent_down });
+    assert_eq!(passed, RelayedBytes { up: sent_up, down: sent_down });
 }
 
 async fn within(what: &str, work: impl Future<Output = ()>) {
@@ -234,7 +234,7 @@ async fn urgent_data_delay_neither_later_bytes_nor_the_end() {
             drop(endpoint);
             let (passed, ended) = relay.await.expect("no panic");
             assert!(ended.is_ok(), "{ended:?}");
-            assert_eq!(passed, Passed { up: 15, down: 0 });
+            assert_eq!(passed, RelayedBytes { up: 15, down: 0 });
         })
         .await;
     }

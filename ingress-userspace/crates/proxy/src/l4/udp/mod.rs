@@ -33,10 +33,10 @@ use tokio::{
 use ingress_panics::vital;
 
 use crate::{
-    l4::udp::common::Common,
-    server::{port_changes::Change, signal::Signal, worker::Worker},
+    l4::udp::common::UdpCommon,
+    server::{port_changes::PortChange, signal::Signal, worker::Worker},
 };
-use port::{Port, Serving};
+use port::{ServedPort, UdpPort};
 
 pub(crate) use socket::bind_port;
 pub(crate) use stats::DatagramStats;
@@ -52,21 +52,21 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// the outstanding responses have arrived, or after [`DRAIN`].
 pub(crate) async fn run(
     worker: Rc<Worker>,
-    mut changes: mpsc::Receiver<Change<UdpSocket>>,
+    mut changes: mpsc::Receiver<PortChange<UdpSocket>>,
     mut signal: watch::Receiver<Signal>,
 ) {
     let mut ports: BTreeMap<u16, Running> = BTreeMap::new();
-    let common = Rc::new(Common { sessions: Cell::new(0), buffer: RefCell::new(Box::default()) });
+    let common = Rc::new(UdpCommon { sessions: Cell::new(0), buffer: RefCell::new(Box::default()) });
     let deadline = loop {
         tokio::select! {
             Some(change) = changes.recv() => match change {
-                Change::Open { port, socket, held } => match Port::new(&worker, &common, port, socket, held) {
+                PortChange::Open { port, socket, held } => match UdpPort::new(&worker, &common, port, socket, held) {
                     Ok(opened) => drop(ports.insert(port, Running::start(opened))),
                     // Memory or descriptors are exhausted. The socket of another worker serves the clients, or the port
                     // is opened again.
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a UDP port"),
                 },
-                Change::Close { port } => drop(ports.remove(&port)),
+                PortChange::Close { port } => drop(ports.remove(&port)),
             },
             changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
                 Signal::Serve => {}
@@ -88,13 +88,13 @@ pub(crate) async fn run(
 
 /// A port that is served until this value is dropped.
 struct Running {
-    port: Rc<Port>,
+    port: Rc<UdpPort>,
     task: AbortHandle,
 }
 
 impl Running {
-    fn start(port: Rc<Port>) -> Self {
-        let serving = Serving::new(Rc::clone(&port));
+    fn start(port: Rc<UdpPort>) -> Self {
+        let serving = ServedPort::new(Rc::clone(&port));
         Self { port, task: tokio::task::spawn_local(vital(serving.run())).abort_handle() }
     }
 }

@@ -21,11 +21,11 @@ use ingress_model::{StreamPort, Transport};
 
 use super::{
     DATAGRAM_MAX, DatagramStats, Dropped,
-    session::Session,
-    socket::{Client, Socket},
+    session::UdpSession,
+    socket::{DatagramAddresses, PortSocket},
 };
 use crate::{
-    l4::udp::common::Common,
+    l4::udp::common::UdpCommon,
     server::{memory::Pressure, worker::Worker},
     upstream::{
         ConnectError,
@@ -40,38 +40,38 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Pause after a receive error, which is unlikely to clear up at once.
 const PAUSE: Duration = Duration::from_millis(10);
 
-pub(super) struct Port {
+pub(super) struct UdpPort {
     worker: Rc<Worker>,
-    common: Rc<Common>,
+    common: Rc<UdpCommon>,
     number: u16,
-    socket: Socket,
+    socket: PortSocket,
     /// The upstream of the port in the snapshot of `generation`.
     upstream: RefCell<Option<Arc<UpstreamState>>>,
     generation: Cell<u64>,
-    sessions: RefCell<HashMap<Client, Open>>,
+    sessions: RefCell<HashMap<DatagramAddresses, OpenSession>>,
     /// Dropped after `socket`.
     _held: oneshot::Sender<Infallible>,
 }
 
 /// An open session; dropping this value ends it.
-struct Open {
-    session: Rc<Session>,
+struct OpenSession {
+    session: Rc<UdpSession>,
     /// The task that forwards responses to the client.
     task: AbortHandle,
-    _counted: Counted,
+    _counted: CountedSession,
 }
 
 /// Counts a session until it is dropped.
-struct Counted(Rc<Worker>, Rc<Common>);
+struct CountedSession(Rc<Worker>, Rc<UdpCommon>);
 
 /// Serves a port until it is dropped, which also ends the sessions of the port.
-pub(super) struct Serving(Rc<Port>);
+pub(super) struct ServedPort(Rc<UdpPort>);
 
-impl Port {
+impl UdpPort {
     /// Creates the port. To be called on the worker's own thread.
     pub(super) fn new(
         worker: &Rc<Worker>,
-        common: &Rc<Common>,
+        common: &Rc<UdpCommon>,
         number: u16,
         socket: UdpSocket,
         held: oneshot::Sender<Infallible>,
@@ -83,7 +83,7 @@ impl Port {
             worker: Rc::clone(worker),
             common: Rc::clone(common),
             number,
-            socket: Socket::new(socket)?,
+            socket: PortSocket::new(socket)?,
             upstream: RefCell::default(),
             generation: Cell::new(0),
             sessions: RefCell::default(),
@@ -103,7 +103,7 @@ impl Port {
 
     /// Receives the queued datagrams of clients, up to [`BATCH`]. Fails if the socket does.
     fn take(self: &Rc<Self>) -> io::Result<()> {
-        self.follow();
+        self.reconcile();
         for _ in 0..BATCH {
             let mut buffer = self.common.buffer.borrow_mut();
             let (length, client) = match self.socket.try_receive(&mut buffer) {
@@ -121,7 +121,7 @@ impl Port {
     }
 
     /// Sends a datagram to the endpoint of its client.
-    fn pass(self: &Rc<Self>, client: Client, datagram: &[u8]) -> Result<(), Dropped> {
+    fn pass(self: &Rc<Self>, client: DatagramAddresses, datagram: &[u8]) -> Result<(), Dropped> {
         for _ in 0..2 {
             let known = self.sessions.borrow().get(&client).map(|open| Rc::clone(&open.session));
             let session = known.map_or_else(|| self.begin(client), Ok)?;
@@ -139,7 +139,7 @@ impl Port {
     }
 
     /// Opens a session to the endpoint chosen for `client`.
-    fn begin(self: &Rc<Self>, client: Client) -> Result<Rc<Session>, Dropped> {
+    fn begin(self: &Rc<Self>, client: DatagramAddresses) -> Result<Rc<UdpSession>, Dropped> {
         let max = self.worker.settings().streams.sessions_max.get() as usize;
         if self.common.sessions.get() >= max || self.worker.shared.pressure() >= Pressure::Scarce {
             return Err(Dropped::Sessions);
@@ -147,7 +147,7 @@ impl Port {
         let upstream = self.upstream.borrow().clone().ok_or(Dropped::NoEndpoint)?;
         let choice = Choice::Hash(hash(&client.key()));
         let picked = upstream.pick(choice, || self.worker.now_ms(), &mut Tried::up_to(1)).ok_or(Dropped::NoEndpoint)?;
-        let session = match Session::open(picked.address()) {
+        let session = match UdpSession::open(picked.address()) {
             Ok(session) => Rc::new(session),
             Err(error) => {
                 // Lack of resources on this node is not a failure of the endpoint.
@@ -159,14 +159,14 @@ impl Port {
             }
         };
         let task = tokio::task::spawn_local(Rc::clone(self).answer(client, Rc::clone(&session))).abort_handle();
-        let counted = Counted::new(&self.worker, &self.common);
-        let open = Open { session: Rc::clone(&session), task, _counted: counted };
+        let counted = CountedSession::new(&self.worker, &self.common);
+        let open = OpenSession { session: Rc::clone(&session), task, _counted: counted };
         self.sessions.borrow_mut().insert(client, open);
         Ok(session)
     }
 
     /// Forwards responses to the client until the session times out.
-    async fn answer(self: Rc<Self>, client: Client, session: Rc<Session>) {
+    async fn answer(self: Rc<Self>, client: DatagramAddresses, session: Rc<UdpSession>) {
         loop {
             let deadline = session.exchange.deadline(&self.worker.settings().streams);
             tokio::select! {
@@ -188,7 +188,7 @@ impl Port {
     }
 
     /// Sends the queued responses, up to [`BATCH`], to `client`.
-    async fn bring(&self, client: &Client, session: &Rc<Session>) -> io::Result<()> {
+    async fn bring(&self, client: &DatagramAddresses, session: &Rc<UdpSession>) -> io::Result<()> {
         for _ in 0..BATCH {
             let unsent = {
                 let mut buffer = self.common.buffer.borrow_mut();
@@ -228,19 +228,19 @@ impl Port {
     }
 
     /// Marks the endpoint as failed, because no socket is open there, and ends the session.
-    fn refused(&self, client: &Client, session: &Rc<Session>) {
+    fn refused(&self, client: &DatagramAddresses, session: &Rc<UdpSession>) {
         self.judge(session, |picked| picked.failed(self.worker.now_ms()));
         self.end(client, session);
     }
 
-    fn judge(&self, session: &Session, verdict: impl FnOnce(Picked<'_>)) {
+    fn judge(&self, session: &UdpSession, verdict: impl FnOnce(Picked<'_>)) {
         if let Some(picked) = self.upstream.borrow().as_ref().and_then(|upstream| upstream.at(session.endpoint)) {
             verdict(picked);
         }
     }
 
     /// Removes `session`, if it is still the session of the client.
-    fn end(&self, client: &Client, session: &Rc<Session>) {
+    fn end(&self, client: &DatagramAddresses, session: &Rc<UdpSession>) {
         if let Entry::Occupied(entry) = self.sessions.borrow_mut().entry(*client)
             && Rc::ptr_eq(&entry.get().session, session)
         {
@@ -249,7 +249,7 @@ impl Port {
     }
 
     /// Applies a new snapshot: ends sessions with endpoints that are no longer configured and keeps the others.
-    fn follow(&self) {
+    fn reconcile(&self) {
         let snapshot = self.worker.snapshot();
         if self.generation.replace(snapshot.generation) == snapshot.generation {
             return;
@@ -260,15 +260,16 @@ impl Port {
         if before.as_ref().map(Arc::as_ptr) == upstream.as_ref().map(Arc::as_ptr) {
             return;
         }
-        let has = |session: &Session| upstream.as_ref().is_some_and(|upstream| upstream.at(session.endpoint).is_some());
+        let has =
+            |session: &UdpSession| upstream.as_ref().is_some_and(|upstream| upstream.at(session.endpoint).is_some());
         self.sessions.borrow_mut().retain(|_, open| has(&open.session));
     }
 }
 
-// === impl Serving ===
+// === impl ServedPort ===
 
-impl Serving {
-    pub(super) fn new(port: Rc<Port>) -> Self {
+impl ServedPort {
+    pub(super) fn new(port: Rc<UdpPort>) -> Self {
         Self(port)
     }
 
@@ -284,38 +285,38 @@ impl Serving {
                     }
                     tokio::task::yield_now().await;
                 }
-                _ = look.tick() => port.follow(),
+                _ = look.tick() => port.reconcile(),
             }
         }
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServedPort {
     fn drop(&mut self) {
         // The tasks of the sessions hold the port, so this breaks the reference cycle.
         self.0.sessions.take();
     }
 }
 
-// === impl Open ===
+// === impl OpenSession ===
 
-impl Drop for Open {
+impl Drop for OpenSession {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-// === impl Counted ===
+// === impl CountedSession ===
 
-impl Counted {
-    fn new(worker: &Rc<Worker>, common: &Rc<Common>) -> Self {
+impl CountedSession {
+    fn new(worker: &Rc<Worker>, common: &Rc<UdpCommon>) -> Self {
         common.sessions.update(|count| count + 1);
         worker.shared.stats.datagrams.sessions.fetch_add(1, Relaxed);
         Self(Rc::clone(worker), Rc::clone(common))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedSession {
     fn drop(&mut self) {
         let Self(worker, common) = self;
         common.sessions.update(|count| count - 1);

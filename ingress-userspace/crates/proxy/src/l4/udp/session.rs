@@ -21,7 +21,7 @@ const RECEIVE: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// The socket between one client and its endpoint.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct UdpSession {
     pub(super) endpoint: SocketAddr,
     socket: UdpSocket,
     pub(super) exchange: Exchange,
@@ -35,7 +35,7 @@ pub(super) struct Exchange {
     latest: Cell<Instant>,
 }
 
-impl Session {
+impl UdpSession {
     /// Opens a session with a socket of its own, so that every datagram received on it belongs to this client.
     pub(super) fn open(endpoint: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(endpoint), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;

@@ -24,7 +24,7 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Whether other sockets may be bound to the same port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sharing {
+enum SocketSharing {
     Alone,
     /// Sockets of the same user that also set `SO_REUSEPORT` may share the port.
     ReusePort,
@@ -32,15 +32,15 @@ enum Sharing {
 
 /// The source and destination of a datagram. Datagrams belong to the same session only if both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Client {
+pub(super) struct DatagramAddresses {
     /// The address as the socket reports it: IPv4 addresses are v4-mapped unless the node has no IPv6.
     pub(super) address: SocketAddr,
-    local: Local,
+    local: LocalAddress,
 }
 
 /// An address of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Local {
+enum LocalAddress {
     V4(Ipv4Addr),
     /// Also holds IPv4 addresses, v4-mapped. The interface index is zero unless the address is link-local.
     V6(Ipv6Addr, u32),
@@ -48,7 +48,7 @@ enum Local {
 
 /// The socket of one worker for one port.
 #[derive(Debug)]
-pub(super) struct Socket(tokio::net::UdpSocket);
+pub(super) struct PortSocket(tokio::net::UdpSocket);
 
 /// Binds one socket for each of `workers` to `port` on all addresses of the node. Fails if another process has the
 /// port, unless `has_company` allows another process to share it.
@@ -56,17 +56,17 @@ pub(crate) fn bind_port(port: u16, workers: usize, has_company: bool) -> io::Res
     let address = SocketAddr::new(listen::unspecified(), port);
     if !has_company {
         // SO_REUSEPORT would silently join the sockets of another process. A trial bind without it fails in that case.
-        drop(bind(address, Sharing::Alone)?);
+        drop(bind(address, SocketSharing::Alone)?);
     }
-    (0..workers).map(|_| bind(address, Sharing::ReusePort)).collect()
+    (0..workers).map(|_| bind(address, SocketSharing::ReusePort)).collect()
 }
 
 /// Binds a socket to `address`, which is unspecified; an IPv6 socket accepts IPv4 as well.
-fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
+fn bind(address: SocketAddr, sharing: SocketSharing) -> io::Result<UdpSocket> {
     let socket = Made::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     // SO_REUSEADDR is not set: with it, the last process to bind the port with that option would get all datagrams
     // (udp(7), socket(7)). UDP has no TIME_WAIT, so the option is not needed.
-    if sharing == Sharing::ReusePort {
+    if sharing == SocketSharing::ReusePort {
         socket.set_reuse_port(true)?;
     }
     match address {
@@ -82,9 +82,9 @@ fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-// === impl Socket ===
+// === impl PortSocket ===
 
-impl Socket {
+impl PortSocket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         Ok(Self(tokio::net::UdpSocket::from_std(socket)?))
     }
@@ -95,7 +95,7 @@ impl Socket {
 
     /// Receives a datagram into `buffer` and returns its length and its client. The client is `None` if the datagram
     /// cannot be answered.
-    pub(super) fn try_receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Client>)> {
+    pub(super) fn try_receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<DatagramAddresses>)> {
         let mut control = cmsg_space!(libc::in_pktinfo, libc::in6_pktinfo);
         self.0.try_io(Interest::READABLE, || {
             let mut parts = [IoSliceMut::new(buffer)];
@@ -103,43 +103,43 @@ impl Socket {
             let message = recvmsg::<SockaddrStorage>(self.0.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
             let local = message.cmsgs()?.find_map(|message| match message {
                 ControlMessageOwned::Ipv4PacketInfo(info) => {
-                    Some(Local::V4(Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr))))
+                    Some(LocalAddress::V4(Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr))))
                 }
                 ControlMessageOwned::Ipv6PacketInfo(info) => {
                     let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                    Some(Local::V6(address, if address.is_unicast_link_local() { info.ipi6_ifindex } else { 0 }))
+                    Some(LocalAddress::V6(address, if address.is_unicast_link_local() { info.ipi6_ifindex } else { 0 }))
                 }
                 _ => None,
             });
             let address = message.address.as_ref().and_then(address);
             let client = address.filter(|address| address.port() != 0).zip(local);
-            Ok((message.bytes, client.map(|(address, local)| Client { address, local })))
+            Ok((message.bytes, client.map(|(address, local)| DatagramAddresses { address, local })))
         })
     }
 
     /// Sends `datagram` to `client` from the address that the client sent to, if the socket is writable now.
-    pub(super) fn try_send(&self, client: &Client, datagram: &[u8]) -> io::Result<()> {
+    pub(super) fn try_send(&self, client: &DatagramAddresses, datagram: &[u8]) -> io::Result<()> {
         self.0.try_io(Interest::WRITABLE, || send(&self.0, client, datagram))
     }
 
     /// Like [`try_send`](Self::try_send), but waits until the socket is writable.
-    pub(super) async fn send(&self, client: &Client, datagram: &[u8]) -> io::Result<()> {
+    pub(super) async fn send(&self, client: &DatagramAddresses, datagram: &[u8]) -> io::Result<()> {
         self.0.async_io(Interest::WRITABLE, || send(&self.0, client, datagram)).await
     }
 }
 
-fn send(socket: &tokio::net::UdpSocket, client: &Client, datagram: &[u8]) -> io::Result<()> {
-    let Client { address, local } = client;
+fn send(socket: &tokio::net::UdpSocket, client: &DatagramAddresses, datagram: &[u8]) -> io::Result<()> {
+    let DatagramAddresses { address, local } = client;
     let (fd, flags) = (socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
     let (parts, to) = ([IoSlice::new(datagram)], SockaddrStorage::from(*address));
     match *local {
-        Local::V4(local) => {
+        LocalAddress::V4(local) => {
             let any = libc::in_addr { s_addr: 0 };
             let ipi_spec_dst = libc::in_addr { s_addr: local.to_bits().to_be() };
             let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr: any };
             sendmsg(fd, &parts, &[ControlMessage::Ipv4PacketInfo(&info)], flags, Some(&to))?;
         }
-        Local::V6(local, interface) => {
+        LocalAddress::V6(local, interface) => {
             let ipi6_addr = libc::in6_addr { s6_addr: local.octets() };
             let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: interface };
             sendmsg(fd, &parts, &[ControlMessage::Ipv6PacketInfo(&info)], flags, Some(&to))?;
@@ -153,9 +153,9 @@ fn address(address: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|address| SocketAddr::V6((*address).into())))
 }
 
-// === impl Client ===
+// === impl DatagramAddresses ===
 
-impl Client {
+impl DatagramAddresses {
     /// Returns the key that the endpoint is chosen by, which is the same on every node and worker.
     pub(super) fn key(&self) -> [u8; 18] {
         let mut key = [0; 18];

@@ -22,7 +22,7 @@ use ingress_model::{Escalation, FurtherViolations};
 
 mod table;
 
-use table::Table;
+use table::ViolationTable;
 
 /// Longest queue of violators to be denied; the counts of further violators start again from zero.
 const PENDING_MAX: usize = 1024;
@@ -85,7 +85,7 @@ pub struct ViolationStats {
 pub(crate) struct Violations {
     /// Randomly keyed, so that clients cannot choose an address that shares a bucket with another client.
     hasher: RandomState,
-    table: Table,
+    table: ViolationTable,
     pending: Mutex<Vec<Violator>>,
     violations: [AtomicU64; Violation::ALL.len()],
     escalated: [AtomicU64; Escalated::ALL.len()],
@@ -140,7 +140,7 @@ impl Violations {
     pub(crate) fn new() -> Self {
         Self {
             hasher: RandomState::new(),
-            table: Table::new(),
+            table: ViolationTable::new(),
             pending: Mutex::default(),
             violations: Default::default(),
             escalated: Default::default(),

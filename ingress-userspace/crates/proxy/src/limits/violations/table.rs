@@ -9,7 +9,7 @@ use crate::limits::client_table::ClientTable;
 
 /// 32 768 entries of 24 bytes with the key, 768 KiB in all.
 #[derive(Debug)]
-pub(super) struct Table(ClientTable<Count, 64>);
+pub(super) struct ViolationTable(ClientTable<Count, 64>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
@@ -21,9 +21,9 @@ struct Count {
 
 const _: () = assert!(size_of::<Count>() == 16);
 
-// === impl Table ===
+// === impl ViolationTable ===
 
-impl Table {
+impl ViolationTable {
     pub(super) fn new() -> Self {
         Self(ClientTable::new())
     }
@@ -80,7 +80,7 @@ mod tests {
     /// Counts violations of one client at these seconds, and checks which of them reach the limit.
     #[track_caller]
     fn check(after_count: u32, seconds: &[u64], expect: &[usize]) {
-        let table = Table::new();
+        let table = ViolationTable::new();
         let count = |at: &u64| table.count(7, after(after_count), WITHIN, Duration::from_secs(*at));
         let found: Vec<_> = seconds.iter().enumerate().filter(|(_, at)| count(at)).map(|(n, _)| n).collect();
         assert_eq!(found, expect, "{seconds:?}");
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn clients_are_counted_and_forgotten_separately() {
-        let table = Table::new();
+        let table = ViolationTable::new();
         // Both keys belong to the same bucket.
         let keys = [7, ClientTable::<Count, 64>::neighbour(7)];
         let count = |key| table.count(key, after(2), WITHIN, Duration::ZERO);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn changed_settings_apply_to_earlier_counts() {
-        let table = Table::new();
+        let table = ViolationTable::new();
         let count = |after_count, within, at| {
             table.count(7, after(after_count), Duration::from_secs(within), Duration::from_secs(at))
         };
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn clients_with_the_fewest_violations_are_evicted_first() {
-        let table = Table::new();
+        let table = ViolationTable::new();
         let mixed = |key: u64| (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let greedy = u64::MAX;
         let mut found = 0;

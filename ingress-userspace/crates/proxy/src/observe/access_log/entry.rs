@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{format, sink::Lines};
+use super::{format, sink::WorkerLines};
 use http::request::Parts;
 
 use ingress_model::{AccessLog, UpstreamKey};
@@ -16,7 +16,7 @@ use ingress_model::{AccessLog, UpstreamKey};
 use crate::http::request_id::RequestId;
 
 /// The data of an access log line.
-pub(crate) struct Entry {
+pub(crate) struct LogRecord {
     pub(crate) log: Arc<AccessLog>,
     pub(crate) request: Parts,
     pub(crate) client: IpAddr,
@@ -29,7 +29,7 @@ pub(crate) struct Entry {
 
 /// The pending line of a request, filled in when the response begins. A line never filled in is not written.
 #[derive(Clone, Default)]
-pub(crate) struct Line(pub(crate) Rc<RefCell<Option<Entry>>>);
+pub(crate) struct PendingLine(pub(crate) Rc<RefCell<Option<LogRecord>>>);
 
 /// Data found while the request is served.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub(crate) struct UpstreamAnswer {
     pub(crate) took: Duration,
 }
 
-impl Line {
+impl PendingLine {
     /// Adds `count` bytes of the response body that were sent.
     pub(crate) fn sent(&self, count: usize) {
         if let Some(entry) = &mut *self.0.borrow_mut() {
@@ -60,7 +60,7 @@ impl Line {
     }
 
     /// Adds the line to `lines`: the response has ended, or the client has disconnected.
-    pub(crate) fn finish(self, lines: &Lines) {
+    pub(crate) fn finish(self, lines: &WorkerLines) {
         if let Some(entry) = self.0.take() {
             lines.add(|line| format::line(line, &entry, entry.begun.elapsed(), jiff::Timestamp::now()));
         }

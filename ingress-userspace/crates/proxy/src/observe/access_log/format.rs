@@ -20,7 +20,7 @@ use ingress_model::{LogEscape, LogField, LogFormat, LogPiece};
 use crate::{
     Authority,
     http::{client_address::push_address, fields::Field},
-    observe::access_log::entry::{Entry, Notes},
+    observe::access_log::entry::{LogRecord, Notes},
 };
 
 /// The fields of a JSON line in order: the text before the value, the field, and the text after it.
@@ -52,7 +52,7 @@ const QUOTE: &str = "\"";
 const TIME: DateTimePrinter = DateTimePrinter::new().precision(Some(0));
 
 /// The value of one field in a line.
-enum Value<'e> {
+enum FieldValue<'e> {
     /// Text that may need escaping.
     Text(Cow<'e, str>),
     /// The request line. The client chose the target in its middle.
@@ -71,7 +71,7 @@ enum Value<'e> {
 }
 
 /// Appends the line of a request that took `took` and ended at `now`.
-pub(super) fn line(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
+pub(super) fn line(line: &mut String, entry: &LogRecord, took: Duration, now: Timestamp) {
     match &entry.log.format {
         LogFormat::Json => json(line, entry, took, now),
         LogFormat::Template { pieces, escape } => {
@@ -89,7 +89,7 @@ pub(super) fn line(line: &mut String, entry: &Entry, took: Duration, now: Timest
     line.push('\n');
 }
 
-fn json(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
+fn json(line: &mut String, entry: &LogRecord, took: Duration, now: Timestamp) {
     let mut before = '{';
     for (begin, field, end) in &JSON {
         let Some(value) = value(field, entry, took, now) else { continue };
@@ -102,22 +102,22 @@ fn json(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
 }
 
 /// Returns the value of `field`, or `None` if the request has none.
-fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp) -> Option<Value<'e>> {
-    let Entry { log: _, request, client, secure, begun: _, notes, status, sent } = entry;
+fn value<'e>(field: &LogField, entry: &'e LogRecord, took: Duration, now: Timestamp) -> Option<FieldValue<'e>> {
+    let LogRecord { log: _, request, client, secure, begun: _, notes, status, sent } = entry;
     let Notes { owner, upstream, answer, request_id, received } = notes;
     let target = || request.uri.path_and_query().map_or("/", |target| target.as_str());
     let owner = || owner.as_deref().and_then(|owner| owner.split_once('/'));
     let authority = || Authority::of(request.version, &request.uri, Field::of(&request.headers, &header::HOST)).ok();
-    let text = |text: &'e str| Value::Text(Cow::Borrowed(text));
+    let text = |text: &'e str| FieldValue::Text(Cow::Borrowed(text));
     Some(match field {
-        LogField::ClientAddress => Value::Address(*client),
-        LogField::User => Value::Text(user(&request.headers)?.into()),
-        LogField::TimeCommon => Value::Text(strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into()),
-        LogField::TimeIso => Value::Time(now),
+        LogField::ClientAddress => FieldValue::Address(*client),
+        LogField::User => FieldValue::Text(user(&request.headers)?.into()),
+        LogField::TimeCommon => FieldValue::Text(strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into()),
+        LogField::TimeIso => FieldValue::Time(now),
         // Truncated to whole seconds like the other times, then printed with milliseconds.
-        LogField::TimeUnix => Value::Seconds(Duration::from_millis(now.as_millisecond().unsigned_abs())),
+        LogField::TimeUnix => FieldValue::Seconds(Duration::from_millis(now.as_millisecond().unsigned_abs())),
         LogField::Request => {
-            Value::Request { method: request.method.as_str(), target: target(), version: version(request.version) }
+            FieldValue::Request { method: request.method.as_str(), target: target(), version: version(request.version) }
         }
         LogField::Method => text(request.method.as_str()),
         LogField::Target => text(target()),
@@ -125,25 +125,25 @@ fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp)
         LogField::Query => text(request.uri.query()?),
         LogField::Version => text(version(request.version)),
         LogField::Scheme => text(if *secure { "https" } else { "http" }),
-        LogField::Host => Value::Text(authority()?.into_host()),
-        LogField::Authority => Value::Text(authority()?.into_text()),
-        LogField::Header(name) => Value::Text(String::from_utf8_lossy(request.headers.get(name)?.as_bytes())),
-        LogField::Status => Value::Number((*status).into()),
-        LogField::Sent => Value::Number(*sent),
-        LogField::Received => Value::Number(received.as_ref().map_or(0, |received| received.get())),
-        LogField::Took => Value::Seconds(took),
-        LogField::RequestId => Value::Text(String::from_utf8_lossy(request_id.as_ref()?.as_bytes())),
+        LogField::Host => FieldValue::Text(authority()?.into_host()),
+        LogField::Authority => FieldValue::Text(authority()?.into_text()),
+        LogField::Header(name) => FieldValue::Text(String::from_utf8_lossy(request.headers.get(name)?.as_bytes())),
+        LogField::Status => FieldValue::Number((*status).into()),
+        LogField::Sent => FieldValue::Number(*sent),
+        LogField::Received => FieldValue::Number(received.as_ref().map_or(0, |received| received.get())),
+        LogField::Took => FieldValue::Seconds(took),
+        LogField::RequestId => FieldValue::Text(String::from_utf8_lossy(request_id.as_ref()?.as_bytes())),
         LogField::Namespace => text(owner()?.0),
         LogField::Ingress => text(owner()?.1),
         LogField::Upstream => text(upstream.as_ref()?.as_str()),
-        LogField::UpstreamAddress => Value::Socket(answer.as_ref()?.address),
-        LogField::UpstreamStatus => Value::Number(answer.as_ref()?.status.into()),
-        LogField::UpstreamTime => Value::Seconds(answer.as_ref()?.took),
+        LogField::UpstreamAddress => FieldValue::Socket(answer.as_ref()?.address),
+        LogField::UpstreamStatus => FieldValue::Number(answer.as_ref()?.status.into()),
+        LogField::UpstreamTime => FieldValue::Seconds(answer.as_ref()?.took),
         LogField::Nothing => return None,
     })
 }
 
-impl Value<'_> {
+impl FieldValue<'_> {
     /// Appends the value. Writing to a `String` cannot fail.
     fn push(&self, line: &mut String, escape: LogEscape) {
         match self {
@@ -228,16 +228,16 @@ mod tests {
     fn values_are_formatted_as_numbers_and_seconds() {
         let millis = Duration::from_millis;
         for (value, expect) in [
-            (Value::Number(0), "0"),
-            (Value::Number(u64::MAX), "18446744073709551615"),
-            (Value::Seconds(Duration::ZERO), "0.000"),
-            (Value::Seconds(Duration::from_micros(499)), "0.000"),
-            (Value::Seconds(Duration::from_micros(500)), "0.001"),
-            (Value::Seconds(millis(1_042)), "1.042"),
-            (Value::Seconds(Duration::from_micros(59_999_600)), "60.000"),
-            (Value::Socket(SocketAddr::from(([10, 0, 0, 1], 80))), "10.0.0.1:80"),
-            (Value::Socket(SocketAddr::from(([0; 16], 80))), "[::]:80"),
-            (Value::Time(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00+00:00"),
+            (FieldValue::Number(0), "0"),
+            (FieldValue::Number(u64::MAX), "18446744073709551615"),
+            (FieldValue::Seconds(Duration::ZERO), "0.000"),
+            (FieldValue::Seconds(Duration::from_micros(499)), "0.000"),
+            (FieldValue::Seconds(Duration::from_micros(500)), "0.001"),
+            (FieldValue::Seconds(millis(1_042)), "1.042"),
+            (FieldValue::Seconds(Duration::from_micros(59_999_600)), "60.000"),
+            (FieldValue::Socket(SocketAddr::from(([10, 0, 0, 1], 80))), "10.0.0.1:80"),
+            (FieldValue::Socket(SocketAddr::from(([0; 16], 80))), "[::]:80"),
+            (FieldValue::Time(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00+00:00"),
         ] {
             let mut line = String::new();
             value.push(&mut line, LogEscape::Json);

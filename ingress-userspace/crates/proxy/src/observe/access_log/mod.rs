@@ -8,8 +8,8 @@ use ingress_model::{AccessLog, Trust, UpstreamKey};
 
 use crate::{
     downstream::conn::Conn,
-    http::{client_address::Client, request_id::RequestId},
-    observe::access_log::entry::{Entry, Line, Notes, UpstreamAnswer},
+    http::{client_address::RequestClient, request_id::RequestId},
+    observe::access_log::entry::{LogRecord, Notes, PendingLine, UpstreamAnswer},
     snapshot::Snapshot,
 };
 
@@ -17,7 +17,7 @@ pub(crate) mod entry;
 mod format;
 mod sink;
 
-pub(crate) use sink::Lines;
+pub(crate) use sink::WorkerLines;
 pub use sink::{Sink, SinkGuard};
 
 /// A request being served. If it is dropped before the response begins, the client has disconnected; it is logged with
@@ -36,7 +36,7 @@ const LEFT: u16 = 499;
 /// Collects the data of the log entry while a request is served.
 pub(crate) struct LogEntry {
     log: Arc<AccessLog>,
-    line: Line,
+    line: PendingLine,
     begun: Instant,
     notes: Notes,
 }
@@ -53,7 +53,7 @@ impl<'c> LogGuard<'c> {
         self.fill(status);
     }
 
-    fn fill(&mut self, status: u16) -> Option<Line> {
+    fn fill(&mut self, status: u16) -> Option<PendingLine> {
         let log_entry = self.log_entry.take()?;
         let line = log_entry.line();
         let request = std::mem::replace(self.request, http::Request::new(()).into_parts().0);
@@ -76,7 +76,7 @@ impl LogEntry {
     /// Returns a log entry for a request that begins now, if the access log is enabled.
     fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
         let log = snapshot.settings.access_log.clone().filter(|_| conn.worker.shared.sink.get().is_some())?;
-        Some(Box::new(Self { log, line: Line::default(), begun: Instant::now(), notes: Notes::default() }))
+        Some(Box::new(Self { log, line: PendingLine::default(), begun: Instant::now(), notes: Notes::default() }))
     }
 
     /// Records that a rule of `owner` matched. Drops the log entry if that rule has logging disabled.
@@ -109,13 +109,13 @@ impl LogEntry {
     }
 
     /// Returns the line that this log entry fills in.
-    pub(crate) fn line(&self) -> Line {
+    pub(crate) fn line(&self) -> PendingLine {
         self.line.clone()
     }
 
     fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
         let Self { log, line, begun, notes } = self;
-        let Client { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
-        *line.0.borrow_mut() = Some(Entry { log, request, client, secure, begun, notes, status, sent: 0 });
+        let RequestClient { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
+        *line.0.borrow_mut() = Some(LogRecord { log, request, client, secure, begun, notes, status, sent: 0 });
     }
 }

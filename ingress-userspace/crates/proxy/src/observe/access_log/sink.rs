@@ -28,13 +28,13 @@ const END: Duration = Duration::from_secs(1);
 
 /// The destination of access log lines.
 #[derive(Clone)]
-pub struct Sink(Arc<Queue>);
+pub struct Sink(Arc<BlockQueue>);
 
 /// Writes the remaining queue when it is dropped, which takes one second at most.
-pub struct SinkGuard(Arc<Queue>);
+pub struct SinkGuard(Arc<BlockQueue>);
 
 /// Lines of one worker that are not queued yet.
-pub(crate) struct Lines {
+pub(crate) struct WorkerLines {
     /// Set once, when the log is opened.
     sink: Arc<OnceLock<Sink>>,
     /// Complete lines only.
@@ -45,23 +45,23 @@ pub(crate) struct Lines {
 
 /// The queue of blocks to be written. It does not implement `Debug`, because lines may contain secrets of clients.
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
+struct BlockQueue {
+    state: Mutex<SinkState>,
     changed: Condvar,
     /// The count that [`Sink::dropped`] returns, in lines.
     dropped: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct SinkState {
     blocks: VecDeque<String>,
     /// Capacity of all blocks together.
     bytes: usize,
-    stage: Stage,
+    stage: SinkStage,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum SinkStage {
     #[default]
     Writing,
     /// The remaining blocks are written; no further block is accepted.
@@ -84,7 +84,7 @@ impl Sink {
     /// # Errors
     /// If the thread cannot be started.
     pub fn new(writer: impl Write + Send + 'static) -> io::Result<(Self, SinkGuard)> {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(BlockQueue::default());
         // The thread is never joined: `writer` may block for ever if its reader has stopped reading.
         thread::Builder::new().name("access-log".to_owned()).spawn({
             let queue = Arc::clone(&queue);
@@ -105,9 +105,9 @@ impl Sink {
 impl Drop for SinkGuard {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.stage = Stage::Ending;
+        state.stage = SinkStage::Ending;
         self.0.changed.notify_all();
-        let ended = self.0.changed.wait_timeout_while(state, END, |state| state.stage != Stage::Ended);
+        let ended = self.0.changed.wait_timeout_while(state, END, |state| state.stage != SinkStage::Ended);
         let (state, _) = ended.unwrap_or_else(PoisonError::into_inner);
         let left: u64 = state.blocks.iter().map(|block| lines(block.as_bytes())).sum();
         if left > 0 {
@@ -116,16 +116,16 @@ impl Drop for SinkGuard {
     }
 }
 
-// === impl Queue ===
+// === impl BlockQueue ===
 
-impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl BlockQueue {
+    fn state(&self) -> MutexGuard<'_, SinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, block: String) {
         let mut state = self.state();
-        if state.bytes > QUEUE_MAX || state.stage != Stage::Writing {
+        if state.bytes > QUEUE_MAX || state.stage != SinkStage::Writing {
             drop(state);
             self.dropped.fetch_add(lines(block.as_bytes()), Relaxed);
             return;
@@ -139,7 +139,7 @@ impl Queue {
 
     /// Returns the next block, or `None` when no further block will come.
     fn next(&self) -> Option<String> {
-        let waits = |state: &mut State| state.blocks.is_empty() && state.stage == Stage::Writing;
+        let waits = |state: &mut SinkState| state.blocks.is_empty() && state.stage == SinkStage::Writing;
         let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         let block = state.blocks.pop_front()?;
         state.bytes -= block.capacity();
@@ -151,7 +151,7 @@ impl Queue {
         while let Some(block) = self.next() {
             self.dropped.fetch_add(writer.write(block.as_bytes()), Relaxed);
         }
-        self.state().stage = Stage::Ended;
+        self.state().stage = SinkStage::Ended;
         self.changed.notify_all();
     }
 }
@@ -191,9 +191,9 @@ fn lines(text: &[u8]) -> u64 {
     text.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-// === impl Lines ===
+// === impl WorkerLines ===
 
-impl Lines {
+impl WorkerLines {
     pub(crate) fn new(sink: Arc<OnceLock<Sink>>) -> Self {
         Self { sink, block: RefCell::default(), begun: Notify::new() }
     }
@@ -338,7 +338,7 @@ mod tests {
         let (sink, guard) = Sink::new(Gated { gate, wrote }).expect("a thread");
         sink.0.add("1\n".to_owned());
         drop(guard);
-        assert_eq!(sink.0.state().stage, Stage::Ending);
+        assert_eq!(sink.0.state().stage, SinkStage::Ending);
         drop(open);
     }
 }

@@ -25,9 +25,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Ended, Finished, Record, SpanOutcome, Spans, Value};
+use super::{EndedSpan, Finished, SpanOutcome, SpanRecord, SpanValue, Spans};
 use crate::upstream::{
-    Limits, Pool, PoolOptions, Target, Transport, h2,
+    ConnectTarget, ExchangeLimits, Pool, PoolOptions, UpstreamTransport, h2,
     subrequest::{Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
     write_request_line,
 };
@@ -44,7 +44,7 @@ const ANSWER_MAX: usize = 64 * 1024;
 
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-type Clients = h2::Clients<Full<Bytes>>;
+type Clients = h2::Http2Clients<Full<Bytes>>;
 
 /// Starts the export thread unless another one is running. When `stop` is dropped, it sends a last batch and ends.
 pub(crate) fn start(
@@ -143,7 +143,7 @@ enum ExportError {
 async fn send(
     connections: Connections<'_, Full<Bytes>>,
     traces: &Traces,
-    batch: Vec<Ended>,
+    batch: Vec<EndedSpan>,
 ) -> Result<(), ExportError> {
     let body = framed(&request(traces, batch));
     let mut text = Vec::new();
@@ -151,10 +151,10 @@ async fn send(
     text.extend_from_slice(format!("host: {}\r\n", authority(traces)).as_bytes());
     text.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\nuser-agent: xdp-ingress\r\n");
     let message = OwnMessage { method: &Method::POST, text: &text, is_last: false };
-    let limits = Limits { connect_timeout: CONNECT, ..Limits::default() };
+    let limits = ExchangeLimits { connect_timeout: CONNECT, ..ExchangeLimits::default() };
     let mut error = ExportError::NoAddress;
     for address in tokio::net::lookup_host((host(traces), traces.port)).await.map_err(ExportError::Name)? {
-        let target = Target { address, transport: Transport::Plain, proxy_header: None };
+        let target = ConnectTarget { address, transport: UpstreamTransport::Plain, proxy_header: None };
         let body = &mut Some(Full::new(body.clone()));
         match connections.attempt(Protocol::H2c, target, &limits, &DEFAULT_RETRY, &message, body).await {
             Ok(outcome) => return accepted(outcome.into_response()?).await,
@@ -197,9 +197,9 @@ fn framed(request: &ExportTraceServiceRequest) -> Bytes {
     framed.freeze()
 }
 
-fn request(traces: &Traces, batch: Vec<Ended>) -> ExportTraceServiceRequest {
+fn request(traces: &Traces, batch: Vec<EndedSpan>) -> ExportTraceServiceRequest {
     let resource = Resource {
-        attributes: vec![attribute("service.name", Value::Text(traces.service.to_string()))],
+        attributes: vec![attribute("service.name", SpanValue::Text(traces.service.to_string()))],
         ..Resource::default()
     };
     let scope = InstrumentationScope {
@@ -214,9 +214,9 @@ fn request(traces: &Traces, batch: Vec<Ended>) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans: vec![resource_spans] }
 }
 
-fn span(ended: Ended) -> Span {
-    let Ended { record, ended, is_error } = ended;
-    let Record { context, parent, state, name, attributes, started } = record;
+fn span(ended: EndedSpan) -> Span {
+    let EndedSpan { record, ended, is_error } = ended;
+    let SpanRecord { context, parent, state, name, attributes, started } = record;
     let status = is_error.then(|| Status { code: StatusCode::Error.into(), ..Status::default() });
     Span {
         trace_id: context.trace.to_be_bytes().into(),
@@ -234,10 +234,10 @@ fn span(ended: Ended) -> Span {
     }
 }
 
-fn attribute(key: &str, value: Value) -> KeyValue {
+fn attribute(key: &str, value: SpanValue) -> KeyValue {
     let value = match value {
-        Value::Text(text) => any_value::Value::StringValue(text),
-        Value::Number(number) => any_value::Value::IntValue(number),
+        SpanValue::Text(text) => any_value::Value::StringValue(text),
+        SpanValue::Number(number) => any_value::Value::IntValue(number),
     };
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }

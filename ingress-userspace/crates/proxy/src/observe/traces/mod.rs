@@ -68,24 +68,24 @@ pub(crate) struct Trace {
 pub(crate) struct Span {
     spans: Arc<Spans>,
     traces: Arc<Traces>,
-    record: Record,
+    record: SpanRecord,
     begun: Instant,
     status: Option<u16>,
 }
 
 /// The recorded data of a request.
 #[derive(Debug)]
-struct Record {
+struct SpanRecord {
     context: TraceContext,
     parent: Option<u64>,
     state: String,
     name: String,
-    attributes: Vec<(&'static str, Value)>,
+    attributes: Vec<(&'static str, SpanValue)>,
     started: SystemTime,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
+enum SpanValue {
     Text(String),
     Number(i64),
 }
@@ -93,13 +93,13 @@ enum Value {
 /// A finished span.
 #[derive(Debug)]
 struct Finished {
-    span: Box<Ended>,
+    span: Box<EndedSpan>,
     traces: Arc<Traces>,
 }
 
 #[derive(Debug)]
-struct Ended {
-    record: Record,
+struct EndedSpan {
+    record: SpanRecord,
     ended: SystemTime,
     is_error: bool,
 }
@@ -170,7 +170,7 @@ impl Trace {
         };
         let context = TraceContext { trace, span: fastrand::u64(1..), sampled };
         let span = sampled.then(|| {
-            let record = Record {
+            let record = SpanRecord {
                 context,
                 parent: parent.map(|parent| parent.span),
                 state: parent.map(|_| state(subject)).unwrap_or_default(),
@@ -214,9 +214,9 @@ fn method(method: &Method) -> Option<&'static str> {
 }
 
 /// Returns the attributes of the semantic conventions for HTTP servers.
-fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Value)> {
+fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, SpanValue)> {
     let Subject { method: _, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
-    let text = |text: &str| Value::Text(cut(text).to_owned());
+    let text = |text: &str| SpanValue::Text(cut(text).to_owned());
     let (path, query) = target.split_once('?').map_or((*target, None), |(path, query)| (path, Some(query)));
     let default_port = if *secure { 443 } else { 80 };
     let mut attributes = vec![
@@ -224,8 +224,8 @@ fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Val
         ("url.scheme", text(if *secure { "https" } else { "http" })),
         ("url.path", text(path)),
         ("server.address", text(host)),
-        ("server.port", Value::Number(port.unwrap_or(default_port).into())),
-        ("client.address", Value::Text(client.to_string())),
+        ("server.port", SpanValue::Number(port.unwrap_or(default_port).into())),
+        ("client.address", SpanValue::Text(client.to_string())),
         (
             "network.protocol.version",
             text(match version {
@@ -255,14 +255,14 @@ impl Span {
         let error = match status {
             None => Some("client_left".to_owned()),
             Some(status) => {
-                record.attributes.push(("http.response.status_code", Value::Number(status.into())));
+                record.attributes.push(("http.response.status_code", SpanValue::Number(status.into())));
                 (status >= 500).then(|| status.to_string())
             }
         };
         let is_error = error.is_some();
-        record.attributes.extend(error.map(|error| ("error.type", Value::Text(error))));
+        record.attributes.extend(error.map(|error| ("error.type", SpanValue::Text(error))));
         let ended = record.started + begun.elapsed();
-        spans.put(Finished { span: Box::new(Ended { record, ended, is_error }), traces });
+        spans.put(Finished { span: Box::new(EndedSpan { record, ended, is_error }), traces });
     }
 }
 

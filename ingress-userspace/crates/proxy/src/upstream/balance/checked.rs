@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::{CheckResult, Common, EndpointState, Health, UpstreamState};
-use crate::upstream::{Connector, Transport};
+use super::{CheckResult, EndpointHealth, EndpointState, UpstreamCommon, UpstreamState};
+use crate::upstream::{Connector, UpstreamTransport};
 use ingress_model::{Check, Protocol, ProxyVersion, UpstreamKey};
 
 /// An endpoint with active health checks.
@@ -15,8 +15,8 @@ pub(crate) struct Checked {
     pub(crate) check: Arc<Check>,
     pub(crate) proxy_header: Option<ProxyVersion>,
     connector: Option<Arc<Connector>>,
-    health: Arc<Health>,
-    common: Arc<Common>,
+    health: Arc<EndpointHealth>,
+    common: Arc<UpstreamCommon>,
 }
 
 // === impl Checked ===
@@ -35,8 +35,8 @@ impl Checked {
         }
     }
 
-    pub(crate) fn transport(&self) -> Transport<'_> {
-        self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
+    pub(crate) fn transport(&self) -> UpstreamTransport<'_> {
+        self.connector.as_deref().map_or(UpstreamTransport::Plain, UpstreamTransport::Tls)
     }
 
     /// Returns whether `other` is the same endpoint with the same check, sent in the same way.
@@ -48,12 +48,12 @@ impl Checked {
             && self.connector.as_ref().map(Arc::as_ptr) == other.connector.as_ref().map(Arc::as_ptr)
     }
 
-    pub(crate) fn is_well(&self) -> bool {
-        !self.health.is_unwell()
+    pub(crate) fn is_healthy(&self) -> bool {
+        !self.health.is_unhealthy()
     }
 
-    pub(crate) fn judge(&self, is_well: bool) {
-        self.health.judge(is_well);
+    pub(crate) fn judge(&self, is_healthy: bool) {
+        self.health.judge(is_healthy);
     }
 
     pub(crate) fn count(&self, result: CheckResult) {

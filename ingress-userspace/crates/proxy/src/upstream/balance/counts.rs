@@ -6,7 +6,7 @@ use super::Full;
 
 /// The counters of one upstream, since the upstream was added.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct UpstreamCounts {
     pub(super) ejections: AtomicU64,
     /// Requests that were retried on another endpoint.
     pub(super) retries: AtomicU64,
@@ -32,9 +32,9 @@ pub struct UpstreamView {
     pub key: ingress_model::UpstreamKey,
     /// Endpoints that get requests, are ejected, or fail their checks; one in both of the latter states counts as the
     /// last.
-    pub fit: usize,
+    pub healthy: usize,
     pub ejected: usize,
-    pub unwell: usize,
+    pub unhealthy: usize,
     pub ejections: u64,
     pub retries: u64,
     /// Refused requests, in the order of [`Full::ALL`].
@@ -60,13 +60,13 @@ impl UpstreamView {
     /// Returns whether an endpoint is unhealthy or a counter above zero.
     #[must_use]
     pub fn is_notable(&self) -> bool {
-        let Self { key: _, fit: _, ejected, unwell, ejections, retries, refused, checks } = self;
-        *ejected + *unwell > 0
+        let Self { key: _, healthy: _, ejected, unhealthy, ejections, retries, refused, checks } = self;
+        *ejected + *unhealthy > 0
             || [&[*ejections, *retries], &refused[..], &checks[..]].concat().iter().any(|count| *count > 0)
     }
 }
 
-impl Counts {
+impl UpstreamCounts {
     pub(super) fn refuse(&self, full: Full) {
         self.refused[full as usize].fetch_add(1, Relaxed);
     }

@@ -9,13 +9,13 @@ use crate::server::clock;
 
 /// The health of an endpoint, which outlives snapshots while the endpoint stays in the same upstream.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
+pub(crate) struct EndpointHealth {
     /// Consecutive failed requests.
     failures: AtomicU32,
     /// End of the ejection in milliseconds of the proxy's clock; 0 if it is not ejected.
     out_until_ms: AtomicU64,
     /// Whether the endpoint fails its checks.
-    unwell: AtomicBool,
+    unhealthy: AtomicBool,
     /// When the endpoint was added, or became healthy again, in milliseconds of the same clock plus one; 0 after slow
     /// start.
     since_ms: AtomicU64,
@@ -26,7 +26,7 @@ fn age_ms() -> u64 {
     clock::now_ms().saturating_add(1)
 }
 
-impl Health {
+impl EndpointHealth {
     /// Returns the health of an endpoint added to existing ones.
     pub(super) fn newcomer() -> Self {
         Self { since_ms: AtomicU64::new(age_ms()), ..Self::default() }
@@ -60,21 +60,21 @@ impl Health {
         until != 0 && until > now_ms()
     }
 
-    pub(crate) fn is_unwell(&self) -> bool {
-        self.unwell.load(Relaxed)
+    pub(crate) fn is_unhealthy(&self) -> bool {
+        self.unhealthy.load(Relaxed)
     }
 
     /// Stores the outcome of checks. An endpoint that becomes healthy again begins like a new one.
-    pub(crate) fn judge(&self, is_well: bool) {
-        if is_well && self.is_unwell() {
+    pub(crate) fn judge(&self, is_healthy: bool) {
+        if is_healthy && self.is_unhealthy() {
             self.since_ms.store(age_ms(), Relaxed);
         }
-        self.unwell.store(!is_well, Relaxed);
+        self.unhealthy.store(!is_healthy, Relaxed);
     }
 
     /// Returns whether the endpoint should get requests.
-    pub(super) fn is_fit(&self, now_ms: impl Fn() -> u64) -> bool {
-        !self.is_unwell() && !self.is_ejected(now_ms)
+    pub(super) fn is_available(&self, now_ms: impl Fn() -> u64) -> bool {
+        !self.is_unhealthy() && !self.is_ejected(now_ms)
     }
 
     /// Returns the share of its requests that the endpoint gets, from 0 to 1. A new endpoint gets all of them after
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_slow_start_share_grows_to_one() {
-        let health = Health::newcomer();
+        let health = EndpointHealth::newcomer();
         let first = health.share(Duration::from_secs(36_000_000));
         assert!(first < 0.01, "{first}");
         health.since_ms.store(1, Relaxed);
@@ -110,6 +110,6 @@ mod tests {
         assert!(later > first && later < 1.0, "{later}");
         assert_eq!(health.share(Duration::from_millis(1)), 1.0);
         assert_eq!(health.since_ms.load(Relaxed), 0, "the clock is not asked again");
-        assert_eq!(Health::default().share(Duration::from_secs(3600)), 1.0);
+        assert_eq!(EndpointHealth::default().share(Duration::from_secs(3600)), 1.0);
     }
 }

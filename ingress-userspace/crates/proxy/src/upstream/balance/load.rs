@@ -13,7 +13,7 @@ const DECAY_MS: f64 = 10_000.0;
 
 /// The load of one endpoint of one upstream.
 #[derive(Debug, Default)]
-pub(super) struct Load {
+pub(super) struct EndpointLoad {
     /// Requests in flight, of policies that use this count.
     in_flight: AtomicU32,
     /// Moving average of the time to a response head. The lower 32 bits hold microseconds; the upper 32 bits hold the
@@ -23,13 +23,13 @@ pub(super) struct Load {
 
 /// Guard of a request in flight.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Load>);
+pub(crate) struct LoadGuard(Arc<EndpointLoad>);
 
-// === impl Load ===
+// === impl EndpointLoad ===
 
-impl Load {
+impl EndpointLoad {
     /// Counts a request. Returns `None` if the number in flight has reached `cap`.
-    pub(super) fn begin(self: &Arc<Self>, cap: Option<NonZeroU32>) -> Option<Busy> {
+    pub(super) fn begin(self: &Arc<Self>, cap: Option<NonZeroU32>) -> Option<LoadGuard> {
         match cap {
             None => drop(self.in_flight.fetch_add(1, Relaxed)),
             Some(cap) => {
@@ -37,7 +37,7 @@ impl Load {
                 self.in_flight.fetch_update(Relaxed, Relaxed, one_more).ok()?;
             }
         }
-        Some(Busy(Arc::clone(self)))
+        Some(LoadGuard(Arc::clone(self)))
     }
 
     pub(super) fn in_flight(&self) -> u32 {
@@ -76,7 +76,7 @@ fn decay(since_ms: u32) -> f64 {
     (-f64::from(since_ms) / DECAY_MS).exp()
 }
 
-impl Drop for Busy {
+impl Drop for LoadGuard {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Relaxed);
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn requests_in_flight_never_exceed_the_limit() {
-        let (load, cap) = (Arc::new(Load::default()), NonZeroU32::new(7));
+        let (load, cap) = (Arc::new(EndpointLoad::default()), NonZeroU32::new(7));
         let most = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn slow_and_busy_endpoints_have_a_higher_expected_latency() {
-        let (slow, fast) = (Arc::new(Load::default()), Arc::new(Load::default()));
+        let (slow, fast) = (Arc::new(EndpointLoad::default()), Arc::new(EndpointLoad::default()));
         assert_eq!(slow.expected_us(0), 0);
         let first = slow.begin(None);
         assert_eq!(slow.expected_us(0), u64::MAX, "nobody knows how long the first one takes");

@@ -2,8 +2,9 @@
 //! connection.
 //!
 //! A failed request ejects an endpoint for a time that doubles with each further failure, and one success clears the
-//! ejection; [`Ejection`](ingress_model::Ejection) has the settings. Concurrent requests that fail together count as one
-//! failure. Endpoints that fail their checks get no requests either. When no endpoint is healthy, all get requests.
+//! ejection; [`OutlierDetection`](ingress_model::OutlierDetection) has the settings. Concurrent requests that fail
+//! together count as one failure. Endpoints that fail their checks get no requests either. When no endpoint is healthy,
+//! all get requests.
 
 use std::{
     net::SocketAddr,
@@ -16,7 +17,7 @@ use std::{
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::upstream::{Connector, Transport};
+use crate::upstream::{Connector, UpstreamTransport};
 use ingress_model::{HealthPolicy, Protocol, ProxyVersion, Retry, Upstream, UpstreamKey, UpstreamTls};
 
 mod checked;
@@ -31,11 +32,11 @@ mod tests;
 pub(crate) use checked::Checked;
 pub use circuit_breaker::Full;
 use circuit_breaker::Gate;
-use counts::Counts;
+use counts::UpstreamCounts;
 pub use counts::{CheckResult, UpstreamView};
-use health::Health;
-pub(crate) use load::Busy;
-use load::Load;
+use health::EndpointHealth;
+use load::EndpointLoad;
+pub(crate) use load::LoadGuard;
 use ring::Ring;
 pub(crate) use ring::hash;
 
@@ -53,7 +54,7 @@ pub(crate) struct UpstreamState {
     health_policy: Arc<HealthPolicy>,
     proxy_header: Option<ProxyVersion>,
     endpoints: Vec<EndpointState>,
-    common: Arc<Common>,
+    common: Arc<UpstreamCommon>,
     next: AtomicU32,
     /// Built for the first request that is hashed, because most upstreams never need it.
     ring: OnceLock<Ring>,
@@ -62,12 +63,12 @@ pub(crate) struct UpstreamState {
 
 /// State of one upstream that outlives snapshots even when the endpoints change.
 #[derive(Debug)]
-struct Common {
+struct UpstreamCommon {
     /// Locked while ejecting, so that concurrent ejections cannot exceed the limit of ejected endpoints.
     ejecting: Mutex<()>,
     gate: Option<Gate>,
     /// Allocated for the first event, because most upstreams never have one.
-    counts: OnceLock<Box<Counts>>,
+    counts: OnceLock<Box<UpstreamCounts>>,
 }
 
 /// The load-balancing policy for a request.
@@ -90,8 +91,8 @@ pub(crate) enum Choice {
 #[derive(Debug)]
 pub(crate) struct EndpointState {
     address: SocketAddr,
-    health: Arc<Health>,
-    load: Arc<Load>,
+    health: Arc<EndpointHealth>,
+    load: Arc<EndpointLoad>,
 }
 
 /// An endpoint chosen for a request.
@@ -142,14 +143,14 @@ impl UpstreamState {
             let (health, load) = match known {
                 Some(known) => (Arc::clone(&known.health), Arc::clone(&known.load)),
                 None if is_first => Default::default(),
-                None => (Arc::new(Health::newcomer()), Arc::default()),
+                None => (Arc::new(EndpointHealth::newcomer()), Arc::default()),
             };
             EndpointState { address, health, load }
         };
         let common = previous
             .filter(|state| state.health_policy.circuit_breaker == health_policy.circuit_breaker)
             .map(|state| Arc::clone(&state.common));
-        let common = common.unwrap_or_else(|| Arc::new(Common::new(health_policy)));
+        let common = common.unwrap_or_else(|| Arc::new(UpstreamCommon::new(health_policy)));
         Arc::new(Self {
             key: key.clone(),
             protocol: *protocol,
@@ -194,8 +195,8 @@ impl UpstreamState {
     }
 
     /// Returns the transport of connections to the endpoints.
-    pub(crate) fn transport(&self) -> Transport<'_> {
-        self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
+    pub(crate) fn transport(&self) -> UpstreamTransport<'_> {
+        self.connector.as_deref().map_or(UpstreamTransport::Plain, UpstreamTransport::Tls)
     }
 
     /// Acquires a place among the concurrent requests of the upstream, if their number is limited. The place is held
@@ -217,7 +218,7 @@ impl UpstreamState {
         choice: Choice,
         now_ms: impl Fn() -> u64,
         tried: &mut Tried,
-    ) -> Option<(Picked<'_>, Option<Busy>)> {
+    ) -> Option<(Picked<'_>, Option<LoadGuard>)> {
         let cap = self.health_policy.circuit_breaker.requests;
         loop {
             let picked = self.pick(choice, &now_ms, tried)?;
@@ -251,16 +252,16 @@ impl UpstreamState {
         if tried.count >= count.min(tried.max) {
             return None;
         }
-        let is_fit = |index: &usize| {
-            !tried.contains(*index) && self.has_room(*index) && self.endpoints[*index].health.is_fit(&now_ms)
+        let is_available = |index: &usize| {
+            !tried.contains(*index) && self.has_room(*index) && self.endpoints[*index].health.is_available(&now_ms)
         };
-        let may_begin = |index: &usize| is_fit(index) && self.is_its_share(*index);
+        let may_begin = |index: &usize| is_available(index) && self.is_its_share(*index);
         let chosen = match choice {
             Choice::Next => None,
             Choice::LeastRequest => self.better(may_begin, |endpoint| u64::from(endpoint.load.in_flight())),
             Choice::Ewma => self.better(may_begin, |endpoint| endpoint.load.expected_us(now_ms())),
-            Choice::Hash(key) => self.ring().from(key).find(is_fit),
-            Choice::Sticky(id) => self.ring().index(id).filter(is_fit),
+            Choice::Hash(key) => self.ring().from(key).find(is_available),
+            Choice::Sticky(id) => self.ring().index(id).filter(is_available),
         };
         match chosen {
             Some(index) => Some(self.take(index, tried)),
@@ -270,30 +271,30 @@ impl UpstreamState {
 
     /// Draws two random endpoints and returns the one with the lower cost (Mitzenmacher 2001, "The Power of Two
     /// Choices").
-    fn better(&self, is_fit: impl Fn(&usize) -> bool, cost: impl Fn(&EndpointState) -> u64) -> Option<usize> {
+    fn better(&self, is_available: impl Fn(&usize) -> bool, cost: impl Fn(&EndpointState) -> u64) -> Option<usize> {
         let count = self.endpoints.len();
-        let draw = || Some(fastrand::usize(..count)).filter(&is_fit);
+        let draw = || Some(fastrand::usize(..count)).filter(&is_available);
         let first = draw()?;
         // Drawn from all others, so that the two differ.
-        let second = Some((first + 1 + fastrand::usize(..(count - 1).max(1))) % count).filter(&is_fit);
+        let second = Some((first + 1 + fastrand::usize(..(count - 1).max(1))) % count).filter(&is_available);
         second.filter(|second| cost(&self.endpoints[*second]) < cost(&self.endpoints[first])).or(Some(first))
     }
 
     fn next(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
         let start = self.next.fetch_add(1, Relaxed) as usize % count;
-        let (mut begun, mut unfit) = (None, None);
+        let (mut begun, mut unavailable) = (None, None);
         for index in (start..count).chain(0..start) {
             if tried.contains(index) || !self.has_room(index) {
                 continue;
             }
-            match self.endpoints[index].health.is_fit(&now_ms) {
+            match self.endpoints[index].health.is_available(&now_ms) {
                 true if self.is_its_share(index) => return Some(self.take(index, tried)),
                 true => begun = begun.or(Some(index)),
-                false => unfit = unfit.or(Some(index)),
+                false => unavailable = unavailable.or(Some(index)),
             }
         }
-        begun.or(unfit).map(|index| self.take(index, tried))
+        begun.or(unavailable).map(|index| self.take(index, tried))
     }
 
     fn take(&self, index: usize, tried: &mut Tried) -> Picked<'_> {
@@ -326,8 +327,8 @@ impl UpstreamState {
         let _alone = self.common.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
         let all = || self.endpoints.iter().map(|endpoint| &endpoint.health);
         let ejected = all().filter(|health| health.is_ejected(|| now_ms)).count();
-        let fit = all().filter(|health| health.is_fit(|| now_ms)).count();
-        if ejected < self.health_policy.ejection.most(self.endpoints.len()) && fit > 1 {
+        let healthy = all().filter(|health| health.is_available(|| now_ms)).count();
+        if ejected < self.health_policy.ejection.most(self.endpoints.len()) && healthy > 1 {
             let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             self.endpoints[index].health.eject(now_ms.saturating_add(time));
             self.common.counts().ejections.fetch_add(1, Relaxed);
@@ -342,25 +343,25 @@ impl UpstreamState {
 
     /// Returns the health of the endpoints and the counters.
     pub(crate) fn view(&self, now_ms: u64) -> UpstreamView {
-        let Common { ejecting: _, gate: _, counts } = &*self.common;
-        let nothing = Counts::default();
+        let UpstreamCommon { ejecting: _, gate: _, counts } = &*self.common;
+        let nothing = UpstreamCounts::default();
         let counts = counts.get().map_or(&nothing, |counts| &**counts);
-        let (mut fit, mut ejected, mut unwell) = (0, 0, 0);
+        let (mut healthy, mut ejected, mut unhealthy) = (0, 0, 0);
         // Reads each state once, because other threads change them meanwhile.
         for EndpointState { health, .. } in &self.endpoints {
-            if health.is_unwell() {
-                unwell += 1;
+            if health.is_unhealthy() {
+                unhealthy += 1;
             } else if health.is_ejected(|| now_ms) {
                 ejected += 1;
             } else {
-                fit += 1;
+                healthy += 1;
             }
         }
         UpstreamView {
             key: self.key.clone(),
-            fit,
+            healthy,
             ejected,
-            unwell,
+            unhealthy,
             ejections: counts.ejections.load(Relaxed),
             retries: counts.retries.load(Relaxed),
             refused: counts.refused(),
@@ -439,14 +440,14 @@ impl Picked<'_> {
     }
 }
 
-// === impl Common ===
+// === impl UpstreamCommon ===
 
-impl Common {
+impl UpstreamCommon {
     fn new(health_policy: &HealthPolicy) -> Self {
         Self { ejecting: Mutex::new(()), gate: Gate::new(health_policy.circuit_breaker), counts: OnceLock::new() }
     }
 
-    fn counts(&self) -> &Counts {
+    fn counts(&self) -> &UpstreamCounts {
         self.counts.get_or_init(Box::default)
     }
 }

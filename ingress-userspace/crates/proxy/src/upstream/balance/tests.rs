@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, num::NonZeroU32};
 
 use super::*;
-use ingress_model::{Check, CircuitBreaker, Ejection, Endpoint, Question};
+use ingress_model::{Check, CircuitBreaker, Endpoint, OutlierDetection, Question};
 
 fn upstream(ports: &[u16]) -> Upstream {
     let endpoints = ports.iter().map(|&port| Endpoint { address: ([10, 0, 0, 1], port).into() }).collect();
@@ -123,12 +123,12 @@ fn with(ports: &[u16], health_policy: HealthPolicy) -> Arc<UpstreamState> {
 
 #[test]
 fn ejection_follows_the_health_policy() {
-    let ejection = Ejection {
+    let ejection = OutlierDetection {
         after: NonZeroU32::new(3),
         first: Duration::from_secs(10),
         share: 100,
         errors: true,
-        ..Ejection::DEFAULT
+        ..OutlierDetection::DEFAULT
     };
     let state = with(&[1, 2, 3], HealthPolicy { ejection: ejection.clone(), ..HealthPolicy::default() });
     take(&state, 0).failed(0);
@@ -142,8 +142,10 @@ fn ejection_follows_the_health_policy() {
     (0..3).for_each(|_| take(&state, 1).failed(0));
     (0..3).for_each(|_| take(&state, 2).failed(0));
     assert_eq!(state.view(0).ejected, 2, "the last one stays");
-    let never =
-        with(&[1, 2], HealthPolicy { ejection: Ejection { after: None, ..ejection }, ..HealthPolicy::default() });
+    let never = with(
+        &[1, 2],
+        HealthPolicy { ejection: OutlierDetection { after: None, ..ejection }, ..HealthPolicy::default() },
+    );
     (0..9).for_each(|_| take(&never, 0).failed(0));
     assert_eq!(never.view(0).ejected, 0);
     let plain = self::state(&[1, 2]);
@@ -163,7 +165,7 @@ fn unhealthy_endpoints_get_no_requests_unless_all_are() {
     };
     let state = with(&[1, 2], HealthPolicy { check: Some(Arc::new(check)), ..HealthPolicy::default() });
     let checked: Vec<_> = state.checked().collect();
-    assert!(checked.iter().all(Checked::is_well), "nobody is known to be ill");
+    assert!(checked.iter().all(Checked::is_healthy), "nobody is known to be ill");
     checked[0].judge(false);
     for choice in [Choice::Next, Choice::LeastRequest, Choice::Ewma, Choice::Hash(7)] {
         assert!((0..20).all(|_| chosen(&state, choice) == 2), "{choice:?}");
@@ -174,7 +176,7 @@ fn unhealthy_endpoints_get_no_requests_unless_all_are() {
     assert_eq!(picks(&state, 0, 20).into_iter().collect::<BTreeSet<_>>(), [1, 2].into());
     checked[0].judge(true);
     assert!((0..20).all(|_| chosen(&state, Choice::Next) == 1));
-    assert_eq!(state.view(0).unwell, 1);
+    assert_eq!(state.view(0).unhealthy, 1);
 }
 
 #[test]

@@ -9,18 +9,18 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{Fault, Lease, Wait};
-use crate::upstream::{BodyError, Waiting, head};
+use super::{Http2Fault, Lease, Wait};
+use crate::upstream::{BodyError, TimeoutPhase, head};
 
 /// The body of an endpoint's response. An error means that the body is incomplete.
-pub struct ResponseBody<B> {
+pub struct Http2ResponseBody<B> {
     incoming: Incoming,
     wait: Wait<B>,
     /// `None` after the end.
     lease: Option<Lease<B>>,
 }
 
-impl<B> ResponseBody<B> {
+impl<B> Http2ResponseBody<B> {
     pub(super) fn new(incoming: Incoming, lease: Lease<B>, wait: Wait<B>) -> Self {
         let lease = (!incoming.is_end_stream()).then_some(lease);
         let mut body = Self { incoming, wait, lease };
@@ -29,14 +29,14 @@ impl<B> ResponseBody<B> {
     }
 }
 
-impl<B: Unpin> Body for ResponseBody<B> {
+impl<B: Unpin> Body for Http2ResponseBody<B> {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { incoming, wait, lease } = self.get_mut();
         let frame = match Pin::new(&mut *incoming).poll_frame(cx) {
-            Poll::Pending => return wait.poll_overdue(cx, Waiting::Body).map(|overdue| Some(Err(overdue.into()))),
+            Poll::Pending => return wait.poll_overdue(cx, TimeoutPhase::Body).map(|overdue| Some(Err(overdue.into()))),
             Poll::Ready(frame) => frame,
         };
         wait.timer.progress();
@@ -53,7 +53,7 @@ impl<B: Unpin> Body for ResponseBody<B> {
             }
             Err(error) => Err(match wait.upload.take_error() {
                 Some(error) => BodyError::RequestBody(error),
-                None => Fault::of(&error).into(),
+                None => Http2Fault::of(&error).into(),
             }),
         }))
     }

@@ -21,8 +21,8 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{sync::Mutex, time::timeout};
 
-use super::upload::{Tasks, Upload};
-use crate::upstream::{BoxError, ConnectError, Pool, Target, Transport, connection::Lane};
+use super::upload::{Http2Upload, Tasks};
+use crate::upstream::{BoxError, ConnectError, ConnectTarget, Pool, UpstreamTransport, connection::PoolKey};
 
 /// Flow-control window of a stream: bytes of a response that an endpoint may send before the client reads any.
 const WINDOW: u32 = 64 * 1024;
@@ -48,29 +48,29 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The connections of one worker thread; clones share them. The [`Pool`]'s options apply to connecting and to idle
 /// connections.
-pub struct Clients<B>(Rc<Shared<B>>);
+pub struct Http2Clients<B>(Rc<Http2Shared<B>>);
 
-struct Shared<B> {
+struct Http2Shared<B> {
     pool: Pool,
-    endpoints: RefCell<HashMap<Lane, Endpoint<B>>>,
-    /// Time of the last [`Clients::prune`].
+    endpoints: RefCell<HashMap<PoolKey, Http2Endpoint<B>>>,
+    /// Time of the last [`Http2Clients::prune`].
     now: Cell<Instant>,
 }
 
-struct Endpoint<B> {
-    clients: Vec<Client<B>>,
+struct Http2Endpoint<B> {
+    clients: Vec<Http2Client<B>>,
     /// Locked while connecting; others wait and then share the connection.
     gate: Rc<Mutex<()>>,
 }
 
-struct Client<B> {
-    sender: SendRequest<Upload<B>>,
+struct Http2Client<B> {
+    sender: SendRequest<Http2Upload<B>>,
     scheme: Scheme,
-    usage: Rc<Usage>,
+    usage: Rc<ConnectionUsage>,
     tasks: Tasks,
 }
 
-struct Usage {
+struct ConnectionUsage {
     streams: Cell<usize>,
     /// The endpoint's limit of concurrent streams, as far as known.
     allowed: Cell<usize>,
@@ -82,19 +82,19 @@ struct Usage {
 
 /// The right to open one stream.
 pub struct Lease<B> {
-    sender: SendRequest<Upload<B>>,
+    sender: SendRequest<Http2Upload<B>>,
     scheme: Scheme,
-    usage: Rc<Usage>,
+    usage: Rc<ConnectionUsage>,
     tasks: Tasks,
-    shared: Rc<Shared<B>>,
+    shared: Rc<Http2Shared<B>>,
 }
 
-// === impl Clients ===
+// === impl Http2Clients ===
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Http2Clients<B> {
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
+        Self(Rc::new(Http2Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
     }
 
     /// Returns a stream on a connection to `target`. Opens a connection if none has room, or if the connection must
@@ -102,7 +102,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
     ///
     /// # Errors
     /// If that takes longer than `after`, or if connecting fails.
-    pub async fn lease(&self, target: Target<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
+    pub async fn lease(&self, target: ConnectTarget<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
         if target.proxy_header.is_some() {
             let connecting = Box::pin(self.handshake(target));
             let connected = timeout(after, connecting).await;
@@ -131,35 +131,36 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
         self.retain(|usage| usage.streams.get() > 0);
     }
 
-    fn retain(&self, keep: impl Fn(&Usage) -> bool) {
-        self.0.endpoints.borrow_mut().retain(|_, Endpoint { clients, gate }| {
+    fn retain(&self, keep: impl Fn(&ConnectionUsage) -> bool) {
+        self.0.endpoints.borrow_mut().retain(|_, Http2Endpoint { clients, gate }| {
             clients.retain(|client| !client.sender.is_closed() && keep(&client.usage));
             !clients.is_empty() || Rc::strong_count(gate) > 1
         });
     }
 
     /// Returns a stream on the connection with the fewest, if that has room or if no further connection may be opened.
-    fn open(&self, lane: Lane) -> Option<Lease<B>> {
+    fn open(&self, lane: PoolKey) -> Option<Lease<B>> {
         let mut endpoints = self.0.endpoints.borrow_mut();
-        let Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
+        let Http2Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
         clients.retain(|client| !client.sender.is_closed());
         let full = clients.len() >= CONNECTIONS_MAX;
         let client = clients.iter().min_by_key(|client| client.usage.streams.get())?;
         (full || client.usage.has_room()).then(|| self.take(client))
     }
 
-    fn take(&self, client: &Client<B>) -> Lease<B> {
-        let Client { sender, scheme, usage, tasks } = client;
+    fn take(&self, client: &Http2Client<B>) -> Lease<B> {
+        let Http2Client { sender, scheme, usage, tasks } = client;
         usage.streams.set(usage.streams.get() + 1);
         let (usage, shared) = (Rc::clone(usage), Rc::clone(&self.0));
         Lease { sender: sender.clone(), scheme: scheme.clone(), usage, tasks: tasks.clone(), shared }
     }
 
-    async fn connect(&self, target: Target<'_>) -> Result<Lease<B>, ConnectError> {
+    async fn connect(&self, target: ConnectTarget<'_>) -> Result<Lease<B>, ConnectError> {
         let lane = target.lane();
         let gate = {
             let mut endpoints = self.0.endpoints.borrow_mut();
-            let endpoint = endpoints.entry(lane).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::default() });
+            let endpoint =
+                endpoints.entry(lane).or_insert_with(|| Http2Endpoint { clients: vec![], gate: Rc::default() });
             Rc::clone(&endpoint.gate)
         };
         let _turn = gate.lock().await;
@@ -169,16 +170,17 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
         let client = self.handshake(target).await?;
         let lease = self.take(&client);
         let mut endpoints = self.0.endpoints.borrow_mut();
-        let endpoint = endpoints.entry(lane).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::clone(&gate) });
+        let endpoint =
+            endpoints.entry(lane).or_insert_with(|| Http2Endpoint { clients: vec![], gate: Rc::clone(&gate) });
         endpoint.clients.push(client);
         Ok(lease)
     }
 
-    async fn handshake(&self, target: Target<'_>) -> Result<Client<B>, ConnectError> {
+    async fn handshake(&self, target: ConnectTarget<'_>) -> Result<Http2Client<B>, ConnectError> {
         let address = target.address;
         let scheme = match target.transport {
-            Transport::Plain => Scheme::HTTP,
-            Transport::Tls(_) => Scheme::HTTPS,
+            UpstreamTransport::Plain => Scheme::HTTP,
+            UpstreamTransport::Tls(_) => Scheme::HTTPS,
         };
         let stream = self.0.pool.open(target).await?;
         let tasks = Tasks::default();
@@ -193,10 +195,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
             .max_local_error_reset_streams(None)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let handshake = builder.handshake::<_, Upload<B>>(TokioIo::new(stream)).await;
+        let handshake = builder.handshake::<_, Http2Upload<B>>(TokioIo::new(stream)).await;
         let (sender, mut connection) =
             handshake.map_err(|error| ConnectError::Io { address, source: std::io::Error::other(error) })?;
-        let usage = Rc::new(Usage {
+        let usage = Rc::new(ConnectionUsage {
             streams: Cell::new(0),
             allowed: Cell::new(STREAMS_MAX),
             used: Cell::new(false),
@@ -219,25 +221,25 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
                 tracing::debug!(%address, error = &error as &dyn std::error::Error, "http/2 connection ended");
             }
         });
-        Ok(Client { sender, scheme, usage, tasks })
+        Ok(Http2Client { sender, scheme, usage, tasks })
     }
 }
 
-impl<B> Clone for Clients<B> {
+impl<B> Clone for Http2Clients<B> {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 }
 
-impl<B> fmt::Debug for Clients<B> {
+impl<B> fmt::Debug for Http2Clients<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clients").field("endpoints", &self.0.endpoints.borrow().len()).finish_non_exhaustive()
     }
 }
 
-// === impl Usage ===
+// === impl ConnectionUsage ===
 
-impl Usage {
+impl ConnectionUsage {
     fn has_room(&self) -> bool {
         self.streams.get() < self.allowed.get().min(STREAMS_MAX)
     }
@@ -248,8 +250,8 @@ impl Usage {
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Lease<B> {
     pub(super) fn send(
         &mut self,
-        request: Request<Upload<B>>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload<B>>>>> + use<B> {
+        request: Request<Http2Upload<B>>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Http2Upload<B>>>>> + use<B> {
         self.sender.try_send_request(request)
     }
 }

@@ -25,13 +25,14 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
 use http_body::Body;
 
-pub use body::ResponseBody;
-pub use clients::{Clients, Lease};
+pub use body::Http2ResponseBody;
+pub use clients::{Http2Clients, Lease};
 
 use super::{
-    BodyError, BoxError, ExchangeError, Failure, Limits, Malformed, Waiting, error::TransferError, head, timer::Timer,
+    BodyError, BoxError, ExchangeError, ExchangeFailure, ExchangeLimits, Malformed, TimeoutPhase, error::TransferError,
+    head, timer::Timer,
 };
-use upload::Handle;
+use upload::UploadHandle;
 
 /// Sends one request on a stream of its own and returns as soon as the response head is there; see
 /// [`super::exchange()`] for `write_head`, except that it may also append `te: trailers` (RFC 9113, section 8.2.2).
@@ -39,30 +40,30 @@ use upload::Handle;
 /// Dropping the future, or the response body before its end, resets the stream.
 ///
 /// # Errors
-/// [`Failure`] if there is no response head within `limits`. A request counts as not written if the endpoint refused
+/// [`ExchangeFailure`] if there is no response head within `limits`. A request counts as not written if the endpoint refused
 /// it, or excluded it with GOAWAY (RFC 9113, sections 6.8 and 8.7).
 pub async fn exchange<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static>(
     mut lease: Lease<B>,
-    limits: Limits,
+    limits: ExchangeLimits,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> Result<Response<ResponseBody<B>>, Failure<B>> {
+) -> Result<Response<Http2ResponseBody<B>>, ExchangeFailure<B>> {
     let (reused, scheme) = (lease.is_reused(), lease.scheme());
-    let upload = Handle::new(body, lease.tasks());
+    let upload = UploadHandle::new(body, lease.tasks());
     let mut wait = Wait { limits, timer: Timer::default(), upload };
     let request = match request::build(scheme, method, write_head, wait.upload.upload()) {
         Ok(request) => request,
         Err(error) => {
             let error = ExchangeError::RequestBody(error.into());
-            return Err(Failure { error, unsent: None, reused, written: false });
+            return Err(ExchangeFailure { error, unsent: None, reused, written: false });
         }
     };
     let outcome = {
         let mut sent = pin!(lease.send(request));
         poll_fn(|cx| match sent.as_mut().poll(cx) {
             Poll::Ready(response) => Poll::Ready(Ok(response)),
-            Poll::Pending => wait.poll_overdue(cx, Waiting::Head).map(Err),
+            Poll::Pending => wait.poll_overdue(cx, TimeoutPhase::Head).map(Err),
         })
         .await
     };
@@ -70,20 +71,24 @@ pub async fn exchange<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'st
         Ok(Ok(response)) => return Ok(receive(response, lease, wait)),
         Ok(Err(mut failed)) => {
             let untouched = failed.take_message().is_some();
-            let fault = Fault::of(failed.error());
+            let fault = Http2Fault::of(failed.error());
             let error = match wait.upload.take_error() {
                 Some(error) => ExchangeError::RequestBody(error),
                 None => fault.into(),
             };
-            (error, !untouched && fault != Fault::Refused)
+            (error, !untouched && fault != Http2Fault::Refused)
         }
         Err(overdue) => (overdue.into(), true),
     };
-    Err(Failure { error, unsent: wait.upload.reclaim(), reused, written })
+    Err(ExchangeFailure { error, unsent: wait.upload.reclaim(), reused, written })
 }
 
-fn receive<B>(response: Response<hyper::body::Incoming>, lease: Lease<B>, wait: Wait<B>) -> Response<ResponseBody<B>> {
-    let mut response = response.map(|incoming| ResponseBody::new(incoming, lease, wait));
+fn receive<B>(
+    response: Response<hyper::body::Incoming>,
+    lease: Lease<B>,
+    wait: Wait<B>,
+) -> Response<Http2ResponseBody<B>> {
+    let mut response = response.map(|incoming| Http2ResponseBody::new(incoming, lease, wait));
     let no_content = response.status() == StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     head::strip_hop_by_hop(headers);
@@ -95,13 +100,13 @@ fn receive<B>(response: Response<hyper::body::Incoming>, lease: Lease<B>, wait: 
 
 /// The timeout of the current wait, for the client or for the endpoint.
 struct Wait<B> {
-    limits: Limits,
+    limits: ExchangeLimits,
     timer: Timer,
-    upload: Handle<B>,
+    upload: UploadHandle<B>,
 }
 
 impl<B> Wait<B> {
-    fn poll_overdue(&mut self, cx: &mut Context<'_>, waiting: Waiting) -> Poll<TransferError> {
+    fn poll_overdue(&mut self, cx: &mut Context<'_>, waiting: TimeoutPhase) -> Poll<TransferError> {
         let (sending, latest) = self.upload.state();
         self.timer.not_before(latest);
         let (limit, error) = sending.limit(&self.limits, waiting);
@@ -112,7 +117,7 @@ impl<B> Wait<B> {
 
 /// The classification of a hyper error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum Http2Fault {
     /// The endpoint has not processed the request.
     Refused,
     Aborted,
@@ -121,7 +126,7 @@ enum Fault {
     Timeout,
 }
 
-impl Fault {
+impl Http2Fault {
     fn of(error: &hyper::Error) -> Self {
         let h2 = error.source().and_then(|source| source.downcast_ref::<::h2::Error>());
         match h2 {
@@ -139,24 +144,24 @@ impl Fault {
     }
 }
 
-impl From<Fault> for ExchangeError {
-    fn from(fault: Fault) -> Self {
+impl From<Http2Fault> for ExchangeError {
+    fn from(fault: Http2Fault) -> Self {
         match fault {
-            Fault::Refused | Fault::Closed => Self::Closed,
-            Fault::Aborted => Self::Aborted,
-            Fault::Malformed => Self::Malformed(Malformed::Http2),
-            Fault::Timeout => Self::Timeout { what: Waiting::Head },
+            Http2Fault::Refused | Http2Fault::Closed => Self::Closed,
+            Http2Fault::Aborted => Self::Aborted,
+            Http2Fault::Malformed => Self::Malformed(Malformed::Http2),
+            Http2Fault::Timeout => Self::Timeout { what: TimeoutPhase::Head },
         }
     }
 }
 
-impl From<Fault> for BodyError {
-    fn from(fault: Fault) -> Self {
+impl From<Http2Fault> for BodyError {
+    fn from(fault: Http2Fault) -> Self {
         match fault {
-            Fault::Refused | Fault::Closed => Self::Truncated,
-            Fault::Aborted => Self::Reset,
-            Fault::Malformed => Self::Malformed(Malformed::Http2),
-            Fault::Timeout => Self::Timeout { what: Waiting::Body },
+            Http2Fault::Refused | Http2Fault::Closed => Self::Truncated,
+            Http2Fault::Aborted => Self::Reset,
+            Http2Fault::Malformed => Self::Malformed(Malformed::Http2),
+            Http2Fault::Timeout => Self::Timeout { what: TimeoutPhase::Body },
         }
     }
 }

@@ -15,12 +15,12 @@ use tokio::{task::AbortHandle, time::Instant};
 use crate::upstream::{BoxError, head, upload::Sending};
 
 /// The end that hyper polls.
-pub(super) struct Upload<B>(Rc<RefCell<State<B>>>);
+pub(super) struct Http2Upload<B>(Rc<RefCell<UploadState<B>>>);
 
 /// The end of the exchange. Dropping it aborts a body that has not ended, whatever its task waits for.
-pub(super) struct Handle<B>(Rc<RefCell<State<B>>>);
+pub(super) struct UploadHandle<B>(Rc<RefCell<UploadState<B>>>);
 
-struct State<B> {
+struct UploadState<B> {
     /// `None` once it was reclaimed or abandoned.
     body: Option<B>,
     /// Whether a frame was taken from it.
@@ -48,14 +48,14 @@ pub(super) struct Tasks(Rc<RefCell<Option<Rc<Task>>>>);
 #[error("the request body was given up")]
 pub(super) struct GivenUp;
 
-// === impl Handle ===
+// === impl UploadHandle ===
 
-impl<B: Body> Handle<B> {
+impl<B: Body> UploadHandle<B> {
     /// Creates the handle; `tasks` belongs to the connection that will send the body.
     pub(super) fn new(body: B, tasks: Tasks) -> Self {
         let sending = if body.is_end_stream() { Sending::Finished } else { Sending::Blocked };
         let latest = Instant::now();
-        Self(Rc::new(RefCell::new(State {
+        Self(Rc::new(RefCell::new(UploadState {
             body: Some(body),
             taken: false,
             sending,
@@ -66,12 +66,12 @@ impl<B: Body> Handle<B> {
         })))
     }
 
-    pub(super) fn upload(&self) -> Upload<B> {
-        Upload(Rc::clone(&self.0))
+    pub(super) fn upload(&self) -> Http2Upload<B> {
+        Http2Upload(Rc::clone(&self.0))
     }
 }
 
-impl<B> Handle<B> {
+impl<B> UploadHandle<B> {
     /// Returns the progress of sending, and the time of its last change.
     pub(super) fn state(&self) -> (Sending, Instant) {
         let state = self.0.borrow();
@@ -91,7 +91,7 @@ impl<B> Handle<B> {
     }
 }
 
-impl<B> Drop for Handle<B> {
+impl<B> Drop for UploadHandle<B> {
     fn drop(&mut self) {
         let (body, task) = {
             let mut state = self.0.borrow_mut();
@@ -115,15 +115,15 @@ impl Tasks {
     }
 }
 
-// === impl Upload ===
+// === impl Http2Upload ===
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Http2Upload<B> {
     type Data = Bytes;
     type Error = GivenUp;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
         let mut state = self.0.borrow_mut();
-        let State { body, taken, sending, latest, error, task, tasks } = &mut *state;
+        let UploadState { body, taken, sending, latest, error, task, tasks } = &mut *state;
         if task.is_none() {
             tasks.0.replace(Some(Rc::clone(task.insert(Rc::default()))));
         }

@@ -31,7 +31,7 @@ use tokio::{
 use ingress_model::{Check, UpstreamKey};
 
 use crate::{
-    server::{seccomp::Filter, shared::Shared, signal::Signal},
+    server::{seccomp::WorkerFilter, shared::Shared, signal::Signal},
     upstream::balance::{CheckResult, Checked},
 };
 
@@ -48,11 +48,11 @@ const MAX_RATE: f64 = Check::MAX_PER_SECOND as f64;
 pub(crate) fn start(
     shared: Arc<Shared>,
     signal: watch::Receiver<Signal>,
-    filter: Option<Filter>,
+    filter: Option<WorkerFilter>,
 ) -> io::Result<thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("health-checks".into()).spawn(move || {
-        Filter::bind(filter.as_ref());
+        WorkerFilter::bind(filter.as_ref());
         let local = LocalSet::new();
         local.block_on(&runtime, run(&shared, signal));
     })
@@ -79,13 +79,13 @@ async fn run(shared: &Arc<Shared>, mut signal: watch::Receiver<Signal>) {
         });
         let intervals = tasks.values().map(|(checked, _)| &**checked).chain(wanted.values());
         let slower = slower(intervals.map(|checked| checked.check.interval));
-        match Change::between(pace.replace(slower), slower) {
-            Some(Change::Capped) => tracing::warn!(
+        match CheckRateChange::between(pace.replace(slower), slower) {
+            Some(CheckRateChange::Capped) => tracing::warn!(
                 limit = MAX_RATE,
                 slower,
                 "health checks are more than the limit per second, so that intervals are longer by this factor; ask for longer ones by `health-check-interval`"
             ),
-            Some(Change::Free) => tracing::info!("health checks are within their limit per second again"),
+            Some(CheckRateChange::Free) => tracing::info!("health checks are within their limit per second again"),
             None => {}
         }
         for (key, checked) in wanted {
@@ -110,14 +110,14 @@ fn slower(intervals: impl Iterator<Item = Duration>) -> f64 {
 
 /// A change of the check rate that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum CheckRateChange {
     /// Intervals are now longer than configured.
     Capped,
     /// Intervals are as configured again.
     Free,
 }
 
-impl Change {
+impl CheckRateChange {
     fn between(before: f64, now: f64) -> Option<Self> {
         match (before > 1.0, now > 1.0) {
             (false, true) => Some(Self::Capped),
@@ -136,9 +136,9 @@ async fn watch_over(checked: Arc<Checked>, pace: Rc<Cell<f64>>, shared: Arc<Shar
         // A panic has been logged already, and counts like a missing response.
         let result = AssertUnwindSafe(probe::send(&checked)).catch_unwind().await.unwrap_or(CheckResult::Unanswered);
         checked.count(result);
-        if let Some(is_well) = streak.add(result == CheckResult::Passed, &checked) {
-            checked.judge(is_well);
-            tracing::info!(upstream = %checked.key, endpoint = %checked.address, healthy = is_well, "health check");
+        if let Some(is_healthy) = streak.add(result == CheckResult::Passed, &checked) {
+            checked.judge(is_healthy);
+            tracing::info!(upstream = %checked.key, endpoint = %checked.address, healthy = is_healthy, "health check");
         }
         if pace.get() > 1.0 {
             shared.stats.checks_delayed.fetch_add(1, Relaxed);
@@ -160,7 +160,7 @@ impl Streak {
         self.length = if passed == self.passed { self.length.saturating_add(1) } else { 1 };
         self.passed = passed;
         let threshold = if passed { checked.check.healthy } else { checked.check.unhealthy };
-        (self.length >= threshold.get() && checked.is_well() != passed).then_some(passed)
+        (self.length >= threshold.get() && checked.is_healthy() != passed).then_some(passed)
     }
 }
 
@@ -172,10 +172,10 @@ mod tests {
     fn changes_of_the_check_rate_are_reported_once() {
         let (mut before, mut said) = (1.0, Vec::new());
         for now in [1.0, 1.01, 1.5, 9.0, 1.2, 1.0, 1.0, 2.0] {
-            said.extend(Change::between(before, now));
+            said.extend(CheckRateChange::between(before, now));
             before = now;
         }
-        assert_eq!(said, [Change::Capped, Change::Free, Change::Capped]);
+        assert_eq!(said, [CheckRateChange::Capped, CheckRateChange::Free, CheckRateChange::Capped]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::grpc;
 use crate::{
     downstream::proxy_protocol::{Header, ProxyHeader},
     upstream::{
-        Limits, Pool, PoolOptions, Target,
+        ConnectTarget, ExchangeLimits, Pool, PoolOptions,
         balance::{CheckResult, Checked},
         h2,
         subrequest::{Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
@@ -43,7 +43,7 @@ async fn answered(checked: &Checked) -> Result<bool, SubrequestError> {
     // a separate port for checks does not expect one.
     let version = checked.proxy_header.filter(|_| address == checked.address);
     let proxy_header = version.map(|version| ProxyHeader { version, header: Header::Local });
-    let target = Target { address, transport: checked.transport(), proxy_header: proxy_header.as_ref() };
+    let target = ConnectTarget { address, transport: checked.transport(), proxy_header: proxy_header.as_ref() };
     // No connection is reused: each check also tests that a connection can be made.
     let pool = &Pool::new(PoolOptions { idle_per_endpoint: 0, ..PoolOptions::default() });
     let mut text = Vec::new();
@@ -79,13 +79,13 @@ async fn answered(checked: &Checked) -> Result<bool, SubrequestError> {
 async fn exchange(
     pool: &Pool,
     protocol: Protocol,
-    target: Target<'_>,
+    target: ConnectTarget<'_>,
     timeout: Duration,
     message: OwnMessage<'_>,
     body: Bytes,
 ) -> Result<Response<EitherBody<Full<Bytes>>>, SubrequestError> {
-    let connections = Connections { pool, http2: &h2::Clients::new(pool.clone()) };
-    let limits = Limits { connect_timeout: timeout, read_timeout: timeout, ..Limits::default() };
+    let connections = Connections { pool, http2: &h2::Http2Clients::new(pool.clone()) };
+    let limits = ExchangeLimits { connect_timeout: timeout, read_timeout: timeout, ..ExchangeLimits::default() };
     let body = &mut Some(Full::new(body));
     let attempted = connections.attempt(protocol, target, &limits, &DEFAULT_RETRY, &message, body).await;
     attempted.map_err(|failed| failed.error)?.into_response()

@@ -2,7 +2,9 @@
 //! endpoint and judges none.
 
 use super::{Connections, Message, Outcome, Payload, Started, SubrequestError, rules};
-use crate::upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2};
+use crate::upstream::{
+    self, ConnectError, ConnectTarget, Connection, ExchangeError, ExchangeFailure, ExchangeLimits, Upgraded, h2,
+};
 use ingress_model::{Protocol, Retry};
 
 /// A failed attempt, with the body if another endpoint may be tried.
@@ -19,8 +21,8 @@ impl<B: Payload> Connections<'_, B> {
     pub(crate) async fn attempt<M: Message>(
         &self,
         protocol: Protocol,
-        target: Target<'_>,
-        limits: &Limits,
+        target: ConnectTarget<'_>,
+        limits: &ExchangeLimits,
         retry: &Retry,
         message: &M,
         body: &mut Option<B>,
@@ -49,8 +51,8 @@ impl<B: Payload> Connections<'_, B> {
     /// Tries one HTTP/2 endpoint: on an open connection if there is one, and once more if that turns out closed.
     async fn attempt_http2<M: Message>(
         &self,
-        target: Target<'_>,
-        limits: &Limits,
+        target: ConnectTarget<'_>,
+        limits: &ExchangeLimits,
         retry: &Retry,
         message: &M,
         body: &mut Option<B>,
@@ -85,13 +87,13 @@ impl<B: Payload> Connections<'_, B> {
 
 /// Takes the body; the failure returns it if it was not sent.
 async fn exchange<B: Payload, M: Message>(
-    limits: &Limits,
+    limits: &ExchangeLimits,
     connection: Connection,
     message: &M,
     body: &mut Option<B>,
-) -> Result<Outcome<B>, Failure<B>> {
+) -> Result<Outcome<B>, ExchangeFailure<B>> {
     let Some(body) = body.take() else {
-        return Err(Failure { error: spent(), unsent: None, reused: connection.is_reused(), written: false });
+        return Err(ExchangeFailure { error: spent(), unsent: None, reused: connection.is_reused(), written: false });
     };
     let Some(accept) = message.accept() else {
         let is_last = connection.has_proxy_header() || message.is_last();
@@ -134,7 +136,7 @@ impl<B: Payload> Failed<B> {
         Self { error: SubrequestError::Connect(Box::new(error)), unsent: body.filter(|_| retry.error || retry.timeout) }
     }
 
-    fn sent(failure: Failure<B>, message: &impl Message, retry: &Retry) -> Self {
+    fn sent(failure: ExchangeFailure<B>, message: &impl Message, retry: &Retry) -> Self {
         let is_repeated = rules::is_repeated(&failure.error, failure.written, message.method(), retry);
         Self::of(failure.error, failure.unsent.filter(|_| is_repeated))
     }

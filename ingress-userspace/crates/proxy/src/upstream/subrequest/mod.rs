@@ -3,7 +3,7 @@
 //! spans choose their addresses themselves, and use [`Connections::attempt`]. No response is created here.
 //!
 //! [`rules`] has the errors that lead to a retry, and those that count against an endpoint. Each wait has its limit of
-//! [`Limits`]; if the whole has a deadline, it is that of [`within`].
+//! [`ExchangeLimits`]; if the whole has a deadline, it is that of [`within`].
 
 use std::{
     future::Future,
@@ -16,8 +16,8 @@ use http_body_util::{BodyExt as _, Collected, Either, LengthLimitError, Limited}
 use tokio::time::timeout;
 
 use super::{
-    Accept, Begun, BoxError, ConnectError, ExchangeError, Limits, Malformed, Outgoing, Pool, ResponseBody, Target,
-    Tunnel,
+    Accept, BegunExchange, BoxError, ConnectError, ConnectTarget, ExchangeError, ExchangeLimits, Malformed, Outgoing,
+    Pool, ResponseBody, UpstreamTunnel,
     balance::{Choice, Full, Tried, UpstreamState},
     h2,
     permit::{Served, UpstreamPermit},
@@ -71,7 +71,7 @@ impl<B: Outgoing + Default + 'static> Payload for B {}
 /// The idle connections of one thread, for requests with bodies of one type.
 pub(crate) struct Connections<'c, B> {
     pub(crate) pool: &'c Pool,
-    pub(crate) http2: &'c h2::Clients<B>,
+    pub(crate) http2: &'c h2::Http2Clients<B>,
 }
 
 /// The retries of requests by no rule.
@@ -81,7 +81,7 @@ pub(crate) static DEFAULT_RETRY: Retry = Retry::DEFAULT;
 pub(crate) struct Plan<'r> {
     pub(crate) choice: Choice,
     pub(crate) retry: &'r Retry,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ExchangeLimits,
     /// Boxed so that requests of other rules do not carry its size.
     pub(crate) proxy_header: Option<Box<ProxyHeader>>,
     /// Whether the outcome counts for the health of the endpoints.
@@ -92,17 +92,17 @@ pub(crate) struct Plan<'r> {
 pub(crate) enum Outcome<B> {
     Response(Started<B>),
     /// The endpoint accepted a WebSocket handshake.
-    Switched(Box<Response<Tunnel>>),
+    Switched(Box<Response<UpstreamTunnel>>),
 }
 
 /// A response with a complete head, kept small while it is passed on.
 pub(crate) enum Started<B> {
-    Http1(Begun<B>),
-    Http2(Box<Response<Box<h2::ResponseBody<B>>>>),
+    Http1(BegunExchange<B>),
+    Http2(Box<Response<Box<h2::Http2ResponseBody<B>>>>),
 }
 
 /// The body of a response over either protocol.
-pub(crate) type EitherBody<B> = Either<ResponseBody<B>, Box<h2::ResponseBody<B>>>;
+pub(crate) type EitherBody<B> = Either<ResponseBody<B>, Box<h2::Http2ResponseBody<B>>>;
 
 /// The reason why there is no response.
 #[derive(Debug, thiserror::Error)]
@@ -148,7 +148,7 @@ pub(crate) async fn send<'u, B: Payload>(
         let spare = body.as_ref().filter(|body| retry.repeats_answers() && body.is_end_stream()).map(|_| B::default());
         let begun = (choice == Choice::Ewma).then(Instant::now);
         let (address, transport) = (endpoint.address(), upstream.transport());
-        let target = Target { address, transport, proxy_header: proxy_header.as_deref() };
+        let target = ConnectTarget { address, transport, proxy_header: proxy_header.as_deref() };
         match connections.attempt(upstream.protocol(), target, limits, retry, message, body).await {
             Ok(outcome) => {
                 let status = outcome.status();
@@ -274,7 +274,7 @@ impl<B: Payload> Started<B> {
     pub(crate) fn into_response<T>(
         self,
         http1: impl FnOnce(ResponseBody<B>) -> T,
-        http2: impl FnOnce(Box<h2::ResponseBody<B>>) -> T,
+        http2: impl FnOnce(Box<h2::Http2ResponseBody<B>>) -> T,
     ) -> Response<T> {
         match self {
             Self::Http1(response) => response.into_response().map(http1),

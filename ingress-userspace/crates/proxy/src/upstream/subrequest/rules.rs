@@ -16,7 +16,7 @@
 use http::Method;
 
 use super::SubrequestError;
-use crate::upstream::{ConnectError, ExchangeError, Failure};
+use crate::upstream::{ConnectError, ExchangeError, ExchangeFailure};
 use ingress_model::Retry;
 
 /// Returns whether a failure counts against the endpoint.
@@ -47,7 +47,7 @@ pub(super) fn is_blamed(error: &SubrequestError) -> bool {
 
 /// Returns whether a request that failed on a reused connection goes to the same endpoint on a new one. An endpoint may
 /// close an idle connection at any time, so this does not depend on the errors that `retry` has.
-pub(super) fn is_stale<B>(failure: &Failure<B>, method: &Method, retry: &Retry) -> bool {
+pub(super) fn is_stale<B>(failure: &ExchangeFailure<B>, method: &Method, retry: &Retry) -> bool {
     failure.unsent.is_some() && is_closed_exchange(&failure.error) && (!failure.written || is_repeatable(method, retry))
 }
 
@@ -88,12 +88,12 @@ mod tests {
 
     use super::*;
     use crate::upstream::{
-        Malformed, Waiting,
+        Malformed, TimeoutPhase,
         balance::{Choice, Full, Picked, Tried, UpstreamState},
     };
     use ingress_model::{Endpoint, Upstream, UpstreamKey};
 
-    const TIMEOUT: ExchangeError = ExchangeError::Timeout { what: Waiting::Head };
+    const TIMEOUT: ExchangeError = ExchangeError::Timeout { what: TimeoutPhase::Head };
 
     fn exchange_errors() -> [ExchangeError; 9] {
         [
@@ -198,7 +198,7 @@ mod tests {
             let expect = [closed, closed, closed, false, false, false, false, false, false];
             for unsent in [Some(()), None] {
                 let stale = exchange_errors()
-                    .map(|error| is_stale(&Failure { error, unsent, reused: true, written }, &method, retry));
+                    .map(|error| is_stale(&ExchangeFailure { error, unsent, reused: true, written }, &method, retry));
                 assert_eq!(stale, expect.map(|expect| expect && unsent.is_some()), "{retry:?} {written} {method}");
             }
         }

@@ -33,7 +33,7 @@ fn a_silent_upstream_fails_after_the_read_timeout() {
         let origin = Origin::new(Peer::linger).await;
         let begin = tokio::time::Instant::now();
         let failure = get(&pool(), &origin).await.expect_err("no answer");
-        assert!(matches!(failure.error, ExchangeError::Timeout { what: Waiting::Head }), "{failure:?}");
+        assert!(matches!(failure.error, ExchangeError::Timeout { what: TimeoutPhase::Head }), "{failure:?}");
         assert!(failure.written && !failure.reused && failure.unsent.is_some());
         let waited = begin.elapsed();
         assert!((60..62).contains(&waited.as_secs()), "{waited:?}");
@@ -48,7 +48,7 @@ fn a_stalled_body_is_an_error() {
         let mut body = get(&pool, &origin).await.expect("response").into_body();
         body.frame().await.expect("frame").expect("sound");
         let error = body.frame().await.expect("not the end").expect_err("stalled");
-        assert!(matches!(error, BodyError::Timeout { what: Waiting::Body }), "{error:?}");
+        assert!(matches!(error, BodyError::Timeout { what: TimeoutPhase::Body }), "{error:?}");
         assert!(body.frame().await.is_none() && !http_body::Body::is_end_stream(&body));
         assert_eq!(pool.idle_total(), 0);
     });
@@ -64,7 +64,7 @@ fn an_upstream_that_reads_nothing_fails_after_the_send_timeout() {
         .await;
         let body = Full::new(Bytes::from(vec![0; 64 << 20]));
         let failure = send(&pool(), &origin, Method::POST, body).await.expect_err("never taken");
-        assert!(matches!(failure.error, ExchangeError::Timeout { what: Waiting::Send }), "{:?}", failure.error);
+        assert!(matches!(failure.error, ExchangeError::Timeout { what: TimeoutPhase::Send }), "{:?}", failure.error);
         assert!(failure.written && failure.unsent.is_none());
     });
 }
@@ -73,10 +73,10 @@ fn an_upstream_that_reads_nothing_fails_after_the_send_timeout() {
 fn waiting_for_the_client_is_not_blamed_on_the_upstream() {
     run_paused(async {
         let origin = Origin::new(Peer::linger).await;
-        let limits = Limits { client_timeout: Duration::from_secs(90), ..Limits::default() };
+        let limits = ExchangeLimits { client_timeout: Duration::from_secs(90), ..ExchangeLimits::default() };
         let begin = tokio::time::Instant::now();
         let connection =
-            pool().connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect");
+            pool().connect(plain(origin.address), ExchangeLimits::default().connect_timeout).await.expect("connect");
         let sent = exchange(connection, limits, &Method::POST, line(&Method::POST), Silent).await;
         let failure = sent.expect_err("the body never comes");
         assert!(matches!(failure.error, ExchangeError::Starved), "{:?}", failure.error);
@@ -99,7 +99,7 @@ fn a_stalled_client_ends_the_response() {
 }
 
 /// Returns the failure of a second request on a kept connection that the server closes, or resets if `reset` is set.
-async fn second(reset: bool) -> Failure<Empty<Bytes>> {
+async fn second(reset: bool) -> ExchangeFailure<Empty<Bytes>> {
     let origin = Origin::new(move |mut peer| async move {
         peer.request().await;
         peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;

@@ -145,7 +145,7 @@ type Message = (u16, Vec<u8>, Vec<u8>);
 
 /// Parses `pieces` without a socket.
 fn read(method: &Method, pieces: &[&[u8]]) -> Result<Option<Message>, String> {
-    let mut reader = head::Reader::new(method, Limits::default());
+    let mut reader = head::HeadReader::new(method, ExchangeLimits::default());
     let (mut buffer, mut begun) = (bytes::BytesMut::new(), None);
     for piece in pieces {
         buffer.extend_from_slice(piece);
@@ -181,7 +181,8 @@ fn copied_fields_do_not_retain_the_buffer() {
     for copies_fields in [false, true] {
         let mut buffer = bytes::BytesMut::with_capacity(SIZE);
         buffer.extend_from_slice(b"HTTP/1.1 200 OK\r\nserver: pod\r\ncontent-length: 0\r\n\r\n");
-        let mut reader = head::Reader::new(&Method::GET, Limits { copies_fields, ..Limits::default() });
+        let mut reader =
+            head::HeadReader::new(&Method::GET, ExchangeLimits { copies_fields, ..ExchangeLimits::default() });
         let head = reader.read(&mut buffer).expect("a sound head").expect("a whole one");
         assert_eq!(head.headers["server"], "pod");
         assert_eq!(buffer.try_reclaim(SIZE), copies_fields);

@@ -116,15 +116,18 @@ async fn send<B: Outgoing>(
     origin: &Origin,
     method: Method,
     body: B,
-) -> Result<Response<ResponseBody<B>>, Failure<B>> {
+) -> Result<Response<ResponseBody<B>>, ExchangeFailure<B>> {
     let connection = match pool.idle(plain(origin.address)) {
         Some(connection) => connection,
-        None => pool.connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect"),
+        None => pool.connect(plain(origin.address), ExchangeLimits::default().connect_timeout).await.expect("connect"),
     };
-    exchange(connection, Limits::default(), &method, line(&method), body).await
+    exchange(connection, ExchangeLimits::default(), &method, line(&method), body).await
 }
 
-async fn get(pool: &Pool, origin: &Origin) -> Result<Response<ResponseBody<Empty<Bytes>>>, Failure<Empty<Bytes>>> {
+async fn get(
+    pool: &Pool,
+    origin: &Origin,
+) -> Result<Response<ResponseBody<Empty<Bytes>>>, ExchangeFailure<Empty<Bytes>>> {
     send(pool, origin, Method::GET, Empty::new()).await
 }
 
@@ -142,8 +145,8 @@ async fn outcome(pool: &Pool, origin: &Origin, method: Method) -> Result<(u16, S
     Ok((status, String::from_utf8_lossy(&content.to_bytes()).into_owned()))
 }
 
-fn plain(address: std::net::SocketAddr) -> Target<'static> {
-    Target { address, transport: Transport::Plain, proxy_header: None }
+fn plain(address: std::net::SocketAddr) -> ConnectTarget<'static> {
+    ConnectTarget { address, transport: UpstreamTransport::Plain, proxy_header: None }
 }
 
 fn pool() -> Pool {

@@ -17,7 +17,8 @@ fn a_connection_is_reused_after_the_end_of_its_body() {
     run(async {
         let origin = Origin::answering(RESPONSE).await;
         let pool = pool();
-        let first = pool.connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect");
+        let first =
+            pool.connect(plain(origin.address), ExchangeLimits::default().connect_timeout).await.expect("connect");
         assert!(!first.is_reused());
         drop(first);
         for _ in 0..5 {
@@ -57,7 +58,7 @@ fn a_body_dropped_before_its_end_closes_the_connection() {
 fn a_response_without_a_body_releases_its_connection_once_taken() {
     run(async {
         let origin = Origin::answering(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nx-a: 1\r\n\r\n").await;
-        let (pool, method, limits) = (pool(), Method::GET, Limits::default());
+        let (pool, method, limits) = (pool(), Method::GET, ExchangeLimits::default());
         for (is_taken, kept) in [(false, 0), (true, 1)] {
             let connection = pool.connect(plain(origin.address), limits.connect_timeout).await.expect("connect");
             let begun =
@@ -161,8 +162,10 @@ fn refusal_names_the_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         drop(listener);
-        let error =
-            pool().connect(plain(address), Limits::default().connect_timeout).await.expect_err("nobody listens");
+        let error = pool()
+            .connect(plain(address), ExchangeLimits::default().connect_timeout)
+            .await
+            .expect_err("nobody listens");
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
         assert_eq!(error.to_string(), format!("`{address}` refused the connection"));
     });

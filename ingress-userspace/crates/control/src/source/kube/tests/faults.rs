@@ -171,22 +171,22 @@ fn duplicate_and_stale_events_change_nothing() {
     let b = || parse(&object("Ingress", "b", ""));
     let version = |version: u64| Version::of(Some(&version.to_string()));
     for (event, expect) in [
-        (Event::ListBegins, 0),
-        (Event::Listed(a(), version(5)), 1),
-        (Event::Listed(b(), version(9)), 1),
-        (Event::ListEnds, 0),
-        (Event::Applied(a(), version(5)), 0),
-        (Event::Applied(a(), version(12)), 1),
-        (Event::Applied(a(), version(12)), 0),
-        (Event::Applied(b(), version(11)), 0),
-        (Event::Deleted(a(), version(10)), 0),
-        (Event::Deleted(a(), version(13)), 1),
+        (TrackerEvent::ListBegins, 0),
+        (TrackerEvent::Listed(a(), version(5)), 1),
+        (TrackerEvent::Listed(b(), version(9)), 1),
+        (TrackerEvent::ListEnds, 0),
+        (TrackerEvent::Applied(a(), version(5)), 0),
+        (TrackerEvent::Applied(a(), version(12)), 1),
+        (TrackerEvent::Applied(a(), version(12)), 0),
+        (TrackerEvent::Applied(b(), version(11)), 0),
+        (TrackerEvent::Deleted(a(), version(10)), 0),
+        (TrackerEvent::Deleted(a(), version(13)), 1),
         // It does not rise again.
-        (Event::Applied(a(), version(12)), 0),
-        (Event::Applied(a(), version(14)), 1),
+        (TrackerEvent::Applied(a(), version(12)), 0),
+        (TrackerEvent::Applied(a(), version(14)), 1),
         // Some servers report the deletion of an object with its last version.
-        (Event::Deleted(a(), version(14)), 1),
-        (Event::Applied(b(), Version::of(Some("opaque"))), 1),
+        (TrackerEvent::Deleted(a(), version(14)), 1),
+        (TrackerEvent::Applied(b(), Version::of(Some("opaque"))), 1),
     ] {
         let received = tracker.on(id, event.clone()).len();
         assert_eq!(received, expect, "{event:?}");

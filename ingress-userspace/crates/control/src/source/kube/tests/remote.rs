@@ -31,7 +31,7 @@ use super::{
     connections::{PATIENCE, Patience},
     *,
 };
-use crate::source::names::{Dns, Names};
+use crate::source::names::{Dns, NameKind};
 
 /// An API server with one Ingress and many Secrets, over TLS.
 struct Remote {
@@ -102,7 +102,7 @@ impl Remote {
     fn client(&self, patience: Patience) -> Client {
         let mut config = Config::new(format!("https://{}", self.address).parse().expect("an address"));
         config.root_cert = Some(vec![self.certificate.clone()]);
-        stack(config, Dns::system(Names::Operator), patience).expect("a client").build()
+        stack(config, Dns::system(NameKind::Operator), patience).expect("a client").build()
     }
 }
 
@@ -194,7 +194,7 @@ async fn connections_have_keepalive_and_a_user_timeout() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
     let server: http::Uri = format!("http://{}", listener.local_addr().expect("an address")).parse().expect("a URI");
     let connector =
-        connector(&Config::new(server.clone()), Dns::system(Names::Operator), PATIENCE).expect("a connector");
+        connector(&Config::new(server.clone()), Dns::system(NameKind::Operator), PATIENCE).expect("a connector");
     let hyper_rustls::MaybeHttpsStream::Http(stream) = connector.oneshot(server).await.expect("a connection") else {
         panic!("in the clear");
     };
@@ -212,7 +212,7 @@ async fn connections_have_keepalive_and_a_user_timeout() {
 async fn a_server_that_accepts_and_stays_silent_times_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
     let remote = format!("https://{}", listener.local_addr().expect("an address")).parse().expect("a URI");
-    let client = stack(Config::new(remote), Dns::system(Names::Operator), PATIENCE).expect("a client").build();
+    let client = stack(Config::new(remote), Dns::system(NameKind::Operator), PATIENCE).expect("a client").build();
     let began = Instant::now();
     let error = client.apiserver_version().await.expect_err("no answer");
     assert!(matches!(&error, kube::Error::Service(_)), "{error}");

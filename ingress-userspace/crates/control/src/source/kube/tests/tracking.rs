@@ -14,21 +14,21 @@ fn a_secret_is_removed_with_the_last_ingress_that_names_it() {
     let (ingresses, secrets) = (tracker.open(Need::Required), tracker.open(Need::Optional));
     let secret = strip::secret(serde_json::from_str(&object("Secret", "s", "")).expect("a Secret"));
     let id = secret.id();
-    tracker.on(secrets, Event::Listed(secret, version));
+    tracker.on(secrets, TrackerEvent::Listed(secret, version));
     let with = object("Ingress", "a", r#","spec":{"tls":[{"secretName":"s"}]}"#);
-    tracker.on(ingresses, Event::Applied(parse(&with), version));
+    tracker.on(ingresses, TrackerEvent::Applied(parse(&with), version));
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), true));
-    tracker.on(ingresses, Event::Applied(parse(&without), version));
+    tracker.on(ingresses, TrackerEvent::Applied(parse(&without), version));
     assert!(tracker.take_changed_references().is_empty() && tracker.is_named(&id), "until it is told");
     tracker.release(&parse(&without).id());
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), false));
     let annotated = r#"{"metadata":{"name":"a","namespace":"NS","annotations":{"xdp-ingress.io/proxy-ssl-secret":"NS/s"}},"spec":{}}"#;
     let annotated = annotated.replace("NS", &id.name.namespace);
-    tracker.on(ingresses, Event::Applied(parse(&annotated), version));
+    tracker.on(ingresses, TrackerEvent::Applied(parse(&annotated), version));
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), true));
     let gone = tracker.close(secrets);
     assert!(matches!(gone.as_slice(), [Change::Remove(id)] if id.kind == Kind::Secret), "{gone:?}");
-    assert!(tracker.on(secrets, Event::ListEnds).is_empty(), "events of a closed watch are dropped");
+    assert!(tracker.on(secrets, TrackerEvent::ListEnds).is_empty(), "events of a closed watch are dropped");
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_secret_stays_while_anything_names_it() {
     let version = Version::default();
     let naming = |ingress: &str, secret: &str| {
         let text = object("Ingress", ingress, &format!(r#","spec":{{"tls":[{{"secretName":"{secret}"}}]}}"#));
-        Event::Applied(parse(&text), version)
+        TrackerEvent::Applied(parse(&text), version)
     };
     let id = |name| ObjectId { kind: Kind::Secret, name: ObjectName::new("n", name) };
     let mut tracker = tracker([id("fixed")].into());
@@ -66,9 +66,9 @@ fn a_config_map_names_nothing_once_its_watch_is_closed() {
     let settings = strip::config_map(serde_json::from_str(&settings).expect("a ConfigMap"));
     let mut tracker = tracker([].into());
     let watch = tracker.open_by_name(id("settings"));
-    tracker.on(watch, Event::ListBegins);
-    tracker.on(watch, Event::Listed(settings, Version::default()));
-    tracker.on(watch, Event::ListEnds);
+    tracker.on(watch, TrackerEvent::ListBegins);
+    tracker.on(watch, TrackerEvent::Listed(settings, Version::default()));
+    tracker.on(watch, TrackerEvent::ListEnds);
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id("h"))), (BTreeSet::from([id("h")]), true));
     let gone = tracker.close(watch);
     assert!(matches!(gone.as_slice(), [Change::Remove(gone)] if *gone == id("settings")), "{gone:?}");
@@ -79,15 +79,15 @@ fn a_config_map_names_nothing_once_its_watch_is_closed() {
 fn the_tracker_is_unsettled_while_a_required_list_is_refused() {
     let mut tracker = tracker([].into());
     let (services, secret) = (tracker.open(Need::Required), tracker.open(Need::Optional));
-    tracker.on(secret, Event::Refused);
-    tracker.on(services, Event::Refused);
+    tracker.on(secret, TrackerEvent::Refused);
+    tracker.on(services, TrackerEvent::Refused);
     assert!(!tracker.is_settled());
-    tracker.on(services, Event::ListBegins);
-    tracker.on(services, Event::ListEnds);
+    tracker.on(services, TrackerEvent::ListBegins);
+    tracker.on(services, TrackerEvent::ListEnds);
     assert!(tracker.is_settled());
     // A repeated list of the same watch is not waited for, and neither is a closed watch.
-    tracker.on(services, Event::ListBegins);
-    tracker.on(services, Event::ListEnds);
+    tracker.on(services, TrackerEvent::ListBegins);
+    tracker.on(services, TrackerEvent::ListEnds);
     let another = tracker.open(Need::Optional);
     assert!(!tracker.is_settled() && tracker.has_what_is_required());
     tracker.close(another);
@@ -102,11 +102,11 @@ fn foreign_classes_and_excess_references_are_not_watched() {
     let (ingresses, classes) = (tracker.open(Need::Required), tracker.open(Need::Required));
     let apply_class = |tracker: &mut Tracker, name: &str, controller: &str| {
         let class = serde_json::from_str(&class(name, controller)).expect("an IngressClass");
-        tracker.on(classes, Event::Applied(strip::ingress_class(class), version));
+        tracker.on(classes, TrackerEvent::Applied(strip::ingress_class(class), version));
         tracker.take_changed_references()
     };
     let apply = |tracker: &mut Tracker, name: &str, class: &str, count| {
-        tracker.on(ingresses, Event::Applied(parse(&naming_secrets(name, class, count)), version));
+        tracker.on(ingresses, TrackerEvent::Applied(parse(&naming_secrets(name, class, count)), version));
         tracker.release_all();
         tracker.take_changed_references().len()
     };
