@@ -34,7 +34,7 @@ use crate::{
     },
     upstream::{
         balance::Choice,
-        subrequest::{DEFAULT_RETRY, OwnMessage, Plan, SubrequestError, read, send, within},
+        subrequest::{DEFAULT_RETRY, OwnMessage, Plan, SubrequestError, send, skip, within},
     },
 };
 
@@ -103,7 +103,7 @@ async fn authz_response(
     }
     let deadline = TIMEOUT.min(context.forwarding.read_timeout);
     let answered = within(deadline, converse(ext_authz, context, added, &target)).await;
-    note(ext_authz, context, &answered);
+    note(context, &answered);
     let (parts, ()) = answered?.into_parts();
     let authz_response = Arc::new(AuthzResponse::of(&ext_authz.response_headers, parts.status, &parts.headers));
     if let Some((tag, times)) = kept
@@ -183,11 +183,9 @@ async fn converse(
     let body = &mut Some(CopiedBody::default());
     let (outcome, _served) = send(conn.worker.own_connections(), upstream, &plan, &message, body).await?;
     let (parts, body) = outcome.into_response()?.into_parts();
-    match read(body, BODY_MAX).await {
-        // The rest of a longer body is not needed. Its connection is closed.
-        Ok(_) | Err(SubrequestError::TooLong(_)) => Ok(Response::from_parts(parts, ())),
-        Err(error) => Err(error.into()),
-    }
+    // The rest of a longer body is not needed. Its connection is closed.
+    skip(body, BODY_MAX).await?;
+    Ok(Response::from_parts(parts, ()))
 }
 
 /// Returns the upstream of the rule for `path` of the request's own host, and adds the edits of that rule.
@@ -214,8 +212,8 @@ fn same_host<'r>(
     }
 }
 
-/// Logs a service that fails, once until it decides about requests again.
-fn note(ext_authz: &ExtAuthz, context: &RequestContext<'_>, answered: &Result<Response<()>, AuthzError>) {
+/// Logs the service of an Ingress that fails, once until it decides about requests again.
+fn note(context: &RequestContext<'_>, answered: &Result<Response<()>, AuthzError>) {
     let status = match answered {
         Ok(response) if is_decision(response.status()) => None,
         Ok(response) => Some(AuthzError::Status(response.status())),
@@ -227,27 +225,25 @@ fn note(ext_authz: &ExtAuthz, context: &RequestContext<'_>, answered: &Result<Re
     if failure.is_none() && failures.is_empty() {
         return;
     }
-    // Without text of clients, so that they cannot add services.
-    let service = match &ext_authz.service {
-        AuthService::Upstream { key, host: _ } => Cow::Borrowed(key.as_str()),
-        AuthService::SameHost => Cow::Owned(format!("(same host) {}", ext_authz.target)),
-    };
-    let now = context.conn.worker.clock();
+    // The Ingress names the service. Its URL may contain a secret, and the host may be a text of the client.
+    let (ingress, now) = (context.owner, context.conn.worker.clock());
     match failure {
         Some(error) => {
             let error = error as &dyn std::error::Error;
-            if failures.fail(&service, now) {
+            if failures.fail(ingress, now) {
                 tracing::warn!(
-                    service = %service, host = context.subject.host, error,
-                    "an authentication service fails, so that its rules answer 500; this is logged once until it works again"
+                    ingress,
+                    error,
+                    "the authentication service of an Ingress fails, so that its rules answer 500; this is logged once \
+                     until it works again"
                 );
             } else {
-                tracing::debug!(service = %service, error, "an authentication service fails");
+                tracing::debug!(ingress, error, "the authentication service of an Ingress fails");
             }
         }
         None => {
-            if failures.recover(&service, now) {
-                tracing::info!(service = %service, "an authentication service works again");
+            if failures.recover(ingress, now) {
+                tracing::info!(ingress, "the authentication service of an Ingress works again");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Decides which failures of authentication services are logged: one for each service until it works again, and at most
-//! one a minute. It sends and logs nothing.
+//! Decides which failures of authentication services are logged: one for each Ingress until its service works again,
+//! and at most one a minute. It sends and logs nothing.
 
 use std::{
     collections::HashMap,
@@ -49,10 +49,6 @@ impl FailureLog {
             }
             return is_new;
         }
-        services.retain(|_, known| {
-            let limit = if known.is_failing { FORGET } else { PAUSE };
-            now.saturating_sub(known.failed) < limit
-        });
         let has_room = services.len() < SERVICES_MAX;
         if has_room {
             services.insert(service.into(), Service { is_failing: true, logged: now, failed: now });
@@ -71,6 +67,19 @@ impl FailureLog {
             self.count.store(services.len(), Relaxed);
         }
         was_failing
+    }
+
+    /// Forgets services without recent failures: those that work again, and those whose rules may be gone.
+    pub(crate) fn prune(&self, now: Duration) {
+        if self.is_empty() {
+            return;
+        }
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        services.retain(|_, known| {
+            let limit = if known.is_failing { FORGET } else { PAUSE };
+            now.saturating_sub(known.failed) < limit
+        });
+        self.count.store(services.len(), Relaxed);
     }
 }
 
@@ -107,6 +116,13 @@ mod tests {
         let log = FailureLog::default();
         let logged = |now| (0..2 * SERVICES_MAX).filter(|number| log.fail(&number.to_string(), at(now))).count();
         assert_eq!([0, 1].map(logged), [SERVICES_MAX, 0]);
-        assert!(!log.fail("new", at(600)) && log.fail("new", at(601)));
+        assert!(!log.fail("new", at(600)));
+        log.prune(at(600));
+        assert!(!log.fail("new", at(600)), "the others failed again a second later than at first");
+        log.prune(at(601));
+        assert!(log.fail("new", at(601)));
+        log.recover("new", at(602));
+        log.prune(at(661));
+        assert!(log.is_empty());
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct RequestContext<'r> {
     pub(crate) conn: &'r Rc<Conn>,
     pub(crate) snapshot: &'r Snapshot,
     pub(crate) forwarding: &'r Forwarding,
+    /// The Ingress of the rule, as `namespace/name`.
+    pub(crate) owner: &'r str,
     pub(crate) version: Version,
     pub(crate) authority: &'r Authority<'r>,
     pub(crate) client: &'r RequestClient<'r>,
@@ -49,6 +51,7 @@ impl RequestContext<'_> {
             conn: _,
             snapshot,
             forwarding: _,
+            owner: _,
             version,
             authority,
             client,

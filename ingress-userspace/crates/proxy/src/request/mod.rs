@@ -169,15 +169,15 @@ impl Matching<'_> {
         if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
             return own(in_flight, error::blocked(), bodiless);
         }
-        let (filters, forwarding, action) = match found.matched {
+        let (owner, filters, forwarding, action) = match found.matched {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
             Matched::Costly => return costly(in_flight, conn, found, bodiless),
-            Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
+            Matched::Default(action) => ("", &[][..], &snapshot.forwarding, action),
             Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
                 in_flight.measure(meter.as_ref());
                 LogEntry::matched(log_entry, owner, forwarding.logged);
-                (&filters[..], forwarding, target)
+                (&**owner, &filters[..], forwarding, target)
             }
         };
         LogEntry::skip(log_entry, target);
@@ -201,6 +201,7 @@ impl Matching<'_> {
             conn,
             snapshot,
             forwarding,
+            owner,
             version: parts.version,
             authority,
             client: &client,

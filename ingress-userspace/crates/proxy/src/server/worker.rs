@@ -225,6 +225,7 @@ impl Worker {
         self.warm.expire(now, self.options.park_after);
         self.pipes.ask_again();
         self.relieve();
+        self.shared.authz_failures.prune(self.clock());
         self.pool.prune(now);
         self.http2.prune(now);
         self.own_http2.prune(now);

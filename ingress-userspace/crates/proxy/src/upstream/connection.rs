@@ -32,6 +32,8 @@ struct ConnectionState {
     lane: PoolKey,
     /// Whether the connection began with a PROXY protocol header.
     has_proxy_header: bool,
+    /// Whether no request follows the current one.
+    is_last: bool,
     reused: bool,
     timer: Timer,
     pool: Pool,
@@ -84,7 +86,15 @@ impl Connection {
     pub(super) fn new(stream: TransportStream, target: ConnectTarget<'_>, pool: Pool) -> Self {
         let has_proxy_header = target.proxy_header.is_some();
         let (lane, timer) = (target.lane(), Timer::default());
-        Self(Box::new(ConnectionState { stream, lane, has_proxy_header, reused: false, timer, pool }))
+        Self(Box::new(ConnectionState {
+            stream,
+            lane,
+            has_proxy_header,
+            is_last: has_proxy_header,
+            reused: false,
+            timer,
+            pool,
+        }))
     }
 
     pub(super) fn lane(&self) -> PoolKey {
@@ -102,6 +112,11 @@ impl Connection {
         self.0.has_proxy_header
     }
 
+    /// Makes the current request the last one of the connection, which is not pooled then.
+    pub(super) fn end_after_request(&mut self) {
+        self.0.is_last = true;
+    }
+
     /// Returns the stream, so that the connection is never pooled.
     pub(super) fn into_stream(self) -> TransportStream {
         self.0.stream
@@ -109,8 +124,8 @@ impl Connection {
 
     /// Returns the connection to the pool if it may serve another request.
     pub(super) fn release(mut self) {
-        let ConnectionState { stream: _, lane: _, has_proxy_header, reused, timer, pool } = &mut *self.0;
-        if *has_proxy_header {
+        let ConnectionState { stream: _, lane: _, has_proxy_header: _, is_last, reused, timer, pool } = &mut *self.0;
+        if *is_last {
             return;
         }
         *reused = true;
@@ -186,7 +201,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConnectionState { stream: _, lane, has_proxy_header: _, reused, timer: _, pool: _ } = &*self.0;
+        let ConnectionState { stream: _, lane, has_proxy_header: _, is_last: _, reused, timer: _, pool: _ } = &*self.0;
         f.debug_struct("Connection").field("lane", lane).field("reused", reused).finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     server::worker::Worker,
     upstream::{
         ExchangeLimits,
-        balance::Choice,
+        balance::{Choice, UpstreamState},
         subrequest::{OwnMessage, Plan, SubrequestError, read, send, within},
         write_request_line,
     },
@@ -43,19 +43,38 @@ pub(super) enum FetchError {
     NoKeySet,
 }
 
-/// Another address is tried after any failure.
-static RETRY: LazyLock<Retry> =
-    LazyLock::new(|| Retry { timeout: true, invalid_header: true, statuses: (201..=599).collect(), ..Retry::DEFAULT });
+/// Addresses that are tried at most, one after the other, after any failure.
+const TRIES: usize = 3;
+static ONE_TRY: LazyLock<Retry> = LazyLock::new(|| Retry { tries: 1, ..Retry::DEFAULT });
 
 /// Returns the keys of `server` and the time for which they are fresh.
 pub(super) async fn fetch(server: &JwksEndpoint, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
     within(TIMEOUT, ask(server, worker)).await
 }
 
+/// Tries the addresses in turn.
 async fn ask(server: &JwksEndpoint, worker: &Worker) -> Result<(Keys, Duration), FetchError> {
-    let JwksEndpoint { origin: _, upstream, host, target } = server;
+    let JwksEndpoint { upstream, .. } = server;
     let snapshot = worker.snapshot();
     let upstream = snapshot.upstream_id(upstream).and_then(|id| snapshot.upstream(id)).ok_or(FetchError::Gone)?;
+    for _ in 1..upstream.len().min(TRIES) {
+        match try_next(server, upstream, worker).await {
+            Ok(found) => return Ok(found),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "another address of a key set is tried");
+            }
+        }
+    }
+    try_next(server, upstream, worker).await
+}
+
+/// Tries the address that is next by round robin.
+async fn try_next(
+    server: &JwksEndpoint,
+    upstream: &UpstreamState,
+    worker: &Worker,
+) -> Result<(Keys, Duration), FetchError> {
+    let JwksEndpoint { origin: _, upstream: _, host, target } = server;
     let mut text = Vec::new();
     write_request_line(&mut text, &Method::GET, target);
     text.extend_from_slice(format!("host: {host}\r\n").as_bytes());
@@ -63,7 +82,7 @@ async fn ask(server: &JwksEndpoint, worker: &Worker) -> Result<(Keys, Duration),
     // The next fetch is too far off to keep the connection.
     let message = OwnMessage { method: &Method::GET, text: &text, is_last: true };
     let limits = ExchangeLimits { connect_timeout: CONNECT, read_timeout: TIMEOUT, ..ExchangeLimits::default() };
-    let plan = Plan { choice: Choice::Next, retry: &RETRY, limits, proxy_header: None, is_judged: true };
+    let plan = Plan { choice: Choice::Next, retry: &ONE_TRY, limits, proxy_header: None, is_judged: true };
     let body = &mut Some(CopiedBody::default());
     let (outcome, _served) = send(worker.own_connections(), upstream, &plan, &message, body).await?;
     let (head, body) = outcome.into_response()?.into_parts();

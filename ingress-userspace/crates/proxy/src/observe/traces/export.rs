@@ -155,10 +155,18 @@ async fn send(
     let mut error = ExportError::NoAddress;
     for address in tokio::net::lookup_host((host(traces), traces.port)).await.map_err(ExportError::Name)? {
         let target = ConnectTarget { address, transport: UpstreamTransport::Plain, proxy_header: None };
-        let body = &mut Some(Full::new(body.clone()));
-        match connections.attempt(Protocol::H2c, target, &limits, &DEFAULT_RETRY, &message, body).await {
-            Ok(outcome) => return accepted(outcome.into_response()?).await,
-            Err(failed) => error = failed.error.into(),
+        // A collector that restarts refuses the stream on its old connection.
+        for _ in 0..2 {
+            let body = &mut Some(Full::new(body.clone()));
+            match connections.attempt(Protocol::H2c, target, &limits, &DEFAULT_RETRY, &message, body).await {
+                Ok(outcome) => return accepted(outcome.into_response()?).await,
+                Err(failed) => {
+                    error = failed.error.into();
+                    if !failed.is_unseen {
+                        break;
+                    }
+                }
+            }
         }
     }
     Err(error)

@@ -170,6 +170,11 @@ impl UpstreamState {
         self.endpoints.is_empty()
     }
 
+    /// Returns the number of endpoints.
+    pub(crate) fn len(&self) -> usize {
+        self.endpoints.len()
+    }
+
     pub(crate) fn key(&self) -> &UpstreamKey {
         &self.key
     }

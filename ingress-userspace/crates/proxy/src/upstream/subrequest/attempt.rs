@@ -11,6 +11,8 @@ use ingress_model::{Protocol, Retry};
 pub(crate) struct Failed<B> {
     pub(crate) error: SubrequestError,
     pub(super) unsent: Option<B>,
+    /// Whether the endpoint closed a reused connection without having seen the request.
+    pub(crate) is_unseen: bool,
 }
 
 impl<B: Payload> Connections<'_, B> {
@@ -78,7 +80,8 @@ impl<B: Payload> Connections<'_, B> {
                 return Err(Failed::sent(failure, message, retry));
             }
             if !rules::is_stale(&failure, message.method(), retry) {
-                return Err(Failed::of(failure.error, None));
+                let is_unseen = !failure.written;
+                return Err(Failed { is_unseen, ..Failed::of(failure.error, None) });
             }
             *body = failure.unsent;
         }
@@ -88,7 +91,7 @@ impl<B: Payload> Connections<'_, B> {
 /// Takes the body; the failure returns it if it was not sent.
 async fn exchange<B: Payload, M: Message>(
     limits: &ExchangeLimits,
-    connection: Connection,
+    mut connection: Connection,
     message: &M,
     body: &mut Option<B>,
 ) -> Result<Outcome<B>, ExchangeFailure<B>> {
@@ -97,6 +100,9 @@ async fn exchange<B: Payload, M: Message>(
     };
     let Some(accept) = message.accept() else {
         let is_last = connection.has_proxy_header() || message.is_last();
+        if is_last {
+            connection.end_after_request();
+        }
         let write = |out: &mut Vec<u8>| {
             message.write(out);
             // Hop-by-hop fields are named in `Connection` (RFC 9110, section 10.1.4), and a connection for a single
@@ -128,12 +134,16 @@ fn spent() -> ExchangeError {
 
 impl<B: Payload> Failed<B> {
     fn of(error: ExchangeError, unsent: Option<B>) -> Self {
-        Self { error: SubrequestError::Exchange(error), unsent }
+        Self { error: SubrequestError::Exchange(error), unsent, is_unseen: false }
     }
 
     /// Before a connection is there, the request is not touched.
     fn unconnected(error: ConnectError, retry: &Retry, body: Option<B>) -> Self {
-        Self { error: SubrequestError::Connect(Box::new(error)), unsent: body.filter(|_| retry.error || retry.timeout) }
+        Self {
+            error: SubrequestError::Connect(Box::new(error)),
+            unsent: body.filter(|_| retry.error || retry.timeout),
+            is_unseen: false,
+        }
     }
 
     fn sent(failure: ExchangeFailure<B>, message: &impl Message, retry: &Retry) -> Self {

@@ -84,7 +84,8 @@ pub(crate) struct Plan<'r> {
     pub(crate) limits: ExchangeLimits,
     /// Boxed so that requests of other rules do not carry its size.
     pub(crate) proxy_header: Option<Box<ProxyHeader>>,
-    /// Whether the outcome counts for the health of the endpoints.
+    /// Whether the request takes a place of the upstream's circuit breaker, and its outcome counts for the health of the
+    /// endpoints.
     pub(crate) is_judged: bool,
 }
 
@@ -137,11 +138,20 @@ pub(crate) async fn send<'u, B: Payload>(
     body: &mut Option<B>,
 ) -> Result<(Outcome<B>, Served<'u>), SubrequestError> {
     let Plan { choice, retry, ref limits, ref proxy_header, is_judged } = *plan;
-    let place = upstream.enter(limits.connect_timeout).await.map_err(SubrequestError::Full)?;
+    let place = match is_judged {
+        true => upstream.enter(limits.connect_timeout).await.map_err(SubrequestError::Full)?,
+        false => None,
+    };
     let mut tried = Tried::up_to(retry.tries);
     let mut was_closed = false;
     let until = retry.within.map(|within| Instant::now() + within);
-    let mut pick = || upstream.engage(choice, clock::now_ms, &mut tried).filter(|_| is_before(until));
+    let mut pick = || {
+        let picked = match is_judged {
+            true => upstream.engage(choice, clock::now_ms, &mut tried),
+            false => upstream.pick(choice, clock::now_ms, &mut tried).map(|picked| (picked, None)),
+        };
+        picked.filter(|_| is_before(until))
+    };
     let (mut endpoint, mut busy) =
         pick().ok_or_else(|| upstream.refuse().map_or(SubrequestError::NoEndpoints, SubrequestError::Full))?;
     loop {
@@ -168,7 +178,7 @@ pub(crate) async fn send<'u, B: Payload>(
                 (endpoint, busy) = other;
                 *body = Some(spare);
             }
-            Err(Failed { error, unsent }) => {
+            Err(Failed { error, unsent, is_unseen: _ }) => {
                 tracing::debug!(endpoint = %address, error = &error as &dyn std::error::Error, "attempt failed");
                 if is_judged && rules::is_blamed(&error) {
                     endpoint.failed(clock::now_ms());
@@ -201,6 +211,20 @@ pub(crate) async fn within<T, E: From<SubrequestError>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     timeout(deadline, work).await.unwrap_or_else(|_elapsed| Err(SubrequestError::Deadline(deadline).into()))
+}
+
+/// Reads a body to its end, or its first `max` bytes, and keeps nothing of it.
+///
+/// # Errors
+/// If the body breaks off.
+pub(crate) async fn skip<B: Payload>(mut body: EitherBody<B>, max: usize) -> Result<(), SubrequestError> {
+    let mut left = max;
+    while let Some(frame) = body.frame().await {
+        let length = frame.map_err(SubrequestError::Body)?.data_ref().map_or(0, Bytes::len);
+        let Some(less) = left.checked_sub(length) else { break };
+        left = less;
+    }
+    Ok(())
 }
 
 /// Reads a body of at most `max` bytes to its end.

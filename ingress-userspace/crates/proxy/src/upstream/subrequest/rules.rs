@@ -46,9 +46,11 @@ pub(super) fn is_blamed(error: &SubrequestError) -> bool {
 }
 
 /// Returns whether a request that failed on a reused connection goes to the same endpoint on a new one. An endpoint may
-/// close an idle connection at any time, so this does not depend on the errors that `retry` has.
+/// close an idle connection at any time, so this does not depend on the errors that `retry` has. A sent request with
+/// another method is repeated only where the rule repeats it after such errors on new connections, too.
 pub(super) fn is_stale<B>(failure: &ExchangeFailure<B>, method: &Method, retry: &Retry) -> bool {
-    failure.unsent.is_some() && is_closed_exchange(&failure.error) && (!failure.written || is_repeatable(method, retry))
+    let is_repeatable = method.is_idempotent() || (retry.error && retry.non_idempotent);
+    failure.unsent.is_some() && is_closed_exchange(&failure.error) && (!failure.written || is_repeatable)
 }
 
 /// Returns whether a request that failed on a new connection goes to another endpoint.
@@ -188,12 +190,16 @@ mod tests {
         let default = Retry::DEFAULT;
         let never = Retry { error: false, timeout: true, ..default.clone() };
         let any_method = Retry { non_idempotent: true, ..default.clone() };
+        // `proxy-next-upstream: "off"` with `retry-non-idempotent: "true"` for all rules.
+        let off = Retry { error: false, ..any_method.clone() };
         for (retry, written, method, closed) in [
             (&default, true, Method::GET, true),
             (&default, true, Method::POST, false),
             (&default, false, Method::POST, true),
             (&never, true, Method::GET, true),
             (&any_method, true, Method::POST, true),
+            (&off, true, Method::POST, false),
+            (&off, true, Method::GET, true),
         ] {
             let expect = [closed, closed, closed, false, false, false, false, false, false];
             for unsent in [Some(()), None] {
