@@ -2,10 +2,12 @@
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -29,8 +31,14 @@ impl Drop for Product {
     }
 }
 
+/// Returns a port that no other test of this program has got. A port stays free until a process binds it, so two tests
+/// that start together could find the same one, and share it.
 fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let found =
+        || TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port();
+    let mut taken = TAKEN.lock().expect("whole");
+    std::iter::repeat_with(found).find(|port| taken.insert(*port)).expect("a port")
 }
 
 impl Product {
