@@ -17,7 +17,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use zstd::zstd_safe::CParameter;
 
-use crate::{request::body::BodySource, upstream::BodyError};
+use crate::{request::response_body::BodySource, upstream::BodyError};
 use ingress_model::{Coding, Offer};
 
 /// Windows of zstd and brotli, as powers of two: 128 KiB, a quarter of the window that nginx uses for brotli.

@@ -14,7 +14,7 @@ use crate::{
     downstream::upload_splice::Misplaced,
     http::{authority::AuthorityError, path::RequestPathError, websocket::HandshakeError},
     limits::{Excess, violations::Violation},
-    request::body::{TooLarge, TooSlow},
+    request::request_body::{TooLarge, TooSlow},
     upstream::{ConnectError, ExchangeError, balance::Full, subrequest::SubrequestError},
 };
 

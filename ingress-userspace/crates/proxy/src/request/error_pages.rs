@@ -9,10 +9,7 @@ use ingress_model::{
 };
 
 use crate::{
-    request::{
-        body::{BodySource, RequestBody},
-        context::RequestContext,
-    },
+    request::{context::RequestContext, request_body::RequestBody, response_body::BodySource},
     upstream::{
         balance::Choice,
         permit::UpstreamPermit,

@@ -16,10 +16,11 @@ use crate::{
     http::{headers::ForwardedHead, websocket::Handshake},
     observe::access_log::LogEntry,
     request::{
-        body::{Body, BodySource, RequestBody},
         context::RequestContext,
         error::{self, LocalReply},
         in_flight::InFlight,
+        request_body::RequestBody,
+        response_body::{Body, BodySource},
         session_affinity::AffinitySession,
     },
     upstream::{

@@ -16,9 +16,9 @@ use ingress_model::{
 use crate::{
     http::{path, target::target},
     request::{
-        body::RequestBody,
         body_copy::{self, CopiedBody},
         context::RequestContext,
+        request_body::RequestBody,
     },
     server::worker::Worker,
     upstream::{
@@ -32,7 +32,7 @@ use crate::{
 /// connections.
 const RUNNING_MAX: u32 = 256;
 
-/// One endpoint is enough for a copy. A mirror may get it twice, because no client waits for its response.
+/// A single endpoint is enough for a copy. A mirror may get it twice, because no client waits for its response.
 static RETRY: LazyLock<Retry> = LazyLock::new(|| Retry { tries: 1, non_idempotent: true, ..Retry::DEFAULT });
 
 /// Counts one mirrored request of a worker while it runs.

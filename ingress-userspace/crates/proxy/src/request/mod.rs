@@ -23,9 +23,10 @@ use crate::{
         traces::Trace,
     },
     request::{
-        body::{Body, RequestBody, TooLarge},
         context::RequestContext,
         in_flight::InFlight,
+        request_body::{RequestBody, TooLarge},
+        response_body::Body,
         session_affinity::AffinitySession,
         unread_body::{REST_MAX, UnreadBody},
     },
@@ -39,7 +40,6 @@ use matching::{Matching, RequestRefusal};
 use response::{compress, own};
 
 mod admission;
-pub(crate) mod body;
 pub(crate) mod body_copy;
 pub(crate) mod buffering;
 pub(crate) mod compress;
@@ -50,7 +50,9 @@ mod exchange;
 pub(crate) mod in_flight;
 mod matching;
 pub(crate) mod mirror;
+pub(crate) mod request_body;
 mod response;
+pub(crate) mod response_body;
 pub(crate) mod session_affinity;
 pub(crate) mod unread_body;
 

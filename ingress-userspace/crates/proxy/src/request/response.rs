@@ -19,11 +19,12 @@ use super::TunnelRequest;
 use crate::{
     downstream::{conn::Conn, tunnel::Tunnel},
     request::{
-        body::{Body, BodySource, RequestBody},
         context::RequestContext,
         error::{self, LocalReply},
         error_pages,
         in_flight::InFlight,
+        request_body::RequestBody,
+        response_body::{Body, BodySource},
     },
     upstream::{self, balance::UpstreamState, permit::UpstreamPermit, subrequest::discard},
 };

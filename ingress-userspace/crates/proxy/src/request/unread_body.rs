@@ -18,7 +18,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::{downstream::conn::Conn, request::body::RequestBody, upstream};
+use crate::{downstream::conn::Conn, request::request_body::RequestBody, upstream};
 
 /// Most bytes of a rest. A client may send as many to any pod that takes them, so the bound does not save the proxy
 /// work: it ends uploads that a closed connection would stop earlier.

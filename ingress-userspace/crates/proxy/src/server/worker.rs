@@ -1,4 +1,4 @@
-//! One worker: a thread with its runtime, its connections and its pool of upstream connections. Its tick drives the
+//! A worker: a thread with its runtime, its connections and its pool of upstream connections. Its tick drives the
 //! coarse clock, time-outs of connections, and the end of a drain.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
     },
     l4::tcp::Pipes,
     observe::{access_log::WorkerLines, durations::Durations},
-    request::{body::RequestBody, body_copy::CopiedBody},
+    request::{body_copy::CopiedBody, request_body::RequestBody},
     server::{
         clock,
         eviction::{self, Keeper},

@@ -37,7 +37,7 @@ pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {
 pub enum BodyPart {
     Frame(Frame<Bytes>),
     /// Bytes of the body in a pipe.
-    ResponseSplice(Pipe),
+    Pipe(Pipe),
 }
 
 pub(super) struct RequestUpload<B> {
@@ -188,7 +188,7 @@ impl<B: Outgoing> RequestUpload<B> {
             self.taken = true;
             let frame = match part {
                 BodyPart::Frame(frame) => frame,
-                BodyPart::ResponseSplice(pipe) => {
+                BodyPart::Pipe(pipe) => {
                     self.announced(pipe.held())?;
                     self.pipe = Some(pipe);
                     return Ok(());

@@ -28,7 +28,7 @@ use crate::{
         wire::Wire,
     },
     l4::pipe::Pipes,
-    request::{body::RequestBody, unread_body::UnreadBody},
+    request::{request_body::RequestBody, unread_body::UnreadBody},
     server::worker::Worker,
     upstream::{BodyPart, Outgoing as _},
 };
@@ -172,7 +172,7 @@ async fn read(mut body: RequestBody, takes_pipe: TakesPipe) -> (Vec<u8>, usize) 
         });
         match part.await.expect("not the end").expect("sound") {
             BodyPart::Frame(frame) => whole.extend_from_slice(&frame.into_data().expect("data")),
-            BodyPart::ResponseSplice(mut pipe) => {
+            BodyPart::Pipe(mut pipe) => {
                 whole.extend_from_slice(&pipe.take_bytes().expect("bytes"));
                 body.take_back(pipe);
                 response_splice += 1;
