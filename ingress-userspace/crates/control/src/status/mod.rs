@@ -2,7 +2,7 @@
 //! objects. This module decides nothing about routes, and no other part waits for it.
 //!
 //! ```text
-//! watch ──Facts──┬─> plan ──────> writer ──> ingresses/status     one leader among
+//! watch ──input──┬─> plan ──────> writer ──> ingresses/status     one leader among
 //!  addresses ────┘                                                all replicas, by
 //!       └──────────> events ────> recorder ─> events              a Lease
 //! ```
