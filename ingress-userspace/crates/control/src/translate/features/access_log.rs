@@ -79,7 +79,7 @@ impl Default for Log {
 // === impl Log ===
 
 impl Log {
-    pub(crate) fn made(&self) -> Option<Arc<AccessLog>> {
+    pub(crate) fn build(&self) -> Option<Arc<AccessLog>> {
         let Self { disabled, format, escapes_json, skip } = self;
         let escape = if *escapes_json { LogEscape::Json } else { LogEscape::Default };
         // Formats that could not be parsed were not stored.

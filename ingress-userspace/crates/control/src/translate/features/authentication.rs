@@ -73,14 +73,14 @@ impl ParsedAuthentication {
     pub(super) fn filters(self, ways: Ways, access: Access, scope: &mut Scope<'_, '_>) -> Result<Guards, Refusal> {
         let Self { satisfy_any, unauthenticated: _ } = self;
         let Ways { basic, jwt, ext_authz } = ways;
-        let basic = basic.made(scope)?;
+        let basic = basic.build(scope)?;
         if basic.is_some() && jwt.is_wanted() && jwt.reads_authorization() && !satisfy_any {
             let message = "a request cannot have both a password and a token in `Authorization`; its rules answer 503, take \
              the token from another field with `jwt-header` or `jwt-cookie`, or set `satisfy: any`";
             return Err((Reason::InvalidAnnotation, message.into()));
         }
-        let token = jwt.made(scope)?;
-        let ext_authz = ext_authz.made(scope)?;
+        let token = jwt.build(scope)?;
+        let ext_authz = ext_authz.build(scope)?;
         let asks = basic.is_some() || token.is_some() || ext_authz.is_some();
         let (access, satisfy) = match satisfy_any && asks {
             true => (None, Satisfy::Any(access)),

@@ -33,7 +33,7 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     /// Returns the protocol, and reports one that is not supported.
-    pub(super) fn made(self, scope: &mut Scope<'_, '_>) -> Self {
+    pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Self {
         if self == Self::Unsupported {
             let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS`, `GRPC` or `GRPCS`";
             scope.report(Reason::UnsupportedAnnotation, message.to_owned());

@@ -95,7 +95,7 @@ impl Default for ParsedBasicAuth {
 
 impl ParsedBasicAuth {
     /// Returns the passwords that clients must have, if any, or the reason why they cannot be checked.
-    pub(super) fn made(self, scope: &mut Scope<'_, '_>) -> Result<Option<Basic>, Refusal> {
+    pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Result<Option<Basic>, Refusal> {
         let is_wanted = self.is_wanted || self.secret.is_some();
         is_wanted.then(|| self.basic(scope)).transpose()
     }

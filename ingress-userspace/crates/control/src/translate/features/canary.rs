@@ -101,7 +101,7 @@ impl Default for ParsedCanary {
 
 impl ParsedCanary {
     /// Returns the requests that the Ingress takes from another one's rules, if it is a canary.
-    pub(super) fn made(self) -> Option<CanaryRule> {
+    pub(super) fn build(self) -> Option<CanaryRule> {
         let Self { is_canary, mut rule, header, value, pattern } = self;
         let value = match (value, pattern) {
             (Some(value), _) => CanaryValue::Exactly(value),

@@ -103,7 +103,7 @@ pub(crate) enum Clients {
 
 impl ParsedClientCertificates {
     /// Returns the demands, or the reason why they cannot be met.
-    pub(super) fn made(self, scope: &mut Scope<'_, '_>) -> Result<Clients, Refusal> {
+    pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Result<Clients, Refusal> {
         let Self { secret, verify, depth, passed } = self;
         let demand = match (verify, &secret) {
             (Wish::Off, _) | (Wish::Unsaid, None) => return Ok(Clients::Any),

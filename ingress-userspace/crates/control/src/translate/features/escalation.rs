@@ -59,7 +59,7 @@ impl Default for ParsedEscalation {
 // === impl ParsedEscalation ===
 
 impl ParsedEscalation {
-    pub(crate) fn made(&self) -> Option<Escalation> {
+    pub(crate) fn build(&self) -> Option<Escalation> {
         let Self { after, within, lasts, dry_run, also } = *self;
         after.map(|after| Escalation { after, within, lasts, dry_run, also })
     }

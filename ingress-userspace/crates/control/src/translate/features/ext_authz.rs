@@ -184,17 +184,17 @@ impl ParsedExtAuthz {
     }
 
     /// Returns the call of the service that applies, if any, or the reason why it cannot be made.
-    pub(super) fn made(self, scope: &mut Scope<'_, '_>) -> Result<Option<ExtAuthz>, Refusal> {
+    pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Result<Option<ExtAuthz>, Refusal> {
         let Self { own, global, global_is_unreadable, takes_global } = self;
         if own.is_wanted() || !takes_global {
-            return own.made(Author::Ingress, scope);
+            return own.build(Author::Ingress, scope);
         }
         if global_is_unreadable {
             let message = "a setting `global-auth-…` is invalid; its rules answer 503 until it is corrected, or set \
              `enable-global-auth: \"false\"`";
             return Err((Reason::InvalidSetting, message.into()));
         }
-        global.made(Author::Operator, scope)
+        global.build(Author::Operator, scope)
     }
 }
 
@@ -285,7 +285,7 @@ impl ParsedCall {
 
     /// Returns the call of the service at the URL, or the reason why it cannot be made. Problems of its destination are
     /// also reported, because the rules work again as soon as they are solved elsewhere.
-    fn made(self, author: Author, scope: &mut Scope<'_, '_>) -> Result<Option<ExtAuthz>, Refusal> {
+    fn build(self, author: Author, scope: &mut Scope<'_, '_>) -> Result<Option<ExtAuthz>, Refusal> {
         let Self {
             url,
             method,

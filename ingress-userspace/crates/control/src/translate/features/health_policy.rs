@@ -199,19 +199,19 @@ impl Default for ParsedHealthCheck {
 
 impl ParsedHealthPolicy {
     /// Returns the policy; `None` if it is the default.
-    pub(super) fn made(self) -> Option<Arc<HealthPolicy>> {
+    pub(super) fn build(self) -> Option<Arc<HealthPolicy>> {
         let Self { ejection, mut circuit_breaker, slow_start, check } = self;
         // Without a cap no request waits. Values without an effect are reset, so that they do not change the key.
         if circuit_breaker.connections.is_none() {
             circuit_breaker.pending = 0;
         }
-        let health_policy = HealthPolicy { ejection, check: check.made().map(Arc::new), circuit_breaker, slow_start };
+        let health_policy = HealthPolicy { ejection, check: check.build().map(Arc::new), circuit_breaker, slow_start };
         (health_policy != HealthPolicy::default()).then(|| Arc::new(health_policy))
     }
 }
 
 impl ParsedHealthCheck {
-    fn made(self) -> Option<Check> {
+    fn build(self) -> Option<Check> {
         let Self { kind, path, host, statuses, service, port, interval, timeout, healthy, unhealthy } = self;
         let question = match (kind, path) {
             (Kind::None, _) | (Kind::ByPath, None) => return None,
@@ -264,7 +264,7 @@ mod tests {
             let circuit_breaker =
                 CircuitBreaker { connections: NonZeroU32::new(connections), pending, ..CircuitBreaker::default() };
             ParsedHealthPolicy { circuit_breaker, ..ParsedHealthPolicy::default() }
-                .made()
+                .build()
                 .map(|health_policy| health_policy.to_string())
         };
         assert_eq!(parsed(0, 5), None);

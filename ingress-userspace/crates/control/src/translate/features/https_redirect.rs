@@ -16,15 +16,8 @@ pub(super) const ANNOTATIONS: &[Row<ParsedHttpsRedirect>] = &[
         .reads(|value, parsed| boolean(value, &mut parsed.ssl_redirect)),
 ];
 
-/// Sorted by name.
-pub(super) const DEFAULTS: &[Row<ParsedHttpsRedirect>] = &[
-    key("force-ssl-redirect", "whether requests over plain HTTP are redirected to HTTPS for hosts without TLS, too")
-        .default("false")
-        .reads(|value, parsed| boolean(value, &mut parsed.force_ssl_redirect)),
-    key("ssl-redirect", "whether requests over plain HTTP are redirected to HTTPS, for hosts with TLS")
-        .default("true")
-        .reads(|value, parsed| boolean(value, &mut parsed.ssl_redirect)),
-];
+/// The settings for all Ingresses are those of one.
+pub(super) const DEFAULTS: &[Row<ParsedHttpsRedirect>] = ANNOTATIONS;
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Row<RedirectSettings>] = &[
@@ -86,7 +79,7 @@ pub(crate) enum Redirect {
 // === impl ParsedHttpsRedirect ===
 
 impl ParsedHttpsRedirect {
-    pub(super) const fn made(self) -> Redirect {
+    pub(super) const fn build(self) -> Redirect {
         match (self.force_ssl_redirect, self.ssl_redirect) {
             (true, _) => Redirect::Always,
             (false, true) => Redirect::WithTls,

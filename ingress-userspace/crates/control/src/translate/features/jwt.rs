@@ -175,7 +175,7 @@ impl ParsedJwt {
     }
 
     /// Returns the demands on tokens, if any, or the reason why they cannot be met.
-    pub(super) fn made(self, scope: &mut Scope<'_, '_>) -> Result<Option<Token>, Refusal> {
+    pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Result<Option<Token>, Refusal> {
         if !self.is_wanted() {
             return Ok(None);
         }

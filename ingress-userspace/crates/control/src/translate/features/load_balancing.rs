@@ -49,7 +49,7 @@ pub(crate) struct ParsedLoadBalancing {
 // === impl ParsedLoadBalancing ===
 
 impl ParsedLoadBalancing {
-    pub(super) fn made(&self) -> Balance {
+    pub(super) fn build(&self) -> Balance {
         self.hash_by.clone().map_or_else(|| self.balance.clone(), Balance::Hash)
     }
 }

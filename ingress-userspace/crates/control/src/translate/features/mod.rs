@@ -306,30 +306,30 @@ impl ParsedAnnotations {
             upstream_host,
             ways,
         } = self;
-        let backend = backend.made(scope);
-        let clients = client_certificates.made(scope);
+        let backend = backend.build(scope);
+        let clients = client_certificates.build(scope);
         let clients = scope.or_refuse(clients, Clients::Refused);
         let unauthenticated = Arc::clone(&authentication.unauthenticated);
         let guards = authentication.filters(ways, access, scope);
         let Guards { access, authentication } = scope.or_refuse(guards, Guards::default());
         let limit = limits.filter(scope);
         let is_guarded = authentication.is_some() || limit.is_some() || clients != Clients::Any;
-        let passes = passthrough.made(is_guarded, scope);
+        let passes = passthrough.build(is_guarded, scope);
         let HeaderFilters { requests, responses } = headers.filters(&globals.headers.allowed, scope);
         let mirror = mirror.filter(scope);
         let error_pages = error_pages.filter(&globals.parsed.error_pages.statuses, scope);
         let after = [requests, mirror, error_pages, responses, compression.filter()];
         Policy {
-            redirect: https_redirect.made(),
+            redirect: https_redirect.build(),
             service: if scope.refuses { Service::Refuse } else { Service::Full },
             backend,
-            canary: canary.made(),
+            canary: canary.build(),
             clients,
             passes,
-            redirects: redirects.made(),
+            redirects: redirects.build(),
             aliases,
             shares_with: host_sharing.shares_with,
-            forwarding: globals.share(forwarding.made()),
+            forwarding: globals.share(forwarding.build()),
             unauthenticated,
             before: [access, limit, cors.filter(), authentication].into_iter().flatten().collect(),
             rewrite,
@@ -342,7 +342,7 @@ impl ParsedAnnotations {
 // === impl ParsedForwarding ===
 
 impl ParsedForwarding {
-    fn made(&self) -> Forwarding {
+    fn build(&self) -> Forwarding {
         let Self { access_log, buffering, load_balancing, metrics, retries, session_affinity, timeouts, traces } = self;
         let ParsedTimeouts { connect_timeout, read_timeout, send_timeout } = *timeouts;
         let ParsedBuffering { body_max, uploads, body_buffer, response_head_max } = *buffering;
@@ -354,12 +354,12 @@ impl ParsedForwarding {
             uploads,
             body_buffer,
             response_head_max,
-            balance: load_balancing.made(),
-            affinity: session_affinity.made(),
+            balance: load_balancing.build(),
+            affinity: session_affinity.build(),
             retry: retries.clone(),
             logged: access_log.logged,
             metered: metrics.per_path,
-            trace: traces.made(),
+            trace: traces.build(),
         }
     }
 }
@@ -367,13 +367,13 @@ impl ParsedForwarding {
 // === impl ParsedBackend ===
 
 impl ParsedBackend {
-    fn made(self, scope: &mut Scope<'_, '_>) -> BackendPolicy {
+    fn build(self, scope: &mut Scope<'_, '_>) -> BackendPolicy {
         let Self { backend_protocol, health_policy, proxy_header, service_upstream, upstream_tls } = self;
         BackendPolicy {
-            protocol: backend_protocol.made(scope),
-            through: service_upstream.made(),
-            tls: material::made(upstream_tls, scope),
-            health_policy: health_policy.made(),
+            protocol: backend_protocol.build(scope),
+            through: service_upstream.build(),
+            tls: material::build(upstream_tls, scope),
+            health_policy: health_policy.build(),
             proxy_header,
         }
     }
@@ -393,7 +393,7 @@ impl Globals {
                 }
             }
         }
-        globals.forwarding = Arc::new(globals.parsed.forwarding.made());
+        globals.forwarding = Arc::new(globals.parsed.forwarding.build());
         globals
     }
 
@@ -405,11 +405,11 @@ impl Globals {
     /// Settles the values that follow from others, once all are read. The content of ConfigMaps is looked up in
     /// `context`.
     pub(crate) fn settle(&mut self, context: &mut Context<'_, '_>) {
-        self.settings.access_log = self.access_log.made();
-        self.settings.traces = self.traces.clone().made();
+        self.settings.access_log = self.access_log.build();
+        self.settings.traces = self.traces.clone().build();
         self.settings.blocked = (!self.blocked.is_empty()).then(|| Arc::new(self.blocked.clone()));
-        self.settings.escalation = self.escalation.made();
-        self.forwarding = Arc::new(self.parsed.forwarding.made());
+        self.settings.escalation = self.escalation.build();
+        self.forwarding = Arc::new(self.parsed.forwarding.build());
         self.headers.apply(&mut self.parsed.headers, context);
     }
 

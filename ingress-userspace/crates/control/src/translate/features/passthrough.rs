@@ -27,7 +27,7 @@ pub(crate) struct ParsedPassthrough {
 impl ParsedPassthrough {
     /// Returns whether connections are passed through. That is refused if clients must be authenticated or counted
     /// (`is_guarded`).
-    pub(super) fn made(self, is_guarded: bool, scope: &mut Scope<'_, '_>) -> bool {
+    pub(super) fn build(self, is_guarded: bool, scope: &mut Scope<'_, '_>) -> bool {
         if self.enabled && is_guarded {
             let message = "annotation `ssl-passthrough` forwards connections without reading them, so that clients cannot \
              be authenticated and requests cannot be counted; its rules answer 503, remove it or the annotations that \

@@ -65,7 +65,7 @@ pub(crate) struct Redirects {
 // === impl ParsedRedirects ===
 
 impl ParsedRedirects {
-    pub(super) fn made(self) -> Redirects {
+    pub(super) fn build(self) -> Redirects {
         let Self { app_root, permanent_redirect, permanent_status, temporal_redirect, temporal_status } = self;
         let redirect = |status, location| Arc::new(Redirect { status, location });
         let elsewhere = temporal_redirect

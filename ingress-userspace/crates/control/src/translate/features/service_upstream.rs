@@ -26,7 +26,7 @@ pub(crate) struct ParsedServiceUpstream {
 // === impl ParsedServiceUpstream ===
 
 impl ParsedServiceUpstream {
-    pub(super) const fn made(self) -> Through {
+    pub(super) const fn build(self) -> Through {
         if self.through_service { Through::Service } else { Through::Pods }
     }
 }

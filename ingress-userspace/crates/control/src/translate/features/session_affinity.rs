@@ -117,7 +117,7 @@ impl Default for ParsedAffinity {
 // === impl ParsedAffinity ===
 
 impl ParsedAffinity {
-    pub(super) fn made(&self) -> Option<Affinity> {
+    pub(super) fn build(&self) -> Option<Affinity> {
         let Self { has_affinity, affinity, cookie_expires } = self;
         let mut affinity = has_affinity.then(|| affinity.clone())?;
         affinity.cookie.max_age = affinity.cookie.max_age.or(*cookie_expires);

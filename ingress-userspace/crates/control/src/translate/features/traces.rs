@@ -144,7 +144,7 @@ impl Default for ParsedTraces {
 // === impl ParsedTraces ===
 
 impl ParsedTraces {
-    pub(crate) fn made(self) -> Option<Arc<Traces>> {
+    pub(crate) fn build(self) -> Option<Arc<Traces>> {
         let Self { collector, port, service, sampler, ratio, follows_parent, queue_max, delay, batch_max } = self;
         let sampler = match sampler {
             Kind::Always => Sampler::Always,
@@ -201,7 +201,7 @@ impl ParsedTraces {
 // === impl ParsedTracing ===
 
 impl ParsedTracing {
-    pub(super) fn made(&self) -> Option<Arc<TraceRule>> {
+    pub(super) fn build(&self) -> Option<Arc<TraceRule>> {
         self.traced.then(|| Arc::new(self.trace.clone()))
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn backend_tls(
 }
 
 /// Returns the terms of `parsed` if they differ from the default; terms that cannot be met are refused.
-pub(in super::super) fn made(parsed: ParsedTls, scope: &mut Scope<'_, '_>) -> Option<ParsedTls> {
+pub(in super::super) fn build(parsed: ParsedTls, scope: &mut Scope<'_, '_>) -> Option<ParsedTls> {
     match backend_tls(&parsed, &scope.name.namespace, scope.lookup) {
         Ok(backend_tls) => backend_tls.map(|_| parsed),
         Err(refusal) => {
