@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
+use http::Response;
 use ingress_control::translate::Options;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Ingress, Site, configured};
-use ingress_proxy_testing::Origin;
 use ingress_proxy_testing::pki::{Authority, TlsPod};
+use ingress_proxy_testing::{Origin, serve_connections};
 
 const URL: (&str, &str) = ("auth-url", "http://sso.auth.svc.cluster.local/verify?for=$uri");
 
@@ -183,6 +184,29 @@ fn the_sign_in_redirect_keeps_the_port() {
     assert_eq!(response.header("location"), Some("https://login.test/start?rd=http://a.test:8443%2fx"));
 }
 
+/// A rule for `/oauth2` of the host, which leads to the service.
+const OAUTH2: &str = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: sso, namespace: auth, annotations: {xdp-ingress.io/limit-rpm: \"1\"}}\nspec:\n  ingressClassName: xdp\n  rules:\n  \
+                      - host: a.test\n    http: {paths: [{path: /oauth2, pathType: Prefix, backend: {service: {name: sso, port: {number: 80}}}}]}\n";
+
+#[test]
+fn an_authorization_service_on_the_same_host_may_use_http2() {
+    let sso = serve_connections(|stream| async move {
+        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            assert_eq!((request.uri().path(), request.method().as_str()), ("/oauth2/auth", "GET"));
+            let status = if request.headers().contains_key("cookie") { 200 } else { 401 };
+            respond.send_response(Response::builder().status(status).body(()).expect("valid"), true).expect("sent");
+        }
+    });
+    let http2 = service(sso).replace("{port: 80}", "{port: 80, appProtocol: kubernetes.io/h2c}");
+    let pod = Origin::answering("pod");
+    let site = Ingress::with(&[("auth-url", "https://$host/oauth2/auth")]).beside(&http2).beside(OAUTH2);
+    let site = site.serve(&pod).in_order();
+    for _ in 0..3 {
+        assert_eq!((site.ask("/", ANN).status, site.get("/").status), (200, 401));
+    }
+}
+
 #[test]
 fn the_authorization_service_may_be_on_the_same_host() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
@@ -190,9 +214,7 @@ fn the_authorization_service_may_be_on_the_same_host() {
         ("auth-url", "https://$host/oauth2/auth"),
         ("auth-signin", "https://$host/oauth2/start?rd=$escaped_request_uri"),
     ];
-    let other = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: sso, namespace: auth, annotations: {xdp-ingress.io/limit-rpm: \"1\"}}\nspec:\n  ingressClassName: xdp\n  rules:\n  \
-                 - host: a.test\n    http: {paths: [{path: /oauth2, pathType: Prefix, backend: {service: {name: sso, port: {number: 80}}}}]}\n";
-    let site = Ingress::with(&annotations).beside(&service(sso.address)).beside(other).serve(&pod).in_order();
+    let site = Ingress::with(&annotations).beside(&service(sso.address)).beside(OAUTH2).serve(&pod).in_order();
     assert_eq!(site.ask("/", ANN).text(), "pod");
     assert_eq!(site.location("/x"), (302, "https://a.test/oauth2/start?rd=%2fx".into()));
     let question = &sso.heads()[0];
