@@ -16,7 +16,7 @@ pub const PROTO_TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const PROTO_UDP: u8 = 17;
 
-/// One TCP connection or UDP flow, named as in packets towards the node.
+/// A TCP connection or UDP flow, named as in packets towards the node.
 ///
 /// IPv4 addresses are v4-mapped (`::ffff:a.b.c.d`), ports are in network byte order, both as they are in the packet.
 ///

@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     pub(crate) totals: Vec<ReasonCount>,
 }
 
-/// One host with its counters.
+/// A host with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostReading {
     pub(crate) name: String,

@@ -1,4 +1,4 @@
-//! One of several consecutive processes on a node, as of the pods of a DaemonSet: same admin address, same pins, a
+//! Any of several consecutive processes on a node, as of the pods of a DaemonSet: same admin address, same pins, a
 //! probe socket of its own.
 
 use std::{

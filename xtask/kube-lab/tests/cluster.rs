@@ -175,7 +175,7 @@ fn sleepers(nodes: &[NodePlan]) -> String {
     nodes.iter().map(pod).collect()
 }
 
-/// What a cluster changes or makes on the machine while it is up. Others may work beside the test, so this looks at what
+/// The changes of a cluster to the machine while it is up. Others may work beside the test, so this looks at what
 /// only a cluster makes.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
@@ -195,7 +195,7 @@ fn sysctls() -> BTreeMap<&'static str, String> {
     SYSCTLS.map(|key| (key, fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default())).into()
 }
 
-/// Those of the paths of a cluster, and of the fixed paths of its programs, that are there.
+/// The existing ones of a cluster's paths and of the fixed paths of its programs.
 fn paths() -> Vec<PathBuf> {
     let fixed = [
         STATE,

@@ -201,7 +201,7 @@ pub(super) fn delete<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
     }
 }
 
-/// One step of an iteration over a map.
+/// A step of an iteration over a map.
 pub(super) struct Step<T> {
     /// Number of elements written.
     pub count: usize,

@@ -16,10 +16,10 @@ pub struct AccessLog {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One JSON object per line, with all known fields.
+    /// A JSON object per line, with all known fields.
     #[default]
     Json,
-    /// One line of text with variables.
+    /// A line of text with variables.
     Template { pieces: Arc<[LogPiece]>, escape: LogEscape },
 }
 

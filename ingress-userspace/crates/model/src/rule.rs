@@ -46,7 +46,7 @@ pub struct HostRoutes {
     pub passthrough: Option<Arc<Passthrough>>,
 }
 
-/// One path of one host.
+/// A path of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub path: PathMatch,

@@ -25,10 +25,10 @@ use crate::{
     upstream::{Connector, ExchangeLimits, balance::UpstreamState},
 };
 
-/// One consistent state of the configuration. A request keeps the snapshot it began with to its end.
+/// A consistent state of the configuration. A request keeps the snapshot it began with to its end.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// One more than the generation of the previous snapshot.
+    /// The generation of the previous snapshot plus one.
     pub generation: u64,
     pub routes: Routes,
     pub certificates: Certificates,

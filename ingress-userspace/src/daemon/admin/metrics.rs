@@ -47,7 +47,7 @@ pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<Strin
     Ok(out)
 }
 
-/// One reading of all values.
+/// A reading of all values.
 #[derive(Debug)]
 struct Scrape {
     /// `None` if disabled.

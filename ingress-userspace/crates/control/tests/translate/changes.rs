@@ -15,7 +15,7 @@ use crate::objects::any_object;
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Comes(String),
-    /// One of the existing objects.
+    /// Any of the existing objects.
     Goes(prop::sample::Index),
     Resolves(Vec<u8>),
     Forgets,

@@ -21,7 +21,7 @@ pub enum Satisfy {
     /// All conditions must be met. Network lists are then a separate filter.
     #[default]
     All,
-    /// One condition is enough, and an address in the allowed networks is one.
+    /// Any condition is enough, and an address in the allowed networks is one.
     Any(Access),
 }
 

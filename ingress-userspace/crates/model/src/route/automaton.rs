@@ -28,7 +28,7 @@ pub(super) struct Automaton {
 
 struct Lazy {
     dfa: DFA,
-    /// One scratch for each thread that matches at the same time.
+    /// Scratch memory for each thread that matches at the same time.
     scratches: Pool<Scratch, Box<dyn Fn() -> Scratch + Send + Sync>>,
 }
 

@@ -57,7 +57,7 @@ pub struct Routes {
     passing: Tree<HostPattern, ()>,
 }
 
-/// One host with its rules.
+/// A host with its rules.
 #[derive(Debug)]
 pub struct HostEntry {
     pub pattern: HostPattern,

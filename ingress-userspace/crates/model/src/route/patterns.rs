@@ -28,7 +28,7 @@ pub(super) struct Patterns {
 #[derive(Debug)]
 struct Group {
     routes: Box<[Route]>,
-    /// Of each expression, its place among all expressions of the host.
+    /// Index of each expression among all expressions of the host.
     places: Box<[usize]>,
     set: Arc<Set>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct HmacCache<V> {
 /// HMAC that identifies a secret without revealing it.
 pub(crate) type Tag = [u8; 32];
 
-/// One shard in two generations: entries inserted or looked up lately, and those before.
+/// A shard in two generations: entries inserted or looked up lately, and those before.
 struct Shard<V> {
     later: HashMap<Tag, V>,
     earlier: HashMap<Tag, V>,

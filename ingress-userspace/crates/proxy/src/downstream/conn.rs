@@ -133,7 +133,7 @@ enum HandshakeState {
     None,
     /// Its head was read; the following bytes wait for the response.
     Asked,
-    /// It turned out to be an ordinary request, or its response is not a 101.
+    /// The request turned out to be an ordinary one, or its response is not a 101.
     Declined,
 }
 

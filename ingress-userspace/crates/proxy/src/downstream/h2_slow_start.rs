@@ -43,9 +43,9 @@ pub(crate) struct Pacer(Mutex<()>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnreadBytes {
     Little,
-    /// As much as a connection may buffer.
+    /// The most that a connection may buffer.
     Much,
-    /// As much as a connection may buffer, and the socket accepts nothing.
+    /// The most that a connection may buffer, and the socket accepts nothing.
     All,
 }
 

@@ -72,7 +72,7 @@ pub struct Shared {
     /// Destination of the access log, if any.
     pub(crate) sink: Arc<OnceLock<Sink>>,
     thread_liveness: Mutex<Vec<Arc<Liveness>>>,
-    /// One entry per worker.
+    /// Entries by worker.
     durations: Mutex<Vec<Arc<Durations>>>,
     /// Durations counted for earlier holders of a host number, by number, to be subtracted; workers alone write the
     /// counters.

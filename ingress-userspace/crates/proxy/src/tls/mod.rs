@@ -109,7 +109,7 @@ pub(crate) async fn reject(stream: &mut (impl AsyncWrite + Unpin)) -> io::Error 
 
 /// Builds the common part of the configurations.
 ///
-/// One ticketer serves all workers, so that a session begun with one is resumed by another. Sessions live in tickets
+/// A single ticketer serves all workers, so that a session begun with one is resumed by another. Sessions live in tickets
 /// alone: there is no state per client. Each handshake issues one ticket: a second one costs a tenth of a resumed
 /// handshake, and clients that want more get one with each resumption. There is no early data, which can be replayed
 /// (RFC 8446, 8).

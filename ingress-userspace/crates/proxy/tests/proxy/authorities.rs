@@ -1,4 +1,4 @@
-//! One authority: the host used for routing is the one that the pod receives, regardless of the client's spelling.
+//! The authority: the host used for routing is the one that the pod receives, regardless of the client's spelling.
 //!
 //! Each host pattern has a pod of its own, which answers with its name and the `Host` it received. Requests are
 //! generated from names and from strings that parsers tend to read differently, in HTTP/1 and HTTP/2.

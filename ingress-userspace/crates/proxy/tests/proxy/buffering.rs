@@ -56,7 +56,7 @@ fn begin_for(proxy: &Proxy, host: &str, length: usize, more: &str) -> Client {
     client
 }
 
-/// As if the process had so much memory and used so much of it.
+/// Pressure of a process that has this much memory and uses this much of it.
 fn weigh(proxy: &Proxy, limit: usize, used: usize) -> Pressure {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("memory.max"), limit.to_string()).expect("written");

@@ -24,7 +24,7 @@ const SPECIAL: &str = "%09%0Atest with whitespace%0D%0Aand Unicode BMP %E2%98%BA
 
 // === messages ===
 
-/// One message of `length` bytes.
+/// A message of `length` bytes.
 fn message(length: usize) -> Bytes {
     let mut message = BytesMut::from(&[0_u8][..]);
     message.extend_from_slice(&u32::try_from(length).expect("short").to_be_bytes());

@@ -1,4 +1,4 @@
-//! One line of the access log while its data are collected.
+//! A line of the access log while its data are collected.
 
 use std::{
     cell::{Cell, RefCell},

@@ -87,7 +87,7 @@ pub(crate) enum Choice {
     Sticky(u64),
 }
 
-/// One endpoint with its health and load.
+/// An endpoint with its health and load.
 #[derive(Debug)]
 pub(crate) struct EndpointState {
     address: SocketAddr,

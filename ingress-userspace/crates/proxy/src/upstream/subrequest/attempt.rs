@@ -1,4 +1,4 @@
-//! One attempt at one endpoint: on an idle connection first, and on a new one if that turns out closed. It picks no
+//! A single attempt at an endpoint: on an idle connection first, and on a new one if that turns out closed. It picks no
 //! endpoint and judges none.
 
 use super::{Connections, Message, Outcome, Payload, Started, SubrequestError, rules};

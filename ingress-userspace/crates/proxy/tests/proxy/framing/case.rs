@@ -25,7 +25,7 @@ pub(super) enum Then {
     /// The connection goes on.
     Open,
     Closed,
-    /// It is closed, and the beginning of a request may have reached the pod.
+    /// The connection is closed, and the beginning of a request may have reached the pod.
     Begun,
     /// The client ends the connection.
     Cut,
