@@ -1,7 +1,7 @@
 //! A single attempt at an endpoint: on an idle connection first, and on a new one if that turns out closed. It picks no
 //! endpoint and judges none.
 
-use super::{Connections, Message, Outcome, Payload, Started, SubrequestError, rules};
+use super::{Connections, Message, Outcome, Payload, Started, SubrequestError, retry};
 use crate::upstream::{
     self, ConnectError, ConnectTarget, Connection, ExchangeError, ExchangeFailure, ExchangeLimits, Upgraded, h2,
 };
@@ -39,7 +39,7 @@ impl<B: Payload> Connections<'_, B> {
         if let Some(kept) = self.pool.idle(target) {
             match exchange(limits, kept, message, body).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(failure) if rules::is_stale(&failure, message.method(), retry) => *body = failure.unsent,
+                Err(failure) if retry::is_stale(&failure, message.method(), retry) => *body = failure.unsent,
                 Err(failure) => return Err(Failed::of(failure.error, None)),
             }
         }
@@ -79,7 +79,7 @@ impl<B: Payload> Connections<'_, B> {
             if !(failure.reused && std::mem::take(&mut again)) {
                 return Err(Failed::sent(failure, message, retry));
             }
-            if !rules::is_stale(&failure, message.method(), retry) {
+            if !retry::is_stale(&failure, message.method(), retry) {
                 let is_unseen = !failure.written;
                 return Err(Failed { is_unseen, ..Failed::of(failure.error, None) });
             }
@@ -147,7 +147,7 @@ impl<B: Payload> Failed<B> {
     }
 
     fn sent(failure: ExchangeFailure<B>, message: &impl Message, retry: &Retry) -> Self {
-        let is_repeated = rules::is_repeated(&failure.error, failure.written, message.method(), retry);
+        let is_repeated = retry::is_repeated(&failure.error, failure.written, message.method(), retry);
         Self::of(failure.error, failure.unsent.filter(|_| is_repeated))
     }
 }

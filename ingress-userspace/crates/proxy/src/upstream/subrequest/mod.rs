@@ -2,7 +2,7 @@
 //! here, and those of the proxy itself (external authorization, mirrors, key sets). Health checks and the export of
 //! spans choose their addresses themselves, and use [`Connections::attempt`]. No response is created here.
 //!
-//! [`rules`] has the errors that lead to a retry, and those that count against an endpoint. Each wait has its limit of
+//! [`retry`] has the errors that lead to a retry, and those that count against an endpoint. Each wait has its limit of
 //! [`ExchangeLimits`]; if the whole has a deadline, it is that of [`within`].
 
 use std::{
@@ -28,7 +28,7 @@ use ingress_model::Retry;
 
 mod attempt;
 mod discard;
-mod rules;
+mod retry;
 
 pub(crate) use discard::discard;
 
@@ -168,7 +168,7 @@ pub(crate) async fn send<'u, B: Payload>(
                 if let Some(begun) = begun {
                     endpoint.observe(begun.elapsed(), clock::now_ms());
                 }
-                let is_repeated = || retry.statuses.contains(&status) && rules::is_repeatable(message.method(), retry);
+                let is_repeated = || retry.statuses.contains(&status) && retry::is_repeatable(message.method(), retry);
                 let Some((other, spare)) = spare.filter(|_| is_repeated()).and_then(|spare| Some((pick()?, spare)))
                 else {
                     let permit = UpstreamPermit { _busy: busy, _place: place };
@@ -180,12 +180,12 @@ pub(crate) async fn send<'u, B: Payload>(
             }
             Err(Failed { error, unsent, is_unseen: _ }) => {
                 tracing::debug!(endpoint = %address, error = &error as &dyn std::error::Error, "attempt failed");
-                if is_judged && rules::is_blamed(&error) {
+                if is_judged && retry::is_blamed(&error) {
                     endpoint.failed(clock::now_ms());
                 }
-                let is_repeated = || rules::is_repeated_invalid(&error, message.method(), retry);
+                let is_repeated = || retry::is_repeated_invalid(&error, message.method(), retry);
                 let Some(unsent) = unsent.or(spare.filter(|_| is_repeated())) else { return Err(error) };
-                if rules::is_closed(&error) && std::mem::replace(&mut was_closed, true) {
+                if retry::is_closed(&error) && std::mem::replace(&mut was_closed, true) {
                     return Err(error);
                 }
                 let Some(other) = pick() else { return Err(error) };
