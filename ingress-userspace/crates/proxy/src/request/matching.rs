@@ -11,6 +11,7 @@ use crate::{
     downstream::conn::Conn,
     http::{
         authority::Authority,
+        client_address::RequestClient,
         fields::{Field, Fields},
         headers::are_trimmed,
         path, via, websocket,
@@ -32,11 +33,17 @@ pub(super) struct Matching<'r> {
     pub(super) fields: Fields<'r>,
     /// Normalized path, and query.
     pub(super) target: Cow<'r, str>,
+    pub(super) client: &'r RequestClient<'r>,
     pub(super) found: FoundRoute<'r>,
 }
 
 impl<'r> Matching<'r> {
-    pub(super) fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, RequestRefusal> {
+    pub(super) fn of(
+        conn: &Conn,
+        snapshot: &'r Snapshot,
+        parts: &'r Parts,
+        client: &'r RequestClient<'r>,
+    ) -> Result<Self, RequestRefusal> {
         let Parts { method, uri, version, headers, .. } = parts;
         let unattributed = |answer| RequestRefusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
         if *method == Method::CONNECT && !websocket::is_extended_connect(parts) {
@@ -85,7 +92,7 @@ impl<'r> Matching<'r> {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);
-        Ok(Self { authority, fields, target, found })
+        Ok(Self { authority, fields, target, client, found })
     }
 }
 

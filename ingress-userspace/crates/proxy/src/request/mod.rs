@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
 use ingress_model::{
-    HostId, Uploads,
+    Filter, Forwarding, HostId, Uploads,
     route::{
-        FoundRoute, Matched, Route, Subject,
+        FoundRoute, Matched, Route, RouteTarget, Subject, UpstreamId,
         filter::{self, Edits, Shown},
     },
 };
@@ -16,7 +16,10 @@ use ingress_model::{
 use crate::{
     auth::authz_cache::Cookies,
     downstream::conn::Conn,
-    http::{request_id::RequestId, websocket},
+    http::{
+        request_id::RequestId,
+        websocket::{self, Handshake},
+    },
     limits::violations::Violation,
     observe::{
         access_log::{LogEntry, LogGuard},
@@ -24,6 +27,7 @@ use crate::{
     },
     request::{
         context::RequestContext,
+        error::LocalReply,
         in_flight::InFlight,
         request_body::{RequestBody, TooLarge},
         response_body::Body,
@@ -75,15 +79,19 @@ pub(crate) fn serve(
         // The flag belongs to the connection but is true for a single request: the one that ended with its head. An
         // earlier request with a body may still be served while the handshake waits behind it.
         let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
-        let client = match opened {
+        let tunnel = match opened {
             Some(opened) if websocket::is_extended_connect(&parts) => TunnelRequest::Stream(opened),
             _ if asked => TunnelRequest::Connection,
             _ => TunnelRequest::Nothing,
         };
         let mut log_guard = LogGuard::new(&conn, &snapshot, &mut parts);
         let (parts, log_entry) = (&*log_guard.request, &mut log_guard.log_entry);
-        let mut response = match Matching::of(&conn, &snapshot, parts) {
-            Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, log_entry).await,
+        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
+        if let Some(log_entry) = log_entry {
+            log_entry.identify(&client);
+        }
+        let mut response = match Matching::of(&conn, &snapshot, parts, &client) {
+            Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, tunnel, log_entry).await,
             Err(RequestRefusal { host, answer }) => {
                 drop(incoming);
                 own(begin(&conn, host, log_entry.as_deref()), *answer, bodiless)
@@ -141,8 +149,8 @@ enum TunnelRequest {
     Stream(OnUpgrade),
 }
 
-/// Answers a request with a path that is too expensive to match, and logs a warning once for each host.
-fn costly(in_flight: InFlight, conn: &Conn, found: &FoundRoute<'_>, bodiless: bool) -> Response<Body> {
+/// Returns the answer to a request with a path that is too expensive to match, and logs a warning once for each host.
+fn costly(conn: &Conn, found: &FoundRoute<'_>) -> LocalReply {
     conn.worker.shared.stats.costly_paths.fetch_add(1, Relaxed);
     if let Some(entry) = found.host.filter(|entry| entry.is_untold()) {
         tracing::warn!(
@@ -150,7 +158,17 @@ fn costly(in_flight: InFlight, conn: &Conn, found: &FoundRoute<'_>, bodiless: bo
             "a request was answered 414, because its path takes more work with the regular expressions of this host than a request may; write expressions with fewer repetitions of alternatives, or prefixes"
         );
     }
-    own(in_flight, error::costly_path(), bodiless)
+    error::costly_path()
+}
+
+/// The rule that a request matches.
+#[derive(Clone, Copy)]
+struct Rule<'r> {
+    /// Namespace and name of its Ingress; empty for the default backend.
+    owner: &'r str,
+    filters: &'r [Filter],
+    forwarding: &'r Forwarding,
+    action: &'r RouteTarget,
 }
 
 impl Matching<'_> {
@@ -163,41 +181,23 @@ impl Matching<'_> {
         asked: TunnelRequest,
         log_entry: &mut Option<Box<LogEntry>>,
     ) -> Response<Body> {
-        let Self { authority, fields, target, found } = self;
+        let Self { authority, fields, target, client, found } = self;
         let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
         let mut in_flight = begin(conn, host, log_entry.as_deref());
         let bodiless = parts.method == Method::HEAD;
-        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
-        if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
-            return own(in_flight, error::blocked(), bodiless);
-        }
-        let (owner, filters, forwarding, action) = match found.matched {
-            Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
-            Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
-            Matched::Costly => return costly(in_flight, conn, found, bodiless),
-            Matched::Default(action) => ("", &[][..], &snapshot.forwarding, action),
-            Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
-                in_flight.measure(meter.as_ref());
-                LogEntry::matched(log_entry, owner, forwarding.logged);
-                (&**owner, &filters[..], forwarding, target)
-            }
+        let rule = match self.rule(conn, snapshot, parts) {
+            Ok(rule) => rule,
+            Err(answer) => return own(in_flight, *answer, bodiless),
         };
+        let Rule { owner, filters, forwarding, action } = rule;
+        if let Matched::Route(Route { owner, meter, .. }) = found.matched {
+            in_flight.measure(meter.as_ref());
+            LogEntry::matched(log_entry, owner, forwarding.logged);
+        }
         LogEntry::skip(log_entry, target);
         let identity = if conn.secure { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
-        // Filters and endpoints see an extended CONNECT as the HTTP/1.1 request that it becomes.
-        let connect = parts.method == Method::CONNECT;
-        let subject = Subject {
-            method: if connect { &Method::GET } else { &parts.method },
-            host: authority.host(),
-            port: authority.port,
-            target,
-            headers: &parts.headers,
-            secure: client.secure,
-            certificate: identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown),
-            client: client.address,
-            https_port: conn.worker.options.https_port,
-        };
+        let subject = self.subject(conn, parts, identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown));
         let request_id = RequestId::of(fields.request_id);
         let context = RequestContext {
             conn,
@@ -206,7 +206,7 @@ impl Matching<'_> {
             owner,
             version: parts.version,
             authority,
-            client: &client,
+            client,
             subject: &subject,
             fields,
             identity: identity.as_deref(),
@@ -217,51 +217,122 @@ impl Matching<'_> {
             traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
         in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
-        let pages = filter::error_pages(filters);
         let decided = decide(filters, action, &context, &mut edits, &mut cookies, &mut in_flight).await;
         let mut admitted = decided.and_then(|id| {
-            let handshake = match asked {
-                TunnelRequest::Nothing => None,
-                TunnelRequest::Connection | TunnelRequest::Stream(_) => {
-                    websocket::handshake(parts).map_err(error::handshake)?
-                }
-            };
-            let mut body = RequestBody::new(incoming, forwarding.body_max, &in_flight)
-                .map_err(|TooLarge| error::body_too_large())?;
-            body.hurry(|| {
-                let is_hurried = forwarding.uploads != Uploads::StreamedAtAnyRate && !is_grpc(&parts.headers);
-                snapshot.settings.body_min_rate.filter(|_| is_hurried)
-            });
-            if !edits.leave_fields() {
-                body.cut_trailers();
-            }
+            let handshake = asked.handshake(parts)?;
+            let body = upload(&context, incoming, &edits, &in_flight)?;
             if let Some(trace) = trace {
                 trace.attach(&mut edits);
             }
-            if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
-                mirror::start(mirror, &context, &edits, &mut body);
-            }
-            let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&SubrequestError::NoEndpoints))?;
-            body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(&request_id, upstream.key())));
-            // Sessions apply only to the rule's own pods.
-            let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
-            let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
-            let session = affinity.and_then(|affinity| AffinitySession::of(affinity, action, (id, upstream), &subject));
-            Ok(Admitted { upstream, session, handshake, body: Some(body) })
+            admit(&context, rule, id, handshake, body, &edits, log_entry)
         });
+        let pages = filter::error_pages(filters);
         let mut response = match admitted {
             Ok(ref mut admitted) => exchange(&context, admitted, &edits, pages, asked, in_flight, log_entry).await,
             Err(answer) => own(in_flight, *answer, bodiless),
         };
         cookies.add(&mut response);
-        filter::respond(filters, &subject, response.headers_mut());
-        // Compression needs memory for each stream, so it is disabled when memory is scarce.
-        if let Some(compression) = filter::compression(filters)
-            && conn.worker.shared.pressure() < Pressure::Tight
-        {
-            compress(compression, &subject, &mut response);
-        }
+        finish(&context, filters, &mut response);
         response
+    }
+
+    /// Returns the rule, or the answer to a client that is blocked or a request that matches no rule.
+    fn rule<'r>(&'r self, conn: &Conn, snapshot: &'r Snapshot, parts: &Parts) -> Result<Rule<'r>, Box<LocalReply>> {
+        let Self { client, found, .. } = self;
+        if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, client, &parts.headers)) {
+            return Err(error::blocked().into());
+        }
+        match found.matched {
+            Matched::Nothing if snapshot.generation == 0 => Err(error::starting().into()),
+            Matched::Nothing => Err(error::no_route().into()),
+            Matched::Costly => Err(costly(conn, found).into()),
+            Matched::Default(action) => Ok(Rule { owner: "", filters: &[], forwarding: &snapshot.forwarding, action }),
+            Matched::Route(Route { owner, filters, target: action, forwarding, .. }) => {
+                Ok(Rule { owner, filters, forwarding, action })
+            }
+        }
+    }
+
+    /// Returns the request as filters and endpoints see it: an extended CONNECT is the HTTP/1.1 request that it becomes.
+    fn subject<'r>(&'r self, conn: &Conn, parts: &'r Parts, certificate: Shown) -> Subject<'r> {
+        let Self { authority, target, client, .. } = self;
+        Subject {
+            method: if parts.method == Method::CONNECT { &Method::GET } else { &parts.method },
+            host: authority.host(),
+            port: authority.port,
+            target,
+            headers: &parts.headers,
+            secure: client.secure,
+            certificate,
+            client: client.address,
+            https_port: conn.worker.options.https_port,
+        }
+    }
+}
+
+impl TunnelRequest {
+    /// Returns the handshake for the endpoint, if the request is one.
+    fn handshake(&self, parts: &Parts) -> Result<Option<Handshake>, Box<LocalReply>> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Connection | Self::Stream(_) => Ok(websocket::handshake(parts).map_err(error::handshake)?),
+        }
+    }
+}
+
+/// Returns the body of a request, bounded by its rule.
+fn upload(
+    context: &RequestContext<'_>,
+    incoming: UnreadBody,
+    edits: &Edits<'_>,
+    in_flight: &InFlight,
+) -> Result<RequestBody, Box<LocalReply>> {
+    let RequestContext { snapshot, forwarding, subject, .. } = *context;
+    let mut body =
+        RequestBody::new(incoming, forwarding.body_max, in_flight).map_err(|TooLarge| error::body_too_large())?;
+    body.hurry(|| {
+        let is_hurried = forwarding.uploads != Uploads::StreamedAtAnyRate && !is_grpc(subject.headers);
+        snapshot.settings.body_min_rate.filter(|_| is_hurried)
+    });
+    if !edits.leave_fields() {
+        body.cut_trailers();
+    }
+    Ok(body)
+}
+
+/// Prepares an admitted request for its upstream, and starts its mirror.
+fn admit<'r>(
+    context: &RequestContext<'r>,
+    rule: Rule<'r>,
+    id: UpstreamId,
+    handshake: Option<Handshake>,
+    mut body: RequestBody,
+    edits: &Edits<'_>,
+    log_entry: &mut Option<Box<LogEntry>>,
+) -> Result<Admitted<'r>, Box<LocalReply>> {
+    let RequestContext { snapshot, subject, request_id, .. } = *context;
+    let Rule { filters, forwarding, action, .. } = rule;
+    if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
+        mirror::start(mirror, context, edits, &mut body);
+    }
+    let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&SubrequestError::NoEndpoints))?;
+    body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(request_id, upstream.key())));
+    // Sessions apply only to the rule's own pods.
+    let is_own = filter::error_pages(filters).is_none_or(|pages| pages.backend != *upstream.key());
+    let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
+    let session = affinity.and_then(|affinity| AffinitySession::of(affinity, action, (id, upstream), subject));
+    Ok(Admitted { upstream, session, handshake, body: Some(body) })
+}
+
+/// Applies the filters of a rule to its response.
+fn finish(context: &RequestContext<'_>, filters: &[Filter], response: &mut Response<Body>) {
+    let RequestContext { conn, subject, .. } = *context;
+    filter::respond(filters, subject, response.headers_mut());
+    // Compression needs memory for each stream, so it is disabled when memory is scarce.
+    if let Some(compression) = filter::compression(filters)
+        && conn.worker.shared.pressure() < Pressure::Tight
+    {
+        compress(compression, subject, response);
     }
 }
 

@@ -1,10 +1,16 @@
 //! The access log: one line for each request, written when its response has ended.
 
-use std::{cell::Cell, net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
+use std::{
+    cell::Cell,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+    time::Instant,
+};
 
 use http::request::Parts;
 
-use ingress_model::{AccessLog, Trust, UpstreamKey};
+use ingress_model::{AccessLog, UpstreamKey};
 
 use crate::{
     downstream::conn::Conn,
@@ -24,7 +30,6 @@ pub use sink::{Sink, SinkGuard};
 /// status 499, as in nginx.
 pub(crate) struct LogGuard<'c> {
     conn: &'c Conn,
-    trust: &'c Trust,
     pub(crate) request: &'c mut Parts,
     /// Boxed so that requests that are not logged do not carry its size.
     pub(crate) log_entry: Option<Box<LogEntry>>,
@@ -38,14 +43,17 @@ pub(crate) struct LogEntry {
     log: Arc<AccessLog>,
     line: PendingLine,
     begun: Instant,
+    client: IpAddr,
+    /// Whether the client's own connection is encrypted.
+    secure: bool,
     notes: Notes,
 }
 
 // === impl LogGuard ===
 
 impl<'c> LogGuard<'c> {
-    pub(crate) fn new(conn: &'c Conn, snapshot: &'c Snapshot, request: &'c mut Parts) -> Self {
-        Self { conn, trust: &snapshot.settings.trust, request, log_entry: LogEntry::of(conn, snapshot) }
+    pub(crate) fn new(conn: &'c Conn, snapshot: &Snapshot, request: &'c mut Parts) -> Self {
+        Self { conn, request, log_entry: LogEntry::of(conn, snapshot) }
     }
 
     /// Records that the response begins, with the status that is sent to the client.
@@ -57,7 +65,7 @@ impl<'c> LogGuard<'c> {
         let log_entry = self.log_entry.take()?;
         let line = log_entry.line();
         let request = std::mem::replace(self.request, http::Request::new(()).into_parts().0);
-        log_entry.fill(self.conn, self.trust, request, status);
+        log_entry.fill(request, status);
         Some(line)
     }
 }
@@ -76,7 +84,13 @@ impl LogEntry {
     /// Returns a log entry for a request that begins now, if the access log is enabled.
     fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
         let log = snapshot.settings.access_log.clone().filter(|_| conn.worker.shared.sink.get().is_some())?;
-        Some(Box::new(Self { log, line: PendingLine::default(), begun: Instant::now(), notes: Notes::default() }))
+        let (line, begun, client) = (PendingLine::default(), Instant::now(), conn.peer().address());
+        Some(Box::new(Self { log, line, begun, client, secure: conn.secure, notes: Notes::default() }))
+    }
+
+    /// Records the client of the request.
+    pub(crate) fn identify(&mut self, client: &RequestClient<'_>) {
+        (self.client, self.secure) = (client.address, client.secure);
     }
 
     /// Records that a rule of `owner` matched. Drops the log entry if that rule has logging disabled.
@@ -113,9 +127,8 @@ impl LogEntry {
         self.line.clone()
     }
 
-    fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
-        let Self { log, line, begun, notes } = self;
-        let RequestClient { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
+    fn fill(self, request: Parts, status: u16) {
+        let Self { log, line, begun, client, secure, notes } = self;
         *line.0.borrow_mut() = Some(LogRecord { log, request, client, secure, begun, notes, status, sent: 0 });
     }
 }
