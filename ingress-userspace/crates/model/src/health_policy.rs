@@ -6,7 +6,7 @@ use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 /// Health policy of one upstream. Upstreams of one service with different policies share no state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HealthPolicy {
-    pub ejection: OutlierDetection,
+    pub outlier_detection: OutlierDetection,
     /// Active health check. Default none.
     pub check: Option<Arc<Check>>,
     pub circuit_breaker: CircuitBreaker,
@@ -131,11 +131,15 @@ impl Question {
 /// Shows the values that differ from the defaults, using only characters valid in a key.
 impl fmt::Display for HealthPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ejection, check, circuit_breaker: CircuitBreaker { requests, connections, pending }, slow_start } =
-            self;
+        let Self {
+            outlier_detection,
+            check,
+            circuit_breaker: CircuitBreaker { requests, connections, pending },
+            slow_start,
+        } = self;
         let mut parts = Vec::new();
-        if *ejection != OutlierDetection::DEFAULT {
-            let OutlierDetection { after, first, longest, share, errors } = ejection;
+        if *outlier_detection != OutlierDetection::DEFAULT {
+            let OutlierDetection { after, first, longest, share, errors } = outlier_detection;
             let after = after.map_or(0, NonZeroU32::get);
             let errors = if *errors { "+5xx" } else { "" };
             parts.push(format!("eject={after}{errors}:{first:?}-{longest:?}:{share}%"));

@@ -14,27 +14,27 @@ pub(super) const ANNOTATIONS: &[Row<ParsedHealthPolicy>] = &[
          time-outs, and connections closed before an answer; `0` for never. Specific to xdp-ingress",
     )
     .default("1")
-    .reads(|value, parsed| count(value, 1000, &mut parsed.ejection.after)),
+    .reads(|value, parsed| count(value, 1000, &mut parsed.outlier_detection.after)),
     key("eject-on-5xx", "whether 5xx responses count as failures, too. Specific to xdp-ingress")
         .default("false")
-        .reads(|value, parsed| boolean(value, &mut parsed.ejection.errors)),
+        .reads(|value, parsed| boolean(value, &mut parsed.outlier_detection.errors)),
     key(
         "eject-share",
         "largest percentage of the pods to eject at a time: at least one pod, and never all. Specific to xdp-ingress",
     )
     .default("50")
     .reads(|value, parsed| {
-        number(value, 1..=100, &mut parsed.ejection.share).ok_or_else(|| "a number from 1 to 100".into())
+        number(value, 1..=100, &mut parsed.outlier_detection.share).ok_or_else(|| "a number from 1 to 100".into())
     }),
     key(
         "eject-time",
         "duration of the first ejection, as `500ms` or `2s`; each further failure doubles it. Specific to xdp-ingress",
     )
     .default("500ms")
-    .reads(|value, parsed| span(value, &mut parsed.ejection.first)),
+    .reads(|value, parsed| span(value, &mut parsed.outlier_detection.first)),
     key("eject-time-max", "longest duration of an ejection. Specific to xdp-ingress")
         .default("16s")
-        .reads(|value, parsed| span(value, &mut parsed.ejection.longest)),
+        .reads(|value, parsed| span(value, &mut parsed.outlier_detection.longest)),
     key(
         "health-check",
         "how each node checks the health of pods: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` `GRPC` or \
@@ -145,7 +145,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedHealthPolicy>] = &[
 /// Values as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParsedHealthPolicy {
-    ejection: OutlierDetection,
+    outlier_detection: OutlierDetection,
     circuit_breaker: CircuitBreaker,
     slow_start: Option<Duration>,
     check: ParsedHealthCheck,
@@ -200,12 +200,13 @@ impl Default for ParsedHealthCheck {
 impl ParsedHealthPolicy {
     /// Returns the policy; `None` if it is the default.
     pub(super) fn build(self) -> Option<Arc<HealthPolicy>> {
-        let Self { ejection, mut circuit_breaker, slow_start, check } = self;
+        let Self { outlier_detection, mut circuit_breaker, slow_start, check } = self;
         // Without a cap no request waits. Values without an effect are reset, so that they do not change the key.
         if circuit_breaker.connections.is_none() {
             circuit_breaker.pending = 0;
         }
-        let health_policy = HealthPolicy { ejection, check: check.build().map(Arc::new), circuit_breaker, slow_start };
+        let health_policy =
+            HealthPolicy { outlier_detection, check: check.build().map(Arc::new), circuit_breaker, slow_start };
         (health_policy != HealthPolicy::default()).then(|| Arc::new(health_policy))
     }
 }

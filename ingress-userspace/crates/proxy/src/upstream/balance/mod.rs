@@ -1,15 +1,13 @@
 //! Load balancing: chooses the endpoint for a request, and avoids endpoints that failed recently. It opens no
 //! connection.
 //!
-//! A failed request ejects an endpoint for a time that doubles with each further failure, and one success clears the
-//! ejection; [`OutlierDetection`](ingress_model::OutlierDetection) has the settings. Concurrent requests that fail
-//! together count as one failure. Endpoints that fail their checks get no requests either. When no endpoint is healthy,
-//! all get requests.
+//! Endpoints that [outlier detection](outlier_detection) has ejected, or that fail their health checks, get no requests.
+//! When no endpoint is healthy, all get requests.
 
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, LazyLock, Mutex, OnceLock, PoisonError,
+        Arc, LazyLock, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -23,8 +21,9 @@ use ingress_model::{HealthPolicy, Protocol, ProxyVersion, Retry, Upstream, Upstr
 mod checked;
 mod circuit_breaker;
 mod counts;
-mod health;
+mod endpoint_health;
 mod load;
+mod outlier_detection;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -34,7 +33,7 @@ pub use circuit_breaker::Full;
 use circuit_breaker::Gate;
 use counts::UpstreamCounts;
 pub use counts::{CheckResult, UpstreamView};
-use health::EndpointHealth;
+use endpoint_health::EndpointHealth;
 use load::EndpointLoad;
 pub(crate) use load::LoadGuard;
 use ring::Ring;
@@ -327,19 +326,6 @@ impl UpstreamState {
         share >= 1.0 || fastrand::f64() < share
     }
 
-    /// Ejects an endpoint for `time`, if others remain and the limit of ejected endpoints allows it.
-    fn eject(&self, index: usize, now_ms: u64, time: Duration) {
-        let _alone = self.common.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = || self.endpoints.iter().map(|endpoint| &endpoint.health);
-        let ejected = all().filter(|health| health.is_ejected(|| now_ms)).count();
-        let healthy = all().filter(|health| health.is_available(|| now_ms)).count();
-        if ejected < self.health_policy.ejection.most(self.endpoints.len()) && healthy > 1 {
-            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            self.endpoints[index].health.eject(now_ms.saturating_add(time));
-            self.common.counts().ejections.fetch_add(1, Relaxed);
-        }
-    }
-
     /// Returns the endpoints with active health checks.
     pub(crate) fn checked(&self) -> impl Iterator<Item = Checked> {
         let check = self.health_policy.check.as_ref();
@@ -416,32 +402,6 @@ impl Picked<'_> {
     /// Records the time until the response head.
     pub(crate) fn observe(self, took: Duration, now_ms: u64) {
         self.endpoint().load.observe(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), now_ms);
-    }
-
-    /// Records a failed request. Counts once for all requests that chose the endpoint before.
-    pub(crate) fn failed(self, now_ms: u64) {
-        let Self { upstream, index, failures } = self;
-        let health = &upstream.endpoints[index].health;
-        // Tried for lack of a better endpoint; its ejection stays as it is.
-        if health.is_ejected(|| now_ms) || !health.fail(failures) {
-            return;
-        }
-        if let Some(time) = upstream.health_policy.ejection.time(failures.saturating_add(1)) {
-            upstream.eject(index, now_ms, time);
-        }
-    }
-
-    /// Records a response with this status.
-    pub(crate) fn answered(self, status: u16, now_ms: impl Fn() -> u64) {
-        if self.upstream.health_policy.ejection.errors && status >= 500 {
-            self.failed(now_ms());
-        } else {
-            self.succeeded();
-        }
-    }
-
-    pub(crate) fn succeeded(self) {
-        self.endpoint().health.succeed();
     }
 }
 

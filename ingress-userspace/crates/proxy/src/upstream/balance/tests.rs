@@ -130,7 +130,7 @@ fn ejection_follows_the_health_policy() {
         errors: true,
         ..OutlierDetection::DEFAULT
     };
-    let state = with(&[1, 2, 3], HealthPolicy { ejection: ejection.clone(), ..HealthPolicy::default() });
+    let state = with(&[1, 2, 3], HealthPolicy { outlier_detection: ejection.clone(), ..HealthPolicy::default() });
     take(&state, 0).failed(0);
     take(&state, 0).answered(503, || 0);
     assert_eq!(state.view(0).ejected, 0);
@@ -144,7 +144,7 @@ fn ejection_follows_the_health_policy() {
     assert_eq!(state.view(0).ejected, 2, "the last one stays");
     let never = with(
         &[1, 2],
-        HealthPolicy { ejection: OutlierDetection { after: None, ..ejection }, ..HealthPolicy::default() },
+        HealthPolicy { outlier_detection: OutlierDetection { after: None, ..ejection }, ..HealthPolicy::default() },
     );
     (0..9).for_each(|_| take(&never, 0).failed(0));
     assert_eq!(never.view(0).ejected, 0);
