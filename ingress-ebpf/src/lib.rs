@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frame ── parse ──> Segment ── decide, choose (ask a Node) ──> Decision ── receive.rs, tc_out.rs ──> counters, handoffs
-//!            │                    └─ limit (of a client) ──> Draws ── clients.rs ──> clients
+//!            │                    └─ limit (of a client) ──> Draws ── client_limits.rs ──> clients
 //!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
 //! ```
 //!

@@ -6,12 +6,12 @@
     target_arch = "bpf",
     allow(
         internal_features,
-        reason = "`core::sync::atomic` has no additions for this target, the kernel has (clients.rs)"
+        reason = "`core::sync::atomic` has no additions for this target, the kernel has (client_limits.rs)"
     )
 )]
 
 #[cfg(target_arch = "bpf")]
-mod clients;
+mod client_limits;
 #[cfg(target_arch = "bpf")]
 mod count;
 #[cfg(target_arch = "bpf")]

@@ -34,7 +34,7 @@ pub(crate) fn count_choice(worker: u32) {
     let Some(load) = WORKERS.get_ptr_mut(worker) else { return };
     // SAFETY: `get_ptr_mut` has checked the pointer against null, and the field lies within the value.
     let chosen = unsafe { &raw mut (*load).chosen };
-    // Deliberately not an atomic addition (`clients.rs` has some): every SYN would wait for the cache line. Two counts
+    // Deliberately not an atomic addition (`client_limits.rs` has some): every SYN would wait for the cache line. Two counts
     // made at once on two CPUs count as one until the connections are accepted.
     // SAFETY: aligned and in bounds; volatile because programs on other CPUs write the word.
     let count = unsafe { chosen.read_volatile() };

@@ -19,7 +19,7 @@ use ingress_ebpf::{
 };
 
 use crate::{
-    clients, count, handoffs,
+    client_limits, count, handoffs,
     node::{Maps, count_choice, host, known_host},
     rewrite,
 };
@@ -96,7 +96,7 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
     {
         packet.rewrite(segment.destination_port(), flow.local_port_be, port_be);
     }
-    let limited = |now_ns| clients::limited(&ClientKey::of(&flow.remote_addr), true, now_ns, bytes);
+    let limited = |now_ns| client_limits::limited(&ClientKey::of(&flow.remote_addr), true, now_ns, bytes);
     match decide(&Maps, &rule, segment, limited) {
         Decision::Deny(rule) => {
             count::denied(rule, bytes);
@@ -122,7 +122,7 @@ fn meter(packet: &impl Received, flow: &FlowKey, now_ns: u64, bytes: u64) -> Pac
     let (client, host) = (ClientKey::of(&flow.remote_addr), known_host(flow));
     // While packets are limited, the proxy enters every TCP connection that it has accepted.
     let key = if flow.proto == PROTO_TCP && host.is_some() { client.open() } else { client };
-    if let Some(verdict) = clients::limited(&key, false, now_ns, bytes) {
+    if let Some(verdict) = client_limits::limited(&key, false, now_ns, bytes) {
         count::total(verdict, bytes);
         return PacketAction::Drop;
     }
@@ -134,7 +134,7 @@ fn meter(packet: &impl Received, flow: &FlowKey, now_ns: u64, bytes: u64) -> Pac
 #[inline(always)]
 fn act_hidden(packet: &impl Received, bytes: u64) -> PacketAction {
     let Some(ends) = packet.ends() else { return leave(Total::Malformed, bytes) };
-    match decide_hidden(&Maps, &ends, clients::are_limited) {
+    match decide_hidden(&Maps, &ends, client_limits::are_limited) {
         Some(Decision::Deny(rule)) => {
             count::denied(rule, bytes);
             PacketAction::Drop

@@ -30,9 +30,9 @@ use crate::{
 
 mod deny;
 mod escalation;
+mod handover;
 mod limits;
 mod nics;
-mod ownership;
 mod steering;
 
 use deny::Denied;

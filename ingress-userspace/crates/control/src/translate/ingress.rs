@@ -11,7 +11,7 @@ use k8s_openapi::api::networking::v1::{
 };
 
 use super::{
-    Context, Options, alias, annotations,
+    Context, Options, alias, annotation_reader,
     backend_policy::BackendPolicy,
     claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
     class::Ours,
@@ -67,7 +67,7 @@ pub(super) fn claims(
     let mut policy = match claims.precedence.role {
         // The response to a challenge is public by nature, and the annotations are meant for other controllers.
         IngressRole::Solver => Policy::of_solver(),
-        IngressRole::Ordinary => annotations::read(ingress, object, globals, context),
+        IngressRole::Ordinary => annotation_reader::read(ingress, object, globals, context),
     };
     // `ingress_class_name` is handled in `class`.
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;

@@ -6,7 +6,7 @@
 //!  annotations ──features──> Policy ──┘  │                       ├─> RouteTable
 //! Service + EndpointSlice ──gather/endpoints──> upstreams ───────┤
 //! Service + resolved names ──gather/external_name──> upstreams ──┤
-//! Secret ──secret──> certificates ───────────────────────────────┤
+//! Secret ──certificate_secret──> certificates ───────────────────┤
 //! ConfigMap ──settings──> Globals ───────────────────────────────┤
 //! ConfigMap ──streams──> ports of TCP and UDP ───────────────────┘
 //! ```
@@ -25,9 +25,10 @@ use super::cluster::Cluster;
 mod address;
 mod alias;
 mod amount;
-mod annotations;
+mod annotation_reader;
 mod backend_policy;
 mod budget;
+mod certificate_secret;
 mod checks;
 mod claims;
 mod class;
@@ -42,6 +43,7 @@ mod external_name;
 mod features;
 mod gather;
 mod grant;
+mod incremental;
 mod ingress;
 mod ingress_role;
 mod lookup;
@@ -56,7 +58,6 @@ mod policy;
 mod port;
 mod protocol;
 mod records;
-mod secret;
 mod service;
 mod settings;
 mod shared_parts;
@@ -69,20 +70,19 @@ mod tickets;
 mod tls_secret;
 mod topology;
 mod translation;
-mod translator;
 mod trust_anchors;
 mod values;
 
 pub(crate) use address::{is_always_refused, reached};
-pub(crate) use annotations::{references as annotation_references, services_of};
+pub(crate) use annotation_reader::{references as annotation_references, services_of};
 use context::Context;
 pub(crate) use named::{Affected, Namer};
 pub use options::{CatchAll, Classes, ExternalNames, HostSharing, Options, ServicePattern};
 pub(crate) use settings::{references as settings_references, services_of as settings_services};
 pub(crate) use stream_rows::references as stream_references;
 
+pub use incremental::Translator;
 pub use translation::Translation;
-pub use translator::Translator;
 
 /// Translates all Ingresses of this controller according to `options`, like a new [`Translator`].
 #[must_use]

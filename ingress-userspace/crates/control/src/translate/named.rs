@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::networking::v1::{Ingress, IngressSpec};
 
 use super::{
-    Options, annotations, class,
+    Options, annotation_reader, class,
     ingress::too_large,
     lookup::{Lookup, Memo},
 };
@@ -89,6 +89,6 @@ pub(super) fn named(ingress: &Ingress, spec: &IngressSpec, options: &Options) ->
     let secrets = spec.tls.iter().flatten().filter_map(|tls| tls.secret_name.as_deref());
     let secret = |name| ObjectId { kind: Kind::Secret, name: ObjectName::new(&namespace, name) };
     let mut named: BTreeSet<_> = secrets.filter(|name| !name.is_empty()).map(secret).collect();
-    named.extend(annotations::references(ingress, &options.annotations_prefix));
+    named.extend(annotation_reader::references(ingress, &options.annotations_prefix));
     named
 }

@@ -8,8 +8,8 @@
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
 use super::{
-    Context, claims::Claims, features::Globals, ingress_role::IngressRole, lookup::Lookup, options::HostSharing,
-    outcomes::Outcomes, secret,
+    Context, certificate_secret, claims::Claims, features::Globals, ingress_role::IngressRole, lookup::Lookup,
+    options::HostSharing, outcomes::Outcomes,
 };
 use crate::outcome::{ObjectRef, Reason};
 use ingress_model::{HostPattern, PathMatch, path};
@@ -195,7 +195,7 @@ impl<'m> Ownership<'m> {
         let next = certified.iter().find(|(_, claims)| !is_foreign(claims));
         Some(next.and_then(|(pattern, claims)| {
             let name = claims.of(pattern)?.certificate.as_ref()?;
-            secret::certificate(name, pattern, &claims.object, context)
+            certificate_secret::certificate(name, pattern, &claims.object, context)
         }))
     }
 }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::{
+    certificate_secret,
     cluster_addresses::ClusterAddresses,
     destination::{Destination, Gathered},
     gather::gather,
     lookup::Lookup,
     part::{Dependency, Part, Vicinity},
-    secret,
     tls_secret::TlsSecretContent,
 };
 use crate::object::ObjectName;
@@ -65,7 +65,7 @@ impl Lookup<'_> {
         if let Some(known) = self.with_memo(|memo| memo.certificates.get(name).cloned()) {
             return known;
         }
-        let (held, trace) = self.traced(|context| secret::hold(name, context));
+        let (held, trace) = self.traced(|context| certificate_secret::hold(name, context));
         let held = Arc::new(held);
         self.add_made(Part::Certificate(name.clone()), trace);
         self.with_memo(|memo| memo.certificates.insert(name.clone(), Arc::clone(&held)));

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{Context, secret::field};
+use super::{Context, certificate_secret::field};
 use crate::{
     change::{Kind, ObjectName},
     outcome::{Origin, Reason},

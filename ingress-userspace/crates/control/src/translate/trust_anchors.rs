@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 use rustls_pki_types::ServerName;
 
 use super::{
+    certificate_secret,
     destination::{Finding, TrustAnchors},
     lookup::Lookup,
-    secret,
     text::shorten,
 };
 use crate::{change::ObjectName, outcome::Reason};
@@ -56,7 +56,7 @@ fn authorities(name: &ObjectName, lookup: &Lookup<'_>) -> Result<Authorities, Fi
         let message = format!("secret `{name}` with the trusted certificate authorities does not exist; create it");
         return Err(Finding { reason: Reason::SecretNotFound, message });
     };
-    secret::authorities(name, &stored.object).map_err(|why| {
+    certificate_secret::authorities(name, &stored.object).map_err(|why| {
         let message = format!("secret `{name}` with the trusted certificate authorities: {why}; correct it");
         Finding { reason: Reason::InvalidCertificate, message }
     })

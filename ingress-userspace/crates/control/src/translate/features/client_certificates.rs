@@ -11,7 +11,7 @@ use crate::{
     change::Kind,
     outcome::Reason,
     translate::{
-        secret::{authorities, revoked},
+        certificate_secret::{authorities, revoked},
         values::{boolean, number, secret},
     },
 };

@@ -14,8 +14,8 @@ use crate::{
     change::Kind,
     outcome::Reason,
     translate::{
+        certificate_secret::field,
         destination::Purpose,
-        secret::field,
         text::shorten,
         values::{Read, secret},
     },

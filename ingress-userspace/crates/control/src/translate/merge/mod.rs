@@ -4,13 +4,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    Context,
+    Context, certificate_secret,
     claims::{AliasClaim, AliasKind, Claims, HostClaim},
     features::{Globals, client_certificates::Clients},
     ingress_role::IngressRole,
     outcomes::Outcomes,
     ownership::{Broader, MergeTurn, Ownership, Right},
-    secret,
 };
 use crate::{
     change::ObjectName,
@@ -94,7 +93,7 @@ pub(super) fn merge(
         }
         match &certificate {
             None => {
-                let origin = secret::certificate(secret_name, pattern, &claims.object, context);
+                let origin = certificate_secret::certificate(secret_name, pattern, &claims.object, context);
                 in_effect.extend(origin.is_some().then(|| name.clone()));
                 certificate = Some((&claims.object, origin));
             }

@@ -8,8 +8,8 @@ use super::{super::scope::Scope, ParsedTls};
 use crate::{
     outcome::Reason,
     translate::{
+        certificate_secret,
         lookup::Lookup,
-        secret,
         text::{own_object, shorten},
     },
 };
@@ -76,13 +76,13 @@ fn material(value: &str, verify: bool, namespace: &str, lookup: &Lookup<'_>) -> 
             format!("Secret `{name}` of `proxy-ssl-secret`: {reason}; its rules answer 503, correct the Secret");
         (Reason::InvalidCertificate, message)
     };
-    let has = |key| secret::field(object, key).is_some();
-    let authorities = match has(secret::CA) || verify {
-        true => Some(Arc::new(secret::authorities(&name, object).map_err(broken)?)),
+    let has = |key| certificate_secret::field(object, key).is_some();
+    let authorities = match has(certificate_secret::CA) || verify {
+        true => Some(Arc::new(certificate_secret::authorities(&name, object).map_err(broken)?)),
         false => None,
     };
     let certificate = match has("tls.crt") || has("tls.key") {
-        true => Some(Arc::new(secret::read(&name, object).map_err(broken)?)),
+        true => Some(Arc::new(certificate_secret::read(&name, object).map_err(broken)?)),
         false => None,
     };
     if authorities.is_none() && certificate.is_none() {

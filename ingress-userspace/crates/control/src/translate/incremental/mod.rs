@@ -18,6 +18,7 @@ use std::{
 use super::{
     Options, Translation,
     budget::Holders,
+    certificate_secret,
     checks::Checks,
     claims::{Claims, HostClaim},
     class,
@@ -35,7 +36,7 @@ use super::{
     ownership::Broader,
     part::{Dependency, Part},
     records::Records,
-    secret, service, settings,
+    service, settings,
     shares::{self, ClaimCounts},
     streams, tickets,
 };
@@ -208,7 +209,7 @@ impl Translator {
                 trace
             }
             Part::Certificate(name) => {
-                let (held, trace) = lookup.traced(|context| secret::hold(name, context));
+                let (held, trace) = lookup.traced(|context| certificate_secret::hold(name, context));
                 match lookup.with_memo(|memo| memo.certificates.get(name).cloned()) {
                     // Read again because of the hour alone.
                     Some(known) if *known == held => {}
@@ -242,7 +243,8 @@ impl Translator {
             }
             Part::FallbackCertificate => {
                 let name = self.options.default_certificate.clone();
-                let (certificate, trace) = lookup.traced(|context| secret::fallback(name.as_ref()?, context));
+                let (certificate, trace) =
+                    lookup.traced(|context| certificate_secret::fallback(name.as_ref()?, context));
                 self.table.fallback_certificate = certificate;
                 trace
             }
