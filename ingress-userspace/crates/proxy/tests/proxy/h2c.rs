@@ -133,7 +133,7 @@ async fn trailers_pass_both_ways() {
 
 #[tokio::test]
 async fn requests_beyond_the_stream_limit_are_all_served() {
-    for (streams, connections) in [(100, 1), (5, 8)] {
+    for (streams, connections) in [(100, 1), (5, 18)] {
         let origin = Http2::mirror(streams);
         let proxy = origin.proxy(Settings::default());
         let client = http2(&proxy).await;
@@ -177,6 +177,33 @@ fn an_endpoint_without_http2_is_a_502() {
     let proxy = Proxy::start(&table.speaking(Protocol::H2c));
     assert_eq!(proxy.client().get("a.test", "/").status, 502);
     assert_eq!(proxy.client().get("b.test", "/").status, 502);
+}
+
+#[test]
+fn occupied_streams_delay_no_other_request() {
+    const OCCUPIED: usize = 40;
+    let served = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&served);
+    let origin = Http2::start(2, move |_, request| {
+        let served = Arc::clone(&count);
+        async move {
+            if request.uri().path() == "/occupied" {
+                served.fetch_add(1, SeqCst);
+                std::future::pending::<()>().await;
+            }
+            Some(reply("pod"))
+        }
+    });
+    let proxy = origin.proxy(Settings::default());
+    let mut clients: Vec<_> = (0..OCCUPIED).map(|_| proxy.client()).collect();
+    for client in &mut clients {
+        client.send("GET /occupied HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    }
+    wait_until("all streams are occupied", || served.load(SeqCst) == OCCUPIED);
+    for _ in 0..3 {
+        assert_eq!(proxy.client().get("a.test", "/").text(), "pod");
+    }
+    assert!(origin.opened.load(SeqCst) <= OCCUPIED + 1, "{}", origin.opened.load(SeqCst));
 }
 
 #[test]

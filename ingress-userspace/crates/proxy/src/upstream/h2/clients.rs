@@ -1,13 +1,18 @@
 //! The HTTP/2 connections of one worker, by endpoint: few connections with many streams each. It chooses no endpoint
 //! and sends nothing.
+//!
+//! When the streams of all connections to an endpoint are in use, another connection is opened. A client that does not
+//! read its responses therefore occupies streams, but never those of other clients. The number of connections is
+//! bounded by that of concurrent requests, as for HTTP/1.1.
 
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     fmt,
     future::{Future, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     rc::Rc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
@@ -19,7 +24,10 @@ use hyper::{
     client::conn::{TrySendError, http2::SendRequest},
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{
+    sync::{Mutex, Notify},
+    time::timeout,
+};
 
 use super::upload::{Http2Upload, Tasks};
 use crate::upstream::{BoxError, ConnectError, ConnectTarget, Pool, UpstreamTransport, connection::PoolKey};
@@ -32,13 +40,12 @@ const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
 /// streams are errors, and h2 closes a connection after several of those as an attack by its peer. Here the resets are
 /// caused by clients, and the peer is a pod.
 const RESETS_REMEMBERED: usize = 1024;
-/// Most connections to one endpoint. When all are full, further streams go to the one with the fewest.
-const CONNECTIONS_MAX: usize = 8;
 /// Streams on one connection before another is opened, if the endpoint allows as many. More streams would share one
 /// window and one socket, and fail together.
 const STREAMS_MAX: usize = 100;
-/// Most streams before the endpoint has announced its limit; more might be refused, and wait.
-const STREAMS_FIRST: usize = 1;
+/// The first value of hyper's limit of concurrent streams. It differs from every limit that an endpoint announces, so
+/// that a changed value shows that its SETTINGS have arrived; until then, a connection has one stream.
+const UNANNOUNCED: usize = u32::MAX as usize - 1;
 /// Largest header list of a response, the same as the default of `Limits` for HTTP/1.1.
 const HEAD_MAX: u32 = 64 * 1024;
 /// While streams are open, an endpoint that has been silent for this long is sent a PING…
@@ -72,8 +79,12 @@ struct Http2Client<B> {
 
 struct ConnectionUsage {
     streams: Cell<usize>,
-    /// The endpoint's limit of concurrent streams, as far as known.
-    allowed: Cell<usize>,
+    /// The endpoint's limit of concurrent streams; `None` until its SETTINGS have arrived (RFC 9113, section 3.4).
+    allowed: Cell<Option<usize>>,
+    /// Notified when `allowed` is known, and when the connection has ended.
+    announced: Notify,
+    /// The task that reads `allowed` from hyper, until it is known.
+    reader: RefCell<Option<Waker>>,
     /// Whether a stream has ended, so that the connection is no longer new.
     used: Cell<bool>,
     /// Start of the time without streams, by the coarse clock.
@@ -138,14 +149,20 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Http2Client
         });
     }
 
-    /// Returns a stream on the connection with the fewest, if that has room or if no further connection may be opened.
+    /// Returns a stream on the connection with the fewest, if that has room.
     fn open(&self, lane: PoolKey) -> Option<Lease<B>> {
         let mut endpoints = self.0.endpoints.borrow_mut();
         let Http2Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
         clients.retain(|client| !client.sender.is_closed());
-        let full = clients.len() >= CONNECTIONS_MAX;
-        let client = clients.iter().min_by_key(|client| client.usage.streams.get())?;
-        (full || client.usage.has_room()).then(|| self.take(client))
+        let client = clients.iter().filter(|client| client.usage.has_room());
+        client.min_by_key(|client| client.usage.streams.get()).map(|client| self.take(client))
+    }
+
+    /// Returns a connection whose endpoint has not announced its limit of concurrent streams.
+    fn unannounced(&self, lane: PoolKey) -> Option<Rc<ConnectionUsage>> {
+        let endpoints = self.0.endpoints.borrow();
+        let usages = endpoints.get(&lane)?.clients.iter().map(|client| &client.usage);
+        usages.filter(|usage| usage.allowed.get().is_none()).map(Rc::clone).next()
     }
 
     fn take(&self, client: &Http2Client<B>) -> Lease<B> {
@@ -164,8 +181,14 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Http2Client
             Rc::clone(&endpoint.gate)
         };
         let _turn = gate.lock().await;
-        if let Some(lease) = self.open(lane) {
-            return Ok(lease);
+        loop {
+            if let Some(lease) = self.open(lane) {
+                return Ok(lease);
+            }
+            match self.unannounced(lane) {
+                Some(usage) => usage.announced.notified().await,
+                None => break,
+            }
         }
         let client = self.handshake(target).await?;
         let lease = self.take(&client);
@@ -184,10 +207,19 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Http2Client
         };
         let stream = self.0.pool.open(target).await?;
         let tasks = Tasks::default();
-        let mut builder = hyper::client::conn::http2::Builder::new(Local(tasks.clone()));
+        let usage = Rc::new(ConnectionUsage {
+            streams: Cell::new(0),
+            allowed: Cell::new(None),
+            announced: Notify::new(),
+            reader: RefCell::new(None),
+            used: Cell::new(false),
+            idle_since: Cell::new(self.0.now.get()),
+        });
+        let executor = WorkerExecutor { tasks: tasks.clone(), usage: Rc::clone(&usage) };
+        let mut builder = hyper::client::conn::http2::Builder::new(executor);
         builder
             .timer(TokioTimer::new())
-            .initial_max_send_streams(STREAMS_FIRST)
+            .initial_max_send_streams(UNANNOUNCED)
             .max_header_list_size(HEAD_MAX)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(STREAMS_WINDOW)
@@ -198,26 +230,21 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Http2Client
         let handshake = builder.handshake::<_, Http2Upload<B>>(TokioIo::new(stream)).await;
         let (sender, mut connection) =
             handshake.map_err(|error| ConnectError::Io { address, source: std::io::Error::other(error) })?;
-        let usage = Rc::new(ConnectionUsage {
-            streams: Cell::new(0),
-            allowed: Cell::new(STREAMS_MAX),
-            used: Cell::new(false),
-            idle_since: Cell::new(self.0.now.get()),
-        });
         let seen = Rc::clone(&usage);
         // The task is owned by the worker's runtime. It ends with the last sender or with the connection.
         tokio::task::spawn_local(async move {
             let ended = poll_fn(|cx| {
                 let ended = Pin::new(&mut connection).poll(cx);
-                let allowed = connection.current_max_send_streams();
-                // The value is hyper's own until the endpoint has sent its SETTINGS, and these come before its first
-                // response.
-                if allowed != STREAMS_FIRST || seen.used.get() {
-                    seen.allowed.set(allowed);
+                match connection.current_max_send_streams() {
+                    UNANNOUNCED => *seen.reader.borrow_mut() = Some(cx.waker().clone()),
+                    allowed if seen.allowed.replace(Some(allowed)).is_none() => seen.announced.notify_one(),
+                    _ => {}
                 }
                 ended
             });
-            if let Err(error) = ended.await {
+            let ended = ended.await;
+            seen.announced.notify_one();
+            if let Err(error) = ended {
                 tracing::debug!(%address, error = &error as &dyn std::error::Error, "http/2 connection ended");
             }
         });
@@ -241,7 +268,8 @@ impl<B> fmt::Debug for Http2Clients<B> {
 
 impl ConnectionUsage {
     fn has_room(&self) -> bool {
-        self.streams.get() < self.allowed.get().min(STREAMS_MAX)
+        // A stream of an endpoint that allows none waits until it does. A further connection would not help.
+        self.streams.get() < self.allowed.get().map_or(1, |allowed| allowed.clamp(1, STREAMS_MAX))
     }
 }
 
@@ -283,10 +311,26 @@ impl<B> Drop for Lease<B> {
 
 /// Runs hyper's tasks on the worker that owns the connection.
 #[derive(Clone)]
-struct Local(Tasks);
+struct WorkerExecutor {
+    tasks: Tasks,
+    usage: Rc<ConnectionUsage>,
+}
 
-impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Local {
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for WorkerExecutor {
     fn execute(&self, future: F) {
-        self.0.begun(tokio::task::spawn_local(future).abort_handle());
+        let usage = Rc::clone(&self.usage);
+        let task = async move {
+            let mut future = pin!(future);
+            poll_fn(|cx| {
+                let ended = future.as_mut().poll(cx);
+                // SETTINGS arrive in one of these tasks, and hyper tells nobody.
+                if let Some(reader) = usage.reader.take() {
+                    reader.wake();
+                }
+                ended
+            })
+            .await;
+        };
+        self.tasks.begun(tokio::task::spawn_local(task).abort_handle());
     }
 }
