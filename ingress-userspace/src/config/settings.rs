@@ -14,7 +14,10 @@ use crate::daemon::{
     port_rewrite::{PortRewrite, Unfit, local_ports},
 };
 
-use super::cli::{LogFormatArg, RunArgs, Steer, WorkerSeccomp, XdpModeArg};
+use super::cli::{
+    KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RoutingArgs, RunArgs, SourceArgs, StatusArgs, Steer,
+    WorkerSeccomp, XdpModeArg,
+};
 
 /// The input of [`crate::daemon::run`].
 #[derive(Debug)]
@@ -71,136 +74,39 @@ impl RunSettings {
     /// # Errors
     /// Fails if two options contradict each other.
     pub(crate) fn resolve(args: RunArgs) -> Result<Self, SettingsError> {
-        let RunArgs {
+        let RunArgs { source, routing, status, kernel, proxy, mut operation } = args;
+        let ProxyArgs { http_port, https_port, workers, worker_seccomp, drain_timeout, shutdown_grace_period } = proxy;
+        if http_port == https_port {
+            return Err(SettingsError::SamePort(http_port));
+        }
+        if let Some(port) = operation.healthz_port {
+            operation.admin_addr.set_port(port);
+        }
+        let metrics = metrics(&operation);
+        let OperationArgs { admin_addr, probe_socket, log, log_format, .. } = operation;
+        let own_ports = [http_port, https_port, admin_addr.port()];
+        let host_capacity = kernel.host_capacity;
+        let kernel = kernel_settings(kernel, own_ports)?;
+        let mut reserved_ports = BTreeSet::from(own_ports);
+        if let Some(port_rewrite) = kernel.as_ref().and_then(|kernel| kernel.port_rewrite.as_ref()) {
+            for port in [http_port, https_port] {
+                reserved_ports.insert(port_rewrite.of(port, |_| false)?);
+            }
+        }
+        let status = source
+            .manifests
+            .is_none()
+            .then(|| status_options(status, vec![http_port, https_port], source.controller_class.clone()));
+        let translate = translate_options(&source, routing, reserved_ports);
+        let SourceArgs {
             manifests,
             kubeconfig,
             watch_namespace,
             watch_namespace_selector,
             snapshot_file,
             snapshot_private_keys,
-            ingress_class,
-            controller_class,
-            ingress_class_by_name,
-            watch_ingress_without_class,
-            configmap,
-            default_backend_service,
-            default_ssl_certificate,
-            tcp_services_configmap,
-            udp_services_configmap,
-            enable_ssl_passthrough: _,
-            tls_ticket_secret,
-            allow_svc_external_name,
-            allow_cross_namespace_services,
-            allow_endpoints_in,
-            allow_external_addresses_in,
-            disable_svc_external_name: _,
-            disable_catch_all,
-            max_references,
-            max_hosts_per_namespace,
-            max_paths_per_namespace,
-            max_metered_rules,
-            max_metered_rules_per_namespace,
-            host_sharing,
-            annotations_prefix,
-            node_name,
-            update_status,
-            update_status_on_shutdown,
-            publish_service,
-            publish_status_address,
-            report_node_internal_ip_address,
-            status_update_interval,
-            election_id,
-            election_ttl,
-            disable_leader_election,
-            pod_name,
-            pod_namespace,
-            interface,
-            steer,
-            rewrite_offset,
-            xdp_mode,
-            bpffs,
-            host_capacity,
-            bpf_log,
-            http_port,
-            https_port,
-            workers,
-            worker_seccomp,
-            drain_timeout,
-            shutdown_grace_period,
-            mut admin_addr,
-            healthz_port,
-            probe_socket,
-            enable_metrics,
-            metrics_per_host,
-            log,
-            log_format,
-        } = args;
-        if http_port == https_port {
-            return Err(SettingsError::SamePort(http_port));
-        }
-        if xdp_mode == XdpModeArg::Off && !interface.is_empty() {
-            return Err(SettingsError::InterfaceWithoutXdp);
-        }
-        if let Some(port) = healthz_port {
-            admin_addr.set_port(port);
-        }
-        if steer == Steer::Rewrite && xdp_mode == XdpModeArg::Off {
-            return Err(SettingsError::RewriteWithoutXdp);
-        }
-        let own = [http_port, https_port, admin_addr.port()];
-        let port_rewrite = (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own));
-        let mut reserved_ports = BTreeSet::from(own);
-        if let Some(port_rewrite) = &port_rewrite {
-            for port in [http_port, https_port] {
-                reserved_ports.insert(port_rewrite.of(port, |_| false)?);
-            }
-        }
-        let metrics = match (enable_metrics, metrics_per_host) {
-            (false, _) => Metrics::Off,
-            (true, false) => Metrics::WithoutHosts,
-            (true, true) => Metrics::All,
-        };
-        let translate =
-            if manifests.is_some() { translate::Options::for_manifests() } else { translate::Options::default() };
-        let status = manifests.is_none().then(|| status::Options {
-            updates: match (update_status, update_status_on_shutdown) {
-                (false, _) => Updates::Never,
-                (true, false) => Updates::Kept,
-                (true, true) => Updates::Cleared,
-            },
-            publish: match publish_service {
-                Some(service) => Publish::Service(service),
-                None if !publish_status_address.is_empty() => Publish::Addresses(publish_status_address),
-                None if report_node_internal_ip_address => Publish::Nodes(NodeAddresses::Internal),
-                None => Publish::Nodes(NodeAddresses::External),
-            },
-            ports: vec![http_port, https_port],
-            interval: status_update_interval,
-            leadership: if disable_leader_election {
-                Leadership::Always
-            } else {
-                Leadership::Elected { lease: election_id, ttl: election_ttl }
-            },
-            namespace: pod_namespace,
-            identity: pod_name.unwrap_or_else(anonymous),
-            controller: controller_class.clone(),
-            handle: Arc::default(),
-        });
-        let kernel = (steer != Steer::Bind || xdp_mode != XdpModeArg::Off).then_some(KernelSettings {
-            bpffs,
-            interfaces: interface,
-            xdp_mode: match xdp_mode {
-                XdpModeArg::Auto => ingress_datapath::XdpMode::Auto,
-                XdpModeArg::Native => ingress_datapath::XdpMode::Native,
-                XdpModeArg::Generic => ingress_datapath::XdpMode::Generic,
-                XdpModeArg::Tcx => ingress_datapath::XdpMode::Tcx,
-                XdpModeArg::Off => ingress_datapath::XdpMode::Off,
-            },
-            lookup: steer != Steer::Bind,
-            port_rewrite,
-            log: bpf_log,
-        });
-        let selects_namespaces = watch_namespace_selector.is_some();
+            ..
+        } = source;
         Ok(Self {
             source: match manifests {
                 Some(directory) => ingress_control::SourceConfig::Manifests(directory),
@@ -211,40 +117,7 @@ impl RunSettings {
                 }),
             },
             options: ingress_control::Options {
-                translate: translate::Options {
-                    classes: ingress_control::Classes {
-                        controller: controller_class,
-                        name: ingress_class,
-                        watch_without_class: watch_ingress_without_class,
-                        by_name: ingress_class_by_name || translate.classes.by_name,
-                        ..translate.classes
-                    },
-                    node: node_name,
-                    config_map: configmap,
-                    default_backend: default_backend_service,
-                    default_certificate: default_ssl_certificate,
-                    tcp_services: tcp_services_configmap,
-                    udp_services: udp_services_configmap,
-                    reserved_ports,
-                    ticket_secret: tls_ticket_secret,
-                    external_names: if allow_svc_external_name { ExternalNames::Allow } else { ExternalNames::Refuse },
-                    cross_namespace: allow_cross_namespace_services,
-                    endpoint_networks: allow_endpoints_in,
-                    external_networks: if allow_external_addresses_in.is_empty() {
-                        translate.external_networks
-                    } else {
-                        allow_external_addresses_in
-                    },
-                    catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
-                    max_references,
-                    max_hosts_per_namespace,
-                    max_paths_per_namespace,
-                    max_metered_rules,
-                    max_metered_rules_per_namespace,
-                    host_sharing,
-                    selects_namespaces,
-                    annotations_prefix,
-                },
+                translate,
                 saved: snapshot_file.map(|path| ingress_control::saved::File {
                     path,
                     private_keys: if snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave },
@@ -271,6 +144,143 @@ impl RunSettings {
             log,
             log_format,
         })
+    }
+}
+
+fn metrics(operation: &OperationArgs) -> Metrics {
+    match (operation.enable_metrics, operation.metrics_per_host) {
+        (false, _) => Metrics::Off,
+        (true, false) => Metrics::WithoutHosts,
+        (true, true) => Metrics::All,
+    }
+}
+
+/// Returns `None` if no kernel program is needed.
+fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<KernelSettings>, SettingsError> {
+    let KernelArgs { interface, steer, rewrite_offset, xdp_mode, bpffs, host_capacity: _, bpf_log } = args;
+    if xdp_mode == XdpModeArg::Off && !interface.is_empty() {
+        return Err(SettingsError::InterfaceWithoutXdp);
+    }
+    if steer == Steer::Rewrite && xdp_mode == XdpModeArg::Off {
+        return Err(SettingsError::RewriteWithoutXdp);
+    }
+    let is_needed = steer != Steer::Bind || xdp_mode != XdpModeArg::Off;
+    Ok(is_needed.then(|| KernelSettings {
+        bpffs,
+        interfaces: interface,
+        xdp_mode: match xdp_mode {
+            XdpModeArg::Auto => ingress_datapath::XdpMode::Auto,
+            XdpModeArg::Native => ingress_datapath::XdpMode::Native,
+            XdpModeArg::Generic => ingress_datapath::XdpMode::Generic,
+            XdpModeArg::Tcx => ingress_datapath::XdpMode::Tcx,
+            XdpModeArg::Off => ingress_datapath::XdpMode::Off,
+        },
+        lookup: steer != Steer::Bind,
+        port_rewrite: (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own_ports)),
+        log: bpf_log,
+    }))
+}
+
+fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> status::Options {
+    let StatusArgs {
+        update_status,
+        update_status_on_shutdown,
+        publish_service,
+        publish_status_address,
+        report_node_internal_ip_address,
+        status_update_interval,
+        election_id,
+        election_ttl,
+        disable_leader_election,
+        pod_name,
+        pod_namespace,
+    } = args;
+    status::Options {
+        updates: match (update_status, update_status_on_shutdown) {
+            (false, _) => Updates::Never,
+            (true, false) => Updates::Kept,
+            (true, true) => Updates::Cleared,
+        },
+        publish: match publish_service {
+            Some(service) => Publish::Service(service),
+            None if !publish_status_address.is_empty() => Publish::Addresses(publish_status_address),
+            None if report_node_internal_ip_address => Publish::Nodes(NodeAddresses::Internal),
+            None => Publish::Nodes(NodeAddresses::External),
+        },
+        ports,
+        interval: status_update_interval,
+        leadership: if disable_leader_election {
+            Leadership::Always
+        } else {
+            Leadership::Elected { lease: election_id, ttl: election_ttl }
+        },
+        namespace: pod_namespace,
+        identity: pod_name.unwrap_or_else(anonymous),
+        controller,
+        handle: Arc::default(),
+    }
+}
+
+fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports: BTreeSet<u16>) -> translate::Options {
+    let RoutingArgs {
+        configmap,
+        default_backend_service,
+        default_ssl_certificate,
+        tcp_services_configmap,
+        udp_services_configmap,
+        enable_ssl_passthrough: _,
+        tls_ticket_secret,
+        allow_svc_external_name,
+        allow_cross_namespace_services,
+        allow_endpoints_in,
+        allow_external_addresses_in,
+        disable_svc_external_name: _,
+        disable_catch_all,
+        max_references,
+        max_hosts_per_namespace,
+        max_paths_per_namespace,
+        max_metered_rules,
+        max_metered_rules_per_namespace,
+        host_sharing,
+        annotations_prefix,
+        node_name,
+    } = args;
+    let defaults = match source.manifests {
+        Some(_) => translate::Options::for_manifests(),
+        None => translate::Options::default(),
+    };
+    translate::Options {
+        classes: ingress_control::Classes {
+            controller: source.controller_class.clone(),
+            name: source.ingress_class.clone(),
+            watch_without_class: source.watch_ingress_without_class,
+            by_name: source.ingress_class_by_name || defaults.classes.by_name,
+            ..defaults.classes
+        },
+        node: node_name,
+        config_map: configmap,
+        default_backend: default_backend_service,
+        default_certificate: default_ssl_certificate,
+        tcp_services: tcp_services_configmap,
+        udp_services: udp_services_configmap,
+        reserved_ports,
+        ticket_secret: tls_ticket_secret,
+        external_names: if allow_svc_external_name { ExternalNames::Allow } else { ExternalNames::Refuse },
+        cross_namespace: allow_cross_namespace_services,
+        endpoint_networks: allow_endpoints_in,
+        external_networks: match allow_external_addresses_in.is_empty() {
+            true => defaults.external_networks,
+            false => allow_external_addresses_in,
+        },
+        catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
+        max_references,
+        max_hosts_per_namespace,
+        max_paths_per_namespace,
+        max_metered_rules,
+        max_metered_rules_per_namespace,
+        host_sharing,
+        selects_namespaces: source.watch_namespace_selector.is_some(),
+        annotations_prefix,
     }
 }
 

@@ -7,7 +7,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::run::{LogFormatArg, RunArgs, Steer, WorkerSeccomp, XdpModeArg};
+pub(crate) use self::run::{
+    KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RoutingArgs, RunArgs, SourceArgs, StatusArgs, Steer,
+    WorkerSeccomp, XdpModeArg,
+};
 use crate::commands::arguments::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
 
 const EXAMPLES: &str = "\
