@@ -2,15 +2,14 @@
 
 use std::{
     cell::Cell,
-    os::fd::OwnedFd,
     task::{Context, Waker},
 };
 
-use rustix::event::{EventfdFlags, eventfd};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::net::TcpListener;
 
 /// A file descriptor that a worker keeps in reserve: without one, a waiting connection could not even be refused.
-pub(crate) struct Reserve(Cell<Option<OwnedFd>>);
+pub(crate) struct Reserve(Cell<Option<EventFd>>);
 
 impl Reserve {
     pub(crate) fn new() -> Self {
@@ -26,8 +25,8 @@ impl Reserve {
     }
 
     /// Opens an eventfd as a placeholder, because workers may not open files (`server::seccomp`).
-    fn open() -> Option<OwnedFd> {
-        eventfd(0, EventfdFlags::CLOEXEC).ok()
+    fn open() -> Option<EventFd> {
+        EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Peeks at the ClientHello of a TLS connection to find the server name, and leaves the bytes in the socket. rustls
 //! parses it; no handshake takes place here.
 
-use std::io;
+use std::{io, os::fd::AsRawFd as _};
 
-use rustix::net::{RecvFlags, recv};
+use nix::sys::socket::{MsgFlags, recv};
 use rustls::server::Acceptor;
 use tokio::{io::Interest, net::TcpStream};
 
@@ -69,7 +69,7 @@ pub(super) async fn server_name(tcp: &TcpStream) -> io::Result<Option<String>> {
     loop {
         let ready = tcp.ready(Interest::READABLE).await?;
         let peeked = tcp.try_io(Interest::READABLE, || {
-            let (count, _) = recv(tcp, window.as_mut_slice(), RecvFlags::PEEK)?;
+            let count = recv(tcp.as_raw_fd(), window.as_mut_slice(), MsgFlags::MSG_PEEK)?;
             // Bytes that were peeked at before count as not ready, so that the runtime waits for more.
             if count > known { Ok(count) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
