@@ -57,12 +57,11 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
     let snapshot = conn.worker.snapshot();
     let accepted = if snapshot.routes.ask_clients() || snapshot.settings.handshakes.rejects_unknown_names {
         // Boxed to keep its size out of connections whose configuration does not depend on the server name.
-        let handshake = Box::pin(accept_by_name(conn, stream, &snapshot));
-        timeout_at(deadline, conn.worker.handshake_turns.run(handshake)).await
+        timeout_at(deadline, Box::pin(accept_by_name(conn, stream, &snapshot))).await
     } else {
         drop(snapshot);
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
-        timeout_at(deadline, conn.worker.handshake_turns.run(acceptor.accept(stream))).await
+        timeout_at(deadline, acceptor.accept(stream)).await
     };
     match accepted {
         Ok(Ok(mut stream)) => {

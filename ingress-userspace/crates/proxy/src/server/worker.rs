@@ -19,7 +19,6 @@ use crate::{
     downstream::{
         conn::{Conn, Order},
         h2_slow_start::Pacer,
-        handshake_turns::HandshakeTurns,
         progress::Due,
         refusal::Refusal,
         reserve::Reserve,
@@ -64,7 +63,6 @@ pub(crate) struct Worker {
     next_connection: Cell<u64>,
     /// Starts HTTP/2 requests beyond the windows of their connections.
     pub(crate) pacer: Pacer,
-    pub(crate) handshake_turns: HandshakeTurns,
     /// Requests being mirrored now.
     pub(crate) mirrors: Cell<u32>,
 }
@@ -118,7 +116,6 @@ impl Worker {
             connections: RefCell::default(),
             next_connection: Cell::new(0),
             pacer: Pacer::default(),
-            handshake_turns: HandshakeTurns::default(),
             mirrors: Cell::new(0),
         })
     }
