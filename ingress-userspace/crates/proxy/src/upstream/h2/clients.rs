@@ -32,8 +32,10 @@ use tokio::{
 use super::upload::{Http2Upload, Tasks};
 use crate::upstream::{BoxError, ConnectError, ConnectTarget, Pool, UpstreamTransport, connection::PoolKey};
 
-/// Flow-control window of a stream: bytes of a response that an endpoint may send before the client reads any.
-const WINDOW: u32 = 64 * 1024;
+/// Flow-control window of a stream: bytes of a response that an endpoint may send before the client reads any. Every
+/// stream whose client reads nothing holds that much memory: with 64 KiB, 2,048 of them exceeded 256 MiB in all. A
+/// response gets at most a window per round trip, so 32 MB/s with one of a millisecond.
+const WINDOW: u32 = 32 * 1024;
 /// The same for all streams of a connection, so that clients that do not read cannot use up the window of others.
 const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
 /// Number of reset streams that h2 remembers, because frames for them may still be in flight. Frames for unknown
