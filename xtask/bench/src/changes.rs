@@ -58,7 +58,7 @@ impl Changes {
     /// Starts the changes; returns `None` for a peer that stays as it is.
     pub(super) fn start(peer: Peer, running: &Running, folder: &Path) -> anyhow::Result<Option<Self>> {
         let (subject, pause) = match peer {
-            Peer::XdpIngress => (Subject::Ingress(folder.to_owned()), OURS),
+            Peer::XdpIngress | Peer::Again | Peer::Before => (Subject::Ingress(folder.to_owned()), OURS),
             Peer::Nginx => (Subject::Reload(Pid::from_raw(running.pid().cast_signed())), NGINX),
             Peer::Haproxy => return Ok(None),
         };
@@ -77,7 +77,7 @@ impl Changes {
         drop(end);
         let changes = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         ensure!(changes > 0, "no route was changed");
-        if peer == Peer::XdpIngress {
+        if peer.is_ours() {
             served(http, changes)?;
             fs::remove_file(folder.join(FILE)).with_context(|| format!("cannot remove `{FILE}`"))?;
         }

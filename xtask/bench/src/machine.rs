@@ -76,9 +76,10 @@ fn version(peer: Peer, product: &Path) -> anyhow::Result<String> {
     let mut command = match peer {
         Peer::Nginx => Command::new("nginx"),
         Peer::Haproxy => Command::new("haproxy"),
-        Peer::XdpIngress => Command::new(product),
+        Peer::XdpIngress | Peer::Again => Command::new(product),
+        Peer::Before => return Ok(peer.to_string()),
     };
-    let argument = if peer == Peer::XdpIngress { "--version" } else { "-v" };
+    let argument = if peer.is_ours() { "--version" } else { "-v" };
     // nginx prints it on its standard error.
     let output = command.arg(argument).output().with_context(|| format!("cannot ask {peer} for its version"))?;
     let text = [output.stdout, output.stderr].concat();

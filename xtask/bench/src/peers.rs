@@ -27,6 +27,10 @@ pub(super) enum Peer {
     Nginx,
     Haproxy,
     XdpIngress,
+    /// The same build of xdp-ingress once more: how far two equal peers differ.
+    Again,
+    /// The build of `--before`.
+    Before,
 }
 
 /// Ports of a peer.
@@ -54,6 +58,8 @@ pub(super) struct Stage<'s> {
     pub(super) credentials: &'s Credentials,
     /// The product.
     pub(super) binary: &'s Path,
+    /// The build of [`Peer::Before`].
+    pub(super) before: Option<&'s Path>,
 }
 
 /// A running peer.
@@ -74,12 +80,19 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 impl<'s> Stage<'s> {
     /// Returns a peer as the target of a load.
     pub(super) fn target(self, running: &Running, Setting { pin, .. }: Setting) -> Target<'s> {
-        let Self { folder, credentials, binary: _ } = self;
+        let Self { folder, credentials, .. } = self;
         Target { ip: Ipv4Addr::LOCALHOST, ports: running.ports(), folder, trust: &credentials.trust, pin }
     }
 }
 
 // === impl Peer ===
+
+impl Peer {
+    /// Returns whether the peer is a build of the product.
+    pub(super) fn is_ours(self) -> bool {
+        matches!(self, Self::XdpIngress | Self::Again | Self::Before)
+    }
+}
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,6 +100,8 @@ impl fmt::Display for Peer {
             Self::Nginx => "nginx",
             Self::Haproxy => "haproxy",
             Self::XdpIngress => "xdp-ingress",
+            Self::Again => "again",
+            Self::Before => "before",
         })
     }
 }
@@ -263,14 +278,18 @@ fn command(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow
     let words = match peer {
         Peer::Nginx => nginx_proxy(stage, ports, setting)?,
         Peer::Haproxy => haproxy(stage, ports, setting)?,
-        Peer::XdpIngress => xdp_ingress(stage, ports, setting, 18_002 + index * 10)?,
+        Peer::XdpIngress | Peer::Again => xdp_ingress(stage.binary, stage, ports, setting, 18_002 + index * 10)?,
+        Peer::Before => {
+            let before = stage.before.context("the peer `before` needs `--before`")?;
+            xdp_ingress(before, stage, ports, setting, 18_002 + index * 10)?
+        }
     };
     Ok((ports, words))
 }
 
 fn nginx_proxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
-    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary: _ } = stage;
+    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
     let server = format!(
         "tcp_nodelay on; proxy_http_version 1.1; proxy_request_buffering off; proxy_buffer_size 16k;
          proxy_buffers 16 64k; proxy_busy_buffers_size 128k; proxy_max_temp_file_size 0;
@@ -320,7 +339,7 @@ fn nginx_log(folder: &Path, name: &str) -> PathBuf {
 
 fn haproxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
-    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary: _ } = stage;
+    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
     let Setting { workers, pin: _, access_log } = setting;
     let (log_to, log) =
         if access_log { (" log stdout format raw local0\n", " log global\n option httplog\n") } else { ("", "") };
@@ -341,9 +360,15 @@ fn haproxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<V
 
 /// Returns the command line of the product as in an installation: with manifests, counters and metrics, but without the
 /// kernel part, which loopback traffic does not pass.
-fn xdp_ingress(stage: Stage<'_>, ports: Ports, setting: Setting, admin: u16) -> anyhow::Result<Vec<String>> {
+fn xdp_ingress(
+    binary: &Path,
+    stage: Stage<'_>,
+    ports: Ports,
+    setting: Setting,
+    admin: u16,
+) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
-    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary } = stage;
+    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
     let Setting { workers, pin: _, access_log } = setting;
     let manifests = folder.join("manifests");
     fs::create_dir_all(&manifests)?;

@@ -7,7 +7,7 @@
 use std::{
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -87,6 +87,9 @@ pub(super) struct Args {
     workers: Option<u32>,
     #[command(flatten)]
     subject: Subject,
+    /// An earlier build of the product, to be measured in the same rounds as the peer `before`.
+    #[arg(long, conflicts_with = "record")]
+    before: Option<PathBuf>,
     /// Write the results to docs/benchmarks.md.
     #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers"])]
     record: bool,
@@ -135,7 +138,7 @@ fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let Extent { rounds, length } = extent;
     let folder = tempfile::Builder::new().prefix("xdp-ingress-bench-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
-    let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: args.before.as_deref() };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut loads = Loads::default();
     let mut text = format!("{}{}\n\n", machine::description(&args.peers, binary)?, args.subject.remark());

@@ -26,7 +26,7 @@ pub fn train(binary: &Path) -> anyhow::Result<()> {
     network::own()?;
     let folder = tempfile::Builder::new().prefix("xdp-ingress-training-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
-    let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None };
     let mut backend = peers::backend(stage.folder, false)?;
     for access_log in [false, true] {
         let setting = Setting { workers: 1, pin: false, access_log };

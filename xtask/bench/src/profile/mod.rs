@@ -108,7 +108,7 @@ fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let cases: &[Case] = if cases.is_empty() { Case::value_variants() } else { cases };
     let folder = tempfile::Builder::new().prefix("xdp-ingress-profile-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
-    let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None };
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     let mut backend = peers::backend(stage.folder, pin)?;
     let mut report = Report::new(*requests, peers.clone());
@@ -139,7 +139,7 @@ fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
 /// uses.
 fn versions(peers: &[Peer]) -> anyhow::Result<String> {
     let mut packages: Vec<String> = vec!["valgrind".into(), "strace".into()];
-    packages.extend(peers.iter().filter(|peer| **peer != Peer::XdpIngress).map(ToString::to_string));
+    packages.extend(peers.iter().filter(|peer| !peer.is_ours()).map(ToString::to_string));
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Package} ${Version}, "]).args(packages);
     let packages = process::capture(&mut query).context("cannot ask for the versions of Debian's packages")?;
