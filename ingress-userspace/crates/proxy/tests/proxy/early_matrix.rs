@@ -5,7 +5,7 @@
 //! A part of it is always run. All of it takes minutes, and prints a table:
 //!
 //! ```text
-//! XDP_INGRESS_EARLY=all cargo test --package ingress-userspace --test proxy -- early_matrix --nocapture
+//! XDP_INGRESS_EARLY=all cargo test --package ingress-proxy --test proxy -- early_matrix --nocapture
 //! ```
 
 use std::{convert::Infallible, env, fmt, time::Duration};
