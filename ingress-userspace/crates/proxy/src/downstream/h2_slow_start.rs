@@ -25,7 +25,7 @@ use crate::server::eviction;
 
 /// Concurrent requests on a new connection: about what a page asks for at once. Below the streams that clients usually
 /// use, requests would lose step with each other, and each response would have writes of its own.
-const FIRST: u32 = 32;
+const FIRST: u32 = 24;
 /// Interval at which a worker starts requests beyond their connections' windows, for clients that read: their pods may
 /// be slow, or their responses may never end.
 const STEP: Duration = Duration::from_millis(1);
