@@ -6,8 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{check, fuzz, test_lanes};
-use xtask_image as image;
+use xtask::test_lanes;
 use xtask_setup::build;
 
 const AFTER_HELP: &str = "\
@@ -40,14 +39,14 @@ enum Command {
     Build(build::Args),
     #[command(after_help = build::AFTER_HELP_EBPF)]
     BuildEbpf(build::EbpfArgs),
-    #[command(after_help = check::AFTER_HELP)]
-    Check(check::Args),
+    /// Check format, lints, walls between crates, docs, dependencies and spelling
+    Check(Words),
     #[command(after_help = test_lanes::AFTER_HELP)]
     Test(test_lanes::Args),
     /// Show xdp-ingress at work on this machine: namespaces, XDP, the proxy, real requests, per-host counts
     Demo(Words),
-    #[command(after_help = image::AFTER_HELP)]
-    Image(image::Args),
+    /// Make the product and the echo test server into container images, without Docker
+    Image(Words),
     /// Run a real Kubernetes on this machine, in namespaces
     Cluster(Words),
     /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
@@ -56,7 +55,8 @@ enum Command {
     Profile(Words),
     /// Test for faults that show only after hours, or with thousands of connections
     Soak(Words),
-    Fuzz(fuzz::Args),
+    /// Run the fuzz targets
+    Fuzz(Words),
     /// Boot Debian's kernels in emulated machines and see the product steer there
     Kernels(Words),
 }
@@ -84,13 +84,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Setup(args) => xtask_setup::run(args),
         Command::Build(args) => build::run(args),
         Command::BuildEbpf(args) => build::run_ebpf(args),
-        Command::Check(args) => check::run(args),
+        Command::Check(_) | Command::Fuzz(_) => become_tool("xtask-check"),
         Command::Test(args) => test_lanes::run(args),
         Command::Demo(_) => become_tool("xtask-demo"),
-        Command::Image(args) => image::run(args),
+        Command::Image(_) => become_tool("xtask-image"),
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
-        Command::Fuzz(args) => fuzz::run(args),
         Command::Kernels(_) => become_tool("xtask-kernels"),
     }
 }

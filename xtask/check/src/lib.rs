@@ -1,8 +1,10 @@
-//! `cargo xtask check`: all checks of the sources that do not run them.
-//! It changes no file; where a tool can repair a finding, the message names the command.
+//! `cargo xtask check`: all checks of the sources that do not run them; and `cargo xtask fuzz`.
+//! A check changes no file; where a tool can repair a finding, the message names the command.
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod advisories;
 mod deny;
+pub mod fuzz;
 mod licence;
 mod lock_file;
 mod loops;

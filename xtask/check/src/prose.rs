@@ -108,7 +108,7 @@ pub(super) fn run() -> Result<()> {
     let root = workspace::root();
     let mut objections = Vec::new();
     if let Some(gone) = GUIDES.iter().find(|guide| !root.join(guide).exists()) {
-        objections.push(format!("`{gone}` is a guide of `xtask/src/check/prose.rs`, but does not exist"));
+        objections.push(format!("`{gone}` is a guide of `xtask/check/src/prose.rs`, but does not exist"));
     }
     for path in pages(root)? {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
@@ -136,7 +136,7 @@ pub(super) fn run() -> Result<()> {
         }
     }
     if !objections.is_empty() {
-        bail!("prose is past the limits of `xtask/src/check/prose.rs`:\n  {}", objections.join("\n  "));
+        bail!("prose is past the limits of `xtask/check/src/prose.rs`:\n  {}", objections.join("\n  "));
     }
     Ok(())
 }

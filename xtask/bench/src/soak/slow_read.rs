@@ -2,7 +2,12 @@
 //! must neither end the product in a cgroup of 256 MiB nor harm other clients: these get all their responses, and not
 //! much later.
 
-use std::{net::SocketAddr, path::Path, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::ensure;
 
@@ -39,6 +44,8 @@ const GOOD: usize = 32;
 const BESIDE: usize = 4;
 const DIRECT: usize = 4;
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time within which all requests of the attack must have arrived.
+const BEGIN: Duration = Duration::from_secs(10);
 /// Path of a response of a megabyte.
 const LARGE: &str = "/bytes/1000000";
 /// Unread bytes per connection that make it an attack: more than its sockets have to hold.
@@ -46,7 +53,6 @@ const UNREAD_MIN: u64 = 64 << 10;
 /// Descriptors of a run: one for each request, and those of other clients.
 pub(super) const SOCKETS: usize = REQUESTS + 200;
 /// Metrics of the product by host.
-const REQUESTS_TOTAL: &str = "xdp_ingress_host_requests_total";
 const ACTIVE: &str = "xdp_ingress_host_active_requests";
 const BODY_BYTES: &str = "xdp_ingress_host_response_body_bytes_total";
 /// Metric of the product for all hosts together.
@@ -94,11 +100,18 @@ impl Law {
         let _other = Echo::start(&Namespace::current(), "other", &[other])?;
         let mut product = Product::start_in(Some(&cgroup), binary, address)?;
         let (quiet, _beside, direct) = self.load(&product, other, way, || Ok(()))?;
-        let (asked, unread) = (requests(&product, way)?, product.total(BODY_BYTES, way.host())?);
+        let unread = product.total(BODY_BYTES, way.host())?;
+        let mut asked = 0;
         let mut greedy: Vec<Greedy> = Vec::new();
         let attacked = self.load(&product, other, way, || {
             for _ in 0..CONNECTIONS {
                 greedy.push(way.ask(&product.server, LARGE, STREAMS)?);
+            }
+            // Later, the product ends requests that have waited too long.
+            let until = Instant::now() + BEGIN;
+            while asked < REQUESTS as u64 && Instant::now() < until {
+                asked = asked.max(held(&product, way)?);
+                thread::sleep(PAUSE);
             }
             Ok(())
         });
@@ -107,12 +120,11 @@ impl Law {
             return Ok(Round { killed, is_alive, ..Round::default() });
         }
         let (attacked, beside, direct_attacked) = attacked?;
-        let others = beside.answered + beside.failed;
         let round = Round {
             resident: product.resident_max()?,
             killed,
             is_alive,
-            asked: (requests(&product, way)?.saturating_sub(asked + others), REQUESTS as u64),
+            asked: (asked, REQUESTS as u64),
             unread: (product.total(BODY_BYTES, way.host())?.saturating_sub(unread), UNREAD_MIN * CONNECTIONS as u64),
             direct: [direct.times, direct_attacked.times],
             quiet,
@@ -158,7 +170,7 @@ impl From<Report> for Phase {
     }
 }
 
-/// Returns the number of requests that the product has begun to serve or that wait for it.
-fn requests(product: &Product, way: Way) -> anyhow::Result<u64> {
-    Ok(product.total(REQUESTS_TOTAL, way.host())? + product.total(ACTIVE, way.host())? + product.gauge(WAITING)?)
+/// Returns the number of requests that the product is serving or that wait for it.
+fn held(product: &Product, way: Way) -> anyhow::Result<u64> {
+    Ok(product.total(ACTIVE, way.host())? + product.gauge(WAITING)?)
 }

@@ -1,0 +1,30 @@
+//! The command line of `cargo xtask check` and `cargo xtask fuzz`, which the door starts.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask_check::fuzz;
+use xtask_tools::summary::{Outcome, ended};
+
+/// Check xdp-ingress
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(after_help = xtask_check::AFTER_HELP)]
+    Check(xtask_check::Args),
+    Fuzz(fuzz::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match &Cli::parse().command {
+        Command::Check(args) => xtask_check::run(args),
+        Command::Fuzz(args) => fuzz::run(args),
+    };
+    ended(result.map(|()| Outcome::Passed))
+}
