@@ -2,7 +2,7 @@
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::Path,
@@ -14,6 +14,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+use tempfile::NamedTempFile;
 
 /// Longest wait for any condition. Only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -37,7 +39,7 @@ impl Drop for Product {
 }
 
 impl Product {
-    fn start(manifests: &Path, log: File, options: &[&str]) -> Self {
+    fn start(manifests: &Path, log: &NamedTempFile, options: &[&str]) -> Self {
         let free = || TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port");
         let [http, https, admin] = [free(), free(), free()];
         let child = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"))
@@ -47,11 +49,13 @@ impl Product {
             .args(["--admin-addr", &admin.to_string()])
             .args(options)
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(log.reopen().expect("opened"))
             .spawn()
             .expect("started");
         let product = Self { child, http, https };
         until("it serves", || product.serves());
+        // The last line of a start comes after the first response.
+        until("it is ready", || fs::read_to_string(log.path()).expect("text").contains(" ready "));
         product
     }
 
@@ -123,8 +127,8 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn frames_and_requests_write_no_log_lines() {
     let directory = tempfile::tempdir().expect("a directory");
-    let log = tempfile::NamedTempFile::new().expect("a file");
-    let product = Product::start(directory.path(), log.reopen().expect("opened"), &[]);
+    let log = NamedTempFile::new().expect("a file");
+    let product = Product::start(directory.path(), &log, &[]);
     let lines = || fs::read_to_string(log.path()).expect("text");
     for (what, bytes) in floods() {
         let before = lines().lines().count();
@@ -238,8 +242,8 @@ fn pods_write_no_log_lines() {
         .map(|(name, answers, protocol)| (name, answers.len(), protocol, OddPod::start(answers)));
     let objects = pods.each_ref().map(|(name, _, protocol, pod)| service(name, protocol, pod.address) + &ingress(name));
     fs::write(directory.path().join("pods.yaml"), CLASS.to_owned() + &objects.concat()).expect("written");
-    let log = tempfile::NamedTempFile::new().expect("a file");
-    let product = Product::start(directory.path(), log.reopen().expect("opened"), &[]);
+    let log = NamedTempFile::new().expect("a file");
+    let product = Product::start(directory.path(), &log, &[]);
     let lines = || fs::read_to_string(log.path()).expect("text");
     for (name, answers, _, pod) in pods {
         let before = lines().lines().count();
@@ -281,9 +285,9 @@ fn datagrams_write_no_log_lines() {
         format!("  \"{}\": default/pod:80\n  \"{}\": default/nobody:80\n", ports[0].port(), ports[1].port()),
     ];
     fs::write(directory.path().join("udp.yaml"), objects.concat()).expect("written");
-    let log = tempfile::NamedTempFile::new().expect("a file");
+    let log = NamedTempFile::new().expect("a file");
     let options = ["--udp-services-configmap", "default/udp"];
-    let product = Product::start(directory.path(), log.reopen().expect("opened"), &options);
+    let product = Product::start(directory.path(), &log, &options);
     let lines = || fs::read_to_string(log.path()).expect("text");
     until("the ports are open", || lines().matches("UDP port open").count() == ports.len());
     let received = Arc::new(AtomicUsize::new(0));
