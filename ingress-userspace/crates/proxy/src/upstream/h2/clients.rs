@@ -2,8 +2,7 @@
 //! and sends nothing.
 //!
 //! When the streams of all connections to an endpoint are in use, another connection is opened. A client that does not
-//! read its responses therefore occupies streams, but never those of other clients. The number of connections is
-//! bounded by that of concurrent requests, as for HTTP/1.1.
+//! read its responses therefore occupies streams, but not those of other clients.
 
 use std::{
     cell::{Cell, RefCell},
@@ -42,6 +41,9 @@ const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
 /// streams are errors, and h2 closes a connection after several of those as an attack by its peer. Here the resets are
 /// caused by clients, and the peer is a pod.
 const RESETS_REMEMBERED: usize = 1024;
+/// Most connections to one endpoint. Every request passes over all of them, so an endpoint that allows few streams each
+/// could otherwise make requests costly. When all are full, further streams go to the one with the fewest, and wait.
+const CONNECTIONS_MAX: usize = 256;
 /// Streams on one connection before another is opened, if the endpoint allows as many. More streams would share one
 /// window and one socket, and fail together.
 const STREAMS_MAX: usize = 100;
@@ -151,13 +153,14 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Http2Client
         });
     }
 
-    /// Returns a stream on the connection with the fewest, if that has room.
+    /// Returns a stream on the connection with the fewest, if that has room or if no further connection may be opened.
     fn open(&self, lane: PoolKey) -> Option<Lease<B>> {
         let mut endpoints = self.0.endpoints.borrow_mut();
         let Http2Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
         clients.retain(|client| !client.sender.is_closed());
-        let client = clients.iter().filter(|client| client.usage.has_room());
-        client.min_by_key(|client| client.usage.streams.get()).map(|client| self.take(client))
+        let is_full = clients.len() >= CONNECTIONS_MAX;
+        let usable = clients.iter().filter(|client| is_full || client.usage.has_room());
+        usable.min_by_key(|client| client.usage.streams.get()).map(|client| self.take(client))
     }
 
     /// Returns a connection whose endpoint has not announced its limit of concurrent streams.
