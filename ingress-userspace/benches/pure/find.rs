@@ -3,9 +3,10 @@
 use std::{cell::LazyCell, hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion};
+use ingress_model::request_path::normalise;
 use ingress_model::route::{Matched, Routes, UpstreamId};
 use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
-use ingress_proxy::{Authority, normalise};
+use ingress_proxy::Authority;
 
 use super::{counts, scattered};
 

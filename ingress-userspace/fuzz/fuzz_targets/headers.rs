@@ -9,7 +9,7 @@ use ingress_model::route::{
     filter::{self, Edits, Shown, Verdict},
 };
 use ingress_model::{Filter, HeaderEdits, Pattern, Rewrite};
-use ingress_proxy::normalise;
+use ingress_model::request_path::normalise;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

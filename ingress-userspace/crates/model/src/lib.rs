@@ -27,6 +27,7 @@ pub mod path;
 mod path_pattern;
 mod pattern;
 mod render;
+pub mod request_path;
 pub mod route;
 pub mod rule;
 pub mod settings;

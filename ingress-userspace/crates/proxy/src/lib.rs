@@ -28,7 +28,6 @@ pub mod upstream;
 
 pub use downstream::refusal::Refusal;
 pub use http::authority::{Authority, AuthorityError};
-pub use http::path::{RequestPathError, normalise};
 pub use l4::udp::{DatagramStatsView, Dropped};
 pub use limits::LimitStats;
 pub use limits::violations::{Escalated, Violation, ViolationStats, Violator};

@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use ingress_model::{
-    AuthCache, AuthService, ExtAuthz,
+    AuthCache, AuthService, ExtAuthz, request_path,
     route::{
         Matched, RouteTarget as Action, Subject, UpstreamId,
         filter::{self, Edits, Verdict},
@@ -26,7 +26,7 @@ use crate::{
         authz_cache::{AuthzResponse, Cookies},
         hmac_cache::Tag,
     },
-    http::{client_address::RequestClient, headers::ForwardedHead, path, target::target},
+    http::{client_address::RequestClient, headers::ForwardedHead, target::target},
     request::{
         body_copy::CopiedBody,
         context::RequestContext,
@@ -152,7 +152,7 @@ async fn converse(
     let RequestContext { conn, snapshot, forwarding, client, subject, .. } = *context;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // Text from the client must not change the path that is requested.
-    if path::normalise(path).ok().as_deref() != Some(path) {
+    if request_path::normalise(path).ok().as_deref() != Some(path) {
         return Err(AuthzError::Path);
     }
     let question = Subject { method: &ext_authz.method, target, ..*subject };

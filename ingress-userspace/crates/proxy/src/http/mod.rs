@@ -5,7 +5,6 @@ pub(crate) mod authority;
 pub(crate) mod client_address;
 pub(crate) mod fields;
 pub(crate) mod headers;
-pub(crate) mod path;
 pub(crate) mod request_id;
 pub(crate) mod target;
 pub(crate) mod via;

@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode, header};
 
 use ingress_model::{
-    Blocked, ErrorPages, Filter, Texts, Unavailable,
+    Blocked, ErrorPages, Filter, Texts, Unavailable, request_path,
     route::{
         RouteTarget, UpstreamId, canary,
         filter::{self, Edits, Verdict},
@@ -12,7 +12,7 @@ use ingress_model::{
 
 use crate::{
     auth::{authenticate::authenticate, authz_cache::Cookies},
-    http::{client_address::RequestClient, path},
+    http::client_address::RequestClient,
     request::{
         context::RequestContext,
         error::{self, LocalReply},
@@ -68,7 +68,7 @@ pub(super) async fn decide<'r>(
         }
     }
     if let Some(target) = edits.target.take() {
-        edits.target = Some(path::rewritten(target).map_err(error::path)?);
+        edits.target = Some(request_path::rewritten(target).map_err(error::path)?);
     }
     let is_ready = |id| snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty());
     let wanted = match action {

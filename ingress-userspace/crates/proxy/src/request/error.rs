@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use ingress_model::{Unavailable, filter::Limit, route::filter::Lack};
+use ingress_model::{Unavailable, filter::Limit, request_path::RequestPathError, route::filter::Lack};
 
 use crate::{
     auth::jwt::TokenRejection,
     downstream::upload_splice::Misplaced,
-    http::{authority::AuthorityError, path::RequestPathError, websocket::HandshakeError},
+    http::{authority::AuthorityError, websocket::HandshakeError},
     limits::{Excess, violations::Violation},
     request::request_body::{TooLarge, TooSlow},
     upstream::{ConnectError, ExchangeError, balance::Full, subrequest::SubrequestError},

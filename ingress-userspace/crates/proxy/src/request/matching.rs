@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{Method, Uri, Version, request::Parts};
 
 use ingress_model::route::{FoundRoute, Work};
-use ingress_model::{HostId, RefusedPaths};
+use ingress_model::{HostId, RefusedPaths, request_path};
 
 use crate::{
     downstream::conn::Conn,
@@ -14,7 +14,7 @@ use crate::{
         client_address::RequestClient,
         fields::{Field, Fields},
         headers::are_trimmed,
-        path, via, websocket,
+        via, websocket,
     },
     request::error::{self, LocalReply},
     snapshot::Snapshot,
@@ -76,10 +76,10 @@ impl<'r> Matching<'r> {
         let refused = |refused| host(error::path(refused));
         let (path, others) = match uri.path() {
             "*" if *method == Method::OPTIONS => (Cow::Borrowed("*"), Vec::new()),
-            path => path::forms(path).map_err(refused)?,
+            path => request_path::forms(path).map_err(refused)?,
         };
         if snapshot.settings.refused_paths != RefusedPaths::default() {
-            path::check(&path, snapshot.settings.refused_paths).map_err(refused)?;
+            request_path::check(&path, snapshot.settings.refused_paths).map_err(refused)?;
         }
         let mut work = Work::of_request();
         let found = snapshot.routes.find_within(authority.host(), &path, &mut work);

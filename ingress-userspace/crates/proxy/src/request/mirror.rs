@@ -9,12 +9,12 @@ use std::{
 use http_body::{Body, SizeHint};
 
 use ingress_model::{
-    Mirror, Retry, UpstreamKey,
+    Mirror, Retry, UpstreamKey, request_path,
     route::{Subject, filter::Edits, template::render},
 };
 
 use crate::{
-    http::{path, target::target},
+    http::target::target,
     request::{
         body_copy::{self, CopiedBody},
         context::RequestContext,
@@ -48,7 +48,7 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
     let target = target(rendered);
     let path = target.split_once('?').map_or(&*target, |(path, _)| path);
     // The client's part of the target must not lead to another path than the rule's.
-    let is_normal = path::normalise(path).ok().as_deref() == Some(path);
+    let is_normal = request_path::normalise(path).ok().as_deref() == Some(path);
     let Some(running) = Running::of(&conn.worker).filter(|_| is_normal) else {
         conn.worker.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
         return;

@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use ingress_model::{RefusedPaths, path::decode_unreserved};
+use crate::{RefusedPaths, path::decode_unreserved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestPathError {
@@ -48,8 +48,11 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, RequestPathError> {
     resolve(&path).map(Cow::Owned)
 }
 
-/// Returns the canonical form of `path` and its other possible readings by a pod: see [`readings`].
-pub(crate) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPathError> {
+/// Returns the canonical form of `path`, and the other forms in which a pod could read it.
+///
+/// # Errors
+/// Fails like [`normalise`].
+pub fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPathError> {
     if is_plain(path) {
         return Ok((path.into(), Vec::new()));
     }
@@ -60,8 +63,11 @@ pub(crate) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPa
     Ok((path, others))
 }
 
-/// Fails if the settings refuse parts of `path`, which is in canonical form.
-pub(crate) fn check(path: &str, refused: RefusedPaths) -> Result<(), RequestPathError> {
+/// Checks `path`, which is in canonical form, against the settings.
+///
+/// # Errors
+/// Fails if the settings refuse a part of it.
+pub fn check(path: &str, refused: RefusedPaths) -> Result<(), RequestPathError> {
     let RefusedPaths { parameters, double_escapes } = refused;
     if parameters && [";", "%3B", "%3b"].iter().any(|mark| path.contains(mark)) {
         return Err(RequestPathError::Parameters);
@@ -78,7 +84,7 @@ pub(crate) fn check(path: &str, refused: RefusedPaths) -> Result<(), RequestPath
 /// # Errors
 /// Fails if the client's part of the target leads elsewhere than the rule says, under any reading, or holds bytes that
 /// a target must not have. The rule was matched by the original path, so the check is due here.
-pub(crate) fn rewritten(target: String) -> Result<String, RequestPathError> {
+pub fn rewritten(target: String) -> Result<String, RequestPathError> {
     if target.bytes().any(|byte| byte <= b' ' || matches!(byte, b'#' | 0x7f)) {
         return Err(RequestPathError::Rewritten);
     }
