@@ -33,9 +33,10 @@ const WALLS: [Wall; 6] = [
 
 /// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
 /// depend on all.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 8] = [
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
+    ("inspect", &["ingress-control", "ingress-model"]),
     ("lab", &["ingress-common", "xtask-tools"]),
     ("model", &[]),
     ("panics", &[]),

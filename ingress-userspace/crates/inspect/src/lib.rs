@@ -1,0 +1,27 @@
+//! Documents about a configuration, for people and programs: its routes, its problems, its certificates, and the reason
+//! why a URL is served as it is.
+//!
+//! ```text
+//!               ┌─ route ─────────> RouteDocument
+//! Translation ──┼─ explanation ───> Explanation (of one URL)
+//!               ├─ problem ───────> ProblemDocument
+//!               └─ certificate ───> CertificateDocument
+//! ```
+//!
+//! The API of a node and the commands share these documents. They are pure functions of a translation, without IO and
+//! without a clock. No document has private keys, passwords, values of header fields, or queries of URLs
+//! ([`redaction`]).
+#![forbid(unsafe_code)]
+
+pub mod certificate;
+pub mod explanation;
+pub mod problem;
+mod redaction;
+pub mod route;
+mod timestamp;
+
+pub use certificate::{CertificateDocument, certificates};
+pub use explanation::{Considered, ExplainError, Explanation, Verdict, explain};
+pub use problem::{ProblemDocument, ProblemObject};
+pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteFilter, routes};
+pub use timestamp::timestamp;

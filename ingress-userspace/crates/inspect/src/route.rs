@@ -1,0 +1,185 @@
+//! The rules of a route table, as documents.
+
+use std::net::SocketAddr;
+
+use ingress_model::{
+    Action, Canary, HostPattern, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::redaction;
+
+/// One rule: a path of a host, and the treatment of its requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteDocument {
+    /// Host name, `*.` and a name for a wildcard, or `*` for every host without rules of its own.
+    pub host: String,
+    /// The path, prefix or regular expression; `None` for [`PathKind::Fallback`].
+    pub path: Option<String>,
+    pub path_type: PathKind,
+    /// The Ingress that the rule comes from, as `namespace/name`; empty for the default backend of the controller.
+    pub ingress: String,
+    /// Filters in the order of their application, without values of header fields and without queries.
+    pub filters: Vec<String>,
+    pub action: ActionDocument,
+    /// Forwarding settings that differ from the defaults, as `name=value` with blanks between; empty if none does.
+    pub settings: String,
+}
+
+/// How a path is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathKind {
+    /// This path alone.
+    Exact,
+    /// This path and everything below it, element by element.
+    Prefix,
+    /// Paths that begin with a match of the regular expression.
+    Regex,
+    /// Paths that no other rule of the host matches.
+    Fallback,
+}
+
+/// The treatment of a request that has passed all filters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ActionDocument {
+    /// Sends the request to one of these backends.
+    Forward { backends: Vec<BackendDocument> },
+    /// Answers with an error, because the rule cannot be applied.
+    Refuse { status: u16, reason: String },
+    /// Redirects the client; the location has no query.
+    Redirect { status: u16, location: String },
+}
+
+/// The pods behind one port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendDocument {
+    /// `namespace/service:port`.
+    pub upstream: String,
+    /// Protocol between the proxy and the pods: `http/1.1`, `h2c`, `https` or `h2`.
+    pub protocol: String,
+    /// Condition under which a canary gets the request; `None` for the backend of all other requests.
+    pub condition: Option<String>,
+    /// Addresses of the pods that take requests. Health of single pods is not considered here.
+    pub endpoints: Vec<SocketAddr>,
+}
+
+/// A selection of rules. Empty fields select all.
+#[derive(Clone, Debug, Default)]
+pub struct RouteFilter {
+    /// Selects hosts that contain this text, in any case.
+    pub host: Option<String>,
+    /// Selects rules of Ingresses in this namespace.
+    pub namespace: Option<String>,
+    /// Selects rules of this Ingress: `namespace/name`.
+    pub ingress: Option<String>,
+}
+
+/// Returns the selected rules in order of hosts, and for each host in order of precedence. Documents are made when they
+/// are taken, so that a page of a large table is cheap.
+pub fn routes<'t>(table: &'t RouteTable, filter: &'t RouteFilter) -> impl Iterator<Item = RouteDocument> + use<'t> {
+    let rules = table.hosts.iter().filter(|(pattern, _)| filter.takes_host(pattern)).flat_map(|(pattern, routes)| {
+        let rules = routes.rules.iter().map(|rule| (rule, false));
+        let fallback = routes.fallback.as_deref().map(|rule| (rule, true));
+        rules.chain(fallback).map(move |(rule, is_fallback)| (pattern, rule, is_fallback))
+    });
+    let rules = rules.filter(|(_, rule, _)| filter.takes_rule(rule));
+    rules.map(|(pattern, rule, is_fallback)| document(table, pattern, rule, is_fallback))
+}
+
+/// Returns the document of the default backend of the controller, if there is one.
+#[must_use]
+pub(crate) fn default_backend(table: &RouteTable) -> Option<RouteDocument> {
+    table.default.as_ref().map(|action| RouteDocument {
+        host: HostPattern::Any.to_string(),
+        path: None,
+        path_type: PathKind::Fallback,
+        ingress: String::new(),
+        filters: Vec::new(),
+        action: action_document(table, action),
+        settings: table.forwarding.to_string().trim_start().to_owned(),
+    })
+}
+
+pub(crate) fn document(table: &RouteTable, host: &HostPattern, rule: &Rule, is_fallback: bool) -> RouteDocument {
+    let Rule { path, owner, filters, action, forwarding } = rule;
+    RouteDocument {
+        host: host.to_string(),
+        path: (!is_fallback).then(|| path.as_str().to_owned()),
+        path_type: if is_fallback { PathKind::Fallback } else { PathKind::of(path) },
+        ingress: owner.to_string(),
+        filters: filters.iter().map(redaction::filter).collect(),
+        action: action_document(table, action),
+        settings: forwarding.to_string().trim_start().to_owned(),
+    }
+}
+
+fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
+    let backend = |key: &UpstreamKey, condition: Option<String>| {
+        let (protocol, endpoints) = match table.upstreams.get(key) {
+            Some(upstream) => {
+                let Upstream { protocol, tls: _, health_policy: _, proxy_header: _, endpoints } = &**upstream;
+                (protocol.to_string(), endpoints.iter().map(|endpoint| endpoint.address).collect())
+            }
+            None => (String::new(), Vec::new()),
+        };
+        BackendDocument { upstream: key.to_string(), protocol, condition, endpoints }
+    };
+    match action {
+        Action::Forward(key) => ActionDocument::Forward { backends: vec![backend(key, None)] },
+        Action::Split(split) => {
+            let Split { main, canaries } = &**split;
+            let canaries = canaries.iter().map(|Canary { when, upstream }| backend(upstream, Some(when.to_string())));
+            ActionDocument::Forward { backends: canaries.chain([backend(main, None)]).collect() }
+        }
+        Action::Refuse(reason) => ActionDocument::Refuse { status: status_of(*reason), reason: reason.to_string() },
+        Action::Redirect(redirect) => ActionDocument::Redirect {
+            status: redirect.status,
+            location: redaction::without_queries(&redirect.location.to_string()),
+        },
+    }
+}
+
+fn status_of(reason: Unavailable) -> u16 {
+    match reason {
+        Unavailable::NoRule => 404,
+        Unavailable::NoService | Unavailable::NoPort | Unavailable::Backend | Unavailable::Policy => 503,
+    }
+}
+
+// === impl PathKind ===
+
+impl PathKind {
+    pub(crate) fn of(path: &PathMatch) -> Self {
+        match path {
+            PathMatch::Exact(_) => Self::Exact,
+            PathMatch::Prefix(_) => Self::Prefix,
+            PathMatch::Pattern(_) => Self::Regex,
+        }
+    }
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Prefix => "prefix",
+            Self::Regex => "regex",
+            Self::Fallback => "fallback",
+        }
+    }
+}
+
+// === impl RouteFilter ===
+
+impl RouteFilter {
+    fn takes_host(&self, pattern: &HostPattern) -> bool {
+        self.host.as_deref().is_none_or(|text| pattern.to_string().contains(&text.to_ascii_lowercase()))
+    }
+
+    fn takes_rule(&self, rule: &Rule) -> bool {
+        let namespace = rule.owner.split_once('/').map_or("", |(namespace, _)| namespace);
+        self.namespace.as_deref().is_none_or(|wanted| wanted == namespace)
+            && self.ingress.as_deref().is_none_or(|wanted| wanted == &*rule.owner)
+    }
+}
