@@ -14,7 +14,7 @@ use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{
-    commands::{clients, deny, probe, status, top, unload},
+    commands::{clients, command_line, configuration, deny, probe, status, top, unload},
     config::{
         cli::{Cli, Command},
         settings::{RunSettings, SettingsError},
@@ -32,7 +32,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xdp-ingress: {error:#}");
             // Contradictory options are wrong usage, like unknown ones, for which clap exits with 2.
@@ -41,8 +41,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> anyhow::Result<()> {
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Routes(args) => return configuration::routes(*args),
+        Command::Problems(args) => return configuration::problems(*args),
+        Command::Certs(args) => return configuration::certs(*args),
+        Command::Explain(args) => return configuration::explain(*args),
+        Command::Version(args) => command_line::version(args),
+        Command::Completion(args) => command_line::completion(args),
+        Command::Man(args) => command_line::man(&args),
         Command::Run(args) => {
             // Runs before any possible key is read.
             privileges::hide_memory()?;
@@ -58,7 +65,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Top(args) => top::run(args),
         Command::Status(args) => status::run(args),
         Command::Unload(args) => unload::run(args),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Raises the soft limit of descriptors to the hard one. A proxy needs two per request in flight; the usual soft limit

@@ -13,11 +13,20 @@ use crate::config::cli::fraction;
 /// Minimum interval, because each reading covers all hosts.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
+/// Where the DaemonSet mounts the directory of the node, so that its pods see nothing else of the bpffs.
+const BPFFS_OF_POD: &str = "/bpf/xdp-ingress";
+
+/// Returns the directory of the pins where the command runs: on a node, or inside a pod.
+fn pinned_directory() -> PathBuf {
+    let found = [BPFFS, BPFFS_OF_POD].map(PathBuf::from).into_iter().find(|path| path.is_dir());
+    found.unwrap_or_else(|| BPFFS.into())
+}
+
 // The next two structs have no doc comment: clap would show it in place of the description of each command.
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// Directory of the pinned programs and maps; inside the pod, `/bpf/xdp-ingress`.
-    #[arg(long, value_name = "DIR", default_value = BPFFS)]
+    /// Directory of the pinned programs and maps. Default: that of the node, or inside a pod that of the pod.
+    #[arg(long, value_name = "DIR", default_value_os_t = pinned_directory())]
     pub(crate) bpffs: PathBuf,
 }
 

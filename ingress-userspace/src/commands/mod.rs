@@ -1,8 +1,15 @@
-//! The commands that inspect or change a node from outside of the serving process: `top`, `status`, `clients`, `deny`,
-//! `probe`, and `unload`. All but `probe` work on the pinned maps, so they need no running process.
+//! The commands besides `run`.
+//!
+//! - `top`, `status`, `clients`, `deny` and `unload` inspect or change a node by its pinned maps, so they need no running
+//!   process.
+//! - `probe` asks a process for its health.
+//! - `routes`, `problems`, `certs` and `explain` are about a configuration, see [`configuration`].
+//! - `version`, `completion` and `man` are about the program, see [`command_line`].
 
 pub(crate) mod arguments;
 pub(crate) mod clients;
+pub(crate) mod command_line;
+pub(crate) mod configuration;
 pub(crate) mod deny;
 mod print;
 pub(crate) mod probe;

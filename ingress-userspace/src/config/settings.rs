@@ -98,30 +98,13 @@ impl RunSettings {
             .is_none()
             .then(|| status_options(status, vec![http_port, https_port], source.controller_class.clone()));
         let translate = translate_options(&source, routing, reserved_ports);
-        let SourceArgs {
-            manifests,
-            kubeconfig,
-            watch_namespace,
-            watch_namespace_selector,
-            snapshot_file,
-            snapshot_private_keys,
-            ..
-        } = source;
+        let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
+        let saved = source.snapshot_file.clone().map(|path| ingress_control::saved::File { path, private_keys });
         Ok(Self {
-            source: match manifests {
-                Some(directory) => ingress_control::SourceConfig::Manifests(directory),
-                None => ingress_control::SourceConfig::Kubernetes(ingress_control::KubernetesConfig {
-                    kubeconfig,
-                    namespace: watch_namespace,
-                    namespace_selector: watch_namespace_selector,
-                }),
-            },
+            source: source_config(source),
             options: ingress_control::Options {
                 translate,
-                saved: snapshot_file.map(|path| ingress_control::saved::File {
-                    path,
-                    private_keys: if snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave },
-                }),
+                saved,
                 contact: ingress_control::Contact::default(),
                 status,
             },
@@ -144,6 +127,29 @@ impl RunSettings {
             log,
             log_format,
         })
+    }
+}
+
+/// Returns what commands read that only look at a configuration: the same objects as `run` with these options, and
+/// nothing is written to a cluster.
+pub(crate) fn read_only(
+    source: SourceArgs,
+    routing: RoutingArgs,
+) -> (ingress_control::SourceConfig, ingress_control::Options) {
+    let translate = translate_options(&source, routing, BTreeSet::from([80, 443]));
+    let contact = ingress_control::Contact::default();
+    (source_config(source), ingress_control::Options { translate, saved: None, contact, status: None })
+}
+
+fn source_config(source: SourceArgs) -> ingress_control::SourceConfig {
+    let SourceArgs { manifests, kubeconfig, watch_namespace, watch_namespace_selector, .. } = source;
+    match manifests {
+        Some(directory) => ingress_control::SourceConfig::Manifests(directory),
+        None => ingress_control::SourceConfig::Kubernetes(ingress_control::KubernetesConfig {
+            kubeconfig,
+            namespace: watch_namespace,
+            namespace_selector: watch_namespace_selector,
+        }),
     }
 }
 

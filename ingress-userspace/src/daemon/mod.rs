@@ -12,6 +12,7 @@
 //! connections, drain, exit. Pins and counters stay for the next start.
 
 pub(crate) mod admin;
+mod change_log;
 mod kernel;
 pub(crate) mod netfilter_check;
 mod numbers;
@@ -128,7 +129,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let view = View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact, status);
     let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
-    let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics };
+    let answers = admin::Answers::new(Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics);
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
     let works = || datapath.as_ref().is_none_or(|datapath| datapath.totals().is_ok());
     let numbers = datapath

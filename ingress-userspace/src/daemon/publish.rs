@@ -11,7 +11,7 @@ use std::{
 
 use ingress_control::{
     Translation,
-    outcome::{Outcome, Reason, Severity},
+    outcome::{ObjectRef, Origin, Outcome, Reason, Severity},
     status,
 };
 use ingress_model::{HostId, Tree, tree::Difference};
@@ -19,7 +19,10 @@ use ingress_proxy::{CertificateProblem, Shared, Snapshot};
 use prometheus_client::metrics::histogram::Histogram;
 use tracing::{info, warn};
 
-use super::numbers::{HostNumbers, Returned};
+use super::{
+    change_log::{ChangeLog, ChangeRecord, ChangedNames},
+    numbers::{HostNumbers, Returned},
+};
 
 /// Publisher of translations, on the control thread.
 pub(super) struct Publisher {
@@ -35,19 +38,9 @@ pub(super) struct Publisher {
     /// Outcomes already logged, so that each is logged once, and the number of warnings among them.
     outcomes: Tree<Arc<Outcome>, ()>,
     warnings: usize,
-    /// Other remarks already logged.
-    reported: BTreeSet<Remark>,
+    /// Outcomes of the publication itself that are already logged.
+    own: BTreeSet<Arc<Outcome>>,
     lines: LineCounts,
-}
-
-/// A log message about the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Remark {
-    severity: Severity,
-    /// From a fixed list, see [`Reason`].
-    reason: &'static str,
-    object: String,
-    message: String,
 }
 
 /// Number of lines per object, to limit the log for an object with ten thousand bad paths and frequent edits.
@@ -70,6 +63,11 @@ pub(super) struct PublishProgress {
     pub(super) warnings: AtomicUsize,
     pub(super) hosts_over_capacity: AtomicUsize,
     pub(super) applied: ApplyDurations,
+    /// The translation that is served.
+    pub(super) served: Mutex<Translation>,
+    /// Every outcome, with the Unix time in seconds since when it holds.
+    pub(super) problems: Mutex<Tree<Arc<Outcome>, i64>>,
+    pub(super) changes: ChangeLog,
     /// Every host with a number, including removed ones until their numbers are released.
     pub(super) names: Mutex<BTreeMap<u32, String>>,
 }
@@ -105,19 +103,22 @@ impl Publisher {
             streams: BTreeSet::new(),
             outcomes: Tree::new(),
             warnings: 0,
-            reported: BTreeSet::new(),
+            own: BTreeSet::new(),
             lines: LineCounts::default(),
         }
     }
 
     /// Publishes `translation`, the first change of which was received at this time.
     pub(super) fn apply(&mut self, translation: Translation, received: Instant) {
-        self.publish(translation);
-        self.progress.applied.0.observe(received.elapsed().as_secs_f64());
+        let mut change = self.publish(translation);
+        let took = received.elapsed();
+        self.progress.applied.0.observe(took.as_secs_f64());
+        change.took = took;
+        self.progress.changes.add(change);
     }
 
-    /// Publishes `translation` for all new requests, and logs new outcomes.
-    pub(super) fn publish(&mut self, translation: Translation) {
+    /// Publishes `translation` for all new requests, and logs new outcomes. Returns what has changed.
+    pub(super) fn publish(&mut self, translation: Translation) -> ChangeRecord {
         let before = std::mem::replace(&mut self.published, translation.clone());
         let Translation { table, outcomes, served: _, in_effect: _, external_names: _ } = translation;
         let previous = self.shared.snapshot();
@@ -147,12 +148,22 @@ impl Publisher {
         self.shared.publish(snapshot);
         let now = Instant::now();
         let streams = std::mem::replace(&mut self.streams, streams);
-        let gone = before.table.hosts.differences(&table.hosts).into_iter().filter(|host| host.new.is_none());
+        let hosts_changed = before.table.hosts.differences(&table.hosts);
+        let mut change = ChangeRecord {
+            hosts: ChangedNames::of(hosts_changed.iter().map(|host| host.key)),
+            upstreams: ChangedNames::of(before.table.upstreams.differences(&table.upstreams).iter().map(|one| one.key)),
+            certificates: ChangedNames::of(
+                before.table.certificates.differences(&table.certificates).iter().map(|one| one.key),
+            ),
+            ..ChangeRecord::now(generation)
+        };
+        let gone = hosts_changed.into_iter().filter(|host| host.new.is_none());
         let gone = gone.map(|host| host.key.to_string()).chain(streams.difference(&self.streams).cloned());
         gone.for_each(|name| self.numbers.leave(name, now));
 
         let progress = Arc::clone(&self.progress);
-        let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, names, applied: _ } = &*progress;
+        let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, names, served, .. } = &*progress;
+        served.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.published);
         named.retain(|(number, _)| *number != HostId::UNATTRIBUTED.0);
         names.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
         hosts.store(table.hosts.len(), Relaxed);
@@ -164,17 +175,25 @@ impl Publisher {
         let count = self.warnings;
         info!(generation, hosts = table.hosts.len(), upstreams = table.upstreams.len(), warnings = count, "published");
         log(&mut self.lines, now, &new, &resolved);
-        let mut remarks: BTreeSet<Remark> = problems.into_iter().map(Remark::from).collect();
+        let mut own: BTreeSet<_> = problems.into_iter().map(|problem| Arc::new(unusable(problem))).collect();
         if over_capacity > 0 {
-            let message = format!(
-                "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger \
-                 `--host-capacity`, or remove hosts; their ids become free some 12 minutes later"
-            );
-            let (object, reason) = ("counters".to_owned(), Reason::HostCapacity.as_str());
-            remarks.insert(Remark { severity: Severity::Warning, reason, object, message });
+            own.insert(Arc::new(uncounted(over_capacity)));
         }
-        let reported = std::mem::replace(&mut self.reported, remarks);
-        log(&mut self.lines, now, self.reported.difference(&reported), reported.difference(&self.reported));
+        let before = std::mem::replace(&mut self.own, own);
+        let own_new: BTreeSet<_> = self.own.difference(&before).cloned().collect();
+        let own_resolved: BTreeSet<_> = before.difference(&self.own).cloned().collect();
+        log(&mut self.lines, now, &own_new, &own_resolved);
+
+        let mut known = progress.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        for outcome in resolved.iter().chain(&own_resolved) {
+            known.remove(outcome);
+        }
+        for outcome in new.iter().chain(&own_new) {
+            known.insert(Arc::clone(outcome), change.at);
+        }
+        (change.new_problems, change.resolved_problems) =
+            (new.len() + own_new.len(), resolved.len() + own_resolved.len());
+        change
     }
 
     /// Releases the numbers of hosts removed long ago, and assigns them to hosts without one. Must be called every
@@ -191,22 +210,21 @@ impl Publisher {
         }
         drop(names);
         if has_freed && self.progress.hosts_over_capacity.load(Relaxed) > 0 {
-            self.publish(self.published.clone());
+            let _unchanged = self.publish(self.published.clone());
         }
     }
 
-    /// Returns remarks that are new in `outcomes`, and remarks that are resolved. A remark that reappears counts as
-    /// new.
-    fn compare(&mut self, outcomes: Tree<Arc<Outcome>, ()>) -> (BTreeSet<Remark>, BTreeSet<Remark>) {
+    /// Returns outcomes that are new in `outcomes`, and outcomes that are resolved. One that reappears counts as new.
+    fn compare(&mut self, outcomes: Tree<Arc<Outcome>, ()>) -> (BTreeSet<Arc<Outcome>>, BTreeSet<Arc<Outcome>>) {
         let (mut new, mut resolved) = (BTreeSet::new(), BTreeSet::new());
         for Difference { key: outcome, old: _, new: is_new } in self.outcomes.differences(&outcomes) {
             let is_warning = usize::from(outcome.severity() == Severity::Warning);
             if is_new.is_some() {
                 self.warnings += is_warning;
-                new.insert(Remark::from(&**outcome));
+                new.insert(Arc::clone(outcome));
             } else {
                 self.warnings -= is_warning;
-                resolved.insert(Remark::from(&**outcome));
+                resolved.insert(Arc::clone(outcome));
             }
         }
         self.outcomes = outcomes;
@@ -214,28 +232,44 @@ impl Publisher {
     }
 }
 
-fn log<'r>(
-    lines: &mut LineCounts,
-    now: Instant,
-    new: impl IntoIterator<Item = &'r Remark>,
-    resolved: impl IntoIterator<Item = &'r Remark>,
-) {
-    for Remark { severity, reason, object, message } in new {
-        if lines.allow(object, now) {
-            match severity {
+fn log(lines: &mut LineCounts, now: Instant, new: &BTreeSet<Arc<Outcome>>, resolved: &BTreeSet<Arc<Outcome>>) {
+    for outcome in new {
+        let (reason, object, message) = (outcome.reason.as_str(), outcome.object.to_string(), &outcome.message);
+        if lines.allow(&object, now) {
+            match outcome.severity() {
                 Severity::Warning => warn!(reason, object, "{message}"),
                 Severity::Note => info!(reason, object, "{message}"),
             }
         }
     }
-    for Remark { severity: _, reason, object, message } in resolved {
-        if lines.allow(object, now) {
+    for outcome in resolved {
+        let (reason, object, message) = (outcome.reason.as_str(), outcome.object.to_string(), &outcome.message);
+        if lines.allow(&object, now) {
             info!(reason, object, "resolved: {message}");
         }
     }
     for (object, count) in lines.take_left_out() {
         warn!(object, count, "further lines about this object are left out; the limit is {LINES} within {WINDOW:?}");
     }
+}
+
+/// Describes a certificate that no connection can use.
+fn unusable(CertificateProblem { origin, reason }: CertificateProblem) -> Outcome {
+    let (namespace, name) = origin.split_once('/').unwrap_or(("", &origin));
+    let object =
+        ObjectRef { kind: "Secret".into(), namespace: namespace.into(), name: name.into(), origin: Origin::Api };
+    let message = format!("{reason}; correct it, its hosts get the self-signed certificate until then");
+    Outcome { object, reason: Reason::InvalidCertificate, message }
+}
+
+/// Describes hosts without a number of their own.
+fn uncounted(hosts: usize) -> Outcome {
+    let object = ObjectRef { kind: "counters".into(), namespace: "".into(), name: "".into(), origin: Origin::Api };
+    let message = format!(
+        "{hosts} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger \
+         `--host-capacity`, or remove hosts; their ids become free some 12 minutes later"
+    );
+    Outcome { object, reason: Reason::HostCapacity, message }
 }
 
 // === impl LineCounts ===
@@ -266,28 +300,6 @@ impl LineCounts {
             self.written.get(object).is_some_and(|(_, written)| written.saturating_sub(count) <= LINES)
         };
         left_out.into_iter().filter(|(object, count)| is_first(object, *count)).collect()
-    }
-}
-
-// === impl Remark ===
-
-impl From<&Outcome> for Remark {
-    fn from(outcome: &Outcome) -> Self {
-        let Outcome { object, reason, message } = outcome;
-        Self {
-            severity: outcome.severity(),
-            reason: reason.as_str(),
-            object: object.to_string(),
-            message: message.clone(),
-        }
-    }
-}
-
-impl From<CertificateProblem> for Remark {
-    fn from(CertificateProblem { origin, reason }: CertificateProblem) -> Self {
-        let message = format!("{reason}; correct it, its hosts get the self-signed certificate until then");
-        let reason = Reason::InvalidCertificate.as_str();
-        Self { severity: Severity::Warning, reason, object: format!("Secret {origin}"), message }
     }
 }
 
@@ -329,7 +341,7 @@ mod tests {
                 let host = HostPattern::parse(host).expect("a host");
                 translation.table.hosts.insert(host, Arc::default());
             }
-            publisher.publish(translation);
+            publisher.publish(translation)
         };
         let number = |host| shared.snapshot().routes.host(host).map(|entry| entry.id.0);
         let over = || progress.hosts_over_capacity.load(Relaxed);

@@ -6,16 +6,19 @@ use std::{
 };
 
 use ingress_common::{HostL7Cell, NicNet, Traffic};
-use ingress_control::{Contact, status};
-use ingress_datapath::{Datapath, DenialOrigin, DenyCount, DenyView, NicReport, NicState, Owner};
-use ingress_model::HostId;
-use ingress_model::route::MeterView;
+use ingress_control::{Contact, Outcome, Translation, status};
+use ingress_datapath::{
+    ClientLimits, Datapath, DenialOrigin, DenyCount, DenyView, LimitedClient, NicReport, NicState, Owner,
+};
+use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
 
-use super::publish::PublishProgress;
+use super::{change_log::ChangeRecord, publish::PublishProgress};
 use crate::{
     counters::{OTHERS, UNATTRIBUTED},
-    daemon::admin::{AdminSource, Attached, ControlState, DenyState, HostCounters, InterfaceCounters, StatusState},
+    daemon::admin::{
+        AdminSource, Attached, ControlState, DenyState, HostCounters, InterfaceCounters, StatusState, WorkerState,
+    },
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without
@@ -156,7 +159,7 @@ impl AdminSource for View {
     }
 
     fn control(&self) -> ControlState {
-        let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, applied, names: _ } = &*self.progress;
+        let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, applied, .. } = &*self.progress;
         ControlState {
             generation: self.shared.snapshot().generation,
             hosts: hosts.load(Relaxed),
@@ -184,5 +187,27 @@ impl AdminSource for View {
 
     fn proxy(&self) -> StatsView {
         self.shared.stats()
+    }
+
+    fn translation(&self) -> Translation {
+        self.progress.served.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn problems(&self) -> Tree<Arc<Outcome>, i64> {
+        self.progress.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn changes(&self) -> Vec<ChangeRecord> {
+        self.progress.changes.newest_first()
+    }
+
+    fn workers(&self) -> Vec<WorkerState> {
+        let state = |liveness: &Liveness| WorkerState { name: liveness.name().to_owned(), silence: liveness.silence() };
+        self.shared.thread_liveness().iter().map(|liveness| state(liveness)).collect()
+    }
+
+    fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)> {
+        let maps = self.kernel.as_ref()?.maps();
+        Some((maps.client_limits().ok()?, maps.limited_clients().ok()?))
     }
 }

@@ -11,7 +11,7 @@ use ingress_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::route::{self, ActionDocument, PathKind, RouteDocument};
+use crate::route::{self, ActionDocument, PathKind, RouteDocument, RouteEntry};
 
 /// Maximum number of rules that an explanation lists as not chosen.
 const CONSIDERED_MAX: usize = 100;
@@ -246,7 +246,7 @@ impl Explanation {
             return self.fall_back(table, &format!("no rule of `{pattern}` matches the path"));
         };
         let is_fallback = routes.fallback.as_deref().is_some_and(|fallback| std::ptr::eq(fallback, rule));
-        let document = route::document(table, pattern, rule, is_fallback);
+        let document = RouteEntry::new(table, pattern, rule, is_fallback).document();
         self.apply(&document, rule);
         self.route = Some(document);
     }

@@ -23,5 +23,5 @@ mod timestamp;
 pub use certificate::{CertificateDocument, certificates};
 pub use explanation::{Considered, ExplainError, Explanation, Verdict, explain};
 pub use problem::{ProblemDocument, ProblemObject};
-pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteFilter, routes};
+pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes};
 pub use timestamp::timestamp;

@@ -65,6 +65,15 @@ pub struct BackendDocument {
     pub endpoints: Vec<SocketAddr>,
 }
 
+/// A rule without its document, so that a page of a large table is cheap.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteEntry<'t> {
+    table: &'t RouteTable,
+    host: &'t HostPattern,
+    rule: &'t Rule,
+    is_fallback: bool,
+}
+
 /// A selection of rules. Empty fields select all.
 #[derive(Clone, Debug, Default)]
 pub struct RouteFilter {
@@ -76,16 +85,15 @@ pub struct RouteFilter {
     pub ingress: Option<String>,
 }
 
-/// Returns the selected rules in order of hosts, and for each host in order of precedence. Documents are made when they
-/// are taken, so that a page of a large table is cheap.
-pub fn routes<'t>(table: &'t RouteTable, filter: &'t RouteFilter) -> impl Iterator<Item = RouteDocument> + use<'t> {
-    let rules = table.hosts.iter().filter(|(pattern, _)| filter.takes_host(pattern)).flat_map(|(pattern, routes)| {
-        let rules = routes.rules.iter().map(|rule| (rule, false));
-        let fallback = routes.fallback.as_deref().map(|rule| (rule, true));
-        rules.chain(fallback).map(move |(rule, is_fallback)| (pattern, rule, is_fallback))
-    });
-    let rules = rules.filter(|(_, rule, _)| filter.takes_rule(rule));
-    rules.map(|(pattern, rule, is_fallback)| document(table, pattern, rule, is_fallback))
+/// Returns the selected rules in order of hosts, and for each host in order of precedence.
+pub fn routes<'t>(table: &'t RouteTable, filter: &'t RouteFilter) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
+    let entries =
+        table.hosts.iter().filter(|(pattern, _)| filter.takes_host(pattern)).flat_map(move |(host, routes)| {
+            let rules = routes.rules.iter().map(|rule| (rule, false));
+            let fallback = routes.fallback.as_deref().map(|rule| (rule, true));
+            rules.chain(fallback).map(move |(rule, is_fallback)| RouteEntry { table, host, rule, is_fallback })
+        });
+    entries.filter(|entry| filter.takes_rule(entry.rule))
 }
 
 /// Returns the document of the default backend of the controller, if there is one.
@@ -100,19 +108,6 @@ pub(crate) fn default_backend(table: &RouteTable) -> Option<RouteDocument> {
         action: action_document(table, action),
         settings: table.forwarding.to_string().trim_start().to_owned(),
     })
-}
-
-pub(crate) fn document(table: &RouteTable, host: &HostPattern, rule: &Rule, is_fallback: bool) -> RouteDocument {
-    let Rule { path, owner, filters, action, forwarding } = rule;
-    RouteDocument {
-        host: host.to_string(),
-        path: (!is_fallback).then(|| path.as_str().to_owned()),
-        path_type: if is_fallback { PathKind::Fallback } else { PathKind::of(path) },
-        ingress: owner.to_string(),
-        filters: filters.iter().map(redaction::filter).collect(),
-        action: action_document(table, action),
-        settings: forwarding.to_string().trim_start().to_owned(),
-    }
 }
 
 fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
@@ -145,6 +140,35 @@ fn status_of(reason: Unavailable) -> u16 {
     match reason {
         Unavailable::NoRule => 404,
         Unavailable::NoService | Unavailable::NoPort | Unavailable::Backend | Unavailable::Policy => 503,
+    }
+}
+
+// === impl RouteEntry ===
+
+impl<'t> RouteEntry<'t> {
+    pub(crate) fn new(table: &'t RouteTable, host: &'t HostPattern, rule: &'t Rule, is_fallback: bool) -> Self {
+        Self { table, host, rule, is_fallback }
+    }
+
+    /// Returns the Ingress that the rule comes from, as `namespace/name`.
+    #[must_use]
+    pub fn ingress(&self) -> &'t str {
+        &self.rule.owner
+    }
+
+    #[must_use]
+    pub fn document(&self) -> RouteDocument {
+        let Self { table, host, rule, is_fallback } = *self;
+        let Rule { path, owner, filters, action, forwarding } = rule;
+        RouteDocument {
+            host: host.to_string(),
+            path: (!is_fallback).then(|| path.as_str().to_owned()),
+            path_type: if is_fallback { PathKind::Fallback } else { PathKind::of(path) },
+            ingress: owner.to_string(),
+            filters: filters.iter().map(redaction::filter).collect(),
+            action: action_document(table, action),
+            settings: forwarding.to_string().trim_start().to_owned(),
+        }
     }
 }
 

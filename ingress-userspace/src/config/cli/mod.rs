@@ -11,7 +11,11 @@ pub(crate) use self::run::{
     KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RoutingArgs, RunArgs, SourceArgs, StatusArgs, Steer,
     WorkerSeccomp, XdpModeArg,
 };
-use crate::commands::arguments::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
+use crate::commands::{
+    arguments::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs},
+    command_line::{CompletionArgs, ManArgs, VersionArgs},
+    configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,10 +33,25 @@ Examples:
   xdp-ingress top --once --output json
   xdp-ingress status
 
+  # why a URL is served as it is; problems and certificates of the configuration
+  xdp-ingress explain https://shop.example.com/cart
+  xdp-ingress problems --warnings
+  xdp-ingress certs --expire-within 14
+
   # remove everything that `run` left in the kernel
   xdp-ingress unload
 
-Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usage.";
+Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usage; 3 findings, with --exit-code.";
+
+const READS: &str = "\
+Inside a pod of the controller, the command asks the process over its socket. With --manifests it reads a directory, and
+with --kubeconfig a cluster, as `run` with the same options would, and writes nothing.
+
+Examples:
+  xdp-ingress routes --host shop.example.com
+  xdp-ingress explain http://shop.example.com/cart --manifests ./deploy/examples
+  xdp-ingress problems --warnings --exit-code --manifests ./deploy/examples
+  xdp-ingress certs --expire-within 14 --kubeconfig ~/.kube/config -o wide";
 
 const PROBES: &str = "\
 For exec probes of Kubernetes. `run --probe-socket` creates the socket, one per process, so that during an update a probe
@@ -115,6 +134,24 @@ pub(crate) enum Command {
     ///
     /// The command reads the pinned maps and asks no process, so it also works if the process hangs or has died.
     Status(ShowArgs),
+    /// Show the rules of the configuration in order of precedence.
+    #[command(after_help = READS)]
+    Routes(Box<RoutesArgs>),
+    /// Show problems of objects: requested functions that are not in effect, with the remedy of each.
+    #[command(after_help = READS)]
+    Problems(Box<ProblemsArgs>),
+    /// Show certificates with their names and validity; the first to expire comes first.
+    #[command(after_help = READS)]
+    Certs(Box<CertsArgs>),
+    /// Show why a URL is served as it is: host, rule, filters, pods, certificate, and the rules that are not chosen.
+    #[command(after_help = READS)]
+    Explain(Box<ExplainArgs>),
+    /// Show the version of this program, and of a running process.
+    Version(VersionArgs),
+    /// Print a completion script for a shell.
+    Completion(CompletionArgs),
+    /// Write a manual page for each command into a directory.
+    Man(ManArgs),
     /// Detach the kernel programs and remove their pins; this deletes the counters.
     ///
     /// A running process keeps its accepted connections. New connections are refused until the process is restarted.

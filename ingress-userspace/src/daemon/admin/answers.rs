@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
 use ingress_common::{NicNet, Traffic};
 use serde_json::{Value, json};
 
-use super::{AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, metrics};
+use super::{
+    AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, Reach, api, body::AdminBody, metrics,
+    stream::Viewers,
+};
 use crate::counters;
 
 /// Handler for requests to this process.
@@ -16,13 +17,20 @@ use crate::counters;
 pub(crate) struct Answers {
     pub(crate) source: Arc<dyn AdminSource>,
     pub(crate) metrics: Metrics,
+    /// Open streams of events.
+    pub(crate) viewers: Viewers,
 }
 
 /// List of all paths, for the 404 response.
-const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces or /denied";
+const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces, /denied or /api/v1";
 
 impl Answers {
-    pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    /// Returns a handler with all values from `source`.
+    pub(crate) fn new(source: Arc<dyn AdminSource>, metrics: Metrics) -> Self {
+        Self { source, metrics, viewers: Viewers::default() }
+    }
+
+    pub(super) fn answer<B>(&self, request: &Request<B>, reach: Reach) -> Response<AdminBody> {
         let source = self.source.as_ref();
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n".into());
@@ -40,25 +48,26 @@ impl Answers {
             "/totals" => typed(StatusCode::OK, "application/json", counters::totals(source.totals()).to_string()),
             "/interfaces" => typed(StatusCode::OK, "application/json", interfaces(source).to_string()),
             "/denied" => typed(StatusCode::OK, "application/json", denied(source).to_string()),
+            path if api::is_below(path) => api::answer(self, request, reach),
             _ => text(StatusCode::NOT_FOUND, format!("try {PATHS}\n")),
         }
     }
 }
 
-fn verdict(good: &str, verdict: Result<(), String>) -> Response<Full<Bytes>> {
+fn verdict(good: &str, verdict: Result<(), String>) -> Response<AdminBody> {
     match verdict {
         Ok(()) => text(StatusCode::OK, format!("{good}\n")),
         Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }
 
-fn hosts(source: &dyn AdminSource) -> Value {
+pub(super) fn hosts(source: &dyn AdminSource) -> Value {
     let host = |HostCounters { host, id, l7, durations: _, net }: HostCounters| counters::host(&host, id, &l7, &net);
     source.hosts().into_iter().map(host).collect()
 }
 
 /// Returns an empty list without the kernel part.
-fn denied(source: &dyn AdminSource) -> Value {
+pub(super) fn denied(source: &dyn AdminSource) -> Value {
     let DenyState { rules, left_out, denials: _ } = source.denied().unwrap_or_default();
     let rules = rules
         .into_iter()
@@ -66,7 +75,7 @@ fn denied(source: &dyn AdminSource) -> Value {
     json!({ "rules": rules.collect::<Vec<_>>(), "left_out": left_out })
 }
 
-fn interfaces(source: &dyn AdminSource) -> Value {
+pub(super) fn interfaces(source: &dyn AdminSource) -> Value {
     let interfaces = source.interfaces().into_iter();
     let interfaces = interfaces.map(|InterfaceCounters { name, receives, transmits, net }| {
         let NicNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
@@ -78,12 +87,12 @@ fn interfaces(source: &dyn AdminSource) -> Value {
     interfaces.collect()
 }
 
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+fn text(status: StatusCode, body: String) -> Response<AdminBody> {
     typed(status, "text/plain; charset=utf-8", body)
 }
 
-fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+pub(super) fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<AdminBody> {
+    let mut response = Response::new(AdminBody::whole(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     response
@@ -91,109 +100,13 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
 
 #[cfg(test)]
 mod tests {
-    use ingress_common::{HostL7, HostNet};
-    use ingress_model::UpstreamKey;
-    use ingress_model::route::MeterView;
-    use ingress_proxy::{DurationsView, StatsView, UpstreamView};
-
     use super::*;
-    use crate::daemon::admin::{Attached, ControlState, DenyState, StatusState};
-
-    #[derive(Debug)]
-    struct Fixed(Result<(), String>);
-
-    impl AdminSource for Fixed {
-        fn live(&self) -> Result<(), String> {
-            self.0.clone()
-        }
-
-        fn ready(&self) -> Result<(), String> {
-            self.0.clone()
-        }
-
-        fn hosts(&self) -> Vec<HostCounters> {
-            vec![HostCounters {
-                host: "web.test".into(),
-                id: 1,
-                l7: HostL7::default(),
-                durations: DurationsView {
-                    buckets: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
-                    sum: std::time::Duration::from_millis(30_001),
-                },
-                net: HostNet::default(),
-            }]
-        }
-
-        fn totals(&self) -> Vec<(&'static str, Traffic)> {
-            Vec::new()
-        }
-
-        fn denied(&self) -> Option<DenyState> {
-            let rules = vec![("192.0.2.0/24".to_owned(), Traffic { packets: 3, bytes: 180 })];
-            Some(DenyState { rules, left_out: 2, denials: vec![("operator", 1), ("escalation", 4)] })
-        }
-
-        fn interfaces(&self) -> Vec<InterfaceCounters> {
-            vec![InterfaceCounters {
-                name: "eth0".into(),
-                receives: Attached { how: "native", is_there: true },
-                transmits: Attached { how: "failed", is_there: false },
-                net: NicNet { rx_packets: 1, rx_bytes: 60, tx_packets: 2, tx_bytes: 120 },
-            }]
-        }
-
-        fn meters(&self) -> Vec<MeterView> {
-            vec![MeterView {
-                host: "web.test".into(),
-                path: "/app".into(),
-                owner: "default/web".into(),
-                requests: [1, 0, 0, 2, 0],
-                took: std::time::Duration::from_millis(2500),
-            }]
-        }
-
-        fn upstreams(&self) -> Vec<UpstreamView> {
-            vec![UpstreamView {
-                key: UpstreamKey::new("default", "web", "80"),
-                healthy: 2,
-                ejected: 1,
-                unhealthy: 0,
-                ejections: 3,
-                retries: 4,
-                refused: [0, 0, 0, 5],
-                checks: [6, 7, 0],
-            }]
-        }
-
-        fn control(&self) -> ControlState {
-            ControlState::default()
-        }
-
-        fn status(&self) -> Option<StatusState> {
-            None
-        }
-
-        fn proxy(&self) -> StatsView {
-            StatsView::default()
-        }
-    }
-
-    fn ask(answers: &Answers, method: Method, path: &str) -> (u16, String) {
-        let request = Request::builder().method(method).uri(path).body(()).expect("a valid request");
-        let response = answers.answer(&request);
-        let status = response.status().as_u16();
-        let mut body = std::pin::pin!(response.into_body());
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        let frame = http_body::Body::poll_frame(body.as_mut(), &mut cx);
-        let std::task::Poll::Ready(frame) = frame else { panic!("a full body is there at once") };
-        let data = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default();
-        (status, String::from_utf8(data.to_vec()).expect("text"))
-    }
+    use crate::daemon::admin::testing::{Fixed, ask};
 
     #[test]
     fn a_failed_probe_names_the_reason() {
-        let bad = Answers { source: Arc::new(Fixed(Err("worker-1 hangs".into()))), metrics: Metrics::All };
-        let good = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::All };
+        let bad = Answers::new(Arc::new(Fixed(Err("worker-1 hangs".into()))), Metrics::All);
+        let good = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All);
         for path in ["/healthz", "/readyz"] {
             assert_eq!(ask(&bad, Method::GET, path), (503, "worker-1 hangs\n".to_owned()));
             assert_eq!(ask(&good, Method::GET, path).0, 200);
@@ -204,7 +117,7 @@ mod tests {
 
     #[test]
     fn denied_packets_are_listed_by_rule() {
-        let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::All };
+        let answers = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All);
         let (status, body) = ask(&answers, Method::GET, "/denied");
         assert_eq!(status, 200);
         let body: Value = serde_json::from_str(&body).expect("JSON");
@@ -214,7 +127,7 @@ mod tests {
 
     #[test]
     fn interfaces_are_listed_with_their_attach_modes() {
-        let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::Off };
+        let answers = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::Off);
         let (status, body) = ask(&answers, Method::GET, "/interfaces");
         let answered: Value = serde_json::from_str(&body).expect("JSON");
         let expected = json!([{
@@ -226,7 +139,7 @@ mod tests {
 
     #[test]
     fn metrics_are_as_detailed_as_configured() {
-        let metrics = |metrics| ask(&Answers { source: Arc::new(Fixed(Ok(()))), metrics }, Method::GET, "/metrics");
+        let metrics = |metrics| ask(&Answers::new(Arc::new(Fixed(Ok(()))), metrics), Method::GET, "/metrics");
         assert_eq!(metrics(Metrics::Off).0, 404);
         let (status, all) = metrics(Metrics::All);
         assert_eq!(status, 200);

@@ -11,31 +11,39 @@
 //! | `/totals` | JSON: packets and bytes by reason |
 //! | `/interfaces` | JSON: packets and bytes by interface, and the attachment of its programs |
 //! | `/denied` | JSON: packets and bytes by rule of the deny list, and the number of networks that did not fit |
+//! | `/api/v1` | JSON about the configuration and the node, see [`api`]; on loopback and on the socket only |
 //!
 //! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]).
 
 mod answers;
+mod api;
+mod body;
 mod metrics;
+mod query;
 mod socket;
+mod stream;
+#[cfg(test)]
+mod testing;
 
 use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ingress_common::{HostL7, HostNet, NicNet, Traffic};
-use ingress_control::status::Results;
-use ingress_model::route::MeterView;
+use ingress_control::{Outcome, Translation, status::Results};
+use ingress_datapath::{ClientLimits, LimitedClient};
+use ingress_model::{Tree, route::MeterView};
 use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
+    net::{TcpListener, TcpStream, UnixListener},
     sync::watch,
     task::JoinSet,
 };
 use tracing::{debug, info, warn};
 
 pub(crate) use self::{answers::Answers, socket::ProbeSocket};
-use super::publish::ApplyDurations;
+use super::{change_log::ChangeRecord, publish::ApplyDurations};
 
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,6 +77,16 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     fn upstreams(&self) -> Vec<UpstreamView>;
     /// Returns the meters of metered rules.
     fn meters(&self) -> Vec<MeterView>;
+    /// Returns the configuration that is served.
+    fn translation(&self) -> Translation;
+    /// Returns every problem, with the Unix time in seconds since when it is known.
+    fn problems(&self) -> Tree<Arc<Outcome>, i64>;
+    /// Returns the last changes of the configuration, newest first.
+    fn changes(&self) -> Vec<ChangeRecord>;
+    /// Returns the threads that serve.
+    fn workers(&self) -> Vec<WorkerState>;
+    /// Returns the limits of clients, and the clients above them; `None` without the kernel part.
+    fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)>;
 }
 
 /// Extent of `/metrics`.
@@ -134,6 +152,24 @@ pub(crate) struct ControlState {
     pub(crate) applied: ApplyDurations,
 }
 
+/// A thread that serves connections.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerState {
+    pub(crate) name: String,
+    /// Time since its last sign of life.
+    pub(crate) silence: Duration,
+}
+
+/// Way by which a connection reaches this process. The API trusts some ways more than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The socket of this process: only its own user and root reach it.
+    Socket,
+    /// Loopback: every process in the network namespace, and `kubectl port-forward`.
+    Loopback,
+    Network,
+}
+
 /// Results of writes to the API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StatusState {
@@ -187,8 +223,12 @@ impl Listener {
     async fn take(&self, connections: &mut JoinSet<()>, answers: &Arc<Answers>) -> io::Result<()> {
         let answers = Arc::clone(answers);
         match self {
-            Self::Tcp(listener) => connections.spawn(converse(listener.accept().await?.0, answers)),
-            Self::Unix(listener) => connections.spawn(converse(listener.accept().await?.0, answers)),
+            Self::Tcp(listener) => {
+                let stream = listener.accept().await?.0;
+                let reach = Reach::of(&stream);
+                connections.spawn(converse(stream, reach, answers))
+            }
+            Self::Unix(listener) => connections.spawn(converse(listener.accept().await?.0, Reach::Socket, answers)),
         };
         Ok(())
     }
@@ -208,9 +248,19 @@ async fn accept(listener: &Listener, answers: &Arc<Answers>) -> Infallible {
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, answers: Arc<Answers>) {
+impl Reach {
+    /// Returns the way of a TCP connection. Both ends must be on loopback, because a packet from elsewhere can carry
+    /// one address of loopback at most.
+    fn of(stream: &TcpStream) -> Self {
+        let is_loopback =
+            |address: io::Result<SocketAddr>| address.is_ok_and(|at| at.ip().to_canonical().is_loopback());
+        if is_loopback(stream.local_addr()) && is_loopback(stream.peer_addr()) { Self::Loopback } else { Self::Network }
+    }
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, reach: Reach, answers: Arc<Answers>) {
     let service = service_fn(move |request| {
-        let response = answers.answer(&request);
+        let response = answers.answer(&request, reach);
         async move { Ok::<_, Infallible>(response) }
     });
     let served = http1::Builder::new()

@@ -1,0 +1,53 @@
+//! Bodies of responses: a whole text, or a stream of events.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+
+use super::stream::EventStream;
+
+/// Body of a response of the admin address.
+#[derive(Debug)]
+pub(crate) enum AdminBody {
+    Whole(Full<Bytes>),
+    /// Boxed, because it is large and rare.
+    Events(Box<EventStream>),
+}
+
+impl AdminBody {
+    pub(super) fn whole(text: String) -> Self {
+        Self::Whole(Full::new(text.into()))
+    }
+}
+
+impl Body for AdminBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Pin::new(body).poll_frame(cx),
+            Self::Events(events) => events.poll_event(cx).map(|event| Some(Ok(Frame::data(event)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+            Self::Events(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A source with fixed values, and requests to it.
+
+use std::sync::Arc;
+
+use http::{Method, Request, Response};
+use ingress_common::{HostL7, HostNet, NicNet, Traffic};
+use ingress_control::{ObjectRef, Origin, Outcome, Reason, Translation};
+use ingress_datapath::{ClientLimits, LimitedClient};
+use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, UpstreamKey, route::MeterView};
+use ingress_proxy::{DurationsView, StatsView, UpstreamView};
+
+use super::{
+    AdminSource, Answers, Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Reach, StatusState,
+    WorkerState, body::AdminBody,
+};
+use crate::daemon::change_log::ChangeRecord;
+
+#[derive(Debug)]
+pub(super) struct Fixed(pub(super) Result<(), String>);
+
+impl AdminSource for Fixed {
+    fn live(&self) -> Result<(), String> {
+        self.0.clone()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.0.clone()
+    }
+
+    fn hosts(&self) -> Vec<HostCounters> {
+        vec![HostCounters {
+            host: "web.test".into(),
+            id: 1,
+            l7: HostL7::default(),
+            durations: DurationsView {
+                buckets: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
+                sum: std::time::Duration::from_millis(30_001),
+            },
+            net: HostNet::default(),
+        }]
+    }
+
+    fn totals(&self) -> Vec<(&'static str, Traffic)> {
+        Vec::new()
+    }
+
+    fn denied(&self) -> Option<DenyState> {
+        let rules = vec![("192.0.2.0/24".to_owned(), Traffic { packets: 3, bytes: 180 })];
+        Some(DenyState { rules, left_out: 2, denials: vec![("operator", 1), ("escalation", 4)] })
+    }
+
+    fn interfaces(&self) -> Vec<InterfaceCounters> {
+        vec![InterfaceCounters {
+            name: "eth0".into(),
+            receives: Attached { how: "native", is_there: true },
+            transmits: Attached { how: "failed", is_there: false },
+            net: NicNet { rx_packets: 1, rx_bytes: 60, tx_packets: 2, tx_bytes: 120 },
+        }]
+    }
+
+    fn meters(&self) -> Vec<MeterView> {
+        vec![MeterView {
+            host: "web.test".into(),
+            path: "/app".into(),
+            owner: "default/web".into(),
+            requests: [1, 0, 0, 2, 0],
+            took: std::time::Duration::from_millis(2500),
+        }]
+    }
+
+    fn upstreams(&self) -> Vec<UpstreamView> {
+        vec![UpstreamView {
+            key: UpstreamKey::new("default", "web", "80"),
+            healthy: 2,
+            ejected: 1,
+            unhealthy: 0,
+            ejections: 3,
+            retries: 4,
+            refused: [0, 0, 0, 5],
+            checks: [6, 7, 0],
+        }]
+    }
+
+    fn control(&self) -> ControlState {
+        ControlState::default()
+    }
+
+    fn status(&self) -> Option<StatusState> {
+        None
+    }
+
+    fn proxy(&self) -> StatsView {
+        StatsView::default()
+    }
+
+    fn translation(&self) -> Translation {
+        let mut translation = Translation::default();
+        let rule = Rule {
+            path: PathMatch::prefix("/app").expect("a path"),
+            owner: "default/web".into(),
+            filters: Vec::new(),
+            action: Action::Forward(UpstreamKey::new("default", "web", "80")),
+            forwarding: Arc::default(),
+        };
+        let routes = HostRoutes { rules: vec![rule], ..HostRoutes::default() };
+        for host in ["web.test", "other.test"] {
+            translation.table.hosts.insert(HostPattern::parse(host).expect("a host"), Arc::new(routes.clone()));
+        }
+        translation
+    }
+
+    fn problems(&self) -> Tree<Arc<Outcome>, i64> {
+        let mut problems = Tree::new();
+        for (name, reason) in [("web", Reason::ServiceNotFound), ("other", Reason::UnknownKind)] {
+            let (kind, namespace, name) = ("Ingress".into(), "default".into(), name.into());
+            let object = ObjectRef { kind, namespace, name, origin: Origin::Api };
+            let outcome = Outcome { object, reason, message: "service `a/b` does not exist; create it".to_owned() };
+            problems.insert(Arc::new(outcome), 1_795_687_200);
+        }
+        problems
+    }
+
+    fn changes(&self) -> Vec<ChangeRecord> {
+        let took = std::time::Duration::from_micros(2500);
+        vec![ChangeRecord { generation: 7, at: 1_795_687_200, took, ..ChangeRecord::default() }]
+    }
+
+    fn workers(&self) -> Vec<WorkerState> {
+        vec![WorkerState { name: "worker-0".to_owned(), silence: std::time::Duration::from_millis(250) }]
+    }
+
+    fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)> {
+        let client = "192.0.2.7/32".parse().expect("a network");
+        let ago = std::time::Duration::from_secs(1);
+        let limits = ClientLimits { syns: None, packets: None, is_dry_run: false };
+        Some((limits, vec![LimitedClient { client, syns: 3, packets: 4, ago }]))
+    }
+}
+
+/// Returns status and body of the answer on the socket.
+pub(super) fn ask(answers: &Answers, method: Method, path: &str) -> (u16, String) {
+    let request = Request::builder().method(method).uri(path).body(()).expect("a valid request");
+    collect(answers.answer(&request, Reach::Socket))
+}
+
+/// Returns status and body of an answer that is complete.
+pub(super) fn collect(response: Response<AdminBody>) -> (u16, String) {
+    let status = response.status().as_u16();
+    let mut body = std::pin::pin!(response.into_body());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let frame = http_body::Body::poll_frame(body.as_mut(), &mut cx);
+    let std::task::Poll::Ready(frame) = frame else { panic!("a full body is there at once") };
+    let data = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+    (status, String::from_utf8(data.to_vec()).expect("text"))
+}
