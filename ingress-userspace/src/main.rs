@@ -60,10 +60,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             daemon::run(settings)
         }
         Command::Probe(args) => Ok(probe::run(args)?),
-        Command::Deny(command) => deny::run(command),
+        Command::Deny(command) => return deny::run(command),
         Command::Clients(args) => clients::run(args),
         Command::Top(args) => top::run(args),
-        Command::Status(args) => status::run(args),
+        Command::Status(args) => return status::run(args),
         Command::Unload(args) => unload::run(args),
     }?;
     Ok(ExitCode::SUCCESS)

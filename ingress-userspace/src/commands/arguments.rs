@@ -35,9 +35,19 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) pins: PinArgs,
 
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+
+    /// Exit with 3 if the node has problems.
+    #[arg(long)]
+    pub(crate) exit_code: bool,
 }
 
 #[derive(Debug, Args)]
@@ -49,8 +59,14 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// Output format; `json` needs --once, and has every counter as an exact number.
-    #[arg(long, value_enum, default_value_t = Output::Text, requires_if("json", "once"))]
+    /// Form of the output; `json` and `yaml` need --once, and have every counter as an exact number.
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t = Output::Text,
+        requires_ifs = [("json", "once"), ("yaml", "once")]
+    )]
     pub(crate) output: Output,
 
     /// Time between two readings, at least 0.1; fractions are allowed. Default: 1.
@@ -79,7 +95,7 @@ pub(crate) enum DenyCommand {
     /// limited. `none` marks a denial without effect, because it lies in such a network or the map is full. Prefixes
     /// that did not get their own rule share one, shown as `(others)`.
     List(ShowArgs),
-    /// Show the verdict for packets from an address, and the prefix that decides; exit code 0 either way.
+    /// Show the verdict for packets from an address, and the prefix that decides.
     Test(DenyTestArgs),
     /// Drop packets from a network to all served ports of this node, starting now.
     ///
@@ -98,6 +114,10 @@ pub(crate) struct DenyTestArgs {
     /// Source address of the packets.
     #[arg(value_name = "IP")]
     pub(crate) address: IpAddr,
+
+    /// Exit with 3 if the packets are dropped. Default: 0 for either verdict.
+    #[arg(long)]
+    pub(crate) exit_code: bool,
 
     #[command(flatten)]
     pub(crate) pins: PinArgs,
@@ -145,9 +165,12 @@ pub(crate) struct DenyRemoveArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// Text for people.
+    #[value(alias = "table")]
     Text,
     /// JSON for programs.
     Json,
+    /// YAML with the same content.
+    Yaml,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -214,7 +237,12 @@ mod tests {
             Ok(Cli { command: Command::Deny(command) }) => Some(command),
             _ => None,
         };
-        let list = [(&["list"][..], Output::Text), (&["list", "--output", "json"], Output::Json)];
+        let list = [
+            (&["list"][..], Output::Text),
+            (&["list", "--output", "json"], Output::Json),
+            (&["list", "-o", "table"], Output::Text),
+            (&["list", "-o", "yaml"], Output::Yaml),
+        ];
         for (line, expect) in list {
             assert!(matches!(deny(line), Some(DenyCommand::List(ShowArgs { output, .. })) if output == expect));
         }
@@ -274,6 +302,7 @@ mod tests {
     fn invalid_options_of_top_are_refused() {
         for wrong in [
             &["--output", "json"][..],
+            &["-o", "yaml"],
             &["--interval", "0"],
             &["--interval", "-1"],
             &["--interval", "soon"],

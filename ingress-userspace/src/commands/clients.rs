@@ -7,7 +7,7 @@ use ingress_datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
 use serde_json::{Value, json};
 
 use crate::commands::{
-    arguments::{ClientsArgs, Output, PinArgs, ShowArgs},
+    arguments::{ClientsArgs, PinArgs, ShowArgs},
     print::{self, TableColumn},
 };
 
@@ -21,10 +21,7 @@ pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
     let limits = pinned.maps().client_limits()?;
     let clients = pinned.maps().limited_clients()?;
     let shown = &clients[..clients.len().min(limit)];
-    match output {
-        Output::Text => print::text(&text(limits, shown, clients.len())),
-        Output::Json => print::json(&json(limits, shown, clients.len())),
-    }
+    print::either(output, || text(limits, shown, clients.len()), || json(limits, shown, clients.len()))
 }
 
 /// Describes the limits in words.

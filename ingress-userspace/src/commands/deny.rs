@@ -1,7 +1,7 @@
 //! `xdp-ingress deny`: shows the deny list of this node with its dropped traffic, and edits the operator's denials,
 //! through the pinned maps. No process is contacted.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, process::ExitCode, time::Duration};
 
 use anyhow::anyhow;
 use ingress_common::{
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{
     commands::{
-        arguments::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, Output, PinArgs, ShowArgs},
+        FINDINGS,
+        arguments::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, PinArgs, ShowArgs},
         print::{self, TableColumn},
     },
     counters::OTHERS,
@@ -50,20 +51,20 @@ const SETTINGS: &str = "settings";
 /// # Errors
 /// Fails if nothing is pinned, the pins cannot be read or changed, a denial is not possible, or standard output cannot
 /// be written.
-pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
+pub(crate) fn run(command: DenyCommand) -> anyhow::Result<ExitCode> {
     let answer = match command {
         DenyCommand::List(ShowArgs { output, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
             let maps = pinned.maps();
             let rows = rows(&maps.deny_entries()?, &maps.deny_hits()?, &maps.deny_config()?, &maps.denials()?);
-            match output {
-                Output::Text => table(&rows),
-                Output::Json => json(&rows).to_string() + "\n",
-            }
+            print::either(output, || table(&rows), || json(&rows))?;
+            return Ok(ExitCode::SUCCESS);
         }
-        DenyCommand::Test(DenyTestArgs { address, pins: PinArgs { bpffs } }) => {
-            let pinned = Pinned::open(&bpffs)?;
-            verdict(&pinned.maps().deny_entries()?, address) + "\n"
+        DenyCommand::Test(DenyTestArgs { address, exit_code, pins: PinArgs { bpffs } }) => {
+            let entries = Pinned::open(&bpffs)?.maps().deny_entries()?;
+            print::text(&(verdict(&entries, address) + "\n"))?;
+            let is_denied = DenyEntry::deciding(&entries, address).is_some_and(|entry| entry.rule.is_some());
+            return Ok(if exit_code && is_denied { FINDINGS.into() } else { ExitCode::SUCCESS });
         }
         DenyCommand::Add(DenyAddArgs { network, lasts, reason, pins: PinArgs { bpffs } }) => {
             let denial = Denial { network: network.trunc(), origin: DenialOrigin::Operator, lasts, reason };
@@ -73,7 +74,8 @@ pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
             removed(&DenyEditor::open(&bpffs)?.remove(network)?)? + "\n"
         }
     };
-    print::text(&answer)
+    print::text(&answer)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &[Denial]) -> Vec<DenyRow> {

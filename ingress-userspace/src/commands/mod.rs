@@ -6,6 +6,9 @@
 //! - `routes`, `problems`, `certs` and `explain` are about a configuration, see [`configuration`].
 //! - `version`, `completion` and `man` are about the program, see [`command_line`].
 
+/// Exit code of commands that have found what `--exit-code` asks about.
+pub(crate) const FINDINGS: u8 = 3;
+
 pub(crate) mod arguments;
 pub(crate) mod clients;
 pub(crate) mod command_line;

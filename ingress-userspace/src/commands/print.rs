@@ -10,6 +10,8 @@ use std::{
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::commands::arguments::Output;
+
 /// A column of a table, with its title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableColumn {
@@ -33,6 +35,22 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
 /// Fails like [`text()`].
 pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
     text(&format!("{value:#}\n"))
+}
+
+/// Prints the same content in the wanted form: the text, or the value as JSON or YAML.
+///
+/// # Errors
+/// Fails like [`text()`].
+pub(crate) fn either(
+    form: Output,
+    as_text: impl FnOnce() -> String,
+    value: impl FnOnce() -> Value,
+) -> anyhow::Result<()> {
+    match form {
+        Output::Text => text(&as_text()),
+        Output::Json => json(&value()),
+        Output::Yaml => text(&serde_saphyr::to_string(&value())?),
+    }
 }
 
 /// Formats a line of titles and one per row; each column is as wide as its longest cell. Lines have no trailing spaces.

@@ -17,10 +17,7 @@ pub(crate) use arguments::{CertsArgs, ExplainArgs, Format, ProblemsArgs, RoutesA
 pub(crate) use node_client::NodeClient;
 use source::Source;
 
-use crate::commands::print;
-
-/// Exit code of commands that have found what `--exit-code` asks about.
-const FINDINGS: u8 = 3;
+use crate::commands::{FINDINGS, print};
 
 /// Shows rules in order of precedence.
 ///

@@ -3,7 +3,7 @@
 
 mod attention;
 
-use std::{fmt::Write as _, net::Ipv6Addr, ops::Range, path::Path, time::Duration};
+use std::{fmt::Write as _, net::Ipv6Addr, ops::Range, path::Path, process::ExitCode, time::Duration};
 
 use ingress_common::{
     NodeAddr,
@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use crate::commands::{print::quantity, reading::ReasonCount};
 use crate::{
     commands::{
-        arguments::{Output, PinArgs, ShowArgs},
+        FINDINGS,
+        arguments::{PinArgs, ShowArgs, StateArgs},
         clients, print,
     },
     counters,
@@ -29,13 +30,11 @@ use crate::{
 ///
 /// # Errors
 /// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
-pub(crate) fn run(args: ShowArgs) -> anyhow::Result<()> {
-    let ShowArgs { pins: PinArgs { bpffs }, output } = args;
+pub(crate) fn run(args: StateArgs) -> anyhow::Result<ExitCode> {
+    let StateArgs { show: ShowArgs { pins: PinArgs { bpffs }, output }, exit_code } = args;
     let state = NodeState::read(&bpffs, &Pinned::open(&bpffs)?)?;
-    match output {
-        Output::Json => print::json(&state.json()),
-        Output::Text => print::text(&state.text()),
-    }
+    print::either(output, || state.text(), || state.json())?;
+    Ok(if exit_code && !state.attention().is_empty() { FINDINGS.into() } else { ExitCode::SUCCESS })
 }
 
 /// The state of a node.

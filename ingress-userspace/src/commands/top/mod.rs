@@ -26,7 +26,7 @@ pub(crate) use self::selection::TopColumn;
 use crate::commands::reading::{HostReading, L7Counts, Reading, ReasonCount};
 use crate::{
     commands::{
-        arguments::{Output, PinArgs, TopArgs},
+        arguments::{PinArgs, TopArgs},
         print,
     },
     counters::UNATTRIBUTED,
@@ -47,7 +47,7 @@ pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
         anyhow::ensure!(
             io::stdin().is_terminal() && io::stdout().is_terminal(),
             "`top` needs a terminal; give it one (`kubectl exec --stdin --tty`), or use `top --once` for one table and \
-             `top --once --output json` for programs"
+             `top --once -o json` for programs"
         );
         let title = bpffs.display().to_string();
         return screen::run(&title, interval.unwrap_or(INTERVAL), selection, || Ok(read(&bpffs)?));
@@ -60,13 +60,11 @@ pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
         rates = Some(later.since(&reading));
         reading = later;
     }
-    match output {
-        Output::Json => print::json(&json::top(&reading, rates.as_ref(), &selection)),
-        Output::Text => {
-            let amounts = rates.unwrap_or_else(|| reading.whole());
-            print::text(&(table::lines(&amounts, &selection, None).join("\n") + "\n"))
-        }
-    }
+    let text = || {
+        let amounts = rates.clone().unwrap_or_else(|| reading.whole());
+        table::lines(&amounts, &selection, None).join("\n") + "\n"
+    };
+    print::either(output, text, || json::top(&reading, rates.as_ref(), &selection))
 }
 
 /// Reads all counters below `bpffs`. The pins are opened each time, because `unload` and a new start replace them.

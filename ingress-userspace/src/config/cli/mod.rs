@@ -12,7 +12,7 @@ pub(crate) use self::run::{
     WorkerSeccomp, XdpModeArg,
 };
 use crate::commands::{
-    arguments::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs},
+    arguments::{ClientsArgs, DenyCommand, PinArgs, StateArgs, TopArgs},
     command_line::{CompletionArgs, ManArgs, VersionArgs},
     configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
 };
@@ -30,7 +30,7 @@ Examples:
 
   # traffic of this node's hosts, each second, or once for a program; and the state of the node
   xdp-ingress top
-  xdp-ingress top --once --output json
+  xdp-ingress top --once -o json
   xdp-ingress status
 
   # why a URL is served as it is; problems and certificates of the configuration
@@ -73,7 +73,7 @@ Examples:
   xdp-ingress deny list
 
   # the same for scripts
-  xdp-ingress deny list --output json
+  xdp-ingress deny list -o json
 
   # the verdict for packets from an address
   xdp-ingress deny test 192.0.2.7
@@ -93,7 +93,7 @@ Examples:
   xdp-ingress clients
 
   # all of them, for scripts
-  xdp-ingress clients --limit 65536 --output json";
+  xdp-ingress clients --limit 65536 -o json";
 
 const TOP: &str = "\
 The command reads the pinned maps, so it works even if the process hangs or has died. The columns
@@ -133,7 +133,7 @@ pub(crate) enum Command {
     /// Show the state of the node: processes, links, ports, addresses, maps, totals, and problems.
     ///
     /// The command reads the pinned maps and asks no process, so it also works if the process hangs or has died.
-    Status(ShowArgs),
+    Status(StateArgs),
     /// Show the rules of the configuration in order of precedence.
     #[command(after_help = READS)]
     Routes(Box<RoutesArgs>),
