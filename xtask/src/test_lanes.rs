@@ -124,7 +124,18 @@ impl Lane {
             }
             Self::Proxy => &[
                 &["--package", "ingress-proxy", "--test", "proxy"],
-                &["--package", "ingress-userspace", "--test", "annotations", "--test", "descriptors", "--test", "log"],
+                &[
+                    "--package",
+                    "ingress-userspace",
+                    "--test",
+                    "annotations",
+                    "--test",
+                    "commands",
+                    "--test",
+                    "descriptors",
+                    "--test",
+                    "log",
+                ],
             ],
             Self::Kernel => &[
                 &["--package", "ingress-datapath", "--no-fail-fast", "--test", "kernel"],
