@@ -79,11 +79,13 @@ pub(super) const ANNOTATIONS: &[Row<ParsedHealthPolicy>] = &[
     )
     .default("10s")
     .reads(|value, parsed| slow_span(value, &mut parsed.check.interval)),
-    key("health-check-path", "path of `http` checks. Specific to xdp-ingress").reads(|value, parsed| {
-        let is_target = value.starts_with('/') && value.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
-        parsed.check.path = Some(Some(value).filter(|_| is_target).ok_or("a path, as `/healthz`")?.into());
-        Ok(())
-    }),
+    key("health-check-path", "path of `http` checks; without it, `/`. Specific to xdp-ingress").reads(
+        |value, parsed| {
+            let is_target = value.starts_with('/') && value.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+            parsed.check.path = Some(Some(value).filter(|_| is_target).ok_or("a path, as `/healthz`")?.into());
+            Ok(())
+        },
+    ),
     key("health-check-port", "port of the checks; without it, the port of requests. Specific to xdp-ingress").reads(
         |value, parsed| {
             let mut port = 0;
