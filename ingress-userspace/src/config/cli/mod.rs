@@ -28,7 +28,7 @@ Examples:
   # without any kernel program, on high ports, as any user
   xdp-ingress run --manifests ./deploy/examples --steer bind --xdp-mode off --http-port 8080 --https-port 8443
 
-  # traffic of this node's hosts, each second, or once for a program; and the state of the node
+  # traffic of this node's hosts, each second or once, for a script; and the state of the node
   xdp-ingress top
   xdp-ingress top --once -o json
   xdp-ingress status

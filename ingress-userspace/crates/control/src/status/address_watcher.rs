@@ -142,7 +142,7 @@ fn show(addresses: &watch::Sender<Option<Vec<Address>>>, found: Option<&[Address
         let is_news = shown.as_deref() != Some(found);
         if is_news {
             let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
-            tracing::info!(addresses = ?texts, "statuses show");
+            tracing::info!(addresses = ?texts, "the addresses in statuses changed");
             *shown = Some(found.to_vec());
         }
         is_news

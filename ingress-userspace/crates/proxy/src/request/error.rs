@@ -92,12 +92,12 @@ pub(crate) fn costly_path() -> LocalReply {
 
 /// An endpoint is this node itself: the request would loop for ever.
 pub(crate) fn loop_detected() -> LocalReply {
-    answer(StatusCode::LOOP_DETECTED, "the request has been here before")
+    answer(StatusCode::LOOP_DETECTED, "the request came back to this proxy")
 }
 
 /// The routes are not known yet.
 pub(crate) fn starting() -> LocalReply {
-    let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "no configuration yet");
+    let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "the proxy has no configuration yet");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
@@ -108,13 +108,13 @@ pub(crate) fn no_route() -> LocalReply {
 
 /// The connection was made for a host with another policy for client certificates (RFC 9110, section 15.5.20).
 pub(crate) fn misdirected() -> LocalReply {
-    answer(StatusCode::MISDIRECTED_REQUEST, "this connection is not for this host, make another")
+    answer(StatusCode::MISDIRECTED_REQUEST, "this connection was made for another host, open a new one")
 }
 
 /// The client must present a certificate.
 pub(crate) fn unproven(lack: Lack) -> LocalReply {
     match lack {
-        Lack::Tls => answer(StatusCode::FORBIDDEN, "this host is for TLS alone"),
+        Lack::Tls => answer(StatusCode::FORBIDDEN, "this host requires TLS"),
         Lack::Certificate => answer(StatusCode::BAD_REQUEST, "no required SSL certificate was sent"),
         Lack::ValidCertificate => answer(StatusCode::BAD_REQUEST, "the SSL certificate is not valid"),
     }
@@ -122,7 +122,7 @@ pub(crate) fn unproven(lack: Lack) -> LocalReply {
 
 /// Two parsers could assign the path to different rules.
 pub(crate) fn ambiguous_path() -> LocalReply {
-    answer(StatusCode::BAD_REQUEST, "the path could be meant for two routes")
+    answer(StatusCode::BAD_REQUEST, "the path is ambiguous between two routes")
 }
 
 /// The client's address or one of its headers is blocked for all hosts.
@@ -132,7 +132,7 @@ pub(crate) fn blocked() -> LocalReply {
 
 /// The host or rule does not allow the client's address.
 pub(crate) fn denied() -> LocalReply {
-    offending(Violation::Denied, answer(StatusCode::FORBIDDEN, "this address may not come in"))
+    offending(Violation::Denied, answer(StatusCode::FORBIDDEN, "this address is not allowed"))
 }
 
 /// The client sent no credentials. It may not have known that it must, so this is not a violation.
@@ -149,7 +149,7 @@ pub(crate) fn wrong_password(challenge: &HeaderValue) -> LocalReply {
 
 /// An authentication service rejected the client.
 pub(crate) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> LocalReply {
-    let mut answer = answer(status, "the authentication service does not let this request in");
+    let mut answer = answer(status, "the authentication service refused this request");
     for challenge in challenges {
         answer.headers_mut().append(header::WWW_AUTHENTICATE, challenge.clone());
     }
@@ -164,12 +164,12 @@ pub(crate) fn no_authz_response() -> LocalReply {
 /// The client has no valid token (RFC 6750, section 3).
 pub(crate) fn no_token(refused: TokenRejection) -> LocalReply {
     let (status, challenge, reason) = match refused {
-        TokenRejection::Missing => (StatusCode::UNAUTHORIZED, "Bearer", "a token is needed"),
+        TokenRejection::Missing => (StatusCode::UNAUTHORIZED, "Bearer", "a token is required"),
         TokenRejection::Invalid => {
-            (StatusCode::UNAUTHORIZED, r#"Bearer error="invalid_token""#, "the token is not valid here and now")
+            (StatusCode::UNAUTHORIZED, r#"Bearer error="invalid_token""#, "the token is not valid for this request")
         }
         TokenRejection::Insufficient => {
-            (StatusCode::FORBIDDEN, r#"Bearer error="insufficient_scope""#, "the token does not allow this")
+            (StatusCode::FORBIDDEN, r#"Bearer error="insufficient_scope""#, "the token does not permit this request")
         }
         TokenRejection::NoKeys => return answer(StatusCode::SERVICE_UNAVAILABLE, "tokens cannot be verified"),
     };
@@ -254,7 +254,7 @@ fn exchange(error: &ExchangeError) -> LocalReply {
     match error {
         ExchangeError::RequestBody(error) if error.is::<TooLarge>() => body_too_large(),
         ExchangeError::RequestBody(error) if error.is::<TooSlow>() => {
-            closing(answer(StatusCode::REQUEST_TIMEOUT, "the request body came too slowly"))
+            closing(answer(StatusCode::REQUEST_TIMEOUT, "the request body arrived too slowly"))
         }
         ExchangeError::RequestBody(error) if error.is::<Misplaced>() => {
             closing(answer(StatusCode::INTERNAL_SERVER_ERROR, "the request body was lost"))
@@ -262,7 +262,7 @@ fn exchange(error: &ExchangeError) -> LocalReply {
         ExchangeError::RequestBody(_) => {
             closing(answer(StatusCode::BAD_REQUEST, "the request body is malformed or incomplete"))
         }
-        ExchangeError::Starved => closing(answer(StatusCode::REQUEST_TIMEOUT, "the request body did not go on")),
+        ExchangeError::Starved => closing(answer(StatusCode::REQUEST_TIMEOUT, "the request body stopped arriving")),
         ExchangeError::Timeout { .. } => answer(StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time"),
         ExchangeError::Closed
         | ExchangeError::Reset

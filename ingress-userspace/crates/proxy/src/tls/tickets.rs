@@ -1,6 +1,6 @@
 //! TLS session tickets (RFC 5077; RFC 8446, 4.6.1), with which clients resume sessions. The state of a session is in
 //! its ticket, sealed, and nowhere else. The conditions for resumption are up to rustls, which requires the same server
-//! name, version and ciphers, and to `tls.rs`, which issues no tickets where client certificates are requested.
+//! name, version and ciphers, and to `tls/mod.rs`, which issues no tickets where client certificates are requested.
 //!
 //! All workers seal and open with the same keys. Keys in the snapshot are shared by all nodes and processes that have
 //! them. Otherwise the keys belong to this process alone: they rotate every six hours, and the previous key is kept.

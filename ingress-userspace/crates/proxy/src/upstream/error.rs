@@ -58,7 +58,7 @@ pub enum ExchangeError {
     #[error("request body broke off")]
     RequestBody(#[source] BoxError),
     /// The client sent no more of the body in time.
-    #[error("request body did not go on in time")]
+    #[error("request body did not continue in time")]
     Starved,
     #[error("connection to the upstream failed")]
     Io(#[source] io::Error),
@@ -80,7 +80,7 @@ pub enum BodyError {
     #[error("request body broke off")]
     RequestBody(#[source] BoxError),
     /// The client sent no more of the body in time.
-    #[error("request body did not go on in time")]
+    #[error("request body did not continue in time")]
     Starved,
     #[error("connection to the upstream failed")]
     Io(#[source] io::Error),

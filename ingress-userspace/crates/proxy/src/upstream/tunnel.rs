@@ -55,7 +55,7 @@ pub enum TunnelError {
     Io(#[source] io::Error),
     #[error("the endpoint took no byte in time")]
     Blocked,
-    #[error("one side has ended and the other did not go on")]
+    #[error("one side has ended and the other did not continue")]
     HalfOpen,
     #[error("neither side has sent anything in time")]
     Silent,

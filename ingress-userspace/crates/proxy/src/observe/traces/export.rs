@@ -115,7 +115,7 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
         spans.count(outcome, count);
         if let Err(error) = sent {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(collector = %traces.collector, spans = count, error, "the collector did not take spans");
+            tracing::warn!(collector = %traces.collector, spans = count, error, "the collector did not accept spans");
             // The collector would not accept the remaining spans either.
             if stopping {
                 queue.close();
