@@ -20,9 +20,9 @@ const NAMES: Duration = Duration::from_secs(2);
 
 /// A configuration that can be asked about.
 pub(super) enum Source {
-    /// What a process on this node serves.
+    /// The configuration of a process on this node.
     Node(NodeClient),
-    /// What a process with the same options would serve.
+    /// The configuration that a process with the same options would serve.
     Read(Box<Translation>),
 }
 

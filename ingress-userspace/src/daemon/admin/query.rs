@@ -88,7 +88,7 @@ mod tests {
             ("limit=-1", "no number"),
             ("offset=x", "no number"),
             ("offset=1&offset=2", "given twice"),
-            ("ofset=1", "unknown parameter `ofset`; known here: offset, limit"),
+            ("size=1", "unknown parameter `size`; known here: offset, limit"),
         ] {
             assert!(page(query).is_err_and(|text| text.contains(error)), "{query}");
         }
