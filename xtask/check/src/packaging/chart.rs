@@ -1,31 +1,122 @@
-//! Checks of the Helm chart alone: the chart lints and renders with everything switched on, its values and their schema
-//! have the same keys, and mistakes are refused.
+//! Checks of the Helm chart alone: the chart lints and renders with the files of `ci/`, mistakes are refused with a
+//! message that helps, and each value has its effect.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::effects;
 use super::objects::{self, Objects};
+use super::values::{Values, directory};
 use xtask_setup::Packagers;
 use xtask_tools::{process, workspace};
 
-/// Mistakes in values, each with a word of the message that the user gets.
-const MISTAKES: [(&str, &str); 9] = [
-    ("kontroller.steer=bind", "kontroller"),
-    ("controller.stear=bind", "stear"),
+/// Mistakes in values, each with a part of the message that the user gets.
+const MISTAKES: [(&str, &str); 33] = [
+    // The schema's
     ("controller.steer=rewritten", "steer"),
     ("controller.drainTimeout=-1", "drainTimeout"),
     ("controller.defaultSslCertificate=no-namespace", "defaultSslCertificate"),
-    ("image.pullPolicy=Sometimes", "pullPolicy"),
-    ("image.digest=sha256:short", "digest"),
+    ("controller.image.pullPolicy=Sometimes", "pullPolicy"),
+    ("controller.image.digest=sha256:short", "digest"),
+    ("controller.metrics.service.type=LoadBalancer", "type"),
     ("privileged=maybe", "privileged"),
-    ("controller.watchNamespace=a,controller.watchNamespaceSelector=b", "watchNamespaceSelector"),
+    ("tcp.http=shop/web:80", "http"),
+    // Unknown names
+    ("kontroller.steer=bind", "unknown value `kontroller.steer`; did you mean `controller.steer`?"),
+    ("controller.stear=bind", "unknown value `controller.stear`; did you mean `controller.steer`?"),
+    ("controller.electionId=a", "did you mean `controller.electionID`?"),
+    ("controller.watchNamespace=a", "did you mean `controller.scope.namespace`?"),
+    ("controller.service.loadbalancerSourceRange=a", "did you mean `controller.service.loadBalancerSourceRanges`?"),
+    ("image.repository=a", "did you mean `controller.image.repository`?"),
+    ("ingressClass.name=a", "did you mean `controller.ingressClassResource.name`?"),
+    ("nodeSelector.a=b", "did you mean `controller.nodeSelector`?"),
+    ("xyz=1", "unknown value `xyz`; `helm show values` lists all"),
+    // Values of ingress-nginx that would change what is served
+    ("defaultBackend.enabled=true", "`controller.defaultBackendService`"),
+    ("controller.customTemplate.configMapName=a", "`controller.config`"),
+    ("rbac.scope=true", "`controller.scope`"),
+    ("controller.image.image=ingress-nginx/controller", "the image of ingress-nginx"),
+    ("controller.lifecycle.preStop.exec.command={/wait-shutdown}", "`/wait-shutdown`"),
+    // Contradictions
+    ("controller.scope.enabled=true,controller.scope.namespaceSelector=b", "namespaceSelector"),
+    ("controller.service.enabled=true,controller.publishStatusAddress={192.0.2.1}", "publishStatusAddress"),
+    ("controller.terminationGracePeriodSeconds=240", "drainTimeout"),
+    ("controller.configMap=a/b,controller.config.a=b", "`controller.configMap`"),
+    ("controller.addHeaders.a=b,controller.config.add-headers=a/b", "`controller.addHeaders`"),
+    ("tcp.80=a/b:80,controller.tcpServicesConfigMap=a/b", "`controller.tcpServicesConfigMap`"),
+    ("controller.metrics.enabled=true,controller.adminAddress=192.0.2.1:1", "`controller.adminAddress`"),
+    ("controller.metrics.serviceMonitor.enabled=true", "set `controller.metrics.enabled`"),
+    (
+        "controller.metrics.enabled=true,controller.metrics.serviceMonitor.enabled=true,controller.metrics.service.enabled=false",
+        "set `controller.metrics.service.enabled`",
+    ),
+    ("controller.service.enabled=true,controller.service.internal.enabled=true", "would be public"),
+    (
+        "controller.service.enabled=true,controller.service.enableHttp=false,controller.service.enableHttps=false",
+        "`controller.service` has no port",
+    ),
+];
+
+/// Files of `ci/`, each with objects and arguments that the chart must make of it.
+const FILES: [(&str, &[&str], &[&str]); 5] = [
+    ("default", &["IngressClass /xdp"], &["--election-id=xdp-ingress-leader"]),
+    (
+        "everything",
+        &[
+            "RoleBinding shop/xdp-ingress-watch",
+            "RoleBinding edge/xdp-ingress-watch",
+            "RoleBinding settings/xdp-ingress-watch",
+            "RoleBinding streams/xdp-ingress-watch",
+            "RoleBinding shop/xdp-ingress-status",
+            "Role shop/xdp-ingress-secrets",
+            "ClusterRoleBinding /xdp-ingress-cluster",
+            "ConfigMap settings/xdp-ingress-add-headers",
+            "ConfigMap settings/xdp-ingress-proxy-set-headers",
+            "ConfigMap streams/xdp-ingress-tcp",
+            "ConfigMap edge/xdp-ingress-udp",
+            "IngressClass /edge-b",
+            "Service edge/xdp-ingress-internal",
+            "Service edge/xdp-ingress-metrics",
+            "ServiceMonitor edge/xdp-ingress",
+            "PrometheusRule edge/xdp-ingress",
+        ],
+        &[
+            "--watch-namespace=shop",
+            "--publish-status-address=192.0.2.1,2001:db8::1",
+            "--admin-addr=192.0.2.1:9111",
+            // Of `extraArgs`: instead of the chart's own, as a whole number, without a value, and repeated.
+            "--log=info,ingress_proxy=debug",
+            "--host-capacity=1048576",
+            "--disable-catch-all",
+            "--allow-endpoints-in=198.51.100.0/24",
+        ],
+    ),
+    (
+        "ingress-nginx",
+        &["ConfigMap xdp-ingress/xdp-ingress-settings", "Service xdp-ingress/xdp-ingress-metrics"],
+        &[
+            "--ingress-class=nginx",
+            "--controller-class=k8s.io/ingress-nginx",
+            "--configmap=xdp-ingress/xdp-ingress-settings",
+            "--tcp-services-configmap=xdp-ingress/xdp-ingress-tcp",
+            "--default-ssl-certificate=default/wildcard-tls",
+            "--enable-ssl-passthrough",
+            "--admin-addr=$(NODE_IP):9110",
+        ],
+    ),
+    (
+        "loadbalancer",
+        &["Service xdp-ingress/xdp-ingress", "Service xdp-ingress/xdp-ingress-internal"],
+        &["--publish-service=xdp-ingress/xdp-ingress"],
+    ),
+    ("nodeport", &["Service xdp-ingress/xdp-ingress"], &["--tcp-services-configmap=xdp-ingress/xdp-ingress-tcp"]),
 ];
 
 /// Runs all checks of the chart.
@@ -33,19 +124,23 @@ const MISTAKES: [(&str, &str); 9] = [
 /// # Errors
 /// Describes the first fault of the chart.
 pub(super) fn run(tools: &Packagers) -> Result<()> {
-    process::capture(helm(tools).args(["lint", "--strict", "--quiet"]).arg(directory()))?;
     version()?;
-    same_keys()?;
-    for (mistake, word) in MISTAKES {
+    let values = Values::read()?;
+    values.check()?;
+    for (name, objects, arguments) in FILES {
+        file(tools, name, objects, arguments).with_context(|| format!("with `ci/{name}-values.yaml`"))?;
+    }
+    for (mistake, part) in MISTAKES {
         let Err(error) = template(tools, &["--set".as_ref(), mistake.as_ref()]) else {
-            anyhow::bail!("the chart's schema lets `--set {mistake}` pass");
+            anyhow::bail!("the chart lets `--set {mistake}` pass");
         };
         ensure!(
-            format!("{error:#}").contains(word),
+            format!("{error:#}").contains(part),
             "the error for `--set {mistake}` does not say what is wrong: {error:#}"
         );
     }
-    everything(tools)
+    misspelled(tools, &values)?;
+    effects::run(tools, &values)
 }
 
 /// Renders the chart with these arguments of Helm's, in the namespace and under the name that `deploy/base` uses.
@@ -53,43 +148,99 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
 /// # Errors
 /// Fails if Helm fails or its output is not a set of objects.
 pub(super) fn template(tools: &Packagers, arguments: &[&OsStr]) -> Result<Objects> {
+    template_of(tools, &directory(), arguments)
+}
+
+/// Renders another copy of the chart likewise.
+///
+/// # Errors
+/// Fails if Helm fails or its output is not a set of objects.
+pub(super) fn template_of(tools: &Packagers, chart: &Path, arguments: &[&OsStr]) -> Result<Objects> {
     let mut command = helm(tools);
-    command.args(["template", "xdp-ingress", "--namespace", "xdp-ingress"]).arg(directory()).args(arguments);
+    command.args(["template", "xdp-ingress", "--namespace", "xdp-ingress"]).arg(chart).args(arguments);
     objects::parse(&process::capture(&mut command)?)
 }
 
-/// Checks that rarely used values all have their effect.
-fn everything(tools: &Packagers) -> Result<()> {
-    let values = directory().join("ci/everything-values.yaml");
+/// Lints and renders the chart with a file of `ci/`, and looks for the objects and arguments.
+fn file(tools: &Packagers, name: &str, expected: &[&str], wanted: &[&str]) -> Result<()> {
+    let values = directory().join(format!("ci/{name}-values.yaml"));
+    process::capture(helm(tools).args(["lint", "--strict", "--quiet", "--values"]).arg(&values).arg(directory()))?;
     let objects = template(tools, &["--values".as_ref(), values.as_os_str()])?;
-    let expected = [
-        "RoleBinding shop/xdp-ingress-watch",
-        "RoleBinding xdp-ingress/xdp-ingress-watch",
-        "RoleBinding shop/xdp-ingress-status",
-        "Role shop/xdp-ingress-secrets",
-        "ClusterRoleBinding /xdp-ingress-cluster",
-    ];
     for key in expected {
-        ensure!(objects.contains_key(key), "`{}` does not make `{key}`", values.display());
+        ensure!(objects.contains_key(*key), "there is no `{key}`");
     }
-    ensure!(!objects.contains_key("ClusterRoleBinding /xdp-ingress-watch"), "one namespace binds the whole cluster");
-    let rules = objects["ClusterRole /xdp-ingress-watch"]["rules"].to_string();
-    ensure!(!rules.contains("secrets"), "a list of Secrets still grants all of them");
     let given = arguments(&objects)?;
-    for value in
-        ["--watch-namespace=shop", "--publish-status-address=192.0.2.1,2001:db8::1", "--workers=2", "--interface=eth1"]
-    {
-        ensure!(given.contains(&value), "`{}` does not give `{value}`", values.display());
+    for argument in wanted {
+        ensure!(given.contains(argument), "there is no argument `{argument}`");
     }
-    let selected = template(tools, &["--set".as_ref(), "controller.watchNamespaceSelector=team in (shop)".as_ref()])?;
-    let value = "--watch-namespace-selector=team in (shop)";
-    ensure!(arguments(&selected)?.contains(&value), "`controller.watchNamespaceSelector` does not give `{value}`");
+    let flags: BTreeSet<_> = given.iter().filter_map(|argument| argument.split('=').next()).collect();
+    let repeated = given.len() - flags.len();
+    ensure!(repeated == usize::from(name == "everything"), "{repeated} arguments are given twice: {given:?}");
+    let rules = |role: &str| objects.get(role).map_or_else(String::new, |role| role["rules"].to_string());
+    if name == "everything" {
+        ensure!(
+            !objects.contains_key("ClusterRoleBinding /xdp-ingress-watch"),
+            "one namespace binds the whole cluster"
+        );
+        ensure!(
+            !rules("ClusterRole /xdp-ingress-watch").contains("secrets"),
+            "a list of Secrets still grants all of them"
+        );
+        ensure!(!given.contains(&"--allow-svc-external-name=false"), "a switch has a value");
+    }
+    Ok(())
+}
+
+/// Leaves a letter out of the name of each value. The error must name the value itself as the nearest, or nothing for
+/// short names.
+fn misspelled(tools: &Packagers, values: &Values) -> Result<()> {
+    let mut set = Value::Object(serde_json::Map::new());
+    let mut expected = Vec::new();
+    for path in values.leaves.keys() {
+        // Other charts have values there, too.
+        if path.starts_with("global.") {
+            continue;
+        }
+        let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut name = name.to_owned();
+        name.remove(name.len() / 2);
+        let wrong = format!("{parent}.{name}").trim_start_matches('.').to_owned();
+        if values.leaves.contains_key(&wrong) {
+            continue;
+        }
+        let mut place = &mut set;
+        for part in wrong.split('.') {
+            place = &mut place[part];
+        }
+        *place = Value::Bool(true);
+        expected.push((wrong, path));
+    }
+    let file = workspace::target_dir().join("misspelled-values.json");
+    fs::write(&file, set.to_string()).with_context(|| format!("cannot write `{}`", file.display()))?;
+    let Err(error) = template(tools, &["--values".as_ref(), file.as_os_str()]) else {
+        anyhow::bail!("the chart accepts misspelled values");
+    };
+    let error = format!("{error:#}");
+    let mut others = Vec::new();
+    for (wrong, path) in &expected {
+        ensure!(error.contains(&format!("unknown value `{wrong}`")), "the chart accepts `{wrong}`");
+        if !error.contains(&format!("unknown value `{wrong}`; did you mean `{path}`?")) {
+            others.push(wrong.as_str());
+        }
+    }
+    ensure!(
+        others.len() * 20 <= expected.len(),
+        "of {} misspelled values, {} do not lead to the right one: {}",
+        expected.len(),
+        others.len(),
+        others.join(", ")
+    );
     Ok(())
 }
 
 /// Returns the command-line arguments that the chart passes to the product.
 fn arguments(objects: &Objects) -> Result<Vec<&str>> {
-    let set = objects.get("DaemonSet xdp-ingress/xdp-ingress").context("there is no DaemonSet")?;
+    let set = objects.iter().find(|(key, _)| key.starts_with("DaemonSet ")).context("there is no DaemonSet")?.1;
     let arguments = set.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array);
     Ok(arguments.into_iter().flatten().filter_map(Value::as_str).collect())
 }
@@ -102,50 +253,6 @@ fn version() -> Result<()> {
         ensure!(chart[key] == own, "`{key}` in `Chart.yaml` is {}, but this is version `{own}`", chart[key]);
     }
     Ok(())
-}
-
-/// Checks that values and schema have the same keys. A value outside the schema could not be set, and a value without a
-/// default would not be documented.
-fn same_keys() -> Result<()> {
-    let read = |name: &str| fs::read_to_string(directory().join(name)).with_context(|| format!("cannot read `{name}`"));
-    let text = read("values.yaml")?;
-    let schema = serde_json::from_str(&read("values.schema.json")?).context("`values.schema.json` is no JSON")?;
-    let mut known = BTreeSet::new();
-    properties(&schema, "", &mut known);
-    // Helm defines this key itself.
-    known.remove(".global");
-    let mut present = BTreeSet::new();
-    keys(&objects::value(&text)?, "", &known, &mut present);
-    let odd: Vec<_> = known.symmetric_difference(&present).cloned().collect();
-    ensure!(odd.is_empty(), "in only one of `values.yaml` and `values.schema.json`: {}", odd.join(", "));
-    let documented = text.lines().filter(|line| line.trim_start().starts_with("# -- ")).count();
-    let leaves = known.iter().filter(|key| !known.iter().any(|other| other.starts_with(&format!("{key}.")))).count();
-    ensure!(documented == leaves, "{leaves} values in `values.yaml`, but {documented} of them have a comment `# -- …`");
-    Ok(())
-}
-
-/// Collects the paths that `values.yaml` must show. The contents of a value that is empty by default occur in the
-/// schema only.
-fn properties(schema: &Value, path: &str, known: &mut BTreeSet<String>) {
-    const OPEN: [&str; 4] = [".ingressClass.parameters", ".affinity", ".resources", ".tolerations"];
-    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-        let path = format!("{path}.{name}");
-        if !OPEN.contains(&path.as_str()) {
-            properties(schema, &path, known);
-        }
-        known.insert(path);
-    }
-}
-
-fn keys(values: &Value, path: &str, known: &BTreeSet<String>, present: &mut BTreeSet<String>) {
-    for (name, value) in values.as_object().into_iter().flatten() {
-        let path = format!("{path}.{name}");
-        // Only below a key that the schema describes are further keys defined by this chart.
-        if known.iter().any(|other| other.starts_with(&format!("{path}."))) {
-            keys(value, &path, known, present);
-        }
-        present.insert(path);
-    }
 }
 
 /// Returns a Helm command that ignores the user's own configuration and repositories.
@@ -161,18 +268,9 @@ fn helm(tools: &Packagers) -> Command {
     command
 }
 
-fn directory() -> PathBuf {
-    workspace::root().join("deploy/chart")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_value_is_in_the_schema_and_documented() {
-        same_keys().expect("the same keys");
-    }
 
     #[test]
     fn the_chart_has_the_version_of_the_program() {

@@ -2,8 +2,10 @@
 //! files for other tools (scripts, Vagrantfile, Dockerfile) are at least well-formed. It applies nothing to a cluster.
 
 mod chart;
+mod effects;
 mod files;
 mod objects;
+mod values;
 
 use std::ffi::OsStr;
 use std::process::Command;
