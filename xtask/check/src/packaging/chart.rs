@@ -124,7 +124,7 @@ const FILES: [(&str, &[&str], &[&str]); 5] = [
 /// # Errors
 /// Describes the first fault of the chart.
 pub(super) fn run(tools: &Packagers) -> Result<()> {
-    version()?;
+    metadata()?;
     let values = Values::read()?;
     values.check()?;
     for (name, objects, arguments) in FILES {
@@ -140,6 +140,7 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
         );
     }
     misspelled(tools, &values)?;
+    ineffective(tools, &values)?;
     effects::run(tools, &values)
 }
 
@@ -208,11 +209,7 @@ fn misspelled(tools: &Packagers, values: &Values) -> Result<()> {
         if values.leaves.contains_key(&wrong) {
             continue;
         }
-        let mut place = &mut set;
-        for part in wrong.split('.') {
-            place = &mut place[part];
-        }
-        *place = Value::Bool(true);
+        *wrong.split('.').fold(&mut set, |place, part| &mut place[part]) = Value::Bool(true);
         expected.push((wrong, path));
     }
     let file = workspace::target_dir().join("misspelled-values.json");
@@ -238,6 +235,23 @@ fn misspelled(tools: &Packagers, values: &Values) -> Result<()> {
     Ok(())
 }
 
+/// Sets all values of ingress-nginx without a meaning here. The chart must accept them, and the notes must name each.
+fn ineffective(tools: &Packagers, values: &Values) -> Result<()> {
+    let mut set = Value::Object(serde_json::Map::new());
+    for path in &values.ineffective {
+        *path.split('.').fold(&mut set, |place, part| &mut place[part]) = Value::Bool(false);
+    }
+    let file = workspace::target_dir().join("ineffective-values.json");
+    fs::write(&file, set.to_string()).with_context(|| format!("cannot write `{}`", file.display()))?;
+    let mut command = helm(tools);
+    command.args(["install", "xdp-ingress", "--dry-run=client", "--values"]).arg(&file).arg(directory());
+    let notes = process::capture(command.env("KUBECONFIG", "/dev/null"))?;
+    for path in &values.ineffective {
+        ensure!(notes.contains(&format!("`{path}` has no effect: ")), "the notes do not name `{path}`");
+    }
+    Ok(())
+}
+
 /// Returns the command-line arguments that the chart passes to the product.
 fn arguments(objects: &Objects) -> Result<Vec<&str>> {
     let set = objects.iter().find(|(key, _)| key.starts_with("DaemonSet ")).context("there is no DaemonSet")?.1;
@@ -245,13 +259,20 @@ fn arguments(objects: &Objects) -> Result<Vec<&str>> {
     Ok(arguments.into_iter().flatten().filter_map(Value::as_str).collect())
 }
 
-fn version() -> Result<()> {
+/// Checks the metadata: the version is the program's, and Artifact Hub finds its fields and the image.
+fn metadata() -> Result<()> {
     let chart =
         objects::value(&fs::read_to_string(directory().join("Chart.yaml")).context("cannot read `Chart.yaml`")?)?;
+    let own = env!("CARGO_PKG_VERSION");
     for key in ["version", "appVersion"] {
-        let own = env!("CARGO_PKG_VERSION");
         ensure!(chart[key] == own, "`{key}` in `Chart.yaml` is {}, but this is version `{own}`", chart[key]);
     }
+    for pointer in ["/home", "/sources/0", "/maintainers/0/name", "/keywords/0"] {
+        ensure!(chart.pointer(pointer).is_some(), "`Chart.yaml` has no `{pointer}`");
+    }
+    let images = chart["annotations"]["artifacthub.io/images"].as_str().context("`Chart.yaml` names no images")?;
+    let image = objects::value(images)?[0]["image"].clone();
+    ensure!(image == format!("localhost/xdp-ingress:{own}"), "the image in `Chart.yaml` is {image}");
     Ok(())
 }
 
@@ -273,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chart_has_the_version_of_the_program() {
-        version().expect("the same version");
+    fn the_metadata_fits_the_program() {
+        metadata().expect("the same version");
     }
 }

@@ -41,6 +41,10 @@ pub(super) struct Values {
     pub(super) leaves: BTreeMap<String, Value>,
     /// Objects that take names of others.
     open: BTreeSet<String>,
+    /// Values of ingress-nginx that have no effect; all below them is accepted, too.
+    pub(super) ineffective: Vec<String>,
+    /// Values of ingress-nginx that are refused unless they are empty or false.
+    refused: Vec<String>,
 }
 
 /// A value with its comment.
@@ -58,8 +62,16 @@ impl Values {
         let text = read("values.yaml")?;
         let schema: Value =
             serde_json::from_str(&read("values.schema.json")?).context("`values.schema.json` is no JSON")?;
-        let mut values =
-            Self { defaults: objects::value(&text)?, text, leaves: BTreeMap::new(), open: BTreeSet::new() };
+        let others = objects::value(&read("files/ingress-nginx-values.yaml")?)?;
+        let names = |part: &str| others[part].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        let mut values = Self {
+            defaults: objects::value(&text)?,
+            text,
+            leaves: BTreeMap::new(),
+            open: BTreeSet::new(),
+            ineffective: names("ineffective"),
+            refused: names("refused"),
+        };
         values.collect(&schema, "");
         Ok(values)
     }
@@ -100,6 +112,10 @@ impl Values {
         self.present(&self.defaults, "", &mut present);
         let odd: Vec<_> = known.symmetric_difference(&present).cloned().collect();
         ensure!(odd.is_empty(), "in only one of `values.yaml` and `values.schema.json`: {}", odd.join(", "));
+        let twice = |path: &&String| self.leaves.contains_key(*path);
+        if let Some(path) = self.ineffective.iter().chain(&self.refused).find(twice) {
+            bail!("`{path}` is a value of the chart, and in `files/ingress-nginx-values.yaml`");
+        }
         for (name, text) in [("files/known-values.txt", self.known()), ("README.md", self.readme()?)] {
             ensure!(
                 read(name)? == text,
@@ -204,6 +220,29 @@ pub(super) fn directory() -> PathBuf {
 mod tests {
     use super::*;
 
+    /// The meaning of a value of ingress-nginx here.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum Meaning {
+        Same,
+        Ineffective,
+        Refused,
+    }
+
+    /// Returns `None` if the chart would call the value unknown.
+    fn meaning(values: &Values, path: &str) -> Option<Meaning> {
+        let is_in = |parent: &String| path == parent || path.starts_with(&format!("{parent}."));
+        let is_parent = |leaf: &String| leaf == path || leaf.starts_with(&format!("{path}."));
+        if values.leaves.keys().any(is_parent) {
+            Some(Meaning::Same)
+        } else if values.refused.iter().any(|refused| refused == path) {
+            Some(Meaning::Refused)
+        } else if values.ineffective.iter().any(is_in) || path.starts_with("controller.customTemplate.") {
+            Some(Meaning::Ineffective)
+        } else {
+            None
+        }
+    }
+
     /// `UPDATE_EXPECT=1` rewrites both files.
     #[test]
     fn every_value_is_in_the_schema_and_documented() {
@@ -211,6 +250,19 @@ mod tests {
         expect_test::expect_file!["../../../../deploy/chart/files/known-values.txt"].assert_eq(&values.known());
         expect_test::expect_file!["../../../../deploy/chart/README.md"].assert_eq(&values.readme().expect("a page"));
         values.check().expect("the same names");
+    }
+
+    /// The names in the file are those of the chart's version 4.12.
+    #[test]
+    fn every_value_of_ingress_nginx_has_a_meaning_or_a_reason() {
+        let values = Values::read().expect("values");
+        let mut counts = BTreeMap::new();
+        for path in include_str!("ingress-nginx-values.txt").lines() {
+            let meaning = meaning(&values, path).unwrap_or_else(|| panic!("`{path}` is unknown to the chart"));
+            *counts.entry(meaning).or_insert(0) += 1;
+        }
+        let expected = [(Meaning::Same, 136), (Meaning::Ineffective, 168), (Meaning::Refused, 3)];
+        assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
     }
 
     #[test]
