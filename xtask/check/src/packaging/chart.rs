@@ -64,6 +64,15 @@ const MISTAKES: [(&str, &str); 33] = [
     ),
 ];
 
+/// Values, and whether pods with them bind ports below 1024, for which they need a capability.
+const BOUND: [(&str, bool); 5] = [
+    ("controller.steer=rewrite", false),
+    ("controller.extraArgs.steer=bind", true),
+    ("controller.extraArgs.udp-services-configmap=a/b", true),
+    ("tcp.53=dns/resolver:53", false),
+    ("udp.53=dns/resolver:53", true),
+];
+
 /// Files of `ci/`, each with objects and arguments that the chart must make of it.
 const FILES: [(&str, &[&str], &[&str]); 5] = [
     ("default", &["IngressClass /xdp"], &["--election-id=xdp-ingress-leader"]),
@@ -129,6 +138,11 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
     values.check()?;
     for (name, objects, arguments) in FILES {
         file(tools, name, objects, arguments).with_context(|| format!("with `ci/{name}-values.yaml`"))?;
+    }
+    for (set, bound) in BOUND {
+        let rendered = template(tools, &["--set".as_ref(), set.as_ref()])?;
+        let added = rendered["DaemonSet xdp-ingress/xdp-ingress"].to_string().contains("NET_BIND_SERVICE");
+        ensure!(added == bound, "with `--set {set}` the pods have NET_BIND_SERVICE: {added}");
     }
     for (mistake, part) in MISTAKES {
         let Err(error) = template(tools, &["--set".as_ref(), mistake.as_ref()]) else {
