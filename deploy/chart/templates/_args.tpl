@@ -31,7 +31,7 @@ controller.extraArgs replaces the one of the same name here. */ -}}
 {{- if $controller.disableLeaderElection }}
 - --disable-leader-election
 {{- else if $controller.updateStatus }}
-- --election-id={{ $controller.electionID }}
+- --election-id={{ $controller.electionID | default "xdp-ingress-leader" }}
 {{- end }}
 {{- if not $controller.updateStatus }}
 - --update-status=false

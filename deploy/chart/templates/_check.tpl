@@ -19,8 +19,8 @@
 - {{ printf "`%s`: %s" $path $reason | quote }}
 {{- end }}
 {{- end }}
-{{- if contains "ingress-nginx/" (include "xdp-ingress.image" .) }}
-- "`controller.image` names the image of ingress-nginx; remove it, or name one of xdp-ingress"
+{{- if regexMatch "^registry[.]k8s[.]io/|ingress-nginx/" (include "xdp-ingress.image" .) }}
+- "`controller.image` or `global.image` names the image of ingress-nginx or its registry; remove it, or name one of xdp-ingress"
 {{- end }}
 {{- if contains "/wait-shutdown" (toJson $controller.lifecycle) }}
 - "`controller.lifecycle` runs `/wait-shutdown` of the image of ingress-nginx; remove it, xdp-ingress drains by itself"

@@ -18,7 +18,7 @@ use xtask_setup::Packagers;
 use xtask_tools::{process, workspace};
 
 /// Mistakes in values, each with a part of the message that the user gets.
-const MISTAKES: [(&str, &str); 33] = [
+const MISTAKES: [(&str, &str); 34] = [
     // The schema's
     ("controller.steer=rewritten", "steer"),
     ("controller.drainTimeout=-1", "drainTimeout"),
@@ -43,6 +43,7 @@ const MISTAKES: [(&str, &str); 33] = [
     ("controller.customTemplate.configMapName=a", "`controller.config`"),
     ("rbac.scope=true", "`controller.scope`"),
     ("controller.image.image=ingress-nginx/controller", "the image of ingress-nginx"),
+    ("global.image.registry=registry.k8s.io", "the image of ingress-nginx"),
     ("controller.lifecycle.preStop.exec.command={/wait-shutdown}", "`/wait-shutdown`"),
     // Contradictions
     ("controller.scope.enabled=true,controller.scope.namespaceSelector=b", "namespaceSelector"),
