@@ -6,6 +6,7 @@
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]
 
 mod changes;
+mod chart_values;
 mod class;
 mod conformance;
 mod events;

@@ -1,4 +1,4 @@
-//! The Helm chart: installed, served by, updated and removed. All other tests use the manifests of `deploy/base`.
+//! The Helm chart: installed, served by, updated and removed. Most other tests use the manifests of `deploy/base`.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Restores `deploy/base` in any case.
-struct Restored<'s>(&'s Stage);
+pub(crate) struct Restored<'s>(pub(crate) &'s Stage);
 
 impl Drop for Restored<'_> {
     fn drop(&mut self) {
@@ -34,7 +34,7 @@ fn the_chart_serves_as_the_manifests_do() {
     stage.await_status("chart.test", "/", 200);
     let _restored = Restored(stage);
     stage.kubectl(&["delete", "--kustomize", &deploy("base"), "--wait"]);
-    await_nothing(stage);
+    await_nothing(stage, "chart.test");
     let chart = &deploy("chart");
     let said = helm(stage, &["install", "xdp-ingress", chart, "--create-namespace", "--wait", "--timeout=180s"])
         .expect("the chart is installed");
@@ -44,16 +44,16 @@ fn the_chart_serves_as_the_manifests_do() {
     helm(stage, &upgrade).expect("the release is updated");
     stage.await_status("chart.test", "/", 200);
     helm(stage, &["uninstall", "xdp-ingress", "--wait", "--timeout=180s"]).expect("the release is removed");
-    await_nothing(stage);
+    await_nothing(stage, "chart.test");
     let kinds = "daemonsets,configmaps,services,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,ingressclasses";
     let left = ["get", kinds, "--all-namespaces", "--selector=app.kubernetes.io/name=xdp-ingress", "--output=name"];
     assert_eq!(stage.kubectl(&left), "", "what the chart has made is gone");
 }
 
 /// Waits until no node answers at all.
-fn await_nothing(stage: &Stage) {
+pub(crate) fn await_nothing(stage: &Stage, host: &str) {
     for node in stage.nodes() {
-        until("nothing serves the node", || match stage.get(node, "chart.test", "/") {
+        until("nothing serves the node", || match stage.get(node, host, "/") {
             Err(_) => Ok(()),
             Ok(answer) => Err(answer.status.to_string()),
         });
@@ -61,11 +61,12 @@ fn await_nothing(stage: &Stage) {
 }
 
 /// Returns a directory of `deploy/`.
-fn deploy(name: &str) -> String {
+pub(crate) fn deploy(name: &str) -> String {
     workspace::root().join("deploy").join(name).display().to_string()
 }
 
-fn helm(stage: &Stage, args: &[&str]) -> anyhow::Result<String> {
+/// Runs Helm in the namespace of the product.
+pub(crate) fn helm(stage: &Stage, args: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new(xtask_setup::packagers()?.helm);
     command.args(args).args(["--namespace", "xdp-ingress"]).env("KUBECONFIG", stage.cluster.places().kubeconfig());
     stage.cluster.control()?.run(|| process::capture(&mut command))
