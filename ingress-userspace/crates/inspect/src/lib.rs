@@ -10,7 +10,7 @@
 //!
 //! The API of a node and the commands share these documents. They are pure functions of a translation, without IO and
 //! without a clock. No document has private keys, passwords, values of header fields, or queries of URLs
-//! ([`redaction`]).
+//! (`redaction.rs`).
 #![forbid(unsafe_code)]
 
 pub mod certificate;
