@@ -41,6 +41,8 @@ enum Command {
     BuildEbpf(build::EbpfArgs),
     /// Check format, lints, walls between crates, docs, dependencies and spelling
     Check(Words),
+    /// Build the site of the documentation, with search, into `target/book`
+    Docs(Words),
     #[command(after_help = test_lanes::AFTER_HELP)]
     Test(test_lanes::Args),
     /// Show xdp-ingress at work on this machine: namespaces, XDP, the proxy, real requests, per-host counts
@@ -84,7 +86,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Setup(args) => xtask_setup::run(args),
         Command::Build(args) => build::run(args),
         Command::BuildEbpf(args) => build::run_ebpf(args),
-        Command::Check(_) | Command::Fuzz(_) => become_tool("xtask-check"),
+        Command::Check(_) | Command::Docs(_) | Command::Fuzz(_) => become_tool("xtask-check"),
         Command::Test(args) => test_lanes::run(args),
         Command::Demo(_) => become_tool("xtask-demo"),
         Command::Image(_) => become_tool("xtask-image"),

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: all checks of the sources that do not run them; and `cargo xtask fuzz`.
+//! `cargo xtask check`: all checks of the sources that do not run them; `cargo xtask docs` and `cargo xtask fuzz`.
 //! A check changes no file; where a tool can repair a finding, the message names the command.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
@@ -9,8 +9,11 @@ mod licence;
 mod lock_file;
 mod loops;
 mod packaging;
+mod pages;
 mod prose;
 mod security;
+pub mod site;
+mod terms;
 mod walls;
 
 use std::process::Command;
@@ -28,7 +31,8 @@ Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (the
 only those of our crates that it may, and pure modules name no IO crate), loops (few files of a crate import each
 other), kernel programs (they build for BPF), docs (rustdoc, warnings are errors), dependencies (deny.toml: licences,
 sources, banned crates, one TLS crypto provider), spelling (typos), prose (lengths of sentences and clauses without a
-noun, by page), advisories (the lock files against the snapshot in advisories.toml, offline), security (each row of
+noun, by page), pages (links lead to files and headings, docs/SUMMARY.md has every page, search terms have a heading),
+advisories (the lock files against the snapshot in advisories.toml, offline), security (each row of
 docs/security.md names a test that exists), packaging (the manifests and the chart of deploy/ render and say the same,
 the schema refuses mistakes; needs Go, see setup --help).
 
@@ -49,6 +53,7 @@ enum Check {
     Format,
     Spelling,
     Prose,
+    Pages,
     Dependencies,
     Advisories,
     Security,
@@ -80,6 +85,7 @@ impl Check {
             Self::Format => "format",
             Self::Spelling => "spelling",
             Self::Prose => "prose",
+            Self::Pages => "pages",
             Self::Dependencies => "dependencies",
             Self::Advisories => "advisories",
             Self::Security => "security",
@@ -103,6 +109,7 @@ impl Check {
             }
             Self::Spelling => spelling()?,
             Self::Prose => prose::run()?,
+            Self::Pages => pages::run()?,
             Self::Dependencies => deny::run()?,
             Self::Advisories => advisories::run()?,
             Self::Security => security::run()?,

@@ -1,9 +1,9 @@
-//! The command line of `cargo xtask check` and `cargo xtask fuzz`, which the door starts.
+//! The command line of `cargo xtask check`, `cargo xtask docs` and `cargo xtask fuzz`, which the door starts.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask_check::fuzz;
+use xtask_check::{fuzz, site};
 use xtask_tools::summary::{Outcome, ended};
 
 /// Check xdp-ingress
@@ -18,12 +18,15 @@ struct Cli {
 enum Command {
     #[command(after_help = xtask_check::AFTER_HELP)]
     Check(xtask_check::Args),
+    #[command(after_help = site::AFTER_HELP)]
+    Docs(site::Args),
     Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
     let result = match &Cli::parse().command {
         Command::Check(args) => xtask_check::run(args),
+        Command::Docs(args) => site::run(args),
         Command::Fuzz(args) => fuzz::run(args),
     };
     ended(result.map(|()| Outcome::Passed))

@@ -15,8 +15,10 @@ use xtask_tools::workspace;
 /// Pages beside those in `docs`.
 const PAGES: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
-const FOLDERS: [&str; 2] = ["docs", "docs/adr"];
-/// Pages on which a reader acts, and is addressed as "you". All other pages are reference.
+const FOLDERS: [&str; 6] = ["docs", "docs/adr", "docs/guides", "docs/install", "docs/operate", "docs/start"];
+/// Folders with nothing but guides.
+const GUIDE_FOLDERS: [&str; 4] = ["docs/guides", "docs/install", "docs/operate", "docs/start"];
+/// Pages on which a reader acts, and is addressed as "you", besides those of [`GUIDE_FOLDERS`]. All others are reference.
 const GUIDES: [&str; 12] = [
     "README.md",
     "CONTRIBUTING.md",
@@ -117,7 +119,9 @@ pub(super) fn run() -> Result<()> {
         if page.sentences >= SENTENCES_MIN && !page.is_within_limits() {
             objections.push(format!("`{}`: {page}", path.display()));
         }
-        if GUIDES.iter().any(|guide| path == Path::new(guide)) && !page.addresses_its_reader() {
+        let is_guide = GUIDES.iter().any(|guide| path == Path::new(guide))
+            || GUIDE_FOLDERS.iter().any(|folder| path.starts_with(folder));
+        if is_guide && !page.addresses_its_reader() {
             let you = share(page.reader, page.words, 1000.0);
             objections.push(format!(
                 "`{}`: of 1,000 words {you:.1} are \"you\" or \"your\" (at least {YOU_MIN}); address readers where they act",

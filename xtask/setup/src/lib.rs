@@ -5,7 +5,7 @@
 //! ```text
 //! system ── programs of the distribution
 //! apt ── files of Debian's packages, without their installation
-//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers
+//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook
 //! go ── programs without a package
 //! build ── the kernel programs and the product; other crates of the tooling
 //! ```
@@ -17,6 +17,7 @@ pub mod cache;
 mod compiler;
 pub mod go;
 mod linker;
+mod mdbook;
 mod packagers;
 mod rust_src;
 pub mod system;
@@ -49,7 +50,7 @@ What it makes sure of, in this order:
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
-neither of them by this command.
+mdBook by `cargo xtask docs`, none of them by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others
@@ -143,6 +144,14 @@ pub fn fuzz_tools() -> Result<()> {
 /// Fails if it cannot be installed here.
 pub fn spell_checker() -> Result<PathBuf> {
     cache::kept("typos", typos::find, typos::install)
+}
+
+/// Returns mdBook, which builds the site of the documentation; builds it if it is missing.
+///
+/// # Errors
+/// Fails if it is missing and cannot be built here.
+pub fn book_builder() -> Result<PathBuf> {
+    cache::kept("mdbook", mdbook::find, mdbook::install)
 }
 
 /// Returns Helm and kustomize; builds them if they are missing.

@@ -1,0 +1,208 @@
+//! Checks the pages of the documentation as a site: each relative link leads to a file, and to a heading there; each page
+//! is in `docs/SUMMARY.md`; and each search term has a heading ([`terms`](super::terms)). It does not ask other servers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::terms;
+use xtask_tools::workspace;
+
+/// The contents of the site, in order. Its links are relative to `docs`.
+pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
+/// Pages outside of `docs` that the site has, too.
+const PAGES: [&str; 6] =
+    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
+/// Reasons for decisions. The site lists them by itself, below their own list.
+pub(crate) const DECISIONS: &str = "docs/adr";
+
+/// Texts of all pages, by their path in the repository.
+pub(crate) type Pages = BTreeMap<PathBuf, String>;
+
+/// Checks all pages.
+///
+/// # Errors
+/// Fails if a page has a dead link or is not in the summary, or a search term has no heading.
+pub(super) fn run() -> Result<()> {
+    let (root, pages) = (workspace::root(), all()?);
+    let mut objections = dead_links(&pages, |path| root.join(path).exists());
+    let summary = pages.get(Path::new(SUMMARY)).with_context(|| format!("`{SUMMARY}` is missing"))?;
+    let listed: Vec<_> = links(summary).into_iter().filter_map(|link| target(Path::new(SUMMARY), link)).collect();
+    let is_listed = |path: &Path| path == Path::new(SUMMARY) || listed.iter().any(|(listed, _)| listed == path);
+    let unlisted = pages.keys().filter(|path| !path.starts_with(DECISIONS) && !is_listed(path));
+    objections.extend(unlisted.map(|path| format!("`{}` is not in `{SUMMARY}`", path.display())));
+    let headings: Vec<_> = pages.values().flat_map(|text| headings(text)).collect();
+    objections.extend(terms::missing(&headings).into_iter().map(|term| {
+        format!("no heading has the search term \"{term}\"; write it into one, or see `xtask/check/src/terms.rs`")
+    }));
+    if !objections.is_empty() {
+        bail!("the pages have faults:\n  {}", objections.join("\n  "));
+    }
+    Ok(())
+}
+
+/// Reads all pages.
+///
+/// # Errors
+/// Fails if a page or a folder cannot be read.
+pub(crate) fn all() -> Result<Pages> {
+    let root = workspace::root();
+    let mut paths: Vec<_> = PAGES.iter().map(PathBuf::from).collect();
+    paths
+        .extend(files_below(Path::new("docs"))?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "md")));
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read `{}`", path.display()))?;
+        Ok((path, text))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Returns all files below a folder of the repository, by their path in the repository.
+///
+/// # Errors
+/// Fails if a folder cannot be listed.
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(workspace::root().join(folder));
+    for entry in entries.with_context(|| format!("cannot list `{}`", folder.display()))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            files.extend(files_below(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the headings of a page, without those in code.
+pub(crate) fn headings(markdown: &str) -> Vec<&str> {
+    let lines = without_fences(markdown).filter(|line| line.starts_with('#'));
+    lines.map(|line| line.trim_start_matches('#').trim()).collect()
+}
+
+/// Returns the targets of links and pictures, without those in code.
+pub(crate) fn links(markdown: &str) -> Vec<&str> {
+    let mut links = Vec::new();
+    for line in without_fences(markdown) {
+        let mut parts = line.split("](");
+        let mut before = parts.next().unwrap_or_default().matches('`').count();
+        for part in parts {
+            if before.is_multiple_of(2) {
+                links.extend(part.split_once(')').map(|(target, _)| target));
+            }
+            before += part.matches('`').count();
+        }
+    }
+    links
+}
+
+/// Returns the path in the repository, and the heading, that a link of `page` leads to; nothing for other servers.
+pub(crate) fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<&'a str>)> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, heading) = link.split_once('#').map_or((link, None), |(path, heading)| (path, Some(heading)));
+    if path.is_empty() {
+        return Some((page.to_owned(), heading));
+    }
+    let mut found = PathBuf::new();
+    for part in page.parent().unwrap_or(Path::new("")).join(path).components() {
+        match part {
+            Component::ParentDir => drop(found.pop()),
+            Component::Normal(name) => found.push(name),
+            _ => {}
+        }
+    }
+    Some((found, heading))
+}
+
+fn dead_links(pages: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
+    let mut dead = Vec::new();
+    for (page, text) in pages {
+        for link in links(text) {
+            let Some((path, heading)) = target(page, link) else { continue };
+            let has_heading = |heading: &str| {
+                let mut of_page = pages.get(&path).into_iter().flat_map(|text| headings(text));
+                of_page.any(|text| anchor(text) == heading)
+            };
+            if !exists(&path) {
+                dead.push(format!("`{}`: `{link}` leads to no file", page.display()));
+            } else if heading.is_some_and(|heading| pages.contains_key(&path) && !has_heading(heading)) {
+                dead.push(format!("`{}`: `{link}` leads to no heading", page.display()));
+            }
+        }
+    }
+    dead
+}
+
+/// Returns the anchor of a heading, as GitHub and mdBook form it: of links, only the text counts.
+fn anchor(heading: &str) -> String {
+    let mut parts = heading.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let text = parts.fold(first, |text, part| text + part.split_once(')').map_or("", |(_, rest)| rest));
+    let kept = text.chars().filter_map(|c| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || matches!(c, '-' | '_') => Some(c),
+        _ => None,
+    });
+    kept.flat_map(char::to_lowercase).collect()
+}
+
+fn without_fences(markdown: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    markdown.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_and_headings_in_code_do_not_count() {
+        let page = "# A page\n\n[one](a.md) `[no](b.md)` ![two](c.svg)\n\n```sh\n# no\n[no](d.md)\n```\n## Next `x`\n";
+        assert_eq!(links(page), ["a.md", "c.svg"]);
+        assert_eq!(headings(page), ["A page", "Next `x`"]);
+    }
+
+    #[test]
+    fn targets_are_paths_of_the_repository() {
+        let page = Path::new("docs/start/faq.md");
+        for (link, expect) in [
+            ("../tls.md#names", Some(("docs/tls.md", Some("names")))),
+            ("../../deploy", Some(("deploy", None))),
+            ("#top", Some(("docs/start/faq.md", Some("top")))),
+            ("https://example.com/x", None),
+        ] {
+            let expect = expect.map(|(path, heading)| (PathBuf::from(path), heading));
+            assert_eq!(target(page, link), expect, "{link}");
+        }
+    }
+
+    #[test]
+    fn anchors_are_those_of_github() {
+        for (heading, expect) in [
+            ("Session affinity (sticky sessions)", "session-affinity-sticky-sessions"),
+            ("`--steer rewrite`: past DNAT", "--steer-rewrite-past-dnat"),
+            ("See [TLS](tls.md) 1.3", "see-tls-13"),
+        ] {
+            assert_eq!(anchor(heading), expect, "{heading}");
+        }
+    }
+
+    #[test]
+    fn dead_links_are_found() {
+        let pages: Pages = [("a.md", "# A\n[x](b.md#b) [y](b.md#c) [z](c.md) [dir](src)"), ("b.md", "# B\n")]
+            .map(|(path, text)| (path.into(), text.to_owned()))
+            .into();
+        let dead = dead_links(&pages, |path| path != Path::new("c.md"));
+        assert_eq!(dead, ["`a.md`: `b.md#c` leads to no heading", "`a.md`: `c.md` leads to no file"]);
+    }
+}
