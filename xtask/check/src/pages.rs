@@ -1,11 +1,13 @@
 //! Checks the pages of the documentation as a site: each relative link leads to a file, and to a heading there; each page
-//! is in `docs/SUMMARY.md`; and each search term has a heading ([`terms`](super::terms)). It does not ask other servers.
+//! is in `docs/SUMMARY.md`; each value of the chart exists; and each search term has a heading
+//! ([`terms`](super::terms)). It does not ask other servers.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use super::terms;
 use xtask_tools::workspace;
@@ -17,6 +19,11 @@ const PAGES: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
 /// Reasons for decisions. The site lists them by itself, below their own list.
 pub(crate) const DECISIONS: &str = "docs/adr";
+
+/// Values of the chart, with their defaults.
+const VALUES: &str = "deploy/chart/values.yaml";
+/// Beginning of the paths of most values.
+const VALUE: &str = "controller.";
 
 /// Texts of all pages, by their path in the repository.
 pub(crate) type Pages = BTreeMap<PathBuf, String>;
@@ -33,6 +40,9 @@ pub(super) fn run() -> Result<()> {
     let is_listed = |path: &Path| path == Path::new(SUMMARY) || listed.iter().any(|(listed, _)| listed == path);
     let unlisted = pages.keys().filter(|path| !path.starts_with(DECISIONS) && !is_listed(path));
     objections.extend(unlisted.map(|path| format!("`{}` is not in `{SUMMARY}`", path.display())));
+    let values = fs::read_to_string(root.join(VALUES)).with_context(|| format!("cannot read `{VALUES}`"))?;
+    let values: Value = serde_saphyr::from_str(&values).with_context(|| format!("`{VALUES}` is no YAML"))?;
+    objections.extend(unknown_values(&pages, &values));
     let headings: Vec<_> = pages.values().flat_map(|text| headings(text)).collect();
     objections.extend(terms::missing(&headings).into_iter().map(|term| {
         format!("no heading has the search term \"{term}\"; write it into one, or see `xtask/check/src/terms.rs`")
@@ -120,6 +130,50 @@ pub(crate) fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<
     Some((found, heading))
 }
 
+/// Returns the paths of values that the chart does not have. The changelog may name former ones, and decisions, too.
+fn unknown_values(pages: &Pages, values: &Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (page, text) in
+        pages.iter().filter(|(page, _)| !page.starts_with(DECISIONS) && !page.starts_with("CHANGELOG.md"))
+    {
+        for path in value_paths(text) {
+            let mut value = Some(values);
+            for key in path.split('.') {
+                // Below a value that is no map, or an empty map, users write what they like.
+                match value.and_then(Value::as_object).filter(|map| !map.is_empty()) {
+                    Some(map) => value = map.get(key),
+                    None => break,
+                }
+            }
+            if value.is_none() {
+                unknown.push(format!("`{}`: `{path}` is not in `{VALUES}`", page.display()));
+            }
+        }
+    }
+    unknown
+}
+
+/// Returns the paths of values of the chart that a page names: below [`VALUE`], after `--set`, or in a file of values.
+fn value_paths(markdown: &str) -> Vec<String> {
+    let path = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(text.len());
+        text[..end].trim_end_matches('.').to_owned()
+    };
+    let mut paths: Vec<_> = markdown.match_indices(VALUE).map(|(at, _)| path(&markdown[at..])).collect();
+    let options = markdown.split("--set").skip(1).filter_map(|rest| rest.split_once(' '));
+    let set = options.filter(|(option, _)| matches!(*option, "" | "-string" | "-json"));
+    paths.extend(set.map(|(_, rest)| path(rest.trim_start_matches('\''))));
+    for block in markdown.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+        let Ok(Value::Object(block)) = serde_saphyr::from_str(block) else { continue };
+        if let Some(below) = block.get(VALUE.trim_end_matches('.')).and_then(Value::as_object) {
+            paths.extend(block.keys().cloned());
+            paths.extend(below.keys().map(|key| format!("{VALUE}{key}")));
+        }
+    }
+    paths.retain(|path| path.as_str() != VALUE.trim_end_matches('.'));
+    paths
+}
+
 fn dead_links(pages: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut dead = Vec::new();
     for (page, text) in pages {
@@ -195,6 +249,19 @@ mod tests {
         ] {
             assert_eq!(anchor(heading), expect, "{heading}");
         }
+    }
+
+    #[test]
+    fn values_that_the_chart_lacks_are_found() {
+        let values = serde_json::json!({"controller": {"steer": "auto", "service": {"type": ""}, "labels": {}}});
+        let text = "the controller. `controller.steer`, --set controller.service.type=x,controller.labels.a=b\n\
+                    `controller.steering` controller.service.kind controller.steer.\n--set-string 'imag.tag=1'\n\
+                    ```yaml\ncontroller:\n  steer: auto\n  workerz: 1\n```\n";
+        let pages = [("docs/a.md", text), ("CHANGELOG.md", text)];
+        let pages: Pages = pages.map(|(path, text)| (path.into(), text.to_owned())).into();
+        let expect = ["controller.steering", "controller.service.kind", "imag.tag", "controller.workerz"];
+        let expect = expect.map(|path| format!("`docs/a.md`: `{path}` is not in `{VALUES}`"));
+        assert_eq!(unknown_values(&pages, &values), expect);
     }
 
     #[test]
