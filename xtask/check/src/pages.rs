@@ -194,7 +194,7 @@ fn dead_links(pages: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
 }
 
 /// Returns the anchor of a heading, as GitHub and mdBook form it: of links, only the text counts.
-fn anchor(heading: &str) -> String {
+pub(crate) fn anchor(heading: &str) -> String {
     let mut parts = heading.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
     let text = parts.fold(first, |text, part| text + part.split_once(')').map_or("", |(_, rest)| rest));

@@ -8,7 +8,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::pages::{self, DECISIONS, Pages, SUMMARY};
+use super::terms;
 use xtask_tools::{process, progress, workspace};
+
+/// The page with all search terms, which only the site has.
+const INDEX: &str = "terms.md";
 
 /// Text below the options in `docs --help`.
 pub const AFTER_HELP: &str = "\
@@ -42,6 +46,7 @@ pub fn run(_: &Args) -> Result<()> {
     for path in pages::files_below(Path::new("docs"))?.iter().filter(|path| !pages.contains_key(*path)) {
         put(path, &fs::read(root.join(path)).with_context(|| format!("cannot read `{}`", path.display()))?)?;
     }
+    put(Path::new(INDEX), terms::index(&pages).as_bytes())?;
     put(Path::new("SUMMARY.md"), summary(&pages).as_bytes())?;
     let mut mdbook = Command::new(xtask_setup::book_builder()?);
     mdbook.arg("build").arg(root).arg("--dest-dir").arg(&book).env("MDBOOK_BOOK__SRC", &sources);
@@ -50,7 +55,7 @@ pub fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the contents of the site, with links from its root, and with the decisions below their list.
+/// Returns the contents of the site, with links from its root, with the decisions below their list, and with the index.
 fn summary(pages: &Pages) -> String {
     let mut summary = String::new();
     for line in pages.get(Path::new(SUMMARY)).map_or("", String::as_str).lines() {
@@ -70,6 +75,7 @@ fn summary(pages: &Pages) -> String {
             }
         }
     }
+    summary.push_str(&format!("\n[Index of terms]({INDEX})\n"));
     summary
 }
 
@@ -109,7 +115,7 @@ mod tests {
     #[test]
     fn the_summary_has_links_from_the_root_and_all_decisions() {
         let expect = "# Summary\n\n[Home](README.md)\n- [TLS](docs/tls.md)\n- [Decisions](docs/adr/README.md)\n  \
-                      - [1. A reason](docs/adr/0001-x.md)\n";
+                      - [1. A reason](docs/adr/0001-x.md)\n\n[Index of terms](terms.md)\n";
         assert_eq!(summary(&pages()), expect);
     }
 

@@ -1,6 +1,8 @@
 //! Terms that users of ingress controllers search for. Each must be in a heading of the documentation, because headings
 //! are the contents of the site, and weigh most in its search.
 
+use super::pages::{DECISIONS, Pages, anchor, headings};
+
 /// The terms, as users write them; upper and lower case are alike.
 const TERMS: [&str; 84] = [
     "access log",
@@ -98,6 +100,26 @@ pub(super) fn missing(headings: &[&str]) -> Vec<&'static str> {
     TERMS.into_iter().chain(SYMPTOMS).filter(|term| !has(term)).collect()
 }
 
+/// Returns a page with all terms, each with links to its headings, relative to the root of the repository. Decisions and
+/// the changelog are left out, because they are not instructions.
+pub(super) fn index(pages: &Pages) -> String {
+    let mut terms: Vec<_> = TERMS.into_iter().chain(SYMPTOMS).collect();
+    terms.sort_unstable_by_key(|term| term.to_lowercase());
+    let mut index = "# Index of terms\n\n| term | headings |\n|---|---|\n".to_owned();
+    for term in terms {
+        let mut links = Vec::new();
+        for (path, text) in
+            pages.iter().filter(|(path, _)| !path.starts_with(DECISIONS) && !path.starts_with("CHANGELOG.md"))
+        {
+            let found =
+                headings(text).into_iter().filter(|heading| has_term(&heading.to_lowercase(), &term.to_lowercase()));
+            links.extend(found.map(|heading| format!("[{heading}]({}#{})", path.display(), anchor(heading))));
+        }
+        index.push_str(&format!("| {term} | {} |\n", links.join(" · ")));
+    }
+    index
+}
+
 /// Whether the words of `term` are in `heading`, and not only within other words.
 fn has_term(heading: &str, term: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
@@ -109,6 +131,14 @@ fn has_term(heading: &str, term: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_index_links_each_term_to_its_headings() {
+        let pages = [("docs/a.md", "# Sizes\n## Sizing, Redirect\n"), ("docs/adr/1.md", "# Sizing\n")];
+        let index = index(&pages.map(|(path, text)| (path.into(), text.to_owned())).into());
+        let line = "| sizing | [Sizing, Redirect](docs/a.md#sizing-redirect) |";
+        assert!(index.lines().any(|each| each == line), "{index}");
+    }
 
     #[test]
     fn terms_without_a_heading_are_named() {
