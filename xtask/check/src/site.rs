@@ -2,7 +2,7 @@
 //! so that the same links work there and on the site. The pages are not checked here, see [`pages`](super::pages).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -13,6 +13,7 @@ use xtask_tools::{process, progress, workspace};
 
 /// The page with all search terms, which only the site has.
 const INDEX: &str = "terms.md";
+const README: &str = "README.md";
 
 /// Text below the options in `docs --help`.
 pub const AFTER_HELP: &str = "\
@@ -41,12 +42,13 @@ pub fn run(_: &Args) -> Result<()> {
         written.with_context(|| format!("cannot write `{}`", path.display()))
     };
     for (path, text) in pages.iter().filter(|(path, _)| *path != Path::new(SUMMARY)) {
-        put(path, without_source_links(path, text, &pages).as_bytes())?;
+        put(&staged(path), with_links_of_the_site(path, text, &pages).as_bytes())?;
     }
     for path in pages::files_below(Path::new("docs"))?.iter().filter(|path| !pages.contains_key(*path)) {
         put(path, &fs::read(root.join(path)).with_context(|| format!("cannot read `{}`", path.display()))?)?;
     }
-    put(Path::new(INDEX), terms::index(&pages).as_bytes())?;
+    let index = with_links_of_the_site(Path::new(INDEX), &terms::index(&pages), &pages);
+    put(Path::new(INDEX), index.as_bytes())?;
     put(Path::new("SUMMARY.md"), summary(&pages).as_bytes())?;
     let mut mdbook = Command::new(xtask_setup::book_builder()?);
     mdbook.arg("build").arg(root).arg("--dest-dir").arg(&book).env("MDBOOK_BOOK__SRC", &sources);
@@ -65,7 +67,7 @@ fn summary(pages: &Pages) -> String {
             summary.extend([line, "\n"]);
             continue;
         };
-        summary.push_str(&line.replace(&format!("]({link})"), &format!("]({})", path.display())));
+        summary.push_str(&line.replace(&format!("]({link})"), &format!("]({})", staged(&path).display())));
         summary.push('\n');
         if path == Path::new(DECISIONS).join("README.md") {
             let indent = " ".repeat(2 + line.len() - line.trim_start().len());
@@ -79,21 +81,36 @@ fn summary(pages: &Pages) -> String {
     summary
 }
 
-/// Replaces links to files that are not on the site, such as sources, by their texts.
-fn without_source_links(page: &Path, text: &str, pages: &Pages) -> String {
-    let is_on_site = |path: &Path| pages.contains_key(path) || (path.starts_with("docs") && path.extension().is_some());
+/// Adapts links to the site: links to files that it does not have, such as sources, become their texts, and those to a
+/// `README.md` lead to the [`index.md`](staged) in its place.
+fn with_links_of_the_site(page: &Path, text: &str, pages: &Pages) -> String {
+    let is_on_site = |path: &Path| {
+        path != Path::new(SUMMARY)
+            && (pages.contains_key(path) || (path.starts_with("docs") && path.extension().is_some()))
+    };
     let mut text = text.to_owned();
     for link in pages::links(&text.clone()) {
-        if pages::target(page, link).is_some_and(|(path, _)| !is_on_site(&path)) {
-            let end = format!("]({link})");
-            while let Some(at) = text.find(&end) {
-                let Some(begin) = text[..at].rfind('[') else { break };
-                text.replace_range(at..at + end.len(), "");
-                text.remove(begin);
+        let Some((path, _)) = pages::target(page, link) else { continue };
+        let end = format!("]({link})");
+        if is_on_site(&path) {
+            if path.ends_with(README) {
+                text = text.replace(&end, &end.replace(README, "index.md"));
             }
+            continue;
+        }
+        while let Some(at) = text.find(&end) {
+            let Some(begin) = text[..at].rfind('[') else { break };
+            text.replace_range(at..at + end.len(), "");
+            text.remove(begin);
         }
     }
     text
+}
+
+/// Returns the path of a page on the site: a `README.md` is the index of its folder, which mdBook names so, but not in
+/// links.
+fn staged(path: &Path) -> PathBuf {
+    if path.ends_with(README) { path.with_file_name("index.md") } else { path.to_owned() }
 }
 
 #[cfg(test)]
@@ -114,15 +131,16 @@ mod tests {
 
     #[test]
     fn the_summary_has_links_from_the_root_and_all_decisions() {
-        let expect = "# Summary\n\n[Home](README.md)\n- [TLS](docs/tls.md)\n- [Decisions](docs/adr/README.md)\n  \
+        let expect = "# Summary\n\n[Home](index.md)\n- [TLS](docs/tls.md)\n- [Decisions](docs/adr/index.md)\n  \
                       - [1. A reason](docs/adr/0001-x.md)\n\n[Index of terms](terms.md)\n";
         assert_eq!(summary(&pages()), expect);
     }
 
     #[test]
-    fn links_to_sources_become_text() {
-        let text = "[a](tls.md#x) [`b`](../src/lib.rs), ![c](images/c.svg) [d](../src/lib.rs) [e](https://e.test/)";
-        let expect = "[a](tls.md#x) `b`, ![c](images/c.svg) d [e](https://e.test/)";
-        assert_eq!(without_source_links(Path::new("docs/page.md"), text, &pages()), expect);
+    fn links_lead_to_pages_of_the_site_or_become_text() {
+        let text = "[a](tls.md#x) [`b`](../src/lib.rs), ![c](images/c.svg) [d](../src/lib.rs) [e](https://e.test/) \
+                    [f](SUMMARY.md) [g](adr/README.md#h)";
+        let expect = "[a](tls.md#x) `b`, ![c](images/c.svg) d [e](https://e.test/) f [g](adr/index.md#h)";
+        assert_eq!(with_links_of_the_site(Path::new("docs/page.md"), text, &pages()), expect);
     }
 }

@@ -1,7 +1,9 @@
 //! Terms that users of ingress controllers search for. Each must be in a heading of the documentation, because headings
 //! are the contents of the site, and weigh most in its search.
 
-use super::pages::{DECISIONS, Pages, anchor, headings};
+use std::path::Path;
+
+use super::pages::{DECISIONS, Pages, SUMMARY, anchor, headings};
 
 /// The terms, as users write them; upper and lower case are alike.
 const TERMS: [&str; 84] = [
@@ -105,12 +107,12 @@ pub(super) fn missing(headings: &[&str]) -> Vec<&'static str> {
 pub(super) fn index(pages: &Pages) -> String {
     let mut terms: Vec<_> = TERMS.into_iter().chain(SYMPTOMS).collect();
     terms.sort_unstable_by_key(|term| term.to_lowercase());
+    let is_guide =
+        |path: &Path| !path.starts_with(DECISIONS) && path != Path::new("CHANGELOG.md") && path != Path::new(SUMMARY);
     let mut index = "# Index of terms\n\n| term | headings |\n|---|---|\n".to_owned();
     for term in terms {
         let mut links = Vec::new();
-        for (path, text) in
-            pages.iter().filter(|(path, _)| !path.starts_with(DECISIONS) && !path.starts_with("CHANGELOG.md"))
-        {
+        for (path, text) in pages.iter().filter(|(path, _)| is_guide(path)) {
             let found =
                 headings(text).into_iter().filter(|heading| has_term(&heading.to_lowercase(), &term.to_lowercase()));
             links.extend(found.map(|heading| format!("[{heading}]({}#{})", path.display(), anchor(heading))));
