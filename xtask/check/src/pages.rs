@@ -1,5 +1,5 @@
 //! Checks the pages of the documentation as a site: each relative link leads to a file, and to a heading there; each page
-//! is in `docs/SUMMARY.md`; each value of the chart exists; and each search term has a heading
+//! is in `docs/SUMMARY.md`, or in a folder below `docs` with its `README.md` there; each value of the chart exists; and each search term has a heading
 //! ([`terms`](super::terms)). It does not ask other servers.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 /// Pages outside of `docs` that the site has, too.
 const PAGES: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
-/// Reasons for decisions. The site lists them by itself, below their own list.
+/// Reasons for decisions.
 pub(crate) const DECISIONS: &str = "docs/adr";
 
 /// Values of the chart, with their defaults.
@@ -37,8 +37,9 @@ pub(super) fn run() -> Result<()> {
     let mut objections = dead_links(&pages, |path| root.join(path).exists());
     let summary = pages.get(Path::new(SUMMARY)).with_context(|| format!("`{SUMMARY}` is missing"))?;
     let listed: Vec<_> = links(summary).into_iter().filter_map(|link| target(Path::new(SUMMARY), link)).collect();
-    let is_listed = |path: &Path| path == Path::new(SUMMARY) || listed.iter().any(|(listed, _)| listed == path);
-    let unlisted = pages.keys().filter(|path| !path.starts_with(DECISIONS) && !is_listed(path));
+    let is_listed = |path: &Path| listed.iter().any(|(listed, _)| listed == path);
+    let is_below_list = |path: &Path| list_of(path).is_some_and(|list| is_listed(&list));
+    let unlisted = pages.keys().filter(|path| *path != Path::new(SUMMARY) && !is_listed(path) && !is_below_list(path));
     objections.extend(unlisted.map(|path| format!("`{}` is not in `{SUMMARY}`", path.display())));
     let values = fs::read_to_string(root.join(VALUES)).with_context(|| format!("cannot read `{VALUES}`"))?;
     let values: Value = serde_saphyr::from_str(&values).with_context(|| format!("`{VALUES}` is no YAML"))?;
@@ -52,6 +53,13 @@ pub(super) fn run() -> Result<()> {
         bail!("the pages have faults:\n  {}", objections.join("\n  "));
     }
     Ok(())
+}
+
+/// Returns the `README.md` of a page's folder, if that can stand for the page in the summary: the site lists such pages
+/// below it by itself.
+pub(crate) fn list_of(page: &Path) -> Option<PathBuf> {
+    let folder = page.parent().filter(|folder| folder.parent() == Some(Path::new("docs")))?;
+    Some(folder.join("README.md")).filter(|list| list != page)
 }
 
 /// Reads all pages.
@@ -238,6 +246,19 @@ mod tests {
         ] {
             let expect = expect.map(|(path, heading)| (PathBuf::from(path), heading));
             assert_eq!(target(page, link), expect, "{link}");
+        }
+    }
+
+    #[test]
+    fn a_list_stands_for_the_pages_of_its_folder() {
+        for (page, expect) in [
+            ("docs/runbooks/NoOwner.md", Some("docs/runbooks/README.md")),
+            ("docs/runbooks/README.md", None),
+            ("docs/tls.md", None),
+            ("README.md", None),
+            ("deploy/chart/notes.md", None),
+        ] {
+            assert_eq!(list_of(Path::new(page)), expect.map(PathBuf::from), "{page}");
         }
     }
 

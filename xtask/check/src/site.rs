@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::pages::{self, DECISIONS, Pages, SUMMARY};
+use super::pages::{self, Pages, SUMMARY};
 use super::terms;
 use xtask_tools::{process, progress, workspace};
 
@@ -57,7 +57,8 @@ pub fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the contents of the site, with links from its root, with the decisions below their list, and with the index.
+/// Returns the contents of the site, with links from its root, with the pages of folders below their lists, and with the
+/// index.
 fn summary(pages: &Pages) -> String {
     let mut summary = String::new();
     for line in pages.get(Path::new(SUMMARY)).map_or("", String::as_str).lines() {
@@ -69,12 +70,10 @@ fn summary(pages: &Pages) -> String {
         };
         summary.push_str(&line.replace(&format!("]({link})"), &format!("]({})", staged(&path).display())));
         summary.push('\n');
-        if path == Path::new(DECISIONS).join("README.md") {
-            let indent = " ".repeat(2 + line.len() - line.trim_start().len());
-            for (decision, text) in pages.iter().filter(|(each, _)| each.starts_with(DECISIONS) && **each != path) {
-                let title = pages::headings(text).first().copied().unwrap_or_default();
-                summary.push_str(&format!("{indent}- [{title}]({})\n", decision.display()));
-            }
+        let indent = " ".repeat(2 + line.len() - line.trim_start().len());
+        for (below, text) in pages.iter().filter(|(each, _)| pages::list_of(each).as_ref() == Some(&path)) {
+            let title = pages::headings(text).first().copied().unwrap_or_default();
+            summary.push_str(&format!("{indent}- [{title}]({})\n", below.display()));
         }
     }
     summary.push_str(&format!("\n[Index of terms]({INDEX})\n"));
