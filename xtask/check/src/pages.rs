@@ -14,9 +14,6 @@ use xtask_tools::workspace;
 
 /// The contents of the site, in order. Its links are relative to `docs`.
 pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
-/// Pages outside of `docs` that the site has, too.
-const PAGES: [&str; 6] =
-    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
 /// Reasons for decisions.
 pub(crate) const DECISIONS: &str = "docs/adr";
 
@@ -62,20 +59,20 @@ pub(crate) fn list_of(page: &Path) -> Option<PathBuf> {
     Some(folder.join("README.md")).filter(|list| list != page)
 }
 
-/// Reads all pages.
+/// Reads all pages: those of `docs`, and those elsewhere that the summary lists.
 ///
 /// # Errors
 /// Fails if a page or a folder cannot be read.
 pub(crate) fn all() -> Result<Pages> {
     let root = workspace::root();
-    let mut paths: Vec<_> = PAGES.iter().map(PathBuf::from).collect();
-    paths
-        .extend(files_below(Path::new("docs"))?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "md")));
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read `{}`", path.display()))?;
-        Ok((path, text))
-    };
-    paths.into_iter().map(read).collect()
+    let read =
+        |path: &Path| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read `{}`", path.display()));
+    let summary = read(Path::new(SUMMARY))?;
+    let listed = links(&summary).into_iter().filter_map(|link| Some(target(Path::new(SUMMARY), link)?.0));
+    let mut paths: Vec<_> = listed.filter(|path| !path.starts_with("docs") && root.join(path).exists()).collect();
+    paths.extend(files_below(Path::new("docs"))?);
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect()
 }
 
 /// Returns all files below a folder of the repository, by their path in the repository.
