@@ -1,6 +1,7 @@
 //! Checks the pages of the documentation as a site: each relative link leads to a file, and to a heading there; each page
-//! is in `docs/SUMMARY.md`, or in a folder below `docs` with its `README.md` there; each value of the chart exists; and each search term has a heading
-//! ([`terms`](super::terms)). It does not ask other servers.
+//! is in `docs/SUMMARY.md`, or in a folder below `docs` with its `README.md` there; each value of the chart exists; each
+//! response of the proxy is explained; and each search term has a heading ([`terms`](super::terms)). It does not ask other
+//! servers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,6 +23,10 @@ const VALUES: &str = "deploy/chart/values.yaml";
 /// Beginning of the paths of most values.
 const VALUE: &str = "controller.";
 
+/// The texts of the proxy's own responses, and the pages for users who see one.
+const RESPONSES: &str = "ingress-userspace/crates/proxy/src/request/error.rs";
+const RESPONSE_PAGES: [&str; 2] = ["docs/operate/answers.md", "docs/operate/troubleshooting.md"];
+
 /// Texts of all pages, by their path in the repository.
 pub(crate) type Pages = BTreeMap<PathBuf, String>;
 
@@ -41,6 +46,11 @@ pub(super) fn run() -> Result<()> {
     let values = fs::read_to_string(root.join(VALUES)).with_context(|| format!("cannot read `{VALUES}`"))?;
     let values: Value = serde_saphyr::from_str(&values).with_context(|| format!("`{VALUES}` is no YAML"))?;
     objections.extend(unknown_values(&pages, &values));
+    let responses = fs::read_to_string(root.join(RESPONSES)).with_context(|| format!("cannot read `{RESPONSES}`"))?;
+    let explained: String = RESPONSE_PAGES.iter().filter_map(|page| pages.get(Path::new(page)).cloned()).collect();
+    objections.extend(response_texts(&responses).into_iter().filter(|text| !explained.contains(text)).map(|text| {
+        format!("no page explains the response `{text}` of `{RESPONSES}`; `{}` has the others", RESPONSE_PAGES[0])
+    }));
     let texts = pages.iter().filter(|(path, _)| *path != Path::new(SUMMARY));
     let headings: Vec<_> = texts.flat_map(|(_, text)| headings(text)).collect();
     objections.extend(terms::missing(&headings).into_iter().map(|term| {
@@ -180,6 +190,17 @@ fn value_paths(markdown: &str) -> Vec<String> {
     paths
 }
 
+/// Returns the texts of several words in a source, without its tests: the bodies of responses, and no values of fields.
+fn response_texts(source: &str) -> Vec<&str> {
+    let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let texts = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
+    let is_body = |text: &&str| {
+        text.contains(' ') && !text.contains(['{', '=', '/']) && text.contains(|c: char| c.is_ascii_lowercase())
+    };
+    texts.filter(is_body).collect()
+}
+
 fn dead_links(pages: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut dead = Vec::new();
     for (page, text) in pages {
@@ -281,6 +302,13 @@ mod tests {
         let expect = ["controller.steering", "controller.service.kind", "imag.tag", "controller.workerz"];
         let expect = expect.map(|path| format!("`docs/a.md`: `{path}` is not in `{VALUES}`"));
         assert_eq!(unknown_values(&pages, &values), expect);
+    }
+
+    #[test]
+    fn bodies_of_responses_are_found() {
+        let source = "// \"no comment at all\"\nfn f() { answer(\"two words\") }\nlet a = \"GET, HEAD\", \"text/plain; x\";\n\
+                      r#\"Bearer error=\"invalid_token\"\"#, \"a token, again\"\n#[cfg(test)]\nlet no = \"a test\";";
+        assert_eq!(response_texts(source), ["two words", "a token, again"]);
     }
 
     #[test]
