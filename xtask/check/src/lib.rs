@@ -32,9 +32,10 @@ only those of our crates that it may, and pure modules name no IO crate), loops 
 other), kernel programs (they build for BPF), docs (rustdoc, warnings are errors), dependencies (deny.toml: licences,
 sources, banned crates, one TLS crypto provider), spelling (typos), prose (lengths of sentences and clauses without a
 noun, by page), pages (links lead to files and headings, docs/SUMMARY.md has every page, the chart has the named
-values, each error response is explained, search terms have a heading), advisories (the lock files against the snapshot in advisories.toml, offline), security (each row of
-docs/security.md names a test that exists), packaging (the manifests and the chart of deploy/ render and say the same,
-the schema refuses mistakes; needs Go, see setup --help).
+values, each error response is explained, search terms have a heading), advisories (the lock files against the
+snapshot in advisories.toml, offline), security (each row of docs/security.md names a test that exists), packaging
+(the manifests and the chart of deploy/ render and say the same, the schema refuses mistakes; needs Go, see
+setup --help).
 
 Examples:
   cargo xtask check

@@ -1,7 +1,7 @@
-//! Checks the pages of the documentation as a site: each relative link leads to a file, and to a heading there; each page
-//! is in `docs/SUMMARY.md`, or in a folder below `docs` with its `README.md` there; each value of the chart exists; each
-//! response of the proxy is explained; and each search term has a heading ([`terms`](super::terms)). It does not ask other
-//! servers.
+//! Checks the pages of the documentation as a site. Each relative link leads to a file, and to a heading there.
+//! Each page is in `docs/SUMMARY.md`, or in a folder below `docs` with its `README.md` there. Each value of the
+//! chart exists. Each response of the proxy is explained. Each search term has a heading ([`terms`](super::terms)).
+//! The check does not ask other servers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn bodies_of_responses_are_found() {
-        let source = "// \"no comment at all\"\nfn f() { answer(\"two words\") }\nlet a = \"GET, HEAD\", \"text/plain; x\";\n\
+        let source = "// \"no comment at all\"\nfn f() { answer(\"two words\") }\n\
+                      let a = \"GET, HEAD\", \"text/plain; x\";\n\
                       r#\"Bearer error=\"invalid_token\"\"#, \"a token, again\"\n#[cfg(test)]\nlet no = \"a test\";";
         assert_eq!(response_texts(source), ["two words", "a token, again"]);
     }

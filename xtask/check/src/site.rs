@@ -1,5 +1,6 @@
-//! `cargo xtask docs`: the documentation as a site with search, by mdBook. The sources keep the layout of the repository,
-//! so that the same links work there and on the site. The pages are not checked here, see [`pages`](super::pages).
+//! `cargo xtask docs`: the documentation as a site with search, by mdBook. The sources keep the layout of the
+//! repository, so that the same links work there and on the site. The pages are not checked here, see
+//! [`pages`](super::pages).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ const README: &str = "README.md";
 /// Text below the options in `docs --help`.
 pub const AFTER_HELP: &str = "\
 The site is in target/book/index.html; no server is needed to read it. The first time, cargo builds mdBook (MPL-2.0, a
-tool beside the product) into the cache, which takes some minutes. `cargo xtask check --only pages` checks links, contents
-and search terms.";
+tool beside the product) into the cache, which takes some minutes. `cargo xtask check --only pages` checks links,
+contents and search terms.";
 
 /// Build the site of the documentation, with search, into `target/book`
 #[derive(Debug, clap::Args)]
@@ -57,8 +58,7 @@ pub fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the contents of the site, with links from its root, with the pages of folders below their lists, and with the
-/// index.
+/// Returns the contents of the site, with links from its root, the pages of folders below their lists, and the index.
 fn summary(pages: &Pages) -> String {
     let mut summary = String::new();
     for line in pages.get(Path::new(SUMMARY)).map_or("", String::as_str).lines() {

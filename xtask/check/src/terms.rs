@@ -102,8 +102,8 @@ pub(super) fn missing(headings: &[&str]) -> Vec<&'static str> {
     TERMS.into_iter().chain(SYMPTOMS).filter(|term| !has(term)).collect()
 }
 
-/// Returns a page with all terms, each with links to its headings, relative to the root of the repository. Decisions and
-/// the changelog are left out, because they are not instructions.
+/// Returns a page with all terms, each with links to its headings, relative to the root of the repository. Decisions
+/// and the changelog are left out, because they are not instructions.
 pub(super) fn index(pages: &Pages) -> String {
     let mut terms: Vec<_> = TERMS.into_iter().chain(SYMPTOMS).collect();
     terms.sort_unstable_by_key(|term| term.to_lowercase());

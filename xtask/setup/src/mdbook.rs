@@ -1,5 +1,5 @@
-//! mdBook, which turns `docs` into a site. Only `cargo xtask docs` needs it, so `cargo xtask setup` leaves it out. A tool
-//! under the MPL-2.0, and no part of the product.
+//! mdBook, which turns `docs` into a site. Only `cargo xtask docs` needs it, so `cargo xtask setup` leaves it out.
+//! A tool under the MPL-2.0, and no part of the product.
 
 use std::fs;
 use std::path::{Path, PathBuf};
