@@ -18,9 +18,9 @@ const README: &str = "README.md";
 
 /// Text below the options in `docs --help`.
 pub const AFTER_HELP: &str = "\
-The site is in target/book/index.html; no server is needed to read it. The first time, cargo builds mdBook (MPL-2.0, a
-tool beside the product) into the cache, which takes some minutes. `cargo xtask check --only pages` checks links,
-contents and search terms.";
+The site is in target/book/index.html; no server is needed to read it. The first time, cargo
+builds mdBook (MPL-2.0, a tool beside the product) into the cache, which takes some minutes.
+`cargo xtask check --only pages` checks links, contents and search terms.";
 
 /// Build the site of the documentation, with search, into `target/book`
 #[derive(Debug, clap::Args)]
