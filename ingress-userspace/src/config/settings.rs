@@ -38,6 +38,8 @@ pub(crate) struct RunSettings {
     pub(crate) admin_addr: SocketAddr,
     pub(crate) probe_socket: Option<PathBuf>,
     pub(crate) metrics: Metrics,
+    /// Whether the time to the head of responses is counted by upstream.
+    pub(crate) upstream_latency: bool,
     pub(crate) host_capacity: u32,
     pub(crate) log: String,
     pub(crate) log_format: LogFormatArg,
@@ -83,7 +85,7 @@ impl RunSettings {
             operation.admin_addr.set_port(port);
         }
         let metrics = metrics(&operation);
-        let OperationArgs { admin_addr, probe_socket, log, log_format, .. } = operation;
+        let OperationArgs { admin_addr, probe_socket, log, log_format, metrics_upstream_latency, .. } = operation;
         let own_ports = [http_port, https_port, admin_addr.port()];
         let host_capacity = kernel.host_capacity;
         let kernel = kernel_settings(kernel, own_ports)?;
@@ -123,6 +125,7 @@ impl RunSettings {
             admin_addr,
             probe_socket,
             metrics,
+            upstream_latency: metrics_upstream_latency,
             host_capacity,
             log,
             log_format,

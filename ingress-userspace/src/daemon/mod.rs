@@ -98,6 +98,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         admin_addr,
         probe_socket,
         metrics,
+        upstream_latency,
         host_capacity,
         ..
     } = settings;
@@ -146,7 +147,16 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let mut server = None;
     // Flushes the access log on drop.
     let mut log_guard = None;
-    let options = Options { http_port, https_port, rewrite_offset, seccomp, needs_seccomp, ..Options::default() };
+    let times_upstreams = upstream_latency;
+    let options = Options {
+        http_port,
+        https_port,
+        rewrite_offset,
+        seccomp,
+        times_upstreams,
+        needs_seccomp,
+        ..Options::default()
+    };
     let work = async {
         // Meanwhile, connections to bound ports wait in the backlog, and slots belong to a predecessor or are empty.
         signs(&view.liveness, control.first_snapshot()).await?;

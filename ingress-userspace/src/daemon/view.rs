@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use ingress_common::{HostL7Cell, NicNet, Traffic};
+use ingress_common::{HostL7Cell, NicNet, Traffic, map};
 use ingress_control::{Contact, Outcome, Translation, status};
 use ingress_datapath::{
-    ClientLimits, Datapath, DenialOrigin, DenyCount, DenyView, LimitedClient, NicReport, NicState, Owner,
+    ClientLimits, Datapath, DenialOrigin, DenyCount, DenyFill, DenyView, LimitedClient, NicReport, NicState, Owner,
 };
 use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
@@ -17,7 +17,8 @@ use super::{change_log::ChangeRecord, publish::PublishProgress};
 use crate::{
     counters::{OTHERS, UNATTRIBUTED},
     daemon::admin::{
-        AdminSource, Attached, ControlState, DenyState, HostCounters, InterfaceCounters, StatusState, WorkerState,
+        AdminSource, Attached, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill,
+        StatusState, WorkerState,
     },
 };
 
@@ -209,5 +210,31 @@ impl AdminSource for View {
     fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)> {
         let maps = self.kernel.as_ref()?.maps();
         Some((maps.client_limits().ok()?, maps.limited_clients().ok()?))
+    }
+
+    fn worker_connections(&self) -> Vec<(usize, usize)> {
+        self.shared.worker_connections()
+    }
+
+    fn certificates(&self) -> CertificateState {
+        let certificates = &self.shared.snapshot().certificates;
+        CertificateState {
+            ends: certificates.expiries().map(|(origin, end)| (Arc::clone(origin), end)).collect(),
+            names_on_fallback: certificates.names_on_fallback(),
+        }
+    }
+
+    fn fills(&self) -> Vec<MapFill> {
+        let Some(kernel) = &self.kernel else { return Vec::new() };
+        let hosts = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let DenyFill { v4, v6, denials } = kernel.deny_list().fill();
+        [
+            (map::HOST_IDS, hosts, self.cells.len()),
+            (map::DENY4, v4, map::DENY_MAX as usize),
+            (map::DENY6, v6, map::DENY_MAX as usize),
+            (map::DENIALS, denials, map::DENIALS_MAX as usize),
+        ]
+        .map(|(map, entries, capacity)| MapFill { map, entries, capacity })
+        .to_vec()
     }
 }

@@ -76,8 +76,8 @@ use ingress_common::{
 
 pub use self::{
     deny::{
-        Applied, Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyList, DenyView,
-        Rejection, Removed,
+        Applied, Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyFill, DenyList,
+        DenyView, Rejection, Removed,
     },
     error::{Error, Missing},
     flows::{Flows, flow_key},

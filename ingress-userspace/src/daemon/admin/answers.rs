@@ -100,6 +100,8 @@ pub(super) fn typed(status: StatusCode, content_type: &'static str, body: String
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::daemon::admin::testing::{Fixed, ask};
 
@@ -159,6 +161,20 @@ mod tests {
             "xdp_ingress_upstream_checks_total{upstream=\"default/web:80\",result=\"failed\"} 7",
             "xdp_ingress_denied_packets_total{rule=\"192.0.2.0/24\"} 3",
             "xdp_ingress_denied_bytes_total{rule=\"192.0.2.0/24\"} 180",
+            "xdp_ingress_upstream_header_duration_seconds_bucket{le=\"0.01\",upstream=\"default/web:80\"} 4",
+            "xdp_ingress_upstream_header_duration_seconds_sum{upstream=\"default/web:80\"} 0.024",
+            "xdp_ingress_certificate_not_after_timestamp_seconds{secret=\"shop/tls\"} 1900000000",
+            "xdp_ingress_certificate_fallback_hosts 3",
+            "xdp_ingress_config_problems{reason=\"ServiceNotFound\"} 1",
+            "xdp_ingress_worker_connections{worker=\"1\"} 9",
+            "xdp_ingress_kernel_map_entries{map=\"deny4\"} 9",
+            "xdp_ingress_kernel_map_capacity{map=\"deny4\"} 100000",
+            concat!("xdp_ingress_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",arch="),
+            "# TYPE process_cpu_seconds counter",
+            "\nprocess_cpu_seconds_total ",
+            "\nprocess_resident_memory_bytes ",
+            "\nprocess_open_fds ",
+            "\nprocess_start_time_seconds ",
             "xdp_ingress_denied_networks_left_out 2",
             "xdp_ingress_denials{origin=\"escalation\"} 4",
             "xdp_ingress_violations_total{reason=\"credentials\"} 0",
@@ -179,5 +195,30 @@ mod tests {
                 && few.contains("xdp_ingress_ready 1"),
             "{few}"
         );
+    }
+
+    #[test]
+    fn every_metric_has_a_row_with_its_type_in_the_documentation() {
+        const PAGE: &str = include_str!("../../../../docs/metrics.md");
+        let answers = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All);
+        let (_, text) = ask(&answers, Method::GET, "/metrics");
+        assert!(!text.contains("UnknownKind"), "notes are no problems");
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let code: BTreeMap<_, _> = types.map(|(name, of)| (named(name, of), of.to_owned())).collect();
+        let rows = PAGE.lines().filter_map(|line| line.strip_prefix('|')?.split_once('|'));
+        let page = rows.filter(|(names, _)| names.contains("`xdp_ingress_") || names.contains("`process_"));
+        let page: BTreeMap<_, _> = page
+            .flat_map(|(names, rest)| {
+                let of = rest.split('|').next().unwrap_or_default().trim().to_owned();
+                names.split('`').skip(1).step_by(2).map(move |name| (name.to_owned(), of.clone()))
+            })
+            .collect();
+        assert!(code.len() > 60, "{code:?}");
+        assert_eq!(code, page);
+    }
+
+    /// Returns the name that a query uses.
+    fn named(name: &str, of: &str) -> String {
+        if of == "counter" { format!("{name}_total") } else { name.to_owned() }
     }
 }

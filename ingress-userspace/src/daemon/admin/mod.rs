@@ -87,6 +87,11 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     fn workers(&self) -> Vec<WorkerState>;
     /// Returns the limits of clients, and the clients above them; `None` without the kernel part.
     fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)>;
+    /// Returns the number of each worker, with that of its open connections.
+    fn worker_connections(&self) -> Vec<(usize, usize)>;
+    fn certificates(&self) -> CertificateState;
+    /// Returns the fill levels of maps that are cheap to count; empty without the kernel part.
+    fn fills(&self) -> Vec<MapFill>;
 }
 
 /// Extent of `/metrics`.
@@ -150,6 +155,23 @@ pub(crate) struct ControlState {
     /// Whether the saved configuration is served.
     pub(crate) serves_saved: bool,
     pub(crate) applied: ApplyDurations,
+}
+
+/// Certificates in use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CertificateState {
+    /// End of validity of each usable certificate, as time since 1970, by its Secret (`namespace/name`).
+    pub(crate) ends: Vec<(Arc<str>, Duration)>,
+    /// Number of names that get the fallback certificate.
+    pub(crate) names_on_fallback: usize,
+}
+
+/// Fill level of a kernel map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MapFill {
+    pub(crate) map: &'static str,
+    pub(crate) entries: usize,
+    pub(crate) capacity: usize,
 }
 
 /// A thread that serves connections.

@@ -10,8 +10,8 @@ use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Upst
 use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 
 use super::{
-    AdminSource, Answers, Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Reach, StatusState,
-    WorkerState, body::AdminBody,
+    AdminSource, Answers, Attached, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters,
+    MapFill, Reach, StatusState, WorkerState, body::AdminBody,
 };
 use crate::daemon::change_log::ChangeRecord;
 
@@ -78,15 +78,19 @@ impl AdminSource for Fixed {
             retries: 4,
             refused: [0, 0, 0, 5],
             checks: [6, 7, 0],
+            latency: Some(DurationsView {
+                buckets: [0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                sum: std::time::Duration::from_millis(24),
+            }),
         }]
     }
 
     fn control(&self) -> ControlState {
-        ControlState::default()
+        ControlState { age: Some(std::time::Duration::from_secs(2)), ..ControlState::default() }
     }
 
     fn status(&self) -> Option<StatusState> {
-        None
+        Some(StatusState::default())
     }
 
     fn proxy(&self) -> StatsView {
@@ -134,6 +138,19 @@ impl AdminSource for Fixed {
         let ago = std::time::Duration::from_secs(1);
         let limits = ClientLimits { syns: None, packets: None, is_dry_run: false };
         Some((limits, vec![LimitedClient { client, syns: 3, packets: 4, ago }]))
+    }
+
+    fn worker_connections(&self) -> Vec<(usize, usize)> {
+        vec![(0, 7), (1, 9)]
+    }
+
+    fn certificates(&self) -> CertificateState {
+        let ends = vec![("shop/tls".into(), std::time::Duration::from_secs(1_900_000_000))];
+        CertificateState { ends, names_on_fallback: 3 }
+    }
+
+    fn fills(&self) -> Vec<MapFill> {
+        vec![MapFill { map: "deny4", entries: 9, capacity: 100_000 }]
     }
 }
 

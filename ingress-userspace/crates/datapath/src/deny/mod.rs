@@ -50,6 +50,8 @@ struct KnownList {
     has_others: bool,
     left_out: usize,
     denials: Vec<PinnedDenial>,
+    /// Number of networks of IPv4, and of IPv6.
+    networks: [usize; 2],
     /// Ended denials not yet returned by [`DenyList::expire`].
     gone: Vec<(IpNet, DenialOrigin)>,
 }
@@ -81,6 +83,15 @@ pub struct DenyView {
     pub left_out: usize,
     /// Number of denials in force, in the order of [`DenialOrigin::ALL`].
     pub denials: [usize; DenialOrigin::ALL.len()],
+}
+
+/// Number of entries in each map of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DenyFill {
+    /// Networks of IPv4, those that pass included; likewise of IPv6.
+    pub v4: usize,
+    pub v6: usize,
+    pub denials: usize,
 }
 
 /// Packets dropped by one rule since its prefix was listed.
@@ -158,7 +169,7 @@ impl DenyList {
     /// Fails if the kernel refuses the read.
     pub fn view(&self) -> Result<DenyView, Error> {
         let known = self.known();
-        let KnownList { rules, has_others, left_out, denials, gone: _ } = &*known;
+        let KnownList { rules, has_others, left_out, denials, networks: _, gone: _ } = &*known;
         // Most nodes have an empty list, and a read returns thousands of counters per CPU.
         let is_empty = rules.is_empty() && !has_others;
         let hits = if is_empty { Vec::new() } else { self.shared.maps.deny_hits()? };
@@ -167,6 +178,13 @@ impl DenyList {
         let others = has_others.then(|| DenyCount { prefix: None, dropped: dropped(DENY_OTHERS) });
         let denials = DenialOrigin::ALL.map(|origin| denials.iter().filter(|entry| entry.origin == origin).count());
         Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out, denials })
+    }
+
+    /// Returns the number of entries as known to this process; the owner's list is that of the node. Reads no map.
+    pub fn fill(&self) -> DenyFill {
+        let known = self.known();
+        let [v4, v6] = known.networks;
+        DenyFill { v4, v6, denials: known.denials.len() }
     }
 
     /// Adds the flags for the list to those of a port.
@@ -200,7 +218,8 @@ impl KnownList {
         };
         let own = rules().filter(is_shown).collect();
         let has_others = rules().any(|(rule, _)| rule == DENY_OTHERS);
-        Self { rules: own, has_others, left_out, denials, gone: Vec::new() }
+        let v4 = present.keys().filter(|prefix| prefix.addr().is_ipv4()).count();
+        Self { rules: own, has_others, left_out, denials, networks: [v4, present.len() - v4], gone: Vec::new() }
     }
 }
 

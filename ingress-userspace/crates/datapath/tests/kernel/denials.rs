@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ingress_common::{DenialReason, map::DENIALS_MAX, steer::PORT_DENIES};
 use ingress_datapath::{
-    Applied, Datapath, Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyEditor, Pinned, Rejection, Removed,
+    Applied, Datapath, Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyEditor, DenyFill, Pinned, Rejection,
+    Removed,
 };
 use ingress_lab::until;
 use ipnet::{IpNet, Ipv4Net};
@@ -88,11 +89,13 @@ fn denials_added_by_the_command_survive_a_change_of_ports() {
         assert!(datapath.deny_list().expire().expect("swept").is_empty());
         let view = datapath.deny_list().view().expect("readable");
         assert_eq!((view.rules.len(), view.denials), (1, [1, 0]));
+        assert_eq!(datapath.deny_list().fill(), DenyFill { v4: 1, v6: 0, denials: 1 });
         open_ports(&datapath);
         assert!(is_denied(&datapath, "192.0.2.7"));
         remove(sandbox, "192.0.2.0/24");
         assert_eq!(datapath.deny_list().expire().expect("swept"), [(nets("192.0.2.0/24")[0], DenialOrigin::Operator)]);
         assert_eq!(datapath.deny_list().view().expect("readable").denials, [0, 0]);
+        assert_eq!(datapath.deny_list().fill(), DenyFill::default());
     });
 }
 

@@ -1,4 +1,5 @@
 //! Request durations by host. Each worker writes its own histograms without contention, and readers sum them up.
+//! Durations by upstream, which are off by default, have one histogram for all workers.
 
 use std::{
     sync::{
@@ -29,6 +30,10 @@ const BUCKETS: usize = DURATION_BOUNDS.len() + 1;
 
 /// Number of hosts in a block, which is allocated at the first request to one of them.
 const BLOCK: usize = 64;
+
+/// A histogram that all workers write.
+#[derive(Debug, Default)]
+pub(crate) struct SharedHistogram(Histogram);
 
 /// The histograms of one worker.
 #[derive(Debug)]
@@ -62,19 +67,40 @@ impl Durations {
         let host = if (host as usize) < self.0.len() * BLOCK { host as usize } else { 0 };
         let block = self.0[host / BLOCK].get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::default())));
         let Histogram { buckets, microseconds } = &block[host % BLOCK];
-        let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < took);
-        increase(&buckets[bucket], 1);
-        increase(microseconds, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        increase(&buckets[bucket(took)], 1);
+        increase(microseconds, micros(took));
     }
 
     /// Adds the histogram of `host` to `view`.
     pub(crate) fn add_to(&self, HostId(host): HostId, view: &mut DurationsView) {
         let Some(block) = self.0.get(host as usize / BLOCK).and_then(OnceLock::get) else { return };
-        let Histogram { buckets, microseconds } = &block[host as usize % BLOCK];
+        block[host as usize % BLOCK].add_to(view);
+    }
+}
+
+// === impl Histogram, SharedHistogram ===
+
+impl Histogram {
+    fn add_to(&self, view: &mut DurationsView) {
+        let Self { buckets, microseconds } = self;
         for (sum, bucket) in view.buckets.iter_mut().zip(buckets) {
             *sum += bucket.load(Relaxed);
         }
         view.sum += Duration::from_micros(microseconds.load(Relaxed));
+    }
+}
+
+impl SharedHistogram {
+    pub(crate) fn add(&self, took: Duration) {
+        let Histogram { buckets, microseconds } = &self.0;
+        buckets[bucket(took)].fetch_add(1, Relaxed);
+        microseconds.fetch_add(micros(took), Relaxed);
+    }
+
+    pub(crate) fn view(&self) -> DurationsView {
+        let mut view = DurationsView::default();
+        self.0.add_to(&mut view);
+        view
     }
 }
 
@@ -91,6 +117,15 @@ impl DurationsView {
     }
 }
 
+/// Returns the index of the bucket that counts a duration.
+fn bucket(took: Duration) -> usize {
+    DURATION_BOUNDS.partition_point(|bound| *bound < took)
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Increases a counter with a single writer. A load and a store suffice for that, and cost less than an atomic
 /// addition.
 fn increase(counter: &AtomicU64, by: u64) {
@@ -100,6 +135,18 @@ fn increase(counter: &AtomicU64, by: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_can_share_a_histogram() {
+        let histogram = SharedHistogram::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..1000).for_each(|_| histogram.add(Duration::from_millis(6))));
+            }
+        });
+        let DurationsView { buckets, sum } = histogram.view();
+        assert_eq!((buckets[1], buckets.iter().sum(), sum), (2000, 2000_u64, Duration::from_secs(12)));
+    }
 
     #[test]
     fn durations_of_all_workers_are_summed() {

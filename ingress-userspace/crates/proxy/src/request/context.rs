@@ -80,6 +80,7 @@ impl RequestContext<'_> {
     pub(crate) fn plan<'p>(&self, upstream: &UpstreamState, choice: Choice, retry: &'p Retry) -> Plan<'p> {
         let limits = ExchangeLimits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) };
         let header = |version| Box::new(self.conn.proxy_header(version, self.client.address));
-        Plan { choice, retry, limits, proxy_header: upstream.proxy_header().map(header), is_judged: true }
+        let is_timed = self.conn.worker.options.times_upstreams;
+        Plan { choice, retry, limits, proxy_header: upstream.proxy_header().map(header), is_judged: true, is_timed }
     }
 }

@@ -1,30 +1,40 @@
-//! Publishes the number of connections of this worker to the kernel programs, which give new ones to another worker if
-//! there are too many. It neither refuses nor moves connections.
+//! Publishes the number of connections of this worker: for metrics, and to the kernel programs, which give new ones to
+//! another worker if there are too many. It neither refuses nor moves connections.
 
-use std::{cell::Cell, sync::atomic::Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use ingress_common::{WorkerCell, steer::WORKER_ABSENT};
 
-/// The load that one worker publishes from its start to its end; empty if no programs steer connections.
+/// The load that one worker publishes from its start to its end.
 #[derive(Debug)]
 pub(crate) struct PublishedLoad {
+    /// `None` if no programs steer connections.
     cell: Option<&'static WorkerCell>,
+    /// Number of open connections, for metrics.
+    connections: Arc<AtomicUsize>,
     /// The value of `chosen` at the last tick.
     chosen: Cell<u64>,
 }
 
 impl PublishedLoad {
-    /// Marks the worker as present, without connections. The worker must be the only one to use the cell.
-    pub(crate) fn begin(cell: Option<&'static WorkerCell>) -> Self {
+    /// Marks the worker as present, without connections. The worker must be the only one to write to the two.
+    pub(crate) fn begin(cell: Option<&'static WorkerCell>, connections: Arc<AtomicUsize>) -> Self {
         if let Some(cell) = cell {
             cell.open.store(0, Relaxed);
         }
-        Self { cell, chosen: Cell::new(cell.map_or(0, |cell| cell.chosen.load(Relaxed))) }
+        Self { cell, connections, chosen: Cell::new(cell.map_or(0, |cell| cell.chosen.load(Relaxed))) }
     }
 
     /// Publishes the current number of connections. A plain store suffices, because the worker is the only writer, and
     /// a wrong value cannot persist.
     pub(crate) fn hold(&self, connections: usize) {
+        self.connections.store(connections, Relaxed);
         if let Some(cell) = self.cell {
             cell.open.store(connections as u64, Relaxed);
         }
@@ -51,6 +61,7 @@ impl PublishedLoad {
 /// Marks the worker as absent, however it ended: it holds no connections, but must not look idle.
 impl Drop for PublishedLoad {
     fn drop(&mut self) {
+        self.connections.store(0, Relaxed);
         if let Some(cell) = self.cell {
             cell.open.store(WORKER_ABSENT, Relaxed);
         }
@@ -84,7 +95,7 @@ mod tests {
     fn a_worker_is_present_from_its_start_to_its_end() {
         let cell = cell();
         assert_eq!(connections(cell), None);
-        let load = PublishedLoad::begin(Some(cell));
+        let load = PublishedLoad::begin(Some(cell), Arc::default());
         assert_eq!(connections(cell), Some(0));
         load.hold(3);
         assert_eq!(connections(cell), Some(3));
@@ -95,7 +106,7 @@ mod tests {
     #[test]
     fn chosen_connections_count_until_they_are_accepted() {
         let cell = cell();
-        let load = PublishedLoad::begin(Some(cell));
+        let load = PublishedLoad::begin(Some(cell), Arc::default());
         choose(cell, 3);
         assert_eq!(connections(cell), Some(3));
         for held in 1..=3 {
@@ -116,7 +127,7 @@ mod tests {
         let cell = cell();
         choose(cell, 9);
         cell.settled.store(9, Relaxed);
-        let load = PublishedLoad::begin(Some(cell));
+        let load = PublishedLoad::begin(Some(cell), Arc::default());
         load.tick();
         choose(cell, 5);
         load.tick();
@@ -132,9 +143,13 @@ mod tests {
 
     #[test]
     fn load_is_not_published_without_programs() {
-        let load = PublishedLoad::begin(None);
+        let connections = Arc::default();
+        let load = PublishedLoad::begin(None, Arc::clone(&connections));
         load.accepted();
         load.hold(1);
         load.tick();
+        assert_eq!(connections.load(Relaxed), 1, "metrics have it nevertheless");
+        drop(load);
+        assert_eq!(connections.load(Relaxed), 0);
     }
 }

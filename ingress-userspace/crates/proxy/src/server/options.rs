@@ -38,6 +38,8 @@ pub struct Options {
     /// Action on a system call outside the allowed set, for workers and the thread of health checks. Default: the
     /// process ends.
     pub seccomp: Seccomp,
+    /// Whether the time to the head of a response is counted, by upstream. Default: no.
+    pub times_upstreams: bool,
     /// Whether the start fails without support for system call filters. Default: it continues, with a warning.
     pub needs_seccomp: bool,
 }
@@ -58,6 +60,7 @@ impl Default for Options {
             park_after: Duration::from_secs(1),
             drain_idle: Duration::from_secs(5),
             seccomp: Seccomp::Kill,
+            times_upstreams: false,
             needs_seccomp: false,
         }
     }

@@ -2,10 +2,10 @@
 //! here too, in shards so that workers seldom contend.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -77,6 +77,8 @@ pub struct Shared {
     /// Durations counted for earlier holders of a host number, by number, to be subtracted; workers alone write the
     /// counters.
     forgotten: Mutex<HashMap<HostId, DurationsView>>,
+    /// Numbers of open connections, by number of the worker.
+    worker_connections: Mutex<BTreeMap<usize, Arc<AtomicUsize>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +127,7 @@ impl Shared {
             thread_liveness: Mutex::default(),
             durations: Mutex::default(),
             forgotten: Mutex::default(),
+            worker_connections: Mutex::default(),
         })
     }
 
@@ -300,6 +303,19 @@ impl Shared {
         let durations = Arc::new(Durations::new(self.counters.capacity()));
         self.durations.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&durations));
         durations
+    }
+
+    /// Returns each worker that was started, with its number of open connections.
+    #[must_use]
+    pub fn worker_connections(&self) -> Vec<(usize, usize)> {
+        let workers = self.worker_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().map(|(number, connections)| (*number, connections.load(Relaxed))).collect()
+    }
+
+    /// Creates the number of open connections of the calling worker.
+    pub(crate) fn note_connections(&self, worker: usize) -> Arc<AtomicUsize> {
+        let mut workers = self.worker_connections.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(workers.entry(worker).or_default())
     }
 
     /// Creates the liveness for the calling worker.

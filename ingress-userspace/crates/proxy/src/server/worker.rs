@@ -93,7 +93,7 @@ impl Worker {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(CurrentSnapshot(Arc::clone(cache.load())));
         let (liveness, durations) = (shared.liveness(), shared.note_durations());
-        let load = PublishedLoad::begin(shared.worker_cell(number));
+        let load = PublishedLoad::begin(shared.worker_cell(number), shared.note_connections(number));
         let settings = Rc::new(current.settings.clone());
         let pool = Pool::new(pool_options(&settings, &options));
         let (http2, own_http2) = (h2::Http2Clients::new(pool.clone()), h2::Http2Clients::new(pool.clone()));

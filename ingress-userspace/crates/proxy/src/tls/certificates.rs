@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 use rustls_pki_types::UnixTime;
+use x509_cert::der::Decode as _;
 
 use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, route::NameMap, tree::Difference};
 
@@ -40,6 +41,8 @@ pub struct CertificateProblem {
 #[derive(Clone)]
 struct Loaded {
     key: Arc<CertifiedKey>,
+    /// End of validity of the leaf, as time since 1970; `None` if it cannot be read.
+    not_after: Option<Duration>,
     /// The same key with the issuer's OCSP response.
     stapled: Option<Stapled>,
 }
@@ -95,6 +98,19 @@ impl Certificates {
         current(own).or_else(|| current(&self.fallback))
     }
 
+    /// Returns the end of validity of each usable certificate, as time since 1970, by origin.
+    pub fn expiries(&self) -> impl Iterator<Item = (&Arc<str>, Duration)> {
+        self.source.keys().filter_map(|origin| Some((origin, self.loaded.get(origin)?.not_after?)))
+    }
+
+    /// Returns the number of names that are configured for TLS and get the fallback certificate, because their own is
+    /// missing or unusable. Visits every name.
+    #[must_use]
+    pub fn names_on_fallback(&self) -> usize {
+        let is_usable = |origin: &Option<Arc<str>>| origin.as_deref().is_some_and(|own| self.loaded.get(own).is_some());
+        self.server_names.values().filter(|origin| !is_usable(origin)).count()
+    }
+
     /// Returns whether a host with this name, in lower case, is configured with a certificate of its own, usable or
     /// not.
     pub(crate) fn names(&self, name: &str) -> bool {
@@ -110,7 +126,8 @@ impl Certificates {
 impl Loaded {
     fn of(key: CertifiedKey, staple: Option<&Staple>) -> Self {
         let stapled = staple.map(|staple| Stapled::of(&key, staple));
-        Self { key: Arc::new(key), stapled }
+        let not_after = key.cert.first().and_then(|leaf| not_after(leaf));
+        Self { key: Arc::new(key), not_after, stapled }
     }
 
     /// Returns the key, with the OCSP response if it is valid now.
@@ -143,6 +160,12 @@ impl fmt::Debug for Certificates {
             .field("fallback", &fallback.is_some())
             .finish()
     }
+}
+
+/// Returns the end of validity of a certificate, as time since 1970.
+fn not_after(certificate: &[u8]) -> Option<Duration> {
+    let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
+    Some(certificate.tbs_certificate().validity().not_after.to_unix_duration())
 }
 
 /// Loads the key. Error texts never contain it.
@@ -235,6 +258,29 @@ mod tests {
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&first, "b.test")));
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&second, "a.test")));
         assert_eq!(find(&second, "c.test").cert, a.chain);
+    }
+
+    #[test]
+    fn the_end_of_each_usable_certificate_is_known_and_names_without_one_are_counted() {
+        let params = |year| {
+            let mut params = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).expect("a name");
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            let key = rcgen::KeyPair::generate().expect("a key");
+            (params.self_signed(&key).expect("a certificate").pem(), key.serialize_pem())
+        };
+        let of = |origin: &str, (cert, key): (String, String)| {
+            Arc::new(Certificate::from_pem(origin, cert.as_bytes(), key.as_bytes()).expect("valid pem"))
+        };
+        let (soon, late) = (of("x/soon", params(2030)), of("x/late", params(2040)));
+        let mismatch = of("x/mismatch", (params(2035).0, params(2036).1));
+        let mut table = table(&[("a.test", &soon), ("*.b.test", &late), ("c.test", &mismatch), ("d.test", &late)]);
+        table.server_names.insert(pattern("e.test"), None);
+        let (certificates, _) = Certificates::load(None, &table);
+        let mut expiries: Vec<_> = certificates.expiries().map(|(origin, end)| (&**origin, end.as_secs())).collect();
+        expiries.sort_unstable();
+        assert_eq!(expiries, [("x/late", 2_208_988_800), ("x/soon", 1_893_456_000)]);
+        assert_eq!(certificates.names_on_fallback(), 2, "c.test and e.test");
+        assert_eq!(Certificates::default().names_on_fallback(), 0);
     }
 
     #[test]

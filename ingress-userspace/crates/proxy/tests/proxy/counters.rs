@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroU32,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use ingress_common::HostL7;
@@ -32,6 +33,46 @@ fn requests_and_body_bytes_of_clients_are_counted() {
     proxy.wait_count(1, HostL7 { requests: [20, 0, 0, 0, 0].into(), bytes_in: 100, bytes_out: 200, active: 0 });
     proxy.wait_count(2, HostL7 { requests: [0, 0, 0, 1, 0].into(), bytes_out: unavailable, ..HostL7::default() });
     proxy.wait_count(0, HostL7 { requests: [0, 0, 1, 0, 0].into(), bytes_out: unknown, ..HostL7::default() });
+}
+
+#[test]
+fn the_time_to_the_head_of_a_response_is_counted_by_upstream_if_asked_for() {
+    let pod = Origin::start(|peer| {
+        while peer.request().is_some() {
+            std::thread::sleep(Duration::from_millis(30));
+            peer.answer("slow");
+        }
+    });
+    let table = Table::default().host("a.test", &[pod.address]);
+    for times_upstreams in [false, true] {
+        let options = Options { times_upstreams, ..Options::default() };
+        let proxy = Proxy::start_with(&table, &options, None);
+        let mut client = proxy.client();
+        for _ in 0..3 {
+            assert_eq!(client.get("a.test", "/").text(), "slow");
+        }
+        let views = proxy.shared.upstreams();
+        let Some(latency) = views.first().and_then(|view| view.latency) else {
+            assert!(!times_upstreams && views.is_empty(), "{views:?}");
+            continue;
+        };
+        assert!(times_upstreams);
+        assert_eq!(latency.buckets.iter().sum::<u64>(), 3);
+        assert_eq!(latency.buckets[..3], [0; 3], "none took 25 ms or less");
+        assert!(latency.sum >= Duration::from_millis(90));
+    }
+}
+
+#[test]
+fn open_connections_are_known_by_worker() {
+    let pod = Origin::answering("pod");
+    let (proxy, _) = Proxy::start_workers(&Table::default().host("a.test", &[pod.address]), 2);
+    wait_until("both workers run", || proxy.shared.worker_connections() == [(0, 0), (1, 0)]);
+    let mut clients = [proxy.client(), proxy.client()];
+    clients.iter_mut().for_each(|client| assert_eq!(client.get("a.test", "/").text(), "pod"));
+    assert_eq!(proxy.shared.worker_connections(), [(0, 2), (1, 0)], "the client connects to the first");
+    drop(clients);
+    wait_until("they end", || proxy.shared.worker_connections() == [(0, 0), (1, 0)]);
 }
 
 #[test]
@@ -151,7 +192,7 @@ fn durations_of_complete_responses_are_counted_by_host() {
             if head.starts_with("get /slow") {
                 let begun = std::time::Instant::now();
                 while begun.elapsed().as_millis() < 30 {
-                    std::thread::park_timeout(std::time::Duration::from_millis(1));
+                    std::thread::park_timeout(Duration::from_millis(1));
                 }
             }
             peer.answer("pod");

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Full;
+use crate::observe::durations::DurationsView;
 
 /// The counters of one upstream, since the upstream was added.
 #[derive(Debug, Default)]
@@ -41,6 +42,9 @@ pub struct UpstreamView {
     pub refused: [u64; Full::ALL.len()],
     /// Results of checks, in the order of [`CheckResult::ALL`].
     pub checks: [u64; CheckResult::ALL.len()],
+    /// Times to the head of responses; `None` if they are not counted ([`crate::Options::times_upstreams`]), or there
+    /// is none.
+    pub latency: Option<DurationsView>,
 }
 
 impl CheckResult {
@@ -60,8 +64,9 @@ impl UpstreamView {
     /// Returns whether an endpoint is unhealthy or a counter above zero.
     #[must_use]
     pub fn is_notable(&self) -> bool {
-        let Self { key: _, healthy: _, ejected, unhealthy, ejections, retries, refused, checks } = self;
-        *ejected + *unhealthy > 0
+        let Self { key: _, healthy: _, ejected, unhealthy, ejections, retries, refused, checks, latency } = self;
+        latency.is_some()
+            || *ejected + *unhealthy > 0
             || [&[*ejections, *retries], &refused[..], &checks[..]].concat().iter().any(|count| *count > 0)
     }
 }

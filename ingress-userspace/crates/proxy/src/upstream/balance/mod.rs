@@ -15,7 +15,10 @@ use std::{
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::upstream::{Connector, UpstreamTransport};
+use crate::{
+    observe::durations::SharedHistogram,
+    upstream::{Connector, UpstreamTransport},
+};
 use ingress_model::{HealthPolicy, Protocol, ProxyVersion, Retry, Upstream, UpstreamKey, UpstreamTls};
 
 mod checked;
@@ -68,6 +71,8 @@ struct UpstreamCommon {
     gate: Option<Gate>,
     /// Allocated for the first event, because most upstreams never have one.
     counts: OnceLock<Box<UpstreamCounts>>,
+    /// The time to the head of responses, if it is counted; allocated for the first one.
+    latency: OnceLock<Box<SharedHistogram>>,
 }
 
 /// The load-balancing policy for a request.
@@ -243,6 +248,11 @@ impl UpstreamState {
         is_full.then_some(Full::Requests).inspect(|full| self.common.counts().refuse(*full))
     }
 
+    /// Counts the time to the head of a response.
+    pub(crate) fn answered_after(&self, took: Duration) {
+        self.common.latency.get_or_init(Box::default).add(took);
+    }
+
     /// Counts a request that is retried on another endpoint.
     pub(crate) fn retried(&self) {
         self.common.counts().retries.fetch_add(1, Relaxed);
@@ -334,7 +344,7 @@ impl UpstreamState {
 
     /// Returns the health of the endpoints and the counters.
     pub(crate) fn view(&self, now_ms: u64) -> UpstreamView {
-        let UpstreamCommon { ejecting: _, gate: _, counts } = &*self.common;
+        let UpstreamCommon { ejecting: _, gate: _, counts, latency } = &*self.common;
         let nothing = UpstreamCounts::default();
         let counts = counts.get().map_or(&nothing, |counts| &**counts);
         let (mut healthy, mut ejected, mut unhealthy) = (0, 0, 0);
@@ -357,6 +367,7 @@ impl UpstreamState {
             retries: counts.retries.load(Relaxed),
             refused: counts.refused(),
             checks: counts.checks(),
+            latency: latency.get().map(|latency| latency.view()),
         }
     }
 
@@ -409,7 +420,8 @@ impl Picked<'_> {
 
 impl UpstreamCommon {
     fn new(health_policy: &HealthPolicy) -> Self {
-        Self { ejecting: Mutex::new(()), gate: Gate::new(health_policy.circuit_breaker), counts: OnceLock::new() }
+        let gate = Gate::new(health_policy.circuit_breaker);
+        Self { ejecting: Mutex::new(()), gate, counts: OnceLock::new(), latency: OnceLock::new() }
     }
 
     fn counts(&self) -> &UpstreamCounts {

@@ -87,6 +87,8 @@ pub(crate) struct Plan<'r> {
     /// Whether the request takes a place of the upstream's circuit breaker, and its outcome counts for the health of the
     /// endpoints.
     pub(crate) is_judged: bool,
+    /// Whether the time to the head of the response is counted for the upstream.
+    pub(crate) is_timed: bool,
 }
 
 /// The outcome of a request.
@@ -137,7 +139,7 @@ pub(crate) async fn send<'u, B: Payload>(
     message: &impl Message,
     body: &mut Option<B>,
 ) -> Result<(Outcome<B>, Served<'u>), SubrequestError> {
-    let Plan { choice, retry, ref limits, ref proxy_header, is_judged } = *plan;
+    let Plan { choice, retry, ref limits, ref proxy_header, is_judged, is_timed } = *plan;
     let place = match is_judged {
         true => upstream.enter(limits.connect_timeout).await.map_err(SubrequestError::Full)?,
         false => None,
@@ -156,7 +158,8 @@ pub(crate) async fn send<'u, B: Payload>(
         pick().ok_or_else(|| upstream.refuse().map_or(SubrequestError::NoEndpoints, SubrequestError::Full))?;
     loop {
         let spare = body.as_ref().filter(|body| retry.repeats_answers() && body.is_end_stream()).map(|_| B::default());
-        let begun = (choice == Choice::Ewma).then(Instant::now);
+        // Other requests do not read the clock.
+        let begun = (choice == Choice::Ewma || is_timed).then(Instant::now);
         let (address, transport) = (endpoint.address(), upstream.transport());
         let target = ConnectTarget { address, transport, proxy_header: proxy_header.as_deref() };
         match connections.attempt(upstream.protocol(), target, limits, retry, message, body).await {
@@ -166,7 +169,13 @@ pub(crate) async fn send<'u, B: Payload>(
                     endpoint.answered(status, clock::now_ms);
                 }
                 if let Some(begun) = begun {
-                    endpoint.observe(begun.elapsed(), clock::now_ms());
+                    let took = begun.elapsed();
+                    if choice == Choice::Ewma {
+                        endpoint.observe(took, clock::now_ms());
+                    }
+                    if is_timed {
+                        upstream.answered_after(took);
+                    }
                 }
                 let is_repeated = || retry.statuses.contains(&status) && retry::is_repeatable(message.method(), retry);
                 let Some((other, spare)) = spare.filter(|_| is_repeated()).and_then(|spare| Some((pick()?, spare)))

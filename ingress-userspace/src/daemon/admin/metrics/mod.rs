@@ -1,9 +1,12 @@
 //! Metrics with their names and help texts. Labels come from routes and closed lists, never from requests.
 
-use std::{fmt, time::Duration};
+mod process;
+mod resources;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use ingress_common::StatusClass;
-use ingress_control::status::WriteResult;
+use ingress_control::{Severity, status::WriteResult};
 use ingress_model::route::MeterView;
 use ingress_proxy::{
     CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
@@ -12,13 +15,18 @@ use ingress_proxy::{
 use prometheus_client::{
     collector::Collector,
     encoding::{
-        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, NoLabelSet, text,
+        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
+        NoLabelSet, text,
     },
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 
-use super::{AdminSource, ControlState, DenyState, HostCounters, InterfaceCounters, Metrics, StatusState};
+use self::{process::ProcessState, resources::ProcessMetrics};
+use super::{
+    AdminSource, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill, Metrics,
+    StatusState,
+};
 
 /// Media type of OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,8 +36,9 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// # Errors
 /// Never fails in practice: the encoder writes to memory.
 pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("xdp_ingress");
-    registry.register_collector(Box::new(Scrape {
+    let process = ProcessState::read();
+    let mut registry = Registry::default();
+    registry.sub_registry_with_prefix("xdp_ingress").register_collector(Box::new(Scrape {
         hosts: (metrics == Metrics::All).then(|| source.hosts()),
         meters: if metrics == Metrics::All { source.meters() } else { Vec::new() },
         upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
@@ -41,10 +50,25 @@ pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<Strin
         proxy: source.proxy(),
         ready: source.ready().is_ok(),
         panics: ingress_panics::count(),
+        workers: source.worker_connections(),
+        problems: problems(source),
+        worker_cpu: process.as_ref().map(|process| process.workers.clone()).unwrap_or_default(),
+        certificates: source.certificates().shown(metrics),
+        fills: source.fills(),
     }));
+    registry.register_collector(Box::new(ProcessMetrics(process)));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
+}
+
+/// Counts the problems by reason. Remarks about functions that are all in effect are none.
+fn problems(source: &dyn AdminSource) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for outcome in source.problems().keys().filter(|outcome| outcome.severity() == Severity::Warning) {
+        *counts.entry(outcome.reason.as_str()).or_default() += 1;
+    }
+    counts
 }
 
 /// A reading of all values.
@@ -63,6 +87,14 @@ struct Scrape {
     proxy: StatsView,
     ready: bool,
     panics: u64,
+    /// Number of problems for each reason that has some.
+    problems: BTreeMap<&'static str, u64>,
+    /// Open connections by worker.
+    workers: Vec<(usize, usize)>,
+    /// CPU time by worker.
+    worker_cpu: Vec<(usize, Duration)>,
+    certificates: CertificateState,
+    fills: Vec<MapFill>,
 }
 
 /// A metric with one label for the host: name, help, value.
@@ -91,7 +123,11 @@ impl Collector for Scrape {
         self.encode_datagrams(&mut encoder)?;
         self.encode_ports(&mut encoder)?;
         self.encode_status(&mut encoder)?;
-        self.encode_control(&mut encoder)
+        self.encode_control(&mut encoder)?;
+        self.encode_build(&mut encoder)?;
+        self.encode_workers(&mut encoder)?;
+        self.encode_certificates(&mut encoder)?;
+        self.encode_fills(&mut encoder)
     }
 }
 
@@ -108,15 +144,22 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
     }
     let help = "Time from the request head to the end of the response, for complete responses";
     let mut metric = encoder.encode_descriptor("host_request_duration_seconds", help, None, MetricType::Histogram)?;
-    for HostCounters { host, durations: DurationsView { buckets, sum }, .. } in hosts {
-        let bounds = DURATION_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
-        let all: Vec<_> = bounds.zip(*buckets).collect();
-        let labels = [("host", host.as_str())];
-        let mut family = metric.encode_family(&labels)?;
-        family.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), buckets.iter().sum(), &all, None)?;
+    for HostCounters { host, durations, .. } in hosts {
+        encode_durations(&mut metric, &[("host", host.as_str())], durations)?;
     }
     let rows = hosts.iter().map(|HostCounters { host, l7, .. }| ([("host", host.as_str())], l7.active));
     gauges(encoder, "host_active_requests", "Requests being served now", rows)
+}
+
+fn encode_durations(
+    metric: &mut MetricEncoder<'_>,
+    labels: &[(&'static str, &str); 1],
+    DurationsView { buckets, sum }: &DurationsView,
+) -> Result<(), fmt::Error> {
+    let bounds = DURATION_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+    let all: Vec<_> = bounds.zip(*buckets).collect();
+    let mut family = metric.encode_family(labels)?;
+    family.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), buckets.iter().sum(), &all, None)
 }
 
 fn encode_meters(meters: &[MeterView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -170,6 +213,14 @@ fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<
             values(view).into_iter().map(move |(part, count)| ([("upstream", key), (label, part)], count))
         });
         counters(encoder, name, help, rows)?;
+    }
+    let help = "Time from the choice of an endpoint to the head of its response, connecting included";
+    let mut metric =
+        encoder.encode_descriptor("upstream_header_duration_seconds", help, None, MetricType::Histogram)?;
+    for UpstreamView { key, latency, .. } in upstreams {
+        if let Some(latency) = latency {
+            encode_durations(&mut metric, &[("upstream", key.as_str())], latency)?;
+        }
     }
     Ok(())
 }
@@ -376,6 +427,8 @@ impl Scrape {
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity, age, serves_saved, applied } =
             &self.control;
+        let rows = self.problems.iter().map(|(reason, count)| ([("reason", *reason)], *count));
+        gauges(encoder, "config_problems", "Problems in the configuration now, by reason; the log names each", rows)?;
         if let Some(age) = age {
             let help = "Seconds since the API server last confirmed each part of the configuration";
             gauge(encoder, "configuration_age_seconds", help, age.as_secs_f64())?;
@@ -432,7 +485,12 @@ fn by<const N: usize>(
     values.into_iter().zip(numbers).map(move |(value, number)| ([(label, value)], number))
 }
 
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+fn counter<V: EncodeCounterValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: V,
+) -> Result<(), fmt::Error> {
     let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     ConstCounter::new(value).encode(metric)
 }
