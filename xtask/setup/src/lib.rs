@@ -5,7 +5,7 @@
 //! ```text
 //! system ── programs of the distribution
 //! apt ── files of Debian's packages, without their installation
-//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook
+//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus
 //! go ── programs without a package
 //! build ── the kernel programs and the product; other crates of the tooling
 //! ```
@@ -19,6 +19,7 @@ pub mod go;
 mod linker;
 mod mdbook;
 mod packagers;
+mod prometheus;
 mod rust_src;
 pub mod system;
 mod typos;
@@ -33,6 +34,7 @@ pub use self::bpf::ensure as bpf_toolchain;
 pub use self::compiler::Compiler;
 pub use self::linker::VERSION as LINKER_VERSION;
 pub use self::packagers::Packagers;
+pub use self::prometheus::Prometheus;
 use xtask_tools::{process, progress, workspace};
 
 /// Text below the options in `--help`.
@@ -50,7 +52,7 @@ What it makes sure of, in this order:
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
-mdBook by `cargo xtask docs`, none of them by this command.
+mdBook by `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, none of them by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others
@@ -168,4 +170,20 @@ pub fn packagers() -> Result<Packagers> {
 /// Fails if there is no cache directory.
 pub fn can_have_packagers() -> Result<bool> {
     Ok(packagers::find()?.is_some() || process::find_program("go").is_some())
+}
+
+/// Returns Prometheus and promtool; builds them if they are missing.
+///
+/// # Errors
+/// Fails if they cannot be built here: they need Go, which this command does not install.
+pub fn prometheus() -> Result<Prometheus> {
+    cache::kept("prometheus", prometheus::find, prometheus::install)
+}
+
+/// Returns `true` if [`prometheus()`] can succeed here: the programs are in the cache, or Go can build them.
+///
+/// # Errors
+/// Fails if there is no cache directory.
+pub fn can_have_prometheus() -> Result<bool> {
+    Ok(prometheus::find()?.is_some() || process::find_program("go").is_some())
 }
