@@ -15,7 +15,8 @@ use xtask_tools::workspace;
 /// Pages beside those in `docs`.
 const PAGES: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"];
-const FOLDERS: [&str; 6] = ["docs", "docs/adr", "docs/guides", "docs/install", "docs/operate", "docs/start"];
+const FOLDERS: [&str; 7] =
+    ["docs", "docs/adr", "docs/guides", "docs/install", "docs/operate", "docs/runbooks", "docs/start"];
 /// Folders with nothing but guides.
 const GUIDE_FOLDERS: [&str; 4] = ["docs/guides", "docs/install", "docs/operate", "docs/start"];
 /// Pages on which a reader acts, and is addressed as "you", besides those of [`GUIDE_FOLDERS`]. All others are reference.
