@@ -25,6 +25,10 @@ Lanes:
            and counted; `cargo xtask kernels` has more of them. The first time it needs root, for QEMU, and a Debian
            mirror; where these cannot be had it fails. Parts of a test's name mean nothing to it. Skipped loudly on other
            architectures than x86-64
+  monitoring
+           the alerts by promtool, and a real Prometheus that scrapes the product on loopback, evaluates the alerts and
+           answers the queries of the dashboards. Go builds Prometheus the first time, in some minutes; without Go it is
+           skipped loudly, and with REQUIRE_KUBE=1 that is an error. Parts of a test's name mean nothing to it
   docs     examples in the documentation
 
 Examples:
@@ -56,6 +60,8 @@ pub enum Lane {
     Cluster,
     /// A kernel other than this machine's
     Kernels,
+    /// Alerts and dashboards
+    Monitoring,
     /// Examples in the documentation
     Docs,
 }
@@ -82,6 +88,7 @@ impl Lane {
             Self::Kernel => "kernel",
             Self::Cluster => "cluster",
             Self::Kernels => "kernels",
+            Self::Monitoring => "monitoring",
             Self::Docs => "docs",
         }
     }
@@ -92,6 +99,9 @@ impl Lane {
         }
         if self == Self::Kernels {
             return step_of(build::tool("xtask-kernels").arg("lane"));
+        }
+        if self == Self::Monitoring {
+            return step_of(build::tool("xtask-check").arg("monitoring"));
         }
         if self == Self::Kernel {
             if process::is_root() {
@@ -141,7 +151,7 @@ impl Lane {
                 &["--package", "ingress-datapath", "--no-fail-fast", "--test", "kernel"],
                 &["--package", "ingress-userspace", "--no-fail-fast", "--test", "namespaces"],
             ],
-            Self::Cluster | Self::Kernels => &[],
+            Self::Cluster | Self::Kernels | Self::Monitoring => &[],
             Self::Docs => &[&["--workspace", "--doc"]],
         }
     }

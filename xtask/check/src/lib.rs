@@ -8,6 +8,7 @@ pub mod fuzz;
 mod licence;
 mod lock_file;
 mod loops;
+pub mod monitoring;
 mod packaging;
 mod pages;
 mod prose;
@@ -33,9 +34,9 @@ other), kernel programs (they build for BPF), docs (rustdoc, warnings are errors
 sources, banned crates, one TLS crypto provider), spelling (typos), prose (lengths of sentences and clauses without a
 noun, by page), pages (links lead to files and headings, docs/SUMMARY.md has every page, the chart has the named
 values, each error response is explained, search terms have a heading), advisories (the lock files against the
-snapshot in advisories.toml, offline), security (each row of docs/security.md names a test that exists), packaging
-(the manifests and the chart of deploy/ render and say the same, the schema refuses mistakes; needs Go, see
-setup --help).
+snapshot in advisories.toml, offline), security (each row of docs/security.md names a test that exists), monitoring
+(alerts, runbooks and dashboards name metrics that exist, and have tests), packaging (the manifests and the chart of
+deploy/ render and say the same, the schema refuses mistakes; needs Go, see setup --help).
 
 Examples:
   cargo xtask check
@@ -58,6 +59,7 @@ enum Check {
     Dependencies,
     Advisories,
     Security,
+    Monitoring,
     Packaging,
     Walls,
     Loops,
@@ -90,6 +92,7 @@ impl Check {
             Self::Dependencies => "dependencies",
             Self::Advisories => "advisories",
             Self::Security => "security",
+            Self::Monitoring => "monitoring",
             Self::Packaging => "packaging",
             Self::Walls => "walls",
             Self::Loops => "loops",
@@ -114,6 +117,7 @@ impl Check {
             Self::Dependencies => deny::run()?,
             Self::Advisories => advisories::run()?,
             Self::Security => security::run()?,
+            Self::Monitoring => monitoring::run()?,
             Self::Packaging => return packaging::run(),
             Self::Walls => walls::run()?,
             Self::Loops => loops::run()?,
