@@ -3,7 +3,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
 };
@@ -52,8 +52,9 @@ pub(crate) struct Scope<'s> {
 }
 
 /// Returns the program that is in the image.
-pub(crate) fn product() -> PathBuf {
-    build::userspace(Profile::Dev).expect("the product")
+pub(crate) fn product() -> &'static Path {
+    static PRODUCT: OnceLock<PathBuf> = OnceLock::new();
+    PRODUCT.get_or_init(|| build::userspace(Profile::Dev).expect("the product"))
 }
 
 /// Returns the stage, or `None` where there is no cluster to test in.

@@ -144,7 +144,7 @@ pub(super) async fn watch<K: Watched>(
                     if progress.is_listing {
                         // The stream of a list ended before its end. Without a pause here, the watcher would ask again
                         // at once, without end.
-                        progress.fail(INCOMPLETE);
+                        progress.fail(INCOMPLETE, "");
                         progress.is_unanswered = false;
                         progress.pause().await;
                     }
@@ -161,7 +161,7 @@ pub(super) async fn watch<K: Watched>(
                     if progress.selection.may_be_unknown && is_unknown(&error) {
                         return WatchEnd::Unknown { has_worked: progress.has_worked };
                     }
-                    progress.fail(&describe(&error));
+                    progress.fail(&describe(&error), remedy(&error));
                     progress.is_unanswered = is_silence(&error);
                     if is_refusal(&error) && events.send((id, TrackerEvent::Refused)).await.is_err() {
                         return WatchEnd::Unheard;
@@ -230,6 +230,14 @@ fn describe(error: &watcher::Error) -> String {
 /// Returns `true` if the server denies access, so that waiting for a list would mean waiting for an administrator.
 fn is_refusal(error: &watcher::Error) -> bool {
     matches!(status(error).map(|status| status.code), Some(401 | 403))
+}
+
+/// Returns the end of the message about an error that only an administrator of the cluster can mend.
+fn remedy(error: &watcher::Error) -> &'static str {
+    match status(error) {
+        Some(Status { code: 403, .. }) => "; grant `list` and `watch` in the role (docs/rbac.md)",
+        _ => "",
+    }
 }
 
 /// Returns `true` if the server does not have the kind in this version.
@@ -316,7 +324,7 @@ impl WatchProgress {
         })
     }
 
-    fn fail(&mut self, error: &str) {
+    fn fail(&mut self, error: &str, remedy: &'static str) {
         self.has_failed = true;
         // Two empty lists count only without an error between them.
         self.is_in_doubt = false;
@@ -324,7 +332,7 @@ impl WatchProgress {
         if std::mem::replace(&mut self.is_reported, true) {
             tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
         } else {
-            tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}");
+            tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}{remedy}");
         }
     }
 
