@@ -21,6 +21,7 @@ mod inputs;
 mod inspect;
 mod lifecycle;
 mod limits;
+mod names;
 mod net;
 mod nics;
 mod pins;

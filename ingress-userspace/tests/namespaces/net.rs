@@ -122,7 +122,8 @@ pub(crate) fn http(family: Family) -> SocketAddr {
     (node_addr(family), 80).into()
 }
 
-const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n";
+/// The class of [`ingress`].
+pub(crate) const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n";
 
 /// An Ingress for all paths of `host`.
 pub(crate) fn ingress(name: &str, host: &str, service: &str) -> String {
