@@ -27,6 +27,9 @@ pub(crate) struct KnownExpressions {
     by_text: HashMap<Arc<str>, Weak<PathPattern>>,
     /// Number of entries at which unused ones are removed.
     evict_at: usize,
+    /// Number of compilations, complete or not: the work that the allowances bound.
+    #[cfg(test)]
+    pub(crate) compilations: usize,
 }
 
 /// The remaining allowance of one Ingress. Its callers bound the number of expressions beforehand.
@@ -42,6 +45,16 @@ impl KnownExpressions {
     fn find(&self, text: &str, groups: bool) -> Option<Arc<PathPattern>> {
         let known = self.by_text.get(text)?.upgrade()?;
         (known.alone().is_some() || !groups).then_some(known)
+    }
+
+    /// Compiles an expression, for which at most `budget` bytes are left.
+    fn compile(&mut self, text: &str, groups: bool, budget: usize) -> Result<PathPattern, PathError> {
+        #[cfg(test)]
+        {
+            self.compilations += 1;
+        }
+        let new = PathMatch::pattern_within(text, budget)?;
+        if groups { Ok(new.with_groups()?) } else { Ok(new) }
     }
 
     fn insert(&mut self, pattern: &Arc<PathPattern>) {
@@ -76,19 +89,15 @@ impl Allowance {
         }
         let pattern = match known.find(text, groups) {
             Some(pattern) => pattern,
-            None => {
-                let new = PathMatch::pattern_within(text, self.left);
-                let new = new.and_then(|new| if groups { Ok(new.with_groups()?) } else { Ok(new) });
-                match new {
-                    Ok(new) => Arc::new(new),
-                    // An expression that is too large by itself is reported as such.
-                    Err(PathError::Pattern(PatternError::TooLarge(_))) if self.left < PathPattern::MAX => {
-                        self.is_exhausted = true;
-                        return None;
-                    }
-                    Err(error) => return Some(Err(error)),
+            None => match known.compile(text, groups, self.left) {
+                Ok(new) => Arc::new(new),
+                // An expression that is too large by itself is reported as such.
+                Err(PathError::Pattern(PatternError::TooLarge(_))) if self.left < PathPattern::MAX => {
+                    self.is_exhausted = true;
+                    return None;
                 }
-            }
+                Err(error) => return Some(Err(error)),
+            },
         };
         let Some(left) = self.left.checked_sub(pattern.size()) else {
             self.is_exhausted = true;

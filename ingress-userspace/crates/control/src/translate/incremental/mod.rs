@@ -58,7 +58,7 @@ pub struct Translator {
     /// The state translated last; `None` before the first time.
     cluster: Option<Cluster>,
     globals: Arc<Globals>,
-    memo: Memo,
+    pub(super) memo: Memo,
     records: Records,
     served: Tree<ObjectName, ()>,
     effects: Effects,
