@@ -313,3 +313,34 @@ fn datagrams_write_no_log_lines() {
     }
     until("the pod has got datagrams", || received.load(Relaxed) > 100);
 }
+
+#[test]
+fn an_authorization_service_that_answers_is_not_failing() {
+    /// Requests of clients.
+    const REQUESTS: usize = 300;
+    let directory = tempfile::tempdir().expect("a directory");
+    let answer =
+        |status: &str| format!("HTTP/1.1 {status}\r\nLocation: /start\r\nContent-Length: 0\r\n\r\n").into_bytes();
+    // Decisions between the others do not make it news again.
+    let statuses = ["302 Found", "400 Bad Request", "401 Unauthorized", "404 Not Found", "429 Too Many Requests"];
+    let sso = OddPod::start(statuses.map(answer).into());
+    let guarded = ingress("web").replace(
+        "namespace: default}",
+        "namespace: default, annotations: {nginx.ingress.kubernetes.io/auth-url: 'http://sso.default.svc.cluster.local/'}}",
+    );
+    let web = service("web", "protocol: TCP", SocketAddr::from(([127, 0, 0, 1], 9)));
+    let objects = [CLASS, &service("sso", "protocol: TCP", sso.address), &web, &guarded];
+    fs::write(directory.path().join("guarded.yaml"), objects.concat()).expect("written");
+    let log = NamedTempFile::new().expect("a file");
+    let product = Product::start(directory.path(), &log, &[]);
+    let lines = || fs::read_to_string(log.path()).expect("text");
+    let before = lines().lines().count();
+    let start = Instant::now();
+    while sso.given.load(Relaxed) < REQUESTS {
+        assert!(start.elapsed() < 3 * DEADLINE, "{} answers", sso.given.load(Relaxed));
+        send(product.http, b"GET / HTTP/1.1\r\nHost: web.test\r\nConnection: close\r\n\r\n");
+    }
+    let after = lines();
+    let written: Vec<_> = after.lines().skip(before).collect();
+    assert!(matches!(&*written, [one] if one.contains("does not decide") && one.contains("302")), "{written:#?}");
+}

@@ -212,46 +212,61 @@ fn same_host<'r>(
     }
 }
 
-/// Logs the service of an Ingress that fails, once until it decides about requests again.
+/// Verdict about an authentication service by its answer to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    /// The service admits or rejects the request.
+    Decides,
+    /// The service answers with a redirect or an error of the client. A client or a wrong `auth-url` can cause that.
+    Undecided(StatusCode),
+    /// The service reports an error of its own.
+    Failed(StatusCode),
+}
+
+/// Logs the service of an Ingress that fails, once until it answers again, and one that answers without a decision.
 fn note(context: &RequestContext<'_>, answered: &Result<Response<()>, AuthzError>) {
-    let status = match answered {
-        Ok(response) if is_decision(response.status()) => None,
-        Ok(response) => Some(AuthzError::Status(response.status())),
+    let health = answered.as_ref().map(|response| Health::of(response.status()));
+    let status = match health {
         Err(AuthzError::Path) => return,
-        Err(_) => None,
+        Ok(Health::Undecided(status) | Health::Failed(status)) => Some(AuthzError::Status(status)),
+        Ok(Health::Decides) | Err(_) => None,
     };
-    let failure = answered.as_ref().err().or(status.as_ref());
-    let failures = &context.conn.worker.shared.authz_failures;
-    if failure.is_none() && failures.is_empty() {
+    let error = answered.as_ref().err().or(status.as_ref()).map(|error| error as &dyn std::error::Error);
+    let (failures, undecided) =
+        (&context.conn.worker.shared.authz_failures, &context.conn.worker.shared.authz_undecided);
+    if error.is_none() && failures.is_empty() && undecided.is_empty() {
         return;
     }
     // The Ingress names the service. Its URL may contain a secret, and the host may be a text of the client.
     let (ingress, now) = (context.owner, context.conn.worker.clock());
-    match failure {
-        Some(error) => {
-            let error = error as &dyn std::error::Error;
-            if failures.fail(ingress, now) {
-                tracing::warn!(
-                    ingress,
-                    error,
-                    "the authentication service of an Ingress fails, so that its rules answer 500; this is logged once \
-                     until it works again"
-                );
-            } else {
-                tracing::debug!(ingress, error, "the authentication service of an Ingress fails");
-            }
+    if let Err(_) | Ok(Health::Failed(_)) = health {
+        if failures.fail(ingress, now) {
+            tracing::warn!(
+                ingress,
+                error,
+                "the authentication service of an Ingress fails, so that its rules answer 500; this is logged once \
+                 until it works again"
+            );
+        } else {
+            tracing::debug!(ingress, error, "the authentication service of an Ingress fails");
         }
-        None => {
-            if failures.recover(ingress, now) {
-                tracing::info!(ingress, "the authentication service of an Ingress works again");
-            }
-        }
+        return;
     }
-}
-
-/// Returns whether a response with this status admits or rejects the request.
-fn is_decision(status: StatusCode) -> bool {
-    status.is_success() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    if failures.recover(ingress, now) {
+        tracing::info!(ingress, "the authentication service of an Ingress works again");
+    }
+    if error.is_none() {
+        undecided.recover(ingress, now);
+    } else if undecided.fail(ingress, now) {
+        tracing::warn!(
+            ingress,
+            error,
+            "the authentication service of an Ingress does not decide, so that clients get 500; if that concerns each \
+             request, correct `auth-url`; this is logged once until it decides again"
+        );
+    } else {
+        tracing::debug!(ingress, error, "the authentication service of an Ingress does not decide");
+    }
 }
 
 /// Returns the fields to set in the authorization request, and with `None` those of the client to remove.
@@ -284,4 +299,37 @@ fn fields(ext_authz: &ExtAuthz, context: &RequestContext<'_>) -> Vec<(HeaderName
     fields.extend(edits.headers.iter().filter(|edit| edit.replaces()).map(|edit| (edit.name().clone(), None)));
     fields.extend(edits.fields(subject).map(|(name, value)| (name.clone(), Some(value))));
     fields
+}
+
+// === impl Health ===
+
+impl Health {
+    fn of(status: StatusCode) -> Self {
+        if status.is_success() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            Self::Decides
+        } else if status.is_redirection() || status.is_client_error() {
+            Self::Undecided(status)
+        } else {
+            Self::Failed(status)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_of_its_own_make_a_service_fail() {
+        for (statuses, expect) in [
+            (&[200, 204, 299, 401, 403][..], (|_| Health::Decides) as fn(StatusCode) -> Health),
+            (&[300, 302, 304, 307, 400, 404, 429, 499], Health::Undecided),
+            (&[500, 502, 503, 599, 600], Health::Failed),
+        ] {
+            for status in statuses {
+                let status = StatusCode::from_u16(*status).expect("a status");
+                assert_eq!(Health::of(status), expect(status));
+            }
+        }
+    }
 }

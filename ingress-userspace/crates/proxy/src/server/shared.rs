@@ -56,6 +56,8 @@ pub struct Shared {
     pub(crate) passwords: Arc<Passwords>,
     pub(crate) authz_cache: AuthzCache,
     pub(crate) authz_failures: FailureLog,
+    /// Services whose answers neither admit nor reject.
+    pub(crate) authz_undecided: FailureLog,
     pub(crate) tokens: Tokens,
     pub(crate) limiter: Limiter,
     pub(crate) violations: Violations,
@@ -114,6 +116,7 @@ impl Shared {
             authz_cache: AuthzCache::new(crate::auth::authz_cache::CACHED_MAX)
                 .map_err(|_unspecified| SharedError::Random)?,
             authz_failures: FailureLog::default(),
+            authz_undecided: FailureLog::default(),
             tokens: Tokens::new().map_err(|_unspecified| SharedError::Random)?,
             limiter: Limiter::new(),
             violations: Violations::new(),

@@ -226,6 +226,7 @@ impl Worker {
         self.pipes.ask_again();
         self.relieve();
         self.shared.authz_failures.prune(self.clock());
+        self.shared.authz_undecided.prune(self.clock());
         self.pool.prune(now);
         self.http2.prune(now);
         self.own_http2.prune(now);
