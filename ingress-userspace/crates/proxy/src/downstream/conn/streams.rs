@@ -1,0 +1,121 @@
+//! The protocol of a connection, and the streams of HTTP/2 on it: which of them may begin, and the tasks behind them.
+
+use std::{rc::Rc, sync::atomic::Ordering::Relaxed};
+
+use tokio::task::{self, AbortHandle};
+
+use super::{
+    Conn,
+    state::{ConnProtocol, Spawned},
+};
+use crate::downstream::{
+    h2_backlog::Backlog,
+    h2_slow_start::UnreadBytes,
+    h2_stalled_frames::{StalledFrames, StalledStream},
+};
+
+/// Counts a request that waits for its turn, until it is dropped.
+struct WaitingRequest<'c>(&'c Conn);
+
+impl<'c> WaitingRequest<'c> {
+    fn of(conn: &'c Conn) -> Self {
+        conn.worker.shared.stats.waiting.fetch_add(1, Relaxed);
+        Self(conn)
+    }
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        self.0.worker.shared.stats.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Conn {
+    /// Returns a future that waits until an HTTP/2 request may begin, or `None` if it may begin now: see
+    /// [`crate::downstream::h2_slow_start`].
+    #[inline]
+    pub(crate) fn turn(self: &Rc<Self>) -> Option<impl Future<Output = ()> + use<>> {
+        if self.backlog().start.is_open(self.under_way()) {
+            return None;
+        }
+        // Streams that ended while they waited never began.
+        self.extras().spawned.borrow_mut().retain(|spawned| !spawned.task.is_finished());
+        if self.backlog().start.is_open(self.under_way()) {
+            return None;
+        }
+        let conn = Rc::clone(self);
+        Some(async move {
+            let _waits = WaitingRequest::of(&conn);
+            conn.backlog().start.turn(&conn.worker.pacer, || conn.under_way(), || conn.unread()).await;
+        })
+    }
+
+    /// Returns the number of requests that have begun, or are about to.
+    fn under_way(&self) -> u32 {
+        let spawned = u32::try_from(self.extras().spawned.borrow().len()).unwrap_or(u32::MAX);
+        self.progress.active().saturating_add(spawned.saturating_sub(self.backlog().start.waiting()))
+    }
+
+    fn unread(&self) -> UnreadBytes {
+        match (self.backlog().is_full(), self.progress.is_blocked()) {
+            (false, _) => UnreadBytes::Little,
+            (true, false) => UnreadBytes::Much,
+            (true, true) => UnreadBytes::All,
+        }
+    }
+
+    /// Records the end of a request; `whole` means with a complete response.
+    pub(crate) fn end_request(&self, whole: bool) {
+        self.progress.end_request(self.worker.now());
+        if self.is_http2() {
+            self.backlog().start.ended(whole);
+        }
+    }
+
+    /// Returns the stream that belongs to the current task.
+    pub(super) fn stream(&self) -> StalledStream {
+        if !self.is_http2() {
+            return StalledStream::None;
+        }
+        let mut spawned = self.extras().spawned.borrow_mut();
+        let own = task::try_id().and_then(|id| spawned.iter().position(|spawned| spawned.task.id() == id));
+        own.map_or(StalledStream::None, |own| StalledStream::Open(spawned.swap_remove(own).task))
+    }
+
+    /// Returns the task that sends a tunnel's bytes to the client. It was spawned by the task of the stream that
+    /// requested the tunnel.
+    pub(crate) fn take_spawned_by(&self, stream: task::Id) -> Option<AbortHandle> {
+        let mut spawned = self.extras().spawned.borrow_mut();
+        let found = spawned.iter().position(|spawned| spawned.by == Some(stream))?;
+        Some(spawned.swap_remove(found).task)
+    }
+
+    /// Records a `task` that hyper spawned for a stream, or for a tunnel on it.
+    pub(crate) fn spawned(&self, task: AbortHandle) {
+        self.extras().spawned.borrow_mut().push(Spawned { by: task::try_id(), task });
+    }
+
+    /// Returns the response frames that wait for the client, if it may have streams.
+    pub(crate) fn stalled_frames(&self) -> Option<&StalledFrames> {
+        self.extras.get().map(|extras| &extras.stalled_frames)
+    }
+
+    /// Returns the bytes queued within HTTP/2 for the client.
+    pub(crate) fn backlog(&self) -> &Rc<Backlog> {
+        &self.extras().backlog
+    }
+
+    /// Switches to HTTP/2.
+    pub(crate) fn becomes_http2(&self) {
+        self.protocol.set(ConnProtocol::NewHttp2);
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        self.protocol.get() != ConnProtocol::Http1
+    }
+
+    /// Returns whether the connection is HTTP/2 and has made a request.
+    pub(crate) fn is_begun_http2(&self) -> bool {
+        self.protocol.get() == ConnProtocol::Http2
+    }
+}
