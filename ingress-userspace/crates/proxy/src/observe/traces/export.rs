@@ -28,7 +28,7 @@ use tokio::{
 use super::{EndedSpan, Finished, SpanOutcome, SpanRecord, SpanValue, Spans};
 use crate::upstream::{
     ConnectTarget, ExchangeLimits, Pool, PoolOptions, UpstreamTransport, h2,
-    subrequest::{Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
+    subrequest::{Attempt, Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
     write_request_line,
 };
 use ingress_model::{Protocol, Traces};
@@ -158,7 +158,8 @@ async fn send(
         // A collector that restarts refuses the stream on its old connection.
         for _ in 0..2 {
             let body = &mut Some(Full::new(body.clone()));
-            match connections.attempt(Protocol::H2c, target, &limits, &DEFAULT_RETRY, &message, body).await {
+            let attempt = Attempt { target, limits: &limits, retry: &DEFAULT_RETRY, message: &message };
+            match connections.attempt(Protocol::H2c, attempt, body).await {
                 Ok(outcome) => return accepted(outcome.into_response()?).await,
                 Err(failed) => {
                     error = failed.error.into();

@@ -13,7 +13,7 @@ use crate::{
         ConnectTarget, ExchangeLimits, Pool, PoolOptions,
         balance::{CheckResult, Checked},
         h2,
-        subrequest::{Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
+        subrequest::{Attempt, Connections, DEFAULT_RETRY, EitherBody, OwnMessage, SubrequestError, read, within},
         write_header, write_request_line,
     },
 };
@@ -87,7 +87,8 @@ async fn exchange(
     let connections = Connections { pool, http2: &h2::Http2Clients::new(pool.clone()) };
     let limits = ExchangeLimits { connect_timeout: timeout, read_timeout: timeout, ..ExchangeLimits::default() };
     let body = &mut Some(Full::new(body));
-    let attempted = connections.attempt(protocol, target, &limits, &DEFAULT_RETRY, &message, body).await;
+    let attempt = Attempt { target, limits: &limits, retry: &DEFAULT_RETRY, message: &message };
+    let attempted = connections.attempt(protocol, attempt, body).await;
     attempted.map_err(|failed| failed.error)?.into_response()
 }
 

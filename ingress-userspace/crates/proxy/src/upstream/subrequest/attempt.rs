@@ -7,6 +7,14 @@ use crate::upstream::{
 };
 use ingress_model::{Protocol, Retry};
 
+/// One attempt: the request, without its body, and the endpoint that is to answer it.
+pub(crate) struct Attempt<'a, M> {
+    pub(crate) target: ConnectTarget<'a>,
+    pub(crate) limits: &'a ExchangeLimits,
+    pub(crate) retry: &'a Retry,
+    pub(crate) message: &'a M,
+}
+
 /// A failed attempt, with the body if another endpoint may be tried.
 pub(crate) struct Failed<B> {
     pub(crate) error: SubrequestError,
@@ -23,19 +31,17 @@ impl<B: Payload> Connections<'_, B> {
     pub(crate) async fn attempt<M: Message>(
         &self,
         protocol: Protocol,
-        target: ConnectTarget<'_>,
-        limits: &ExchangeLimits,
-        retry: &Retry,
-        message: &M,
+        attempt: Attempt<'_, M>,
         body: &mut Option<B>,
     ) -> Result<Outcome<B>, Failed<B>> {
         match protocol {
             Protocol::Http1 | Protocol::Https => {}
             // Boxed so that the common case does not carry its size.
             Protocol::H2c | Protocol::H2 => {
-                return Box::pin(self.attempt_http2(target, limits, retry, message, body)).await;
+                return Box::pin(self.attempt_http2(attempt, body)).await;
             }
         }
+        let Attempt { target, limits, retry, message } = attempt;
         if let Some(kept) = self.pool.idle(target) {
             match exchange(limits, kept, message, body).await {
                 Ok(outcome) => return Ok(outcome),
@@ -53,10 +59,7 @@ impl<B: Payload> Connections<'_, B> {
     /// Tries one HTTP/2 endpoint: on an open connection if there is one, and once more if that turns out closed.
     async fn attempt_http2<M: Message>(
         &self,
-        target: ConnectTarget<'_>,
-        limits: &ExchangeLimits,
-        retry: &Retry,
-        message: &M,
+        Attempt { target, limits, retry, message }: Attempt<'_, M>,
         body: &mut Option<B>,
     ) -> Result<Outcome<B>, Failed<B>> {
         let write = |out: &mut Vec<u8>| {

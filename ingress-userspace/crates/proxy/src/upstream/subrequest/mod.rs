@@ -30,6 +30,7 @@ mod attempt;
 mod discard;
 mod retry;
 
+pub(crate) use attempt::Attempt;
 pub(crate) use discard::discard;
 
 /// The head of a request.
@@ -162,7 +163,8 @@ pub(crate) async fn send<'u, B: Payload>(
         let begun = (choice == Choice::Ewma || is_timed).then(Instant::now);
         let (address, transport) = (endpoint.address(), upstream.transport());
         let target = ConnectTarget { address, transport, proxy_header: proxy_header.as_deref() };
-        match connections.attempt(upstream.protocol(), target, limits, retry, message, body).await {
+        let attempt = Attempt { target, limits, retry, message };
+        match connections.attempt(upstream.protocol(), attempt, body).await {
             Ok(outcome) => {
                 let status = outcome.status();
                 if is_judged {
