@@ -1,0 +1,66 @@
+//! Options of the heading "Kernel": the programs, and how they deliver connections.
+
+use std::{num::NonZeroU16, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use ingress_datapath::BPFFS;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Kernel")]
+pub(crate) struct KernelArgs {
+    /// Network interface to attach XDP to, as soon as it exists; repeatable. Default: interfaces with a default route.
+    /// For a bond or VLAN, XDP is attached to the interfaces below it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) interface: Vec<String>,
+
+    /// Delivery of connections to the proxy.
+    #[arg(long, value_enum, default_value_t = Steer::Auto)]
+    pub(crate) steer: Steer,
+
+    /// Number added to ports with --steer rewrite: to 80, 443 and the ports of TCP services. Firewalls of the node must
+    /// allow the resulting ports, and no other program may use them.
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub(crate) rewrite_offset: NonZeroU16,
+
+    /// Attachment of the XDP program to each interface.
+    #[arg(long, value_enum, default_value_t = XdpModeArg::Auto)]
+    pub(crate) xdp_mode: XdpModeArg,
+
+    /// Directory of the pinned programs and maps; its parent must be on a BPF file system.
+    #[arg(long, value_name = "DIR", default_value = BPFFS)]
+    pub(crate) bpffs: PathBuf,
+
+    /// Number of hosts with their own counters (64 bytes each, and 32 per CPU); further hosts share one set.
+    #[arg(long, value_name = "N", default_value_t = ingress_common::map::HOSTS_DEFAULT,
+          value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    pub(crate) host_capacity: u32,
+
+    /// Log the decision of the kernel programs on each connection (slow; for debugging).
+    #[arg(long)]
+    pub(crate) bpf_log: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Steer {
+    /// XDP chooses the worker and sk_lookup delivers; no socket is bound to the ports.
+    Auto,
+    /// Like `auto`, for nodes where a DNAT rule takes the ports (a pod's `hostPort`): XDP changes the port of packets
+    /// before netfilter sees them, and responses get the original port back. Needs programs on the interfaces.
+    Rewrite,
+    /// Ordinary listeners on the ports; XDP, if attached, only counts.
+    Bind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum XdpModeArg {
+    /// Try the driver, then the generic hook, then `tcx`; also use `tcx` next to a foreign XDP program.
+    Auto,
+    /// The driver only; otherwise no XDP.
+    Native,
+    /// The generic hook of the network stack.
+    Generic,
+    /// No XDP: a program at tcx ingress (clsact before Linux 6.6) does the same, later in the path.
+    Tcx,
+    /// No program on any interface; sk_lookup still delivers with `--steer auto`.
+    Off,
+}

@@ -1,0 +1,134 @@
+//! The options of `xdp-ingress run` as typed, with one file for each heading of the help. Their meaning and validation
+//! are in `settings`.
+
+use std::time::Duration;
+
+use clap::Args;
+use ingress_control::change::ObjectName;
+
+mod kernel;
+mod operation;
+mod proxy;
+mod routing;
+mod source;
+mod status;
+
+pub(crate) use kernel::{KernelArgs, Steer, XdpModeArg};
+pub(crate) use operation::{LogFormatArg, OperationArgs};
+pub(crate) use proxy::{ProxyArgs, WorkerSeccomp};
+pub(crate) use routing::RoutingArgs;
+pub(crate) use source::SourceArgs;
+pub(crate) use status::StatusArgs;
+
+// The options by the headings of the help. These are not doc comments, because clap would show them as the description
+// of the command.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) routing: RoutingArgs,
+    #[command(flatten)]
+    pub(crate) status: StatusArgs,
+    #[command(flatten)]
+    pub(crate) kernel: KernelArgs,
+    #[command(flatten)]
+    pub(crate) proxy: ProxyArgs,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+}
+
+/// Parses a whole number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
+}
+
+/// Parses `namespace/name`.
+fn object_name(text: &str) -> Result<ObjectName, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(ObjectName::new(namespace, name))
+        }
+        _ => Err(format!("`{text}` is not of the form `namespace/name`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::config::cli::{Cli, Command};
+
+    fn parse(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
+        let Cli { command } = Cli::try_parse_from([&["xdp-ingress", "run"], arguments].concat())?;
+        let Command::Run(args) = command else { panic!("run expected") };
+        Ok(*args)
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let args = parse(&[]).expect("valid");
+        assert_eq!((args.proxy.http_port, args.proxy.https_port, args.source.ingress_class.as_str()), (80, 443, "xdp"));
+        assert_eq!(
+            (args.kernel.steer, args.kernel.xdp_mode, args.kernel.host_capacity),
+            (Steer::Auto, XdpModeArg::Auto, 16_384)
+        );
+        assert_eq!(args.kernel.rewrite_offset.get(), 10_000);
+    }
+
+    #[test]
+    fn the_rewrite_offset_is_between_1_and_65535() {
+        let args = parse(&["--steer", "rewrite", "--rewrite-offset", "20000"]).expect("valid");
+        assert_eq!((args.kernel.steer, args.kernel.rewrite_offset.get()), (Steer::Rewrite, 20_000));
+        for wrong in ["0", "65536", "-1"] {
+            assert!(parse(&["--steer", "rewrite", &format!("--rewrite-offset={wrong}")]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn switches_are_written_as_for_ingress_nginx() {
+        for (typed, expected) in [
+            (&[][..], (true, true, None)),
+            (&["--enable-metrics=false", "--healthz-port=10254"], (false, true, Some(10254))),
+            (&["--enable-metrics", "--metrics-per-host=false"], (true, false, None)),
+        ] {
+            let args = parse(typed).expect("valid");
+            assert_eq!(
+                (args.operation.enable_metrics, args.operation.metrics_per_host, args.operation.healthz_port),
+                expected,
+                "{typed:?}"
+            );
+        }
+        let latency = |typed: &[&str]| parse(typed).expect("valid").operation.metrics_upstream_latency;
+        assert!(!latency(&[]) && latency(&["--metrics-upstream-latency"]));
+        assert!(!latency(&["--metrics-upstream-latency=false"]));
+        assert!(parse(&["--healthz-port", "1", "--admin-addr", "127.0.0.1:2"]).is_err(), "which of the two?");
+    }
+
+    #[test]
+    fn status_flags_are_those_of_ingress_nginx() {
+        let args = parse(&[]).expect("defaults");
+        assert!(
+            args.status.update_status && args.status.update_status_on_shutdown && !args.status.disable_leader_election
+        );
+        assert_eq!((args.status.election_id.as_str(), args.status.election_ttl.as_secs()), ("xdp-ingress-leader", 30));
+        assert!(!parse(&["--update-status=false"]).expect("valid").status.update_status);
+        assert!(parse(&["--update-status"]).expect("valid").status.update_status);
+        let both = ["--publish-status-address", "192.0.2.1,edge.test", "--publish-status-address=2001:db8::1"];
+        assert_eq!(parse(&both).expect("valid").status.publish_status_address.len(), 3);
+        for wrong in [
+            &["--publish-service", "a/b", "--publish-status-address", "192.0.2.1"][..],
+            &["--publish-service", "b"],
+            &["--publish-status-address", "192.0.2.1:80"],
+            &["--status-update-interval", "0"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn sources_exclude_each_other() {
+        assert!(parse(&["--manifests", "a", "--kubeconfig", "b"]).is_err());
+    }
+}

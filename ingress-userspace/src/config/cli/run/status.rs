@@ -1,0 +1,94 @@
+//! Options of the heading "Status": what is written to Ingresses, and by which replica.
+
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+use ingress_control::{change::ObjectName, status::Address};
+
+use super::{object_name, seconds};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Status")]
+pub(crate) struct StatusArgs {
+    /// Write addresses to the status of served Ingresses. Events and leader election do not depend on this option. It
+    /// has no effect with manifests.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set)]
+    pub(crate) update_status: bool,
+
+    /// Clear the statuses when the last replica stops.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set)]
+    pub(crate) update_status_on_shutdown: bool,
+
+    /// Service with the addresses to show in statuses. Default: addresses of the nodes that run this controller.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, conflicts_with = "publish_status_address")]
+    pub(crate) publish_service: Option<ObjectName>,
+
+    /// Addresses to show in statuses: IPs or names; repeatable, or separated by commas.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    pub(crate) publish_status_address: Vec<Address>,
+
+    /// Prefer internal IPs of nodes to external ones in statuses. External IPs are shown only for nodes without
+    /// internal ones.
+    #[arg(long)]
+    pub(crate) report_node_internal_ip_address: bool,
+
+    /// Minimum time before a status that another writer changed is written again.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_seconds)]
+    pub(crate) status_update_interval: Duration,
+
+    /// Name of the Lease for the election of the replica that writes statuses and events.
+    #[arg(long, value_name = "NAME", default_value = "xdp-ingress-leader")]
+    pub(crate) election_id: String,
+
+    /// Time that the Lease of a lost leader blocks other replicas, at least 3s.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = election_ttl)]
+    pub(crate) election_ttl: Duration,
+
+    /// Write statuses and events without leader election; for a single replica.
+    #[arg(long)]
+    pub(crate) disable_leader_election: bool,
+
+    /// Name of this pod; shown in the Lease and in events.
+    #[arg(long, value_name = "NAME", env = "POD_NAME", hide = true)]
+    pub(crate) pod_name: Option<String>,
+
+    /// Namespace of this pod and of the Lease.
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "xdp-ingress", hide = true)]
+    pub(crate) pod_namespace: String,
+}
+
+fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let duration = seconds(text)?;
+    if duration.is_zero() { Err("give at least 1 second".into()) } else { Ok(duration) }
+}
+
+/// Parses a whole number of seconds or minutes, such as `30s`, `1m` or `45`. A Lease counts in seconds.
+fn election_ttl(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), _) => (number, 1),
+        (_, Some(number)) => (number, 60),
+        _ => (text, 1),
+    };
+    let number: u32 = number.parse().map_err(|error| format!("`{text}` is not of the form `30s`: {error}"))?;
+    let duration = Duration::from_secs(u64::from(number) * unit);
+    if duration < Duration::from_secs(3) {
+        return Err(format!("`{text}` is too short for a renewal to fail once; give at least `3s`"));
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn election_ttls_are_seconds_or_minutes() {
+        for (text, expect) in
+            [("30s", Some(30)), ("2m", Some(120)), ("45", Some(45)), ("2s", None), ("1h", None), ("", None)]
+        {
+            assert_eq!(election_ttl(text).ok().map(|ttl| ttl.as_secs()), expect, "{text}");
+        }
+    }
+}
