@@ -4,17 +4,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use xtask_bench::{profile, soak};
-use xtask_tools::summary::{Outcome, ended};
-
-/// Measure xdp-ingress
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use xtask_tools::command_line;
+use xtask_tools::summary::Outcome;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -29,11 +22,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match &Cli::parse().command {
-        Command::Bench(args) => xtask_bench::run(args),
-        Command::Profile(args) => profile::run(args),
-        Command::Soak(args) => soak::run(args),
-        Command::Train { binary } => xtask_bench::train(binary),
-    };
-    ended(result.map(|()| Outcome::Passed))
+    command_line::run("Measure xdp-ingress", |command| {
+        match &command {
+            Command::Bench(args) => xtask_bench::run(args),
+            Command::Profile(args) => profile::run(args),
+            Command::Soak(args) => soak::run(args),
+            Command::Train { binary } => xtask_bench::train(binary),
+        }
+        .map(|()| Outcome::Passed)
+    })
 }

@@ -2,17 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use xtask_check::{fuzz, monitoring, site};
-use xtask_tools::summary::{Outcome, ended};
-
-/// Check xdp-ingress
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use xtask_tools::command_line;
+use xtask_tools::summary::Outcome;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -27,11 +20,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match &Cli::parse().command {
+    command_line::run("Check xdp-ingress", |command| match &command {
         Command::Check(args) => xtask_check::run(args).map(|()| Outcome::Passed),
         Command::Docs(args) => site::run(args).map(|()| Outcome::Passed),
         Command::Fuzz(args) => fuzz::run(args).map(|()| Outcome::Passed),
         Command::Monitoring => monitoring::lane(),
-    };
-    ended(result)
+    })
 }

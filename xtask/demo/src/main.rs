@@ -3,17 +3,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use ingress_lab::capability;
-use xtask_tools::summary::{Outcome, ended};
-
-/// Show xdp-ingress at work
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use xtask_tools::command_line;
+use xtask_tools::summary::Outcome;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -27,7 +20,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ended(match &Cli::parse().command {
+    command_line::run("Show xdp-ingress at work", |command| match &command {
         Command::Demo(args) => xtask_demo::run(args).map(|()| Outcome::Passed),
         Command::Capable { purpose } => capability::required_or_skip(purpose).map(|is_capable| {
             if is_capable { Outcome::Passed } else { Outcome::Skipped(format!("`{purpose}`, see above")) }

@@ -2,16 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use xtask_tools::summary::{Outcome, ended};
-
-/// Make the images of xdp-ingress
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use clap::Subcommand;
+use xtask_tools::command_line;
+use xtask_tools::summary::Outcome;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -20,6 +13,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Command::Image(args) = &Cli::parse().command;
-    ended(xtask_image::run(args).map(|()| Outcome::Passed))
+    command_line::run("Make the images of xdp-ingress", |Command::Image(args)| {
+        xtask_image::run(&args).map(|()| Outcome::Passed)
+    })
 }

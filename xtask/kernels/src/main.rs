@@ -2,16 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use xtask_tools::summary::{Outcome, ended};
-
-/// Boot other kernels
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use clap::Subcommand;
+use xtask_tools::command_line;
+use xtask_tools::summary::Outcome;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -22,7 +15,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ended(match &Cli::parse().command {
+    command_line::run("Boot other kernels", |command| match &command {
         Command::Kernels(args) => xtask_kernels::run(args).map(|()| Outcome::Passed),
         Command::Lane if xtask_kernels::can_boot() => xtask_kernels::short().map(|()| Outcome::Passed),
         Command::Lane => Ok(Outcome::Skipped("machines are x86-64, for which this one does not build".to_owned())),

@@ -2,17 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use xtask_kube_lab::lane;
-use xtask_tools::summary::{Outcome, ended};
-
-/// Run a real Kubernetes
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+use xtask_tools::command_line;
+use xtask_tools::summary::Outcome;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -27,7 +20,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ended(match &Cli::parse().command {
+    command_line::run("Run a real Kubernetes", |command| match &command {
         Command::Cluster(args) => xtask_kube_lab::run(args).map(|()| Outcome::Passed),
         Command::Lane { pass_on } => lane::run(pass_on),
     })
