@@ -35,10 +35,10 @@ impl Trust {
         (self.forwarded || self.address) && self.trusted_proxies.contains(peer)
     }
 
-    /// Returns the networks of peers that may speak for other clients, in any way. `proxied` is true if some
+    /// Returns the networks of peers that may report addresses of other clients, in any way. `proxied` is true if some
     /// connections begin with a PROXY protocol header, including those of stream services.
     #[must_use]
-    pub fn speakers(&self, proxied: bool) -> Networks {
+    pub fn trusted_peers(&self, proxied: bool) -> Networks {
         let Self { trusted_proxies, forwarded, address, .. } = self;
         if proxied && trusted_proxies.is_empty() {
             Networks::everybody()
@@ -49,9 +49,9 @@ impl Trust {
         }
     }
 
-    /// Returns whether `peer` may speak for other clients to hosts, in any way.
+    /// Returns whether `peer` may report addresses of other clients to hosts, in any way.
     #[must_use]
-    pub fn may_speak(&self, peer: IpAddr) -> bool {
+    pub fn is_trusted_peer(&self, peer: IpAddr) -> bool {
         self.trusts(peer) || self.proxy_protocol && self.admits_proxy(peer)
     }
 
@@ -100,10 +100,10 @@ mod tests {
                 proxy_protocol: proxied,
                 ..Trust::default()
             };
-            let speakers = trust.speakers(proxied);
-            assert_eq!(speakers, *expect, "{list} {forwarded} {address} {proxied}");
+            let peers = trust.trusted_peers(proxied);
+            assert_eq!(peers, *expect, "{list} {forwarded} {address} {proxied}");
             for peer in ["10.1.2.3", "192.0.2.1", "2001:db8::1"].map(|peer| peer.parse().expect("an address")) {
-                assert_eq!(speakers.contains(peer), trust.may_speak(peer), "{peer}");
+                assert_eq!(peers.contains(peer), trust.is_trusted_peer(peer), "{peer}");
             }
         }
     }

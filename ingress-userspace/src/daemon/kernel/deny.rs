@@ -17,7 +17,7 @@ use super::limits::LimitInput;
 pub(super) struct Denied {
     blocked: Option<Arc<Blocked>>,
     /// Networks of trusted proxies. Their packets must pass, because the clients behind them cannot be identified here.
-    speakers: Networks,
+    trusted_peers: Networks,
     /// Whether the list must contain trusted proxies even without a denial, because clients are limited.
     are_limited: bool,
 }
@@ -25,14 +25,14 @@ pub(super) struct Denied {
 impl Denied {
     pub(super) fn of(snapshot: &Snapshot, limited: &LimitInput) -> Self {
         let blocked = snapshot.settings.blocked.clone();
-        Self { blocked, speakers: speakers(snapshot), are_limited: limited.is_on() }
+        Self { blocked, trusted_peers: trusted_peers(snapshot), are_limited: limited.is_on() }
     }
 
     pub(super) fn config(&self) -> DenyConfig {
         if self.are_limited {
-            DenyConfig::sparing(self.networks(), self.speakers.iter())
+            DenyConfig::sparing(self.networks(), self.trusted_peers.iter())
         } else {
-            DenyConfig::new(self.networks(), self.speakers.iter())
+            DenyConfig::new(self.networks(), self.trusted_peers.iter())
         }
     }
 
@@ -69,19 +69,19 @@ impl Denied {
 /// Compares only the input of the list: blocked header values are the concern of the proxy.
 impl PartialEq for Denied {
     fn eq(&self, other: &Self) -> bool {
-        let Self { blocked, speakers, are_limited } = self;
+        let Self { blocked, trusted_peers, are_limited } = self;
         // There may be many networks, and most snapshots share those of their predecessor.
         let are_same = blocked.as_ref().map(Arc::as_ptr) == other.blocked.as_ref().map(Arc::as_ptr);
         (are_same || self.networks().eq(other.networks()))
-            && (speakers, are_limited) == (&other.speakers, &other.are_limited)
+            && (trusted_peers, are_limited) == (&other.trusted_peers, &other.are_limited)
     }
 }
 
-/// Returns the networks of peers that may speak for other clients.
-pub(super) fn speakers(snapshot: &Snapshot) -> Networks {
+/// Returns the networks of peers that may report addresses of other clients.
+pub(super) fn trusted_peers(snapshot: &Snapshot) -> Networks {
     let Settings { trust, .. } = &snapshot.settings;
     let proxied = trust.proxy_protocol || snapshot.streams.values().any(|service| service.accepts_proxy_protocol);
-    trust.speakers(proxied)
+    trust.trusted_peers(proxied)
 }
 
 #[cfg(test)]
@@ -96,13 +96,13 @@ mod tests {
             let networks = Networks::parse(networks).expect("networks");
             let agents = Texts::parse(agents).expect("texts");
             let blocked = Blocked { networks, agents, ..Blocked::default() };
-            Denied { blocked: Some(Arc::new(blocked)), speakers: Networks::default(), are_limited: false }
+            Denied { blocked: Some(Arc::new(blocked)), trusted_peers: Networks::default(), are_limited: false }
         };
-        let none = Denied { blocked: None, speakers: Networks::default(), are_limited: false };
+        let none = Denied { blocked: None, trusted_peers: Networks::default(), are_limited: false };
         assert_eq!(denied("10.0.0.0/8", ""), denied("10.0.0.0/8", "curl"));
         assert_eq!(denied("", "curl"), none);
         assert_ne!(denied("10.0.0.0/8", ""), denied("11.0.0.0/8", ""));
-        assert_ne!(none, Denied { speakers: Networks::everybody(), ..none.clone() });
+        assert_ne!(none, Denied { trusted_peers: Networks::everybody(), ..none.clone() });
         assert_ne!(none, Denied { are_limited: true, ..none.clone() });
     }
 }

@@ -6,7 +6,7 @@ use ingress_model::PacketLimit;
 use ingress_proxy::Snapshot;
 use tracing::{info, warn};
 
-use super::deny::{Denied, speakers};
+use super::deny::{Denied, trusted_peers};
 
 /// Input of the client limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl LimitInput {
         let ingress_model::ClientLimitSettings { syns, packets, is_dry_run } = snapshot.settings.client_limits;
         let limits = ClientLimits { syns: rate(syns), packets: rate(packets), is_dry_run };
         let room = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
-        let is_in_vain = limits.is_on() && speakers(snapshot).iter().count() >= room;
+        let is_in_vain = limits.is_on() && trusted_peers(snapshot).iter().count() >= room;
         Self { limits: if is_in_vain { ClientLimits::default() } else { limits }, is_in_vain }
     }
 

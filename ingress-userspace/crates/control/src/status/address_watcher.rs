@@ -30,7 +30,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(5);
 
 /// Sends the addresses as they change, until the future is dropped. It sends nothing before the first complete list,
 /// nor while the addresses are not known.
-pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch::Sender<Option<Vec<Address>>>) {
+pub(super) async fn watch(client: &Client, options: &Options, addresses: &watch::Sender<Option<Vec<Address>>>) {
     match &options.publish {
         Publish::Addresses(explicit) => {
             addresses.send_replace(Some(addresses::ordered(explicit.clone())));
@@ -42,7 +42,7 @@ pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch
             let lost = "the addresses of `--publish-service` are not known";
             let mut service = WatchedObjects::default();
             let events = events(api, config, "services", lost, addresses::of_service).boxed();
-            follow_events(events, addresses, |event| {
+            watch_events(events, addresses, |event| {
                 service.on(event);
                 let found = service.known()?.values().next().cloned().filter(|addresses| !addresses.is_empty());
                 if found.is_none() {
@@ -60,7 +60,7 @@ pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch
             let pods = events(pods, watcher::Config::default().labels(replicas::LABEL), "pods", lost, PodFacts::of);
             let (mut known_nodes, mut known_pods) = (WatchedObjects::default(), WatchedObjects::default());
             let events = stream::select(nodes.map(Either::Node), pods.map(Either::Pod)).boxed();
-            follow_events(events, addresses, |event| {
+            watch_events(events, addresses, |event| {
                 match event {
                     Either::Node(event) => known_nodes.on(event),
                     Either::Pod(event) => known_pods.on(event),
@@ -104,7 +104,7 @@ struct WatchedObjects<T> {
 }
 
 /// Sends the result of `read` for the events: the first at once, later ones when they have settled.
-async fn follow_events<E>(
+async fn watch_events<E>(
     mut events: impl Stream<Item = E> + Unpin,
     addresses: &watch::Sender<Option<Vec<Address>>>,
     mut read: impl FnMut(E) -> Option<Vec<Address>>,

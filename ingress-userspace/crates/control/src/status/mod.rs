@@ -176,7 +176,7 @@ async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<
             std::future::pending::<()>().await;
         }
         tokio::join!(
-            address_watcher::follow(client, options, &sender),
+            address_watcher::watch(client, options, &sender),
             writer::keep(client, options, input.clone(), addresses)
         );
     };

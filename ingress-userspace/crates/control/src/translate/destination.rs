@@ -24,10 +24,10 @@ pub(crate) enum Destination {
         /// Version of the PROXY protocol header sent there, if any.
         proxy_header: Option<ProxyVersion>,
         /// The sender of this controller's own requests; `None` for the requests of rules that lead there.
-        asker: Option<SubrequestSender>,
+        sender: Option<SubrequestSender>,
     },
     /// A host that an annotation gives, by its name or address.
-    Outside { host: Box<str>, port: u16, protocol: Protocol, trust_anchors: TrustAnchors, asker: SubrequestSender },
+    Outside { host: Box<str>, port: u16, protocol: Protocol, trust_anchors: TrustAnchors, sender: SubrequestSender },
     /// A port of a service, for protocols other than HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
 }
@@ -94,7 +94,7 @@ impl Destination {
                 tls,
                 health_policy,
                 proxy_header,
-                asker,
+                sender,
             } => {
                 let through = match through {
                     Through::Pods => "",
@@ -113,19 +113,19 @@ impl Destination {
                 if let Some(version) = proxy_header {
                     port += &format!("+proxy-protocol({version})");
                 }
-                if let Some(asker) = asker {
-                    port += &format!("+{asker}");
+                if let Some(sender) = sender {
+                    port += &format!("+{sender}");
                 }
                 UpstreamKey::new(namespace, name, &port)
             }
             // A namespace is never empty, so no service has this key.
-            Self::Outside { host, port, protocol, trust_anchors, asker } => {
+            Self::Outside { host, port, protocol, trust_anchors, sender } => {
                 let verified = match trust_anchors {
                     TrustAnchors::Any => String::new(),
                     TrustAnchors::Public => "+verified".to_owned(),
                     TrustAnchors::Private(secret) => format!("+verified({secret})"),
                 };
-                UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}+{asker}"))
+                UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}+{sender}"))
             }
             // The state of HTTP connections to the same pods does not apply here.
             Self::Stream { name: ObjectName { namespace, name }, port, transport } => {

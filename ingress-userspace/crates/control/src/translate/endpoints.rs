@@ -106,7 +106,7 @@ pub(super) fn collect<'c>(service: &ObjectName, port: &'c ServicePort, context: 
             context.report(&service, Reason::EndpointRefused, message);
         }
     }
-    let endpoints = if ready.is_empty() { draining } else { context.place().nearest(&ready) };
+    let endpoints = if ready.is_empty() { draining } else { context.topology().nearest(&ready) };
     Collected { endpoints: endpoints.into_iter().collect(), app_protocol, has_refused }
 }
 

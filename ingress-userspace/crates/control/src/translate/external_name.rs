@@ -16,7 +16,7 @@ use super::{
 use crate::{change::ObjectName, outcome::Reason};
 use ingress_model::Endpoint;
 
-/// Result of following an external name.
+/// Result of resolving an external name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lead {
     /// Sorted; empty while the name is not resolved, or if it has no allowed address.
@@ -25,8 +25,8 @@ pub(super) enum Lead {
     Refused,
 }
 
-/// Follows `external_name` of `service` to `port`. Problems are added to `findings`.
-pub(super) fn follow(
+/// Returns the endpoints that `external_name` of `service` leads to, at `port`. Problems are added to `findings`.
+pub(super) fn resolve(
     service: &ObjectName,
     external_name: &str,
     port: u16,

@@ -25,7 +25,7 @@ use ingress_model::{Endpoint, HealthPolicy, Protocol, Question, Transport, Upstr
 pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -> Gathered {
     let mut findings = Vec::new();
     let upstream = match destination {
-        Destination::Service { name, port, protocol, through, tls, health_policy, proxy_header, asker: _ } => {
+        Destination::Service { name, port, protocol, through, tls, health_policy, proxy_header, sender: _ } => {
             behind(name, *port, *through, &mut findings, context).and_then(|own| {
                 let tls = match tls {
                     None => None,
@@ -37,7 +37,7 @@ pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -
                 Some(Upstream { protocol, tls, health_policy, proxy_header: *proxy_header, ..own })
             })
         }
-        Destination::Outside { host, port, protocol, trust_anchors, asker: _ } => {
+        Destination::Outside { host, port, protocol, trust_anchors, sender: _ } => {
             let endpoints = external_name::reach(host, *port, &mut findings, context.lookup);
             let tls =
                 if protocol.is_over_tls() { trust_anchors::tls(host, trust_anchors, context.lookup) } else { Ok(None) };
@@ -244,7 +244,7 @@ pub(crate) fn led_to(
         findings.push(Finding { reason: Reason::PortNotFound, message });
         return None;
     };
-    match external_name::follow(name, external_name, number, findings, lookup) {
+    match external_name::resolve(name, external_name, number, findings, lookup) {
         Lead::Endpoints(endpoints) => Some(endpoints),
         Lead::Refused => None,
     }

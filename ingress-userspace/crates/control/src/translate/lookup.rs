@@ -48,7 +48,7 @@ pub(crate) struct Lookup<'c> {
     cluster: &'c Cluster,
     /// Options hold for all Ingresses alike, so reads are not recorded.
     pub(crate) options: &'c Options,
-    place: NodeTopology<'c>,
+    topology: NodeTopology<'c>,
     memo: RefCell<Memo>,
     /// Entries made for the memo, and their traces.
     made: RefCell<Vec<(Part, PartTrace)>>,
@@ -60,8 +60,15 @@ pub(crate) struct Lookup<'c> {
 
 impl<'c> Lookup<'c> {
     pub(crate) fn new(cluster: &'c Cluster, options: &'c Options, memo: Memo) -> Self {
-        let place = NodeTopology::of(options, cluster);
-        Self { cluster, options, place, memo: RefCell::new(memo), made: RefCell::default(), reads: RefCell::default() }
+        let topology = NodeTopology::of(options, cluster);
+        Self {
+            cluster,
+            options,
+            topology,
+            memo: RefCell::new(memo),
+            made: RefCell::default(),
+            reads: RefCell::default(),
+        }
     }
 
     /// Records a lookup.
@@ -129,9 +136,9 @@ impl<'c> Lookup<'c> {
     }
 
     /// Returns node and zone of this process.
-    pub(crate) fn place(&self) -> NodeTopology<'c> {
-        self.read(Dependency::Place);
-        self.place
+    pub(crate) fn topology(&self) -> NodeTopology<'c> {
+        self.read(Dependency::Topology);
+        self.topology
     }
 
     /// Returns the Unix time truncated to the hour; expiry is reported with that precision.
@@ -208,7 +215,7 @@ mod tests {
                 assert_eq!(context.slices_of(&name).count(), 0);
                 assert_eq!(context.grants_of(&name.namespace).count(), 0);
                 assert!(context.addresses(&"a.test".into()).is_none());
-                context.place();
+                context.topology();
                 context.hour();
                 context.cluster_addresses();
             });
@@ -221,7 +228,7 @@ mod tests {
                 Dependency::SlicesOf(name.clone()),
                 Dependency::GrantsOf("n".into()),
                 Dependency::Addresses("a.test".into()),
-                Dependency::Place,
+                Dependency::Topology,
                 Dependency::Hour,
                 Dependency::ClusterAddresses,
             ];

@@ -60,7 +60,7 @@ pub(crate) enum Dependency {
     /// The addresses of an external name. The lookup also requests that the name is resolved.
     Addresses(Arc<str>),
     /// Node and zone of this process.
-    Place,
+    Topology,
     /// The current hour.
     Hour,
     /// The addresses of nodes, of the API server and of this node's interfaces.

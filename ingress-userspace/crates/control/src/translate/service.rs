@@ -58,10 +58,10 @@ pub(super) fn resolve(
 }
 
 /// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
-/// no such service or port, which is reported on the service. `asker` is set if it is used for error pages.
+/// no such service or port, which is reported on the service. `sender` is set if it is used for error pages.
 pub(super) fn default(
     name: &ObjectName,
-    asker: Option<&SubrequestSender>,
+    sender: Option<&SubrequestSender>,
     context: &mut Context<'_, '_>,
 ) -> Option<Action> {
     let Some(service) = context.service(name) else {
@@ -77,13 +77,13 @@ pub(super) fn default(
         return None;
     };
     let (port, wish) = (Some(PortReference::Number(port.port)), BackendPolicy::default());
-    Some(forward(name, &service.object, port, &wish, asker, &object, context))
+    Some(forward(name, &service.object, port, &wish, sender, &object, context))
 }
 
 /// Returns the upstream of the first TCP port of service `name`, or `None` with the reason reported on `object`.
 pub(super) fn first(
     name: &ObjectName,
-    asker: &SubrequestSender,
+    sender: &SubrequestSender,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
 ) -> Option<UpstreamKey> {
@@ -93,20 +93,20 @@ pub(super) fn first(
         return None;
     };
     let port = ports(&service.object, Transport::Tcp).next().map(|port| PortReference::Number(port.port));
-    match forward(name, &service.object, port, &BackendPolicy::default(), Some(asker), object, context) {
+    match forward(name, &service.object, port, &BackendPolicy::default(), Some(sender), object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
 }
 
-/// Returns the upstream of one port of service `name`, for requests of `asker` in `protocol`, over TLS under
+/// Returns the upstream of one port of service `name`, for requests of `sender` in `protocol`, over TLS under
 /// `backend_tls`. Returns `None` with the reason reported on `object`.
 pub(super) fn named(
     name: &ObjectName,
     port: u16,
     protocol: Protocol,
     backend_tls: Option<ParsedTls>,
-    asker: &SubrequestSender,
+    sender: &SubrequestSender,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
 ) -> Option<UpstreamKey> {
@@ -117,7 +117,7 @@ pub(super) fn named(
     };
     let port = PortReference::Number(i32::from(port));
     let wish = BackendPolicy { protocol: Wanted::This(protocol), tls: backend_tls, ..BackendPolicy::default() };
-    match forward(name, &service.object, Some(port), &wish, Some(asker), object, context) {
+    match forward(name, &service.object, Some(port), &wish, Some(sender), object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
@@ -159,7 +159,7 @@ fn forward(
     service: &Service,
     port: Option<PortReference<'_>>,
     BackendPolicy { protocol: wanted, through, tls: backend_tls, health_policy, proxy_header }: &BackendPolicy,
-    asker: Option<&SubrequestSender>,
+    sender: Option<&SubrequestSender>,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
 ) -> Action {
@@ -193,7 +193,7 @@ fn forward(
         tls: None,
         health_policy: None,
         proxy_header: None,
-        asker: None,
+        sender: None,
     };
     let (key, gathered) = context.upstream(&plain);
     for Finding { reason, message } in &gathered.findings {
@@ -212,7 +212,7 @@ fn forward(
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }
-    if other.is_none() && agreed.is_none() && health_policy.is_none() && proxy_header.is_none() && asker.is_none() {
+    if other.is_none() && agreed.is_none() && health_policy.is_none() && proxy_header.is_none() && sender.is_none() {
         return Action::Forward(key);
     }
     // A different protocol shares no connections with the rest, and a different health policy no health, so it is
@@ -226,7 +226,7 @@ fn forward(
         tls: agreed.cloned().map(Box::new),
         health_policy: health_policy.clone(),
         proxy_header: *proxy_header,
-        asker: asker.cloned(),
+        sender: sender.cloned(),
     });
     if gathered.upstream.is_some() {
         for Finding { reason, message } in gathered.findings.iter().filter(|finding| !known.contains(finding)) {

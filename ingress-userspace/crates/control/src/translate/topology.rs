@@ -41,7 +41,7 @@ impl<'c> NodeTopology<'c> {
         Self { node, zone: stored.and_then(|Stored { object, origin: _ }| zone(object)) }
     }
 
-    /// Returns the endpoints of `ready` with hints for this place; all, if hints do not count.
+    /// Returns the endpoints of `ready` with hints for this node or its zone; all, if hints do not count.
     pub(super) fn nearest(self, ready: &[Hinted<'_>]) -> BTreeSet<Endpoint> {
         let Self { node, zone } = self;
         only(ready, node, nodes_of)
@@ -50,17 +50,17 @@ impl<'c> NodeTopology<'c> {
     }
 }
 
-/// Returns the endpoints with hints for `place`, if all endpoints have hints and at least one names it.
+/// Returns the endpoints with hints for `own`, if all endpoints have hints and at least one names it.
 fn only(
     ready: &[Hinted<'_>],
-    place: Option<&str>,
+    own: Option<&str>,
     meant_for: fn(&EndpointHints) -> Vec<&str>,
 ) -> Option<BTreeSet<Endpoint>> {
-    let place = place?;
+    let own = own?;
     let mut near = BTreeSet::new();
     for (endpoint, hints) in ready {
         let names = hints.map(meant_for).filter(|names| !names.is_empty())?;
-        if names.contains(&place) {
+        if names.contains(&own) {
             near.insert(endpoint.clone());
         }
     }

@@ -78,17 +78,15 @@ pub async fn run(
     // Boxed, because the trackers of an API server are large.
     let source = Box::pin(async {
         match source {
-            SourceConfig::Manifests(root) => manifests::follow(root, sender).await,
-            SourceConfig::Kubernetes(config) => {
-                kube::follow(config, &options.translate, &options.contact, sender).await
-            }
+            SourceConfig::Manifests(root) => manifests::watch(root, sender).await,
+            SourceConfig::Kubernetes(config) => kube::watch(config, &options.translate, &options.contact, sender).await,
         }
     });
     let mut state = WatchState::new(options);
     let mut save_scheduler = SaveScheduler::new(file);
     let result = tokio::select! {
         () = shutdown => Ok(()),
-        result = async { tokio::join!(source, follow(receiver, options, &mut state, &mut save_scheduler, &status, publish)).0 } => result,
+        result = async { tokio::join!(source, translate_batches(receiver, options, &mut state, &mut save_scheduler, &status, publish)).0 } => result,
     };
     save_scheduler.finish(state.content(options)).await;
     status.end().await;
@@ -96,7 +94,7 @@ pub async fn run(
 }
 
 /// Translates batches of `source` until it ends.
-async fn follow(
+async fn translate_batches(
     mut source: mpsc::Receiver<Batch>,
     options: &Options,
     state: &mut WatchState,
@@ -157,7 +155,7 @@ async fn follow(
     tokio::select! {
         () = translations => {}
         // The set of wanted names closes only when the translations have ended.
-        () = names::follow(Dns::system(NameKind::Cluster), wanted_receiver, sender) => {}
+        () = names::resolve(Dns::system(NameKind::Cluster), wanted_receiver, sender) => {}
     }
 }
 

@@ -351,7 +351,7 @@ async fn a_change_during_a_publication_waits_for_a_pause() {
         assert!(pause >= debounce::QUIET, "{pause:?}");
     };
     tokio::select! {
-        () = follow(receiver, &options, &mut state, &mut save_scheduler, &status, publish) => panic!("the source goes on"),
+        () = translate_batches(receiver, &options, &mut state, &mut save_scheduler, &status, publish) => panic!("the source goes on"),
         () = compare => {}
     }
 }

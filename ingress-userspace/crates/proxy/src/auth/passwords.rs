@@ -82,9 +82,9 @@ impl Passwords {
         }
         let Some(hash) = known.or_else(|| users.decoy(name)) else { return Ok(false) };
         // Names are hashed without a secret: two namespaces that collide share their turns, which is harmless.
-        let asker =
+        let requester =
             TurnRequester { namespace: FixedState::default().hash_one(&**namespace), secret: users.fingerprint() };
-        let turn = self.turns.wait(asker).await.ok_or(QueueFull)?;
+        let turn = self.turns.wait(requester).await.ok_or(QueueFull)?;
         // A browser sends several requests at once, and the first of them may have computed the answer meanwhile.
         if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
@@ -226,10 +226,10 @@ mod tests {
 
     /// Takes `count` turns for `basic` and holds them.
     async fn turns(passwords: &Passwords, basic: &Basic, count: usize) -> Vec<Turn> {
-        let asker = TurnRequester { namespace: 1, secret: basic.users.fingerprint() };
+        let requester = TurnRequester { namespace: 1, secret: basic.users.fingerprint() };
         let mut turns = Vec::new();
         for _ in 0..count {
-            turns.push(passwords.turns.wait(asker).await.expect("a turn"));
+            turns.push(passwords.turns.wait(requester).await.expect("a turn"));
         }
         turns
     }

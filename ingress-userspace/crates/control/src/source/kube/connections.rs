@@ -87,7 +87,7 @@ enum HttpProtocol {
 struct ConnectionLane {
     client: Client<KubeConnector, Body>,
     /// The reference count is the number of requests in progress plus one.
-    places: Arc<()>,
+    streams: Arc<()>,
 }
 
 /// Reason why there is no response.
@@ -144,8 +144,8 @@ impl SharedConnections {
         &self,
         request: Request<Body>,
     ) -> Result<<Connections as Service<Request<Body>>>::Response, BoxError> {
-        let ConnectionLane { client, places: place } = match self.protocol().await? {
-            HttpProtocol::Http1 => ConnectionLane { client: self.http1.clone(), places: Arc::default() },
+        let ConnectionLane { client, streams } = match self.protocol().await? {
+            HttpProtocol::Http1 => ConnectionLane { client: self.http1.clone(), streams: Arc::default() },
             HttpProtocol::Http2 => self.lane(),
         };
         let response =
@@ -160,7 +160,7 @@ impl SharedConnections {
         Ok(response.map(|body| {
             let body = body.map_frame(move |frame| {
                 // The request counts as in progress until the response body has ended.
-                let _taken = &place;
+                let _taken = &streams;
                 frame
             });
             body.map_err(BoxError::from).boxed_unsync()
@@ -182,7 +182,7 @@ impl SharedConnections {
     /// Returns a connection with a free stream, or a new one if all are full.
     fn lane(&self) -> ConnectionLane {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.iter().find(|lane| Arc::strong_count(&lane.places) <= STREAMS) {
+        if let Some(lane) = lanes.iter().find(|lane| Arc::strong_count(&lane.streams) <= STREAMS) {
             return lane.clone();
         }
         let Patience { silence, answer } = self.patience;
@@ -194,7 +194,7 @@ impl SharedConnections {
             .http2_keep_alive_timeout(answer)
             .http2_keep_alive_while_idle(true)
             .build(self.connector.clone());
-        let lane = ConnectionLane { client, places: Arc::default() };
+        let lane = ConnectionLane { client, streams: Arc::default() };
         lanes.push(lane.clone());
         lane
     }

@@ -74,7 +74,7 @@ const QUEUED_EVENTS: usize = 1024;
 ///
 /// # Errors
 /// If the configuration cannot be read. A server that does not answer is not an error; requests to it are repeated.
-pub async fn follow(
+pub async fn watch(
     config: KubernetesConfig,
     options: &translate::Options,
     contact: &Contact,
@@ -84,7 +84,7 @@ pub async fn follow(
     contact.begin(namespace.as_deref());
     let client = connect(kubeconfig.as_deref(), contact).await?;
     let scope = Scope { namespace: namespace.as_deref(), selector: namespace_selector.as_deref() };
-    follow_client(client, scope, options, batches).await;
+    watch_with_client(client, scope, options, batches).await;
     Ok(())
 }
 
@@ -95,8 +95,8 @@ pub(crate) struct Scope<'n> {
     pub(crate) selector: Option<&'n str>,
 }
 
-/// Like [`follow`], with a client.
-pub(crate) async fn follow_client(
+/// Like [`watch`], with a client.
+pub(crate) async fn watch_with_client(
     client: Client,
     scope: Scope<'_>,
     options: &translate::Options,

@@ -239,8 +239,8 @@ impl Directory {
                     match self.holders.entry(id.clone()) {
                         Entry::Occupied(mut holders) => {
                             let holders = holders.get_mut();
-                            if let Err(place) = holders.binary_search(path) {
-                                holders.insert(place, Arc::clone(path));
+                            if let Err(at) = holders.binary_search(path) {
+                                holders.insert(at, Arc::clone(path));
                             }
                         }
                         Entry::Vacant(holders) => {

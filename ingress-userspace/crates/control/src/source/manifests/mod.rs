@@ -63,11 +63,11 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
 /// # Errors
 /// If `root` is no directory, or its changes cannot be watched, at the start. If another directory takes its place
 /// later and cannot be watched, its changes are found by looking.
-pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), SourceError> {
-    follow_with(root, batches, FileWatch::start).await
+pub async fn watch(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), SourceError> {
+    watch_with(root, batches, FileWatch::start).await
 }
 
-async fn follow_with(
+async fn watch_with(
     root: PathBuf,
     batches: mpsc::Sender<Batch>,
     start: impl Fn(&Path, &Arc<Signals>) -> Result<FileWatch, SourceError>,

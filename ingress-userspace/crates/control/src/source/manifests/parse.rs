@@ -126,7 +126,7 @@ fn is_content(line: &str) -> bool {
     !(line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-fn from_yaml<T: DeserializeOwned>(place: DocumentPosition, text: &str) -> Result<T, ParseFailure> {
+fn from_yaml<T: DeserializeOwned>(position: DocumentPosition, text: &str) -> Result<T, ParseFailure> {
     let mut budget = serde_saphyr::Budget::default();
     budget.max_nodes = MAX_NODES;
     budget.max_events = 2 * MAX_NODES;
@@ -141,7 +141,7 @@ fn from_yaml<T: DeserializeOwned>(place: DocumentPosition, text: &str) -> Result
         // The text counts lines within the document; the file's line is reported separately.
         let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
         let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
-        let line = line.map(|line| place.line + line.saturating_sub(1));
+        let line = line.map(|line| position.line + line.saturating_sub(1));
         match error {
             // The message quotes the key, which may be a misplaced value.
             serde_saphyr::Error::DuplicateMappingKey { .. } => ParseFailure { line, ..DUPLICATE_KEY.into() },
@@ -164,7 +164,7 @@ trait Decode {
 }
 
 struct Yaml<'t> {
-    place: DocumentPosition,
+    position: DocumentPosition,
     text: &'t str,
 }
 
@@ -172,7 +172,7 @@ struct Json<'v>(&'v Value);
 
 impl Decode for Yaml<'_> {
     fn decode<T: DeserializeOwned>(&self) -> Result<T, ParseFailure> {
-        from_yaml(self.place, self.text)
+        from_yaml(self.position, self.text)
     }
 }
 
@@ -220,17 +220,17 @@ fn namespace(kind: Kind, metadata: &mut ObjectMeta) {
 // === impl DocumentReader ===
 
 impl DocumentReader {
-    fn yaml(&mut self, place: DocumentPosition, text: &str) {
-        let document = Yaml { place, text };
+    fn yaml(&mut self, position: DocumentPosition, text: &str) {
+        let document = Yaml { position, text };
         match document.decode::<Option<DocumentHead>>() {
-            Ok(Some(head)) => self.document(&head, place, &document),
+            Ok(Some(head)) => self.document(&head, position, &document),
             Ok(None) => {}
-            Err(failure) => self.fail(&DocumentHead::default(), place, failure.or(MALFORMED)),
+            Err(failure) => self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
         }
     }
 
     fn json(&mut self, text: &str) {
-        let place = DocumentPosition { document: 1, line: 1 };
+        let position = DocumentPosition { document: 1, line: 1 };
         // For syntax errors, `serde_json` reports the expected text, and not the text found.
         let failure = |error: serde_json::Error| ParseFailure {
             line: Some(error.line()),
@@ -238,28 +238,28 @@ impl DocumentReader {
             may_quote: error.is_data(),
         };
         match serde_json::from_str::<Value>(text).map_err(failure) {
-            Ok(value) => self.value(&value, place),
-            Err(failure) => self.fail(&DocumentHead::default(), place, failure.or(MALFORMED)),
+            Ok(value) => self.value(&value, position),
+            Err(failure) => self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
         }
     }
 
-    fn value(&mut self, value: &Value, place: DocumentPosition) {
+    fn value(&mut self, value: &Value, position: DocumentPosition) {
         match Json(value).decode::<DocumentHead>() {
-            Ok(head) => self.document(&head, place, &Json(value)),
-            Err(failure) => self.fail(&DocumentHead::default(), place, failure.or(MALFORMED)),
+            Ok(head) => self.document(&head, position, &Json(value)),
+            Err(failure) => self.fail(&DocumentHead::default(), position, failure.or(MALFORMED)),
         }
     }
 
-    fn document(&mut self, head: &DocumentHead, place: DocumentPosition, source: &impl Decode) {
+    fn document(&mut self, head: &DocumentHead, position: DocumentPosition, source: &impl Decode) {
         if head.kind.as_deref() == Some("List") {
             match source.decode::<List>() {
-                Ok(List { items }) => items.iter().for_each(|item| self.value(item, place)),
-                Err(failure) => self.fail(head, place, failure.or(MALFORMED_LIST)),
+                Ok(List { items }) => items.iter().for_each(|item| self.value(item, position)),
+                Err(failure) => self.fail(head, position, failure.or(MALFORMED_LIST)),
             }
             return;
         }
         let (Some(api_version), Some(kind)) = (head.api_version.as_deref(), head.kind.as_deref()) else {
-            return self.fail(head, place, "`apiVersion` and `kind` are needed".into());
+            return self.fail(head, position, "`apiVersion` and `kind` are needed".into());
         };
         let Some(kind) = Kind::parse(api_version, kind) else {
             let object =
@@ -269,16 +269,16 @@ impl DocumentReader {
             return;
         };
         if head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).is_none_or(str::is_empty) {
-            return self.fail(head, place, "`metadata.name` is needed".into());
+            return self.fail(head, position, "`metadata.name` is needed".into());
         }
         match decode(kind, source) {
             Ok(object) => self.parsed.objects.push(object),
-            Err(failure) => self.fail(head, place, failure),
+            Err(failure) => self.fail(head, position, failure),
         }
     }
 
     /// Reports the object as far as its head is known, else the file.
-    fn fail(&mut self, head: &DocumentHead, place: DocumentPosition, failure: ParseFailure) {
+    fn fail(&mut self, head: &DocumentHead, position: DocumentPosition, failure: ParseFailure) {
         let DocumentHead { api_version: _, kind, metadata } = head;
         let HeadMetadata { name, namespace } = metadata.clone().unwrap_or_default();
         let object = match (kind, name) {
@@ -291,7 +291,7 @@ impl DocumentReader {
             _ => file(&self.origin),
         };
         let ParseFailure { line, reason, may_quote: _ } = failure;
-        let DocumentPosition { document, line: first } = place;
+        let DocumentPosition { document, line: first } = position;
         let message = format!(
             "document {document}, line {}: {reason}; its last valid content stays in use until it is corrected",
             line.unwrap_or(first)

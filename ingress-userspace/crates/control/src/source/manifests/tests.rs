@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Origin, change::Change};
 
-/// State of a follower of the directory.
-struct Follower {
+/// State of a watcher of the directory.
+struct Watcher {
     root: TempDir,
     batches: mpsc::Receiver<Batch>,
     task: JoinHandle<Result<(), SourceError>>,
@@ -25,9 +25,9 @@ struct Follower {
     removals: Vec<String>,
 }
 
-// === impl Follower ===
+// === impl Watcher ===
 
-impl Follower {
+impl Watcher {
     /// Follows a directory that holds `files`, and has read it once.
     async fn start(files: &[(&str, &str)]) -> Self {
         let root = TempDir::new().expect("a directory");
@@ -35,11 +35,11 @@ impl Follower {
             fs::write(root.path().join(name), text).expect("a file");
         }
         let (sender, batches) = crate::source::queue();
-        let task = tokio::spawn(follow(root.path().into(), sender));
-        let mut follower =
+        let task = tokio::spawn(watch(root.path().into(), sender));
+        let mut watcher =
             Self { root, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
-        follower.next().await;
-        follower
+        watcher.next().await;
+        watcher
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -93,7 +93,7 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for Watcher {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -106,55 +106,55 @@ fn service(name: &str) -> String {
 #[tokio::test]
 async fn a_directory_that_does_not_exist_is_an_error_at_the_start() {
     let (sender, _batches) = crate::source::queue();
-    let error = follow("/nonexistent/manifests".into(), sender).await.expect_err("no directory");
+    let error = watch("/nonexistent/manifests".into(), sender).await.expect_err("no directory");
     assert!(error.to_string().contains("`/nonexistent/manifests`"), "{error}");
 }
 
 #[tokio::test]
 async fn an_empty_directory_yields_an_empty_batch() {
-    let follower = Follower::start(&[]).await;
-    assert!(follower.objects.is_empty() && follower.remarks.is_empty());
+    let watcher = Watcher::start(&[]).await;
+    assert!(watcher.objects.is_empty() && watcher.remarks.is_empty());
 }
 
 #[tokio::test]
 async fn files_are_added_changed_and_removed() {
-    let mut follower = Follower::start(&[("a.yaml", &service("a")), ("ignored.txt", &service("x"))]).await;
-    follower.until(&["a"], &[]).await;
-    follower.write("b.yml", &(service("b") + &service("c")));
-    follower.until(&["a", "b", "c"], &[]).await;
-    follower.write("b.yml", &service("c"));
-    follower.until(&["a", "c"], &[]).await;
-    fs::remove_file(follower.path("a.yaml")).expect("removed");
-    follower.until(&["c"], &[]).await;
-    fs::create_dir_all(follower.path("deep/er")).expect("created");
-    follower.write("deep/er/d.json", r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "d"}}"#);
-    follower.until(&["c", "d"], &[]).await;
-    fs::remove_dir_all(follower.path("deep")).expect("removed");
-    follower.until(&["c"], &[]).await;
+    let mut watcher = Watcher::start(&[("a.yaml", &service("a")), ("ignored.txt", &service("x"))]).await;
+    watcher.until(&["a"], &[]).await;
+    watcher.write("b.yml", &(service("b") + &service("c")));
+    watcher.until(&["a", "b", "c"], &[]).await;
+    watcher.write("b.yml", &service("c"));
+    watcher.until(&["a", "c"], &[]).await;
+    fs::remove_file(watcher.path("a.yaml")).expect("removed");
+    watcher.until(&["c"], &[]).await;
+    fs::create_dir_all(watcher.path("deep/er")).expect("created");
+    watcher.write("deep/er/d.json", r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "d"}}"#);
+    watcher.until(&["c", "d"], &[]).await;
+    fs::remove_dir_all(watcher.path("deep")).expect("removed");
+    watcher.until(&["c"], &[]).await;
 }
 
 #[tokio::test]
 async fn a_broken_file_keeps_its_last_good_objects() {
-    let mut follower = Follower::start(&[("a.yaml", &(service("a") + &service("b"))), ("z.yaml", &service("z"))]).await;
-    follower.write("a.yaml", "kind: [");
-    follower.until(&["a", "b", "z"], &["warning InvalidObject File ("]).await;
+    let mut watcher = Watcher::start(&[("a.yaml", &(service("a") + &service("b"))), ("z.yaml", &service("z"))]).await;
+    watcher.write("a.yaml", "kind: [");
+    watcher.until(&["a", "b", "z"], &["warning InvalidObject File ("]).await;
     // The valid part of a partly broken file is used.
-    follower.write("a.yaml", &(service("a") + "kind: [\n---\n" + &service("c")));
-    follower.until(&["a", "b", "c", "z"], &["document 2, line 5: "]).await;
-    follower.write("a.yaml", &service("c"));
-    follower.until(&["c", "z"], &[]).await;
-    follower.write("a.yaml", "\u{fffd}");
-    fs::write(follower.path("a.yaml"), [0xff, 0xfe, 0xff]).expect("a file");
-    follower.until(&["c", "z"], &["cannot be read"]).await;
-    assert_eq!(follower.removals, ["default/a", "default/b"]);
+    watcher.write("a.yaml", &(service("a") + "kind: [\n---\n" + &service("c")));
+    watcher.until(&["a", "b", "c", "z"], &["document 2, line 5: "]).await;
+    watcher.write("a.yaml", &service("c"));
+    watcher.until(&["c", "z"], &[]).await;
+    watcher.write("a.yaml", "\u{fffd}");
+    fs::write(watcher.path("a.yaml"), [0xff, 0xfe, 0xff]).expect("a file");
+    watcher.until(&["c", "z"], &["cannot be read"]).await;
+    assert_eq!(watcher.removals, ["default/a", "default/b"]);
 }
 
 #[tokio::test]
 async fn a_file_put_in_place_by_renaming_is_read() {
-    let mut follower = Follower::start(&[("a.yaml", &service("a"))]).await;
-    follower.write(".a.yaml.tmp", &service("b"));
-    fs::rename(follower.path(".a.yaml.tmp"), follower.path("a.yaml")).expect("renamed");
-    follower.until(&["b"], &[]).await;
+    let mut watcher = Watcher::start(&[("a.yaml", &service("a"))]).await;
+    watcher.write(".a.yaml.tmp", &service("b"));
+    fs::rename(watcher.path(".a.yaml.tmp"), watcher.path("a.yaml")).expect("renamed");
+    watcher.until(&["b"], &[]).await;
 }
 
 #[tokio::test]
@@ -171,46 +171,46 @@ async fn a_config_map_swapped_by_its_link_is_read() {
     version(1, &service("a"));
     symlink("..data/a.yaml", root.path().join("a.yaml")).expect("linked");
     let (sender, batches) = crate::source::queue();
-    let task = tokio::spawn(follow(root.path().into(), sender));
+    let task = tokio::spawn(watch(root.path().into(), sender));
     let unused = TempDir::new().expect("a directory");
-    let mut follower =
-        Follower { root: unused, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
-    follower.until(&["a"], &[]).await;
+    let mut watcher =
+        Watcher { root: unused, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
+    watcher.until(&["a"], &[]).await;
     version(2, &service("b"));
-    follower.until(&["b"], &[]).await;
+    watcher.until(&["b"], &[]).await;
 }
 
 #[tokio::test]
 async fn the_first_file_in_order_of_paths_has_an_object() {
-    let mut follower = Follower::start(&[("b.yaml", &service("a")), ("c.yaml", &service("a"))]).await;
-    follower.until(&["a"], &["warning DuplicateObject Service default/a ("]).await;
-    assert_eq!(follower.objects["default/a"], "b.yaml");
-    follower.write("a.yaml", &service("a"));
+    let mut watcher = Watcher::start(&[("b.yaml", &service("a")), ("c.yaml", &service("a"))]).await;
+    watcher.until(&["a"], &["warning DuplicateObject Service default/a ("]).await;
+    assert_eq!(watcher.objects["default/a"], "b.yaml");
+    watcher.write("a.yaml", &service("a"));
     let twice = ["DuplicateObject"; 2];
-    follower.until(&["a"], &twice).await;
-    assert_eq!(follower.objects["default/a"], "a.yaml");
-    fs::remove_file(follower.path("a.yaml")).expect("removed");
-    fs::remove_file(follower.path("b.yaml")).expect("removed");
-    follower.until(&["a"], &[]).await;
-    assert_eq!(follower.objects["default/a"], "c.yaml");
-    assert!(follower.removals.is_empty(), "an object that another file holds is never gone");
+    watcher.until(&["a"], &twice).await;
+    assert_eq!(watcher.objects["default/a"], "a.yaml");
+    fs::remove_file(watcher.path("a.yaml")).expect("removed");
+    fs::remove_file(watcher.path("b.yaml")).expect("removed");
+    watcher.until(&["a"], &[]).await;
+    assert_eq!(watcher.objects["default/a"], "c.yaml");
+    assert!(watcher.removals.is_empty(), "an object that another file holds is never gone");
 }
 
 #[tokio::test]
 async fn a_half_written_file_removes_nothing() {
-    let mut follower = Follower::start(&[("a.yaml", &(service("a") + &service("b0")))]).await;
+    let mut watcher = Watcher::start(&[("a.yaml", &(service("a") + &service("b0")))]).await;
     for round in 0..20 {
         let (old, new, other) = (format!("b{round}"), format!("b{}", round + 1), format!("c{round}"));
-        let mut file = OpenOptions::new().write(true).truncate(true).open(follower.path("a.yaml")).expect("opened");
+        let mut file = OpenOptions::new().write(true).truncate(true).open(watcher.path("a.yaml")).expect("opened");
         file.write_all(service("a").as_bytes()).expect("written");
         // Another file changes while this one is half written.
-        follower.write("other.yaml", &service(&other));
-        follower.until(&["a", &old, &other], &[]).await;
+        watcher.write("other.yaml", &service(&other));
+        watcher.until(&["a", &old, &other], &[]).await;
         file.write_all(service(&new).as_bytes()).expect("written");
         drop(file);
-        follower.until(&["a", &new, &other], &[]).await;
+        watcher.until(&["a", &new, &other], &[]).await;
     }
-    assert!(!follower.removals.iter().any(|name| name == "default/a"), "{:?}", follower.removals);
+    assert!(!watcher.removals.iter().any(|name| name == "default/a"), "{:?}", watcher.removals);
 }
 
 #[test]
@@ -391,23 +391,23 @@ async fn a_replaced_directory_is_followed_without_a_watch() {
         }
     };
     let (sender, batches) = crate::source::queue();
-    let task = tokio::spawn(follow_with(root.clone(), sender, start));
-    let mut follower =
-        Follower { root: outer, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
-    follower.until(&["a"], &[]).await;
-    fs::rename(&root, follower.path("elsewhere")).expect("renamed");
+    let task = tokio::spawn(watch_with(root.clone(), sender, start));
+    let mut watcher =
+        Watcher { root: outer, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
+    watcher.until(&["a"], &[]).await;
+    fs::rename(&root, watcher.path("elsewhere")).expect("renamed");
     fs::create_dir(&root).expect("created");
     fs::write(root.join("b.yaml"), service("b")).expect("a file");
-    follower.until(&["b"], &[]).await;
+    watcher.until(&["b"], &[]).await;
     // Not watched, but looked at.
     fs::write(root.join("c.yaml"), service("c")).expect("a file");
-    follower.until(&["b", "c"], &[]).await;
+    watcher.until(&["b", "c"], &[]).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
         let is_watched = starts.load(Ordering::SeqCst) == REFUSED + 2;
         let name = format!("d{round}");
         fs::write(root.join("c.yaml"), service(&name)).expect("a file");
-        follower.until(&["b", &name], &[]).await;
+        watcher.until(&["b", &name], &[]).await;
         if is_watched {
             break;
         }

@@ -12,7 +12,7 @@
 //! without an answer counts as one without addresses from its second failure on, so that its users learn of it.
 //!
 //! Users with the right to make Services can choose names with servers that never answer, or answer late. To keep such
-//! names from delaying others, lookups use three separate pools of places (see [`LookupHistory`]), and slow names wait
+//! names from delaying others, lookups use three separate pools of slots (see [`LookupHistory`]), and slow names wait
 //! for each other only.
 
 use std::{
@@ -57,7 +57,7 @@ const MAX_RETRY: Duration = Duration::from_secs(60);
 /// Total time of all queries about a name above which the name is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// History of a name, which selects its pool of places.
+/// History of a name, which selects its pool of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookupHistory {
     /// The last lookup was answered in time.
@@ -69,15 +69,15 @@ enum LookupHistory {
 }
 
 /// Sends the addresses of the wanted names, and their changes, until the receiver is dropped.
-pub(crate) async fn follow(dns: Dns, wanted: watch::Receiver<BTreeSet<Arc<str>>>, batches: mpsc::Sender<Batch>) {
+pub(crate) async fn resolve(dns: Dns, wanted: watch::Receiver<BTreeSet<Arc<str>>>, batches: mpsc::Sender<Batch>) {
     let lookup = |name: Arc<str>| {
         let dns = dns.clone();
         async move { dns.lookup(&name).await }
     };
-    follow_with(lookup, wanted, batches).await;
+    resolve_with(lookup, wanted, batches).await;
 }
 
-async fn follow_with<F: Future<Output = Result<LookupAnswer, LookupError>>>(
+async fn resolve_with<F: Future<Output = Result<LookupAnswer, LookupError>>>(
     lookup: impl Fn(Arc<str>) -> F,
     mut wanted: watch::Receiver<BTreeSet<Arc<str>>>,
     batches: mpsc::Sender<Batch>,
@@ -132,7 +132,7 @@ impl LookupHistory {
     const ALL: [Self; 3] = [Self::Prompt, Self::New, Self::Slow];
 
     /// Returns the number of concurrent lookups; a thousand names must not be a thousand packets at once.
-    fn places(self) -> usize {
+    fn slots(self) -> usize {
         match self {
             Self::Prompt | Self::New => 8,
             Self::Slow => 4,
@@ -153,7 +153,7 @@ impl Schedule {
         gone.map(|(name, _)| Change::Forget { name }).collect()
     }
 
-    /// Returns the names to look up now, as far as there are places. Names that have waited longest come first.
+    /// Returns the names to look up now, as far as there are slots. Names that have waited longest come first.
     fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
         let mut taken = Vec::new();
         for history in LookupHistory::ALL {
@@ -167,7 +167,7 @@ impl Schedule {
         taken
     }
 
-    /// Returns when the next name is due for which there is a place.
+    /// Returns when the next name is due for which there is a slot.
     fn next_due(&self) -> Option<Instant> {
         let open = LookupHistory::ALL.into_iter().filter(|history| self.free(*history) > 0);
         open.flat_map(|history| self.waiting(history)).map(|(due, _)| due).min()
@@ -179,8 +179,8 @@ impl Schedule {
     }
 
     fn free(&self, history: LookupHistory) -> usize {
-        let taken = self.under_way.values().filter(|(place, _)| *place == history).count();
-        history.places().saturating_sub(taken)
+        let taken = self.under_way.values().filter(|(pool, _)| *pool == history).count();
+        history.slots().saturating_sub(taken)
     }
 
     /// Processes an answer, and returns the change it makes, if any. An answer for a dropped name changes nothing.

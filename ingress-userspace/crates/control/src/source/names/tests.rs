@@ -51,7 +51,7 @@ async fn check(script: Script, expect: &[(u64, &str)], act: impl AsyncFn(usize, 
         }
     };
     tokio::select! {
-        () = follow_with(lookup, wanted, sender) => panic!("it ended"),
+        () = resolve_with(lookup, wanted, sender) => panic!("it ended"),
         () = compare => {}
     }
 }
@@ -141,8 +141,8 @@ fn lookups_are_limited_and_the_longest_waiting_go_first() {
     schedule.want(&many.iter().cloned().chain(["z.test".into()]).collect(), now);
     let taken = schedule.take_due(now);
     assert_eq!((taken.len(), &*taken[0], &*taken[1]), (8, "z.test", "00.test"));
-    assert!(schedule.take_due(now).is_empty(), "all places are taken");
-    assert_eq!(schedule.next_due(), None, "what has no place is not due");
+    assert!(schedule.take_due(now).is_empty(), "all slots are taken");
+    assert_eq!(schedule.next_due(), None, "a name without a slot is not due");
     // The names are not wanted any more, but their lookups are still in progress.
     schedule.want(&BTreeSet::new(), now);
     schedule.want(&many, now);
@@ -185,7 +185,7 @@ async fn unanswered_and_late_names_delay_no_others() {
         sleep_until(began + Duration::from_secs(700)).await;
     };
     tokio::select! {
-        () = follow_with(lookup, wanted, sender) => panic!("it ended"),
+        () = resolve_with(lookup, wanted, sender) => panic!("it ended"),
         () = async { while batches.recv().await.is_some() {} } => panic!("it ended"),
         () = compare => {}
     }

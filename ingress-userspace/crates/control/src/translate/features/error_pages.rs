@@ -100,13 +100,13 @@ impl ParsedErrorPages {
         let is_own = *self.statuses != *common;
         let Self { statuses, disabled: _, backend } = self;
         let is_named = backend.is_some();
-        let asker = SubrequestSender { purpose: Purpose::Page, namespace: Arc::clone(&scope.name.namespace) };
-        let named = backend.and_then(|backend| own(&backend, &asker, scope));
+        let sender = SubrequestSender { purpose: Purpose::Page, namespace: Arc::clone(&scope.name.namespace) };
+        let named = backend.and_then(|backend| own(&backend, &sender, scope));
         let stands_in = named.is_some();
         let backend = match named {
             Some(backend) => backend,
             None if !is_wanted => return None,
-            None => match self::common(&asker, scope) {
+            None => match self::common(&sender, scope) {
                 Some(backend) => backend,
                 // The problem of the named Service is already reported.
                 None if !is_own || is_named => return None,
@@ -125,8 +125,8 @@ impl ParsedErrorPages {
 }
 
 /// Returns the upstream of the Service `value` in the Ingress's own namespace.
-fn own(value: &str, asker: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
-    let Some(name) = own_object(value, &asker.namespace) else {
+fn own(value: &str, sender: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
+    let Some(name) = own_object(value, &sender.namespace) else {
         let message = format!(
             "annotation `default-backend` names `{}`, which is not a Service of its namespace; it is as if not set, name one",
             shorten(value)
@@ -134,14 +134,14 @@ fn own(value: &str, asker: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Opti
         scope.report(Reason::InvalidAnnotation, message);
         return None;
     };
-    service::first(&name, asker, scope.object, &mut scope.context())
+    service::first(&name, sender, scope.object, &mut scope.context())
 }
 
 /// Returns the upstream of `--default-backend-service`. Its problems are reported with the default rule, which uses it,
 /// too.
-fn common(asker: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
+fn common(sender: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<UpstreamKey> {
     let name = scope.lookup.options.default_backend.clone()?;
-    match service::default(&name, Some(asker), &mut scope.context())? {
+    match service::default(&name, Some(sender), &mut scope.context())? {
         Action::Forward(key) => Some(key),
         Action::Refuse(_) | Action::Redirect(_) | Action::Split(_) => None,
     }

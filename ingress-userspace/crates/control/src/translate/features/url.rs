@@ -146,19 +146,19 @@ impl Url {
     ) -> Option<(UpstreamKey, HeaderValue)> {
         let authority = self.authority.as_ref()?;
         let protocol = if self.is_secure { Protocol::Https } else { Protocol::Http1 };
-        let asker = SubrequestSender { purpose, namespace: Arc::clone(&scope.name.namespace) };
+        let sender = SubrequestSender { purpose, namespace: Arc::clone(&scope.name.namespace) };
         let key = match self.service() {
             Some(name) => {
                 if author == Author::Ingress
-                    && let Err(why) = grant::check(&asker.namespace, &name, scope.lookup)
+                    && let Err(why) = grant::check(&sender.namespace, &name, scope.lookup)
                 {
                     scope.report(Reason::RefNotPermitted, format!("`{annotation}` leads to {why}"));
                     return None;
                 }
                 let backend_tls = self.is_secure.then(|| ParsedTls::naming(authority.host())).flatten();
-                service::named(&name, self.port(), protocol, backend_tls, &asker, scope.object, &mut scope.context())
+                service::named(&name, self.port(), protocol, backend_tls, &sender, scope.object, &mut scope.context())
             }
-            None => outside(annotation, self, authority, protocol, asker, scope),
+            None => outside(annotation, self, authority, protocol, sender, scope),
         }?;
         Some((key, HeaderValue::from_str(authority.as_str()).ok()?))
     }
@@ -185,12 +185,12 @@ fn outside(
     url: &Url,
     authority: &Authority,
     protocol: Protocol,
-    asker: SubrequestSender,
+    sender: SubrequestSender,
     scope: &mut Scope<'_, '_>,
 ) -> Option<UpstreamKey> {
     let host = authority.host().into();
     let (port, trust_anchors) = (url.port(), url.trust_anchors.clone());
-    let destination = Destination::Outside { host, port, protocol, trust_anchors, asker };
+    let destination = Destination::Outside { host, port, protocol, trust_anchors, sender };
     let (key, gathered) = scope.lookup.upstream(&destination);
     for Finding { reason, message } in &gathered.findings {
         scope.report(*reason, format!("the host of `{annotation}`: {message}"));

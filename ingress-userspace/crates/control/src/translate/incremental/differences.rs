@@ -30,7 +30,7 @@ pub(super) fn differences(known: &Cluster, cluster: &Cluster, node: Option<&str>
                 found.insert(Dependency::Nodes);
                 let of_this = |name: &ObjectName| Some(&*name.name) == node;
                 if names.iter().any(of_this) {
-                    found.insert(Dependency::Place);
+                    found.insert(Dependency::Topology);
                 }
             }
             _ => {}

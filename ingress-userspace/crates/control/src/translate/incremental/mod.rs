@@ -464,7 +464,7 @@ impl Translator {
                 | Dependency::Taken(_)
                 | Dependency::OwnAddresses
                 | Dependency::Addresses(_)
-                | Dependency::Place
+                | Dependency::Topology
                 | Dependency::Hour => {}
             }
         }

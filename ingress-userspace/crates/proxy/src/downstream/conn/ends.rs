@@ -39,8 +39,8 @@ impl Conn {
         let (settings, peer) = (self.worker.settings(), self.remote().ip());
         let Some(escalation) = settings.escalation.as_ref().filter(|asked| violation.counts(asked)) else { return };
         // Trusted proxies of the settings when the connection began, and of the current ones.
-        let may_speak = self.settings.trust.may_speak(peer) || settings.trust.may_speak(peer);
-        if self.ends.get().is_none() && !may_speak {
+        let is_trusted = self.settings.trust.is_trusted_peer(peer) || settings.trust.is_trusted_peer(peer);
+        if self.ends.get().is_none() && !is_trusted {
             self.worker.shared.violations.note(violation, peer, escalation, self.worker.clock());
         }
     }

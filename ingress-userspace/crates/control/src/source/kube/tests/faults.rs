@@ -26,7 +26,7 @@ async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
     act(&server);
     let (sender, mut batches) = crate::source::queue();
     let options = options();
-    let follow = follow_client(server.client(), Scope::default(), &options, sender);
+    let source = watch_with_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
         let mut received = Vec::new();
         // All pauses together are shorter, and the clock is a simulated one.
@@ -37,7 +37,7 @@ async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
         assert_eq!(received[2..], *expect);
     };
     tokio::select! {
-        () = follow => panic!("the source ended"),
+        () = source => panic!("the source ended"),
         () = compare => {}
     }
 }
@@ -147,7 +147,7 @@ async fn bookmarks_count_as_contact_but_not_as_changes() {
         assert!(batches.try_recv().is_err(), "a bookmark changes nothing");
     };
     tokio::select! {
-        () = follow_client(client, Scope::default(), &options, sender) => panic!("the source ended"),
+        () = watch_with_client(client, Scope::default(), &options, sender) => panic!("the source ended"),
         () = compare => {}
     }
 }

@@ -169,7 +169,7 @@ fn describe(change: Change) -> String {
 async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
     let (sender, mut batches) = crate::source::queue();
     let options = options();
-    let follow = follow_client(server.client(), Scope::default(), &options, sender);
+    let source = watch_with_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
         let mut received: Option<Vec<String>> = None;
         while received.as_ref().is_none_or(|received| received.len() < expect.len()) {
@@ -187,7 +187,7 @@ async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
         assert_eq!(received.unwrap_or_default(), expect);
     };
     tokio::select! {
-        () = follow => panic!("the source ended"),
+        () = source => panic!("the source ended"),
         () = compare => {}
     }
 }
@@ -218,7 +218,7 @@ async fn a_forbidden_secret_delays_nothing() {
 async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl AsyncFn(usize)) {
     let (sender, mut batches) = crate::source::queue();
     let options = options();
-    let follow = follow_client(server.client(), Scope::default(), &options, sender);
+    let source = watch_with_client(server.client(), Scope::default(), &options, sender);
     let compare = async {
         for (number, expect) in expect.iter().enumerate() {
             act(number).await;
@@ -228,7 +228,7 @@ async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl Async
         }
     };
     tokio::select! {
-        () = follow => panic!("the source ended"),
+        () = source => panic!("the source ended"),
         () = compare => {}
     }
 }
@@ -336,7 +336,7 @@ async fn an_unanswered_secret_does_not_block_the_first_batch() {
         assert_eq!(unread, []);
     };
     tokio::select! {
-        () = follow_client(server.client(), Scope::default(), &options, sender) => panic!("the source ended"),
+        () = watch_with_client(server.client(), Scope::default(), &options, sender) => panic!("the source ended"),
         result = timeout(Duration::from_secs(20), compare) => result.expect("in time"),
     }
 }
@@ -410,7 +410,7 @@ async fn objects_named_by_the_operator_are_watched_in_any_namespace() {
         assert_eq!(received, expect);
     };
     tokio::select! {
-        () = follow_client(server.client(), Scope { namespace: Some("n"), selector: None }, &options, sender) => panic!("the source ended"),
+        () = watch_with_client(server.client(), Scope { namespace: Some("n"), selector: None }, &options, sender) => panic!("the source ended"),
         () = compare => {}
     }
 }

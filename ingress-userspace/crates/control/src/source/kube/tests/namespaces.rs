@@ -55,7 +55,7 @@ async fn references_from_unselected_namespaces_are_not_watched() {
     let scope = Scope { namespace: None, selector: Some("team=shop") };
     let began = Instant::now();
     let mut received = tokio::select! {
-        () = follow_client(server.client(), scope, &options, sender) => panic!("the source ended"),
+        () = watch_with_client(server.client(), scope, &options, sender) => panic!("the source ended"),
         batch = batches.recv() => batch.expect("a batch").changes.into_iter().map(describe).collect::<Vec<_>>(),
     };
     received.sort();

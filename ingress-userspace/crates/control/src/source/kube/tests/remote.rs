@@ -132,7 +132,7 @@ fn answer(
 }
 
 /// Follows `remote` until it has reported `count` changes, calls `act`, and waits until it has reported `news`.
-async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnOnce()) {
+async fn watch(remote: &Remote, patience: Patience, count: usize, act: impl FnOnce()) {
     let (sender, mut batches) = crate::source::queue();
     let options = options();
     let compare = async {
@@ -145,7 +145,7 @@ async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnO
         assert_eq!(news.collect::<Vec<_>>(), ["+Ingress n/news"]);
     };
     tokio::select! {
-        () = follow_client(remote.client(patience), Scope::default(), &options, sender) => panic!("the source ended"),
+        () = watch_with_client(remote.client(patience), Scope::default(), &options, sender) => panic!("the source ended"),
         result = timeout(Duration::from_secs(60), compare) => result.expect("in time"),
     }
 }
@@ -155,7 +155,7 @@ async fn a_silent_server_is_left_for_one_that_responds() {
     let patience = Patience { silence: Duration::from_millis(100), answer: Duration::from_millis(300) };
     for is_http2_afterwards in [true, false] {
         let remote = Remote::start(3).await;
-        follow(&remote, patience, 4, || {
+        watch(&remote, patience, 4, || {
             remote.speaks_http2.store(is_http2_afterwards, Relaxed);
             remote.silenced.send_replace(());
         })
@@ -179,7 +179,7 @@ async fn many_watches_share_few_connections() {
             received
         };
         tokio::select! {
-            () = follow_client(remote.client(PATIENCE), Scope::default(), &options, sender) => panic!("the source ended"),
+            () = watch_with_client(remote.client(PATIENCE), Scope::default(), &options, sender) => panic!("the source ended"),
             received = received => received,
         }
     };
