@@ -112,6 +112,28 @@ pub(crate) fn age(metadata: &ObjectMeta) -> (bool, Option<Time>) {
 // === impl Claims ===
 
 impl Claims {
+    /// Returns claims of `ingress` on no host.
+    pub(crate) fn without_hosts(
+        name: &ObjectName,
+        ingress: &Ingress,
+        class: Option<Arc<str>>,
+        object: ObjectRef,
+    ) -> Self {
+        Self {
+            precedence: Precedence::of(name, ingress),
+            class,
+            redirect: Redirect::Never,
+            canary: None,
+            shares_with: Arc::default(),
+            clients: Clients::Any,
+            passes: false,
+            expressions: Cost::default(),
+            metered: 0,
+            hosts: Vec::new(),
+            object,
+        }
+    }
+
     pub(crate) fn of(&self, pattern: &HostPattern) -> Option<&HostClaim> {
         let at = self.hosts.binary_search_by(|(host, _)| host.cmp(pattern)).ok()?;
         self.hosts.get(at).map(|(_, claim)| claim)

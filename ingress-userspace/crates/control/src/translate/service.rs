@@ -154,11 +154,12 @@ pub(super) fn stream(
     gathered.upstream.as_ref().map(|_| key)
 }
 
+/// Returns the action that forwards to a port of `service`. Problems are reported on `object`.
 fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<PortReference<'_>>,
-    BackendPolicy { protocol: wanted, through, tls: backend_tls, health_policy, proxy_header }: &BackendPolicy,
+    wish: &BackendPolicy,
     sender: Option<&SubrequestSender>,
     object: &ObjectRef,
     context: &mut Context<'_, '_>,
@@ -171,20 +172,12 @@ fn forward(
         context.report(object, Reason::RefNotPermitted, message);
         return Action::Refuse(Unavailable::Backend);
     }
-    let found = match (port, port.and_then(|port| port.find(service, Transport::Tcp))) {
-        (_, Some(found)) => Some(Cow::Borrowed(found)),
-        // A service with an external name needs no ports of its own, because there is nothing to map them to.
-        (Some(PortReference::Number(number)), None) if service.external_name.is_some() => {
-            Some(Cow::Owned(bare(number)))
-        }
-        _ => None,
-    };
-    let Some(found) = found else {
+    let Some(found) = find_port(port, service) else {
         let wanted = port.map_or_else(|| "(none)".to_owned(), |port| shorten(&port.to_string()));
         context.report(object, Reason::PortNotFound, no_port(name, service, &wanted, Transport::Tcp));
         return Action::Refuse(Unavailable::NoPort);
     };
-    let through = if service.cluster_ips.is_empty() { Through::Pods } else { *through };
+    let through = if service.cluster_ips.is_empty() { Through::Pods } else { wish.through };
     let plain = Destination::Service {
         name: name.clone(),
         port: found.port,
@@ -196,48 +189,76 @@ fn forward(
         sender: None,
     };
     let (key, gathered) = context.upstream(&plain);
-    for Finding { reason, message } in &gathered.findings {
-        context.report(object, *reason, message.clone());
-    }
+    report(&gathered.findings, object, context);
     let Some(upstream) = &gathered.upstream else { return Action::Refuse(Unavailable::Backend) };
-    let other = match wanted {
+    let BackendPolicy { protocol: wanted, through: _, tls, health_policy, proxy_header } = wish;
+    let protocol = match wanted {
         Wanted::This(protocol) if *protocol != upstream.protocol => Some(*protocol),
         Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => None,
     };
-    let agreed = backend_tls.as_ref().filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
-    if backend_tls.is_some() && agreed.is_none() {
+    let tls = effective_tls(tls.as_ref(), protocol.unwrap_or(upstream.protocol), name, object, context);
+    if protocol.is_none() && tls.is_none() && health_policy.is_none() && proxy_header.is_none() && sender.is_none() {
+        return Action::Forward(key);
+    }
+    let special = Destination::Service {
+        name: name.clone(),
+        port: found.port,
+        protocol,
+        through,
+        tls: tls.cloned().map(Box::new),
+        health_policy: health_policy.clone(),
+        proxy_header: *proxy_header,
+        sender: sender.cloned(),
+    };
+    forward_to(&special, &gathered.findings, object, context)
+}
+
+/// Returns the TLS settings for `protocol`. Settings for a protocol without TLS are reported on `object`.
+fn effective_tls<'w>(
+    tls: Option<&'w ParsedTls>,
+    protocol: Protocol,
+    name: &ObjectName,
+    object: &ObjectRef,
+    context: &mut Context<'_, '_>,
+) -> Option<&'w ParsedTls> {
+    let effective = tls.filter(|_| protocol.is_over_tls());
+    if tls.is_some() && effective.is_none() {
         let message = format!(
             "annotations `proxy-ssl-*` have no effect for service `{name}`, because connections to its pods use no \
              TLS; set `backend-protocol` to `HTTPS` or `GRPCS`"
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }
-    if other.is_none() && agreed.is_none() && health_policy.is_none() && proxy_header.is_none() && sender.is_none() {
-        return Action::Forward(key);
+    effective
+}
+
+/// Returns the action that forwards to another upstream of the same port. A different protocol shares no connections
+/// with the rest, and a different health policy no health. Problems other than `known` are reported on `object`.
+fn forward_to(special: &Destination, known: &[Finding], object: &ObjectRef, context: &mut Context<'_, '_>) -> Action {
+    let (key, gathered) = context.upstream(special);
+    if gathered.upstream.is_none() {
+        report(&gathered.findings, object, context);
+        return Action::Refuse(Unavailable::Policy);
     }
-    // A different protocol shares no connections with the rest, and a different health policy no health, so it is
-    // another upstream.
-    let known = gathered.findings.clone();
-    let (key, gathered) = context.upstream(&Destination::Service {
-        name: name.clone(),
-        port: found.port,
-        protocol: other,
-        through,
-        tls: agreed.cloned().map(Box::new),
-        health_policy: health_policy.clone(),
-        proxy_header: *proxy_header,
-        sender: sender.cloned(),
-    });
-    if gathered.upstream.is_some() {
-        for Finding { reason, message } in gathered.findings.iter().filter(|finding| !known.contains(finding)) {
-            context.report(object, *reason, message.clone());
-        }
-        return Action::Forward(key);
-    }
-    for Finding { reason, message } in &gathered.findings {
+    let new: Vec<_> = gathered.findings.iter().filter(|finding| !known.contains(finding)).cloned().collect();
+    report(&new, object, context);
+    Action::Forward(key)
+}
+
+fn report(findings: &[Finding], object: &ObjectRef, context: &mut Context<'_, '_>) {
+    for Finding { reason, message } in findings {
         context.report(object, *reason, message.clone());
     }
-    Action::Refuse(Unavailable::Policy)
+}
+
+/// Returns the port of `service` that `port` names.
+fn find_port<'s>(port: Option<PortReference<'_>>, service: &'s Service) -> Option<Cow<'s, ServicePort>> {
+    match (port?, port?.find(service, Transport::Tcp)) {
+        (_, Some(found)) => Some(Cow::Borrowed(found)),
+        // A service with an external name needs no ports of its own, because there is nothing to map them to.
+        (PortReference::Number(number), None) if service.external_name.is_some() => Some(Cow::Owned(bare(number))),
+        (_, None) => None,
+    }
 }
 
 /// Makes a port that a service does not list.

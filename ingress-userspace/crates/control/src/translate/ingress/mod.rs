@@ -6,32 +6,30 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::networking::v1::{
-    HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressSpec, IngressTLS,
-};
+use k8s_openapi::api::networking::v1::{Ingress, IngressRule, IngressSpec, IngressTLS};
 
 use super::{
     Context, Options, alias, annotation_reader,
-    backend_policy::BackendPolicy,
-    claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Precedence, RulesClaim},
+    claims::{Claims, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, RulesClaim},
     class::Ours,
-    compiled_expressions::{Allowance, Cost, MAX_OF_INGRESS},
-    features::{
-        Globals, backend_protocol::Wanted, client_certificates::Clients, https_redirect::Redirect, redirects::Redirects,
-    },
+    compiled_expressions::{Allowance, MAX_OF_INGRESS},
+    features::Globals,
     ingress_role::IngressRole,
     named::named,
     options::CatchAll,
     outcomes::Outcomes,
-    policy::{Policy, Service},
-    service,
-    text::{shorten, shorten_error},
+    policy::Policy,
+    text::shorten_error,
 };
 use crate::{
     change::ObjectName,
     outcome::{ObjectRef, Reason},
 };
-use ingress_model::{Action, HostPattern, PathMatch, Rule, Unavailable};
+use ingress_model::HostPattern;
+
+mod rules;
+
+pub(super) use rules::Builder;
 
 /// Returns the claims of `ingress`. Claims that cannot be met are reported on `object`.
 pub(super) fn claims(
@@ -42,19 +40,7 @@ pub(super) fn claims(
     globals: &Globals,
     context: &mut Context<'_, '_>,
 ) -> Claims {
-    let mut claims = Claims {
-        precedence: Precedence::of(name, ingress),
-        class,
-        redirect: Redirect::Never,
-        canary: None,
-        shares_with: Arc::default(),
-        clients: Clients::Any,
-        passes: false,
-        expressions: Cost::default(),
-        metered: 0,
-        hosts: Vec::new(),
-        object,
-    };
+    let mut claims = Claims::without_hosts(name, ingress, class, object);
     let object = &claims.object;
     let Some(spec) = &ingress.spec else {
         context.report(object, Reason::NoBackend, "there is no `spec`; add rules or a default backend".into());
@@ -73,25 +59,11 @@ pub(super) fn claims(
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
-    let expressions = rules.iter().flat_map(|rule| rule.http.iter().flat_map(|http| &http.paths));
-    let expressions = expressions.filter(|path| policy.has_patterns(&path.path_type)).count();
-    if expressions > MAX_OF_INGRESS.count {
-        let message = format!(
-            "rules contain {expressions} regular expressions, but {} are allowed; split the Ingress or use prefixes",
-            MAX_OF_INGRESS.count
-        );
+    if let Some(message) = too_many_expressions(rules, &policy) {
         context.report(object, Reason::TooLarge, message);
         return claims;
     }
-    let metered = paths_of(spec) * (1 + policy.aliases.names.len());
-    if metered > MAX_METERED && policy.stop_metering() {
-        let message = format!(
-            "`metrics-per-path` would count {metered} rules, but {MAX_METERED} are allowed; it has no effect, split \
-             the Ingress"
-        );
-        context.report(object, Reason::TooLarge, message);
-    }
-    let metered = if policy.is_metered() { metered } else { 0 };
+    let metered = metered(spec, &mut policy, object, context);
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context.outcomes);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
     claims.canary = policy.canary.clone().map(Box::new);
@@ -99,21 +71,7 @@ pub(super) fn claims(
     let allowance = Allowance::new();
     let (owner, context) = (name.to_string().into(), context.reborrow());
     let mut builder = Builder { name, owner, policy, allowance, object, globals, context };
-    let mut hosts = Vec::new();
-    if rules.is_empty() {
-        match default_backend {
-            Some(backend) => {
-                let fallback = Some(Box::new(builder.rule(everything(), backend)));
-                hosts.push((HostPattern::Any, RulesClaim { rules: Vec::new(), fallback }));
-            }
-            None => builder.context.report(
-                object,
-                Reason::NoBackend,
-                "there are neither rules nor a default backend; add one of them".into(),
-            ),
-        }
-    }
-    hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
+    let hosts = builder.hosts(rules, default_backend.as_ref());
     if builder.allowance.is_exhausted {
         let message = format!(
             "the regular expressions of its paths need more than the {} KiB allowed; it is not served, split the Ingress or write shorter ones",
@@ -123,22 +81,58 @@ pub(super) fn claims(
         return claims;
     }
     (claims.expressions, claims.metered) = (builder.allowance.used(), metered);
+    claims.hosts = hosts_of_claims(hosts, &tls_hosts, certificates, claims.canary.is_some(), &mut builder);
+    claims
+}
+
+/// Returns the claims by host, with aliases and without those that are refused.
+fn hosts_of_claims(
+    hosts: Vec<(HostPattern, RulesClaim)>,
+    tls_hosts: &BTreeSet<HostPattern>,
+    certificates: Vec<(HostPattern, ObjectName)>,
+    is_canary: bool,
+    builder: &mut Builder<'_, '_>,
+) -> Vec<(HostPattern, HostClaim)> {
     let first = hosts.iter().map(|(pattern, _)| pattern).find(|pattern| **pattern != HostPattern::Any).cloned();
-    let mut by_host = by_host(hosts, &tls_hosts, certificates);
+    let mut by_host = by_host(hosts, tls_hosts, certificates);
     if builder.context.options.catch_all == CatchAll::Refuse
         && by_host.remove(&HostPattern::Any).is_some_and(|claim| claim.rules.is_some() || claim.certificate.is_some())
     {
         let message = "it claims all hosts, which `--disable-catch-all` refuses; give its rules a host".to_owned();
-        builder.context.report(object, Reason::CatchAllRefused, message);
+        builder.context.report(builder.object, Reason::CatchAllRefused, message);
     }
-    if claims.canary.is_some() {
+    if is_canary {
         for claim in by_host.values_mut() {
             (claim.has_tls, claim.certificate) = (false, None);
         }
     }
-    alias::add(&mut by_host, first.as_ref(), &mut builder);
-    claims.hosts = by_host.into_iter().collect();
-    claims
+    alias::add(&mut by_host, first.as_ref(), builder);
+    by_host.into_iter().collect()
+}
+
+/// Returns the message that more of its paths are regular expressions than one Ingress may have.
+fn too_many_expressions(rules: &[IngressRule], policy: &Policy) -> Option<String> {
+    let paths = rules.iter().flat_map(|rule| rule.http.iter().flat_map(|http| &http.paths));
+    let expressions = paths.filter(|path| policy.has_patterns(&path.path_type)).count();
+    (expressions > MAX_OF_INGRESS.count).then(|| {
+        format!(
+            "rules contain {expressions} regular expressions, but {} are allowed; split the Ingress or use prefixes",
+            MAX_OF_INGRESS.count
+        )
+    })
+}
+
+/// Returns the number of its rules that are counted separately. If they are too many, none is, which is reported.
+fn metered(spec: &IngressSpec, policy: &mut Policy, object: &ObjectRef, context: &mut Context<'_, '_>) -> usize {
+    let metered = paths_of(spec) * (1 + policy.aliases.names.len());
+    if metered > MAX_METERED && policy.stop_metering() {
+        let message = format!(
+            "`metrics-per-path` would count {metered} rules, but {MAX_METERED} are allowed; it has no effect, split \
+             the Ingress"
+        );
+        context.report(object, Reason::TooLarge, message);
+    }
+    if policy.is_metered() { metered } else { 0 }
 }
 
 /// Combines the claims by host.
@@ -258,111 +252,6 @@ fn hosts_of(rules: &[IngressRule]) -> Vec<HostPattern> {
         hosts.push(HostPattern::Any);
     }
     hosts
-}
-
-/// Returns the path of a fallback, which matches everything.
-fn everything() -> PathMatch {
-    PathMatch::Prefix("/".into())
-}
-
-/// State that all rules of one Ingress share while they are made.
-pub(super) struct Builder<'b, 'c> {
-    name: &'b ObjectName,
-    pub(super) owner: Arc<str>,
-    pub(super) policy: Policy,
-    allowance: Allowance,
-    pub(super) object: &'b ObjectRef,
-    pub(super) globals: &'b Globals,
-    pub(super) context: Context<'b, 'c>,
-}
-
-// === impl Builder ===
-
-impl Builder<'_, '_> {
-    fn host(
-        &mut self,
-        rule: &IngressRule,
-        default_backend: Option<&IngressBackend>,
-    ) -> Option<(HostPattern, RulesClaim)> {
-        let IngressRule { host, http } = rule;
-        let pattern = match HostPattern::parse(host.as_deref().unwrap_or_default()) {
-            Ok(pattern) => pattern,
-            Err(error) => {
-                let message = format!("{}; its rule is skipped", shorten_error(&error));
-                self.context.report(self.object, Reason::InvalidHost, message);
-                return None;
-            }
-        };
-        let paths = http.as_ref().map_or(&[][..], |HTTPIngressRuleValue { paths }| paths);
-        if paths.is_empty() && default_backend.is_none() {
-            let message = format!(
-                "the rule of host `{pattern}` has no paths and there is no default backend; requests get 404, add either"
-            );
-            self.context.report(self.object, Reason::NoBackend, message);
-        }
-        let mut rules: Vec<_> = paths.iter().filter_map(|path| self.path(&pattern, path)).collect();
-        if let Some(location) = self.policy.redirects.app_root.clone().filter(|_| self.policy.service == Service::Full)
-        {
-            let root = PathMatch::Exact("/".into());
-            rules.retain(|rule| rule.path != root);
-            rules.push(self.with(root, Action::Redirect(location)));
-        }
-        let fallback = default_backend.map(|backend| Box::new(self.rule(everything(), backend)));
-        Some((pattern, RulesClaim { rules, fallback }))
-    }
-
-    fn path(&mut self, pattern: &HostPattern, path: &HTTPIngressPath) -> Option<Rule> {
-        let HTTPIngressPath { backend, path, path_type } = path;
-        // If the controller may choose the kind of match, an empty path matches everything.
-        let path = match path.as_deref().unwrap_or_default() {
-            "" if path_type == "ImplementationSpecific" => "/",
-            path => path,
-        };
-        let parsed = if self.policy.has_patterns(path_type) {
-            let groups = self.policy.wants_groups();
-            let Self { allowance, context, .. } = self;
-            Some(context.with_memo(|memo| allowance.read(path, groups, &mut memo.expressions))?)
-        } else {
-            Policy::path(path, path_type)
-        };
-        let Some(parsed) = parsed else {
-            let other = shorten(path_type);
-            let message = format!(
-                "path type `{other}` of host `{pattern}` is not one of `Exact`, `Prefix`, `ImplementationSpecific`; the path is skipped"
-            );
-            self.context.report(self.object, Reason::InvalidPath, message);
-            return None;
-        };
-        match parsed {
-            Ok(path) => Some(self.rule(path, backend)),
-            Err(error) => {
-                let message = format!("{}; the path is skipped for host `{pattern}`", shorten_error(&error));
-                self.context.report(self.object, Reason::InvalidPath, message);
-                None
-            }
-        }
-    }
-
-    fn rule(&mut self, path: PathMatch, backend: &IngressBackend) -> Rule {
-        let action = match &self.policy {
-            Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
-            Policy { redirects: Redirects { elsewhere: Some(redirect), .. }, .. } => {
-                Action::Redirect(Arc::clone(redirect))
-            }
-            Policy { backend: BackendPolicy { protocol: Wanted::Unsupported, .. }, .. } => {
-                Action::Refuse(Unavailable::Backend)
-            }
-            Policy { backend: wish, .. } => {
-                service::resolve(&self.name.namespace, backend, wish, self.object, &mut self.context)
-            }
-        };
-        self.with(path, action)
-    }
-
-    fn with(&self, path: PathMatch, action: Action) -> Rule {
-        let (filters, forwarding) = (self.policy.filters(&path), self.policy.forwarding(&path));
-        Rule { path, owner: Arc::clone(&self.owner), filters, action, forwarding }
-    }
 }
 
 #[cfg(test)]

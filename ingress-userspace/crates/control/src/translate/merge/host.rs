@@ -60,76 +60,89 @@ impl MergedHost {
         ownership: &mut Ownership<'_>,
         outcomes: &mut Outcomes,
     ) -> bool {
-        let MergeTurn { role, right, claims } = turn;
-        let Claims { object, redirect, clients, passes, .. } = claims;
-        let is_owner = right == Right::Everything;
-        let passes = *passes && alias != Some(AliasKind::Www);
-        let merged = |rule: &Rule| MergedRule {
-            rule: rule.clone(),
-            owner: object.clone(),
-            role,
-            redirect: *redirect,
-            demands: if is_owner { Clients::Any } else { clients.clone() },
-            // A redirect needs a readable request, so its connections cannot be passed through.
-            passes: passes && !matches!(rule.action, Action::Redirect(_)),
-        };
-        if role == IngressRole::Ordinary && (is_owner || self.leader.is_some()) {
+        let is_owner = turn.right == Right::Everything;
+        self.lead(pattern, alias, turn, outcomes);
+        let mut adds = is_owner && self.demand(pattern, turn.claims, outcomes);
+        for rule in &claim.rules {
+            adds |= self.add_rule(pattern, rule, alias, turn, ownership, outcomes);
+        }
+        let fallback = claim.fallback.as_deref().filter(|_| is_owner || *pattern == HostPattern::Any);
+        match (fallback, &self.fallback) {
+            (None, _) => adds,
+            (Some(rule), None) => {
+                self.fallback = Some(merged(rule.clone(), alias, turn));
+                true
+            }
+            (Some(_), Some(winner)) => {
+                let what = format!("the default backend of host `{pattern}`");
+                report_conflict(outcomes, &turn.claims.object, (&winner.owner, winner.role), &what);
+                adds
+            }
+        }
+    }
+
+    /// Makes the first Ingress the leader, and reports one of another namespace that wants connections passed through.
+    fn lead(&mut self, pattern: &HostPattern, alias: Option<AliasKind>, turn: MergeTurn<'_>, outcomes: &mut Outcomes) {
+        let MergeTurn { role, right, claims: Claims { object, .. } } = turn;
+        if role == IngressRole::Ordinary && (right == Right::Everything || self.leader.is_some()) {
             // Claims come in order of precedence.
             let leader = &*self.leader.get_or_insert_with(|| object.clone());
-            if passes && leader.namespace != object.namespace {
+            if passes(alias, turn) && leader.namespace != object.namespace {
                 let what = format!("the target of TLS connections for host `{pattern}` (`ssl-passthrough`)");
                 report_conflict(outcomes, object, (leader, IngressRole::Ordinary), &what);
             }
         }
-        let mut adds = false;
+    }
+
+    /// Takes the demands on clients of `claims`, unless an older Ingress has others. Returns `true` if it takes them.
+    fn demand(&mut self, pattern: &HostPattern, claims: &Claims, outcomes: &mut Outcomes) -> bool {
+        let Claims { object, clients, .. } = claims;
         match &self.clients {
-            _ if *clients == Clients::Any || !is_owner => {}
+            _ if *clients == Clients::Any => false,
             None => {
-                adds = true;
                 self.clients = Some((object.clone(), clients.clone()));
+                true
             }
-            Some((_, known)) if known == clients => {}
+            Some((_, known)) if known == clients => false,
             Some((winner, _)) => {
                 let what = format!("the client certificate policy of host `{pattern}` (`auth-tls-*`)");
                 report_conflict(outcomes, object, (winner, IngressRole::Ordinary), &what);
+                false
             }
         }
-        for rule in &claim.rules {
-            let confined = if is_owner { Ok(rule.path.clone()) } else { Ownership::confined(&rule.path) };
-            let path = match confined {
-                Ok(path) => path,
-                Err(why) => {
-                    ownership.refuse(claims, format_args!("path `{}`, {why}", rule.path), outcomes);
-                    continue;
-                }
-            };
-            let same = self.winner(&rule.path, object).or_else(|| self.winner(&path, object));
-            if let Some(winner) = same.or_else(|| self.covering(&path, object).filter(|_| !is_owner)) {
-                // Each Ingress of the host redirects it to the same place.
-                if alias == Some(AliasKind::Www) && winner.rule.action == rule.action {
-                    continue;
-                }
-                let what = format!("path `{}` of host `{pattern}`", rule.path);
-                report_conflict(outcomes, object, (&winner.owner, winner.role), &what);
-            } else {
-                adds = true;
-                self.rules.insert(path.clone(), merged(&Rule { path, ..rule.clone() }));
+    }
+
+    /// Adds a rule if its path is still free. Returns `true` if it is added.
+    fn add_rule(
+        &mut self,
+        pattern: &HostPattern,
+        rule: &Rule,
+        alias: Option<AliasKind>,
+        turn: MergeTurn<'_>,
+        ownership: &mut Ownership<'_>,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let object = &turn.claims.object;
+        let is_owner = turn.right == Right::Everything;
+        let confined = if is_owner { Ok(rule.path.clone()) } else { Ownership::confined(&rule.path) };
+        let path = match confined {
+            Ok(path) => path,
+            Err(why) => {
+                ownership.refuse(turn.claims, format_args!("path `{}`, {why}", rule.path), outcomes);
+                return false;
             }
-        }
-        let Some(rule) = claim.fallback.as_deref().filter(|_| is_owner || *pattern == HostPattern::Any) else {
-            return adds;
         };
-        match &self.fallback {
-            None => {
-                adds = true;
-                self.fallback = Some(merged(rule));
-            }
-            Some(winner) => {
-                let what = format!("the default backend of host `{pattern}`");
-                report_conflict(outcomes, object, (&winner.owner, winner.role), &what);
-            }
+        let same = self.winner(&rule.path, object).or_else(|| self.winner(&path, object));
+        let Some(winner) = same.or_else(|| self.covering(&path, object).filter(|_| !is_owner)) else {
+            self.rules.insert(path.clone(), merged(Rule { path, ..rule.clone() }, alias, turn));
+            return true;
+        };
+        // Each Ingress of the host redirects it to the same place.
+        if alias != Some(AliasKind::Www) || winner.rule.action != rule.action {
+            let what = format!("path `{}` of host `{pattern}`", rule.path);
+            report_conflict(outcomes, object, (&winner.owner, winner.role), &what);
         }
-        adds
+        false
     }
 
     /// Lets a canary take a share of the requests of rules for the same paths. Returns `true` if it takes any.
@@ -299,6 +312,25 @@ impl MergedHost {
         let asking = || rules.values().filter(may_pass);
         let root = asking().find(|rule| rule.rule.path.as_str() == "/");
         root.or_else(|| asking().next()).or_else(|| fallback.as_ref().filter(may_pass))
+    }
+}
+
+/// Returns whether the Ingress of `turn` wants connections passed through.
+fn passes(alias: Option<AliasKind>, turn: MergeTurn<'_>) -> bool {
+    turn.claims.passes && alias != Some(AliasKind::Www)
+}
+
+/// Returns a rule of the Ingress of `turn`.
+fn merged(rule: Rule, alias: Option<AliasKind>, turn: MergeTurn<'_>) -> MergedRule {
+    let MergeTurn { role, right, claims: Claims { object, redirect, clients, .. } } = turn;
+    MergedRule {
+        owner: object.clone(),
+        role,
+        redirect: *redirect,
+        demands: if right == Right::Everything { Clients::Any } else { clients.clone() },
+        // A redirect needs a readable request, so its connections cannot be passed through.
+        passes: passes(alias, turn) && !matches!(rule.action, Action::Redirect(_)),
+        rule,
     }
 }
 

@@ -44,79 +44,25 @@ pub(super) fn merge(
     globals: &Globals,
     context: &mut Context<'_, '_>,
 ) -> Merged {
-    let mut host = MergedHost::default();
-    let mut ownership = Ownership::of(pattern, claims, broader, globals);
-    let (mut is_routed, mut in_effect, mut tls) = (false, BTreeSet::new(), None);
-    let mut certificate: Option<(&ObjectRef, Option<Arc<str>>)> = None;
-    let namesake = claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref);
-    let (canaries, turns): (Vec<_>, Vec<_>) =
-        ownership.in_turn(claims).into_iter().partition(|turn| turn.claims.canary.is_some());
+    let mut merge = Merge {
+        pattern,
+        namesake: claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref),
+        ownership: Ownership::of(pattern, claims, broader, globals),
+        host: MergedHost::default(),
+        is_routed: false,
+        in_effect: BTreeSet::new(),
+        tls: None,
+        certificate: None,
+    };
+    let turns = merge.ownership.in_turn(claims);
+    let (canaries, turns): (Vec<_>, Vec<_>) = turns.into_iter().partition(|turn| turn.claims.canary.is_some());
     for turn in turns {
-        let claims = turn.claims;
-        let name = &claims.precedence.name;
-        let Some(claim) = claims.of(pattern) else { continue };
-        let HostClaim { rules, has_tls, certificate: wanted, alias } = claim;
-        let alias =
-            alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context.outcomes));
-        let rules = rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind))));
-        if turn.right != Right::Everything {
-            refuse(pattern, turn, claim, &mut ownership, context.outcomes);
-            for (rules, kind) in rules.filter(|_| turn.right == Right::Paths) {
-                if host.add(pattern, rules, kind, turn, &mut ownership, context.outcomes) {
-                    is_routed = true;
-                    in_effect.insert(name.clone());
-                }
-            }
-            continue;
-        }
-        if !host.has_tls && (*has_tls || alias.is_some_and(|alias| alias.has_tls)) {
-            host.has_tls = true;
-            tls = Some(name);
-        }
-        for (rules, kind) in rules {
-            // A claim without paths still establishes the host, which then answers 404.
-            let is_first = !std::mem::replace(&mut is_routed, true);
-            if host.add(pattern, rules, kind, turn, &mut ownership, context.outcomes) || is_first {
-                in_effect.insert(name.clone());
-            }
-        }
-        let Some(secret_name) = wanted.as_ref().or(alias.and_then(|alias| alias.certificate.as_ref())) else {
-            continue;
-        };
-        if *pattern == HostPattern::Any && context.options.default_certificate.is_some() {
-            let message = format!(
-                "secret `{secret_name}` is not used, because `--default-ssl-certificate` serves all hosts without \
-                 their own certificate; name hosts in `spec.tls`"
-            );
-            context.report(&claims.object, Reason::CatchAllRefused, message);
-            continue;
-        }
-        match &certificate {
-            None => {
-                let origin = certificate_secret::certificate(secret_name, pattern, &claims.object, context);
-                in_effect.extend(origin.is_some().then(|| name.clone()));
-                certificate = Some((&claims.object, origin));
-            }
-            // Several Ingresses of one host usually name the same Secret.
-            Some((_, Some(origin))) if **origin == *secret_name.to_string() => {}
-            Some((winner, _)) => {
-                let what = format!("the certificate of host `{pattern}`");
-                report_conflict(context.outcomes, &claims.object, (winner, IngressRole::Ordinary), &what);
-            }
-        }
+        merge.add(turn, context);
     }
     for MergeTurn { claims, .. } in canaries {
-        let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
-        let alias = claim
-            .alias
-            .as_deref()
-            .filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context.outcomes));
-        for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
-            if host.split(pattern, rules, when, &claims.object, context.outcomes) {
-                in_effect.insert(claims.precedence.name.clone());
-            }
-        }
+        merge.split(claims, context.outcomes);
     }
+    let Merge { ownership, mut host, is_routed, mut in_effect, tls, certificate, .. } = merge;
     if ownership.keeps_challenges() {
         host.guard_challenges(globals);
     }
@@ -130,6 +76,114 @@ pub(super) fn merge(
     };
     ownership.report_problems(context.outcomes);
     Merged { host: is_routed.then_some(host), certificate, in_effect }
+}
+
+/// The claims on one host that have been merged so far.
+struct Merge<'m> {
+    pattern: &'m HostPattern,
+    /// The first Ingress whose rules name the host.
+    namesake: Option<&'m Claims>,
+    ownership: Ownership<'m>,
+    host: MergedHost,
+    /// Whether an Ingress has rules for it.
+    is_routed: bool,
+    in_effect: BTreeSet<ObjectName>,
+    /// The Ingress that gives it TLS.
+    tls: Option<&'m ObjectName>,
+    /// The origin of its certificate, `None` if that is not usable, and the Ingress that names it.
+    certificate: Option<(&'m ObjectRef, Option<Arc<str>>)>,
+}
+
+// === impl Merge ===
+
+impl<'m> Merge<'m> {
+    /// Adds the claims of an Ingress that is no canary.
+    fn add(&mut self, turn: MergeTurn<'m>, context: &mut Context<'_, '_>) {
+        let claims = turn.claims;
+        let name = &claims.precedence.name;
+        let Some(claim) = claims.of(self.pattern) else { return };
+        let HostClaim { rules, has_tls, certificate, alias } = claim;
+        let alias = alias.as_deref().filter(|alias| self.is_free(alias, claims, context.outcomes));
+        let rules = rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind))));
+        if turn.right != Right::Everything {
+            refuse(self.pattern, turn, claim, &mut self.ownership, context.outcomes);
+            for (rules, kind) in rules.filter(|_| turn.right == Right::Paths) {
+                if self.host.add(self.pattern, rules, kind, turn, &mut self.ownership, context.outcomes) {
+                    self.is_routed = true;
+                    self.in_effect.insert(name.clone());
+                }
+            }
+            return;
+        }
+        if !self.host.has_tls && (*has_tls || alias.is_some_and(|alias| alias.has_tls)) {
+            self.host.has_tls = true;
+            self.tls = Some(name);
+        }
+        for (rules, kind) in rules {
+            // A claim without paths still establishes the host, which then answers 404.
+            let is_first = !std::mem::replace(&mut self.is_routed, true);
+            if self.host.add(self.pattern, rules, kind, turn, &mut self.ownership, context.outcomes) || is_first {
+                self.in_effect.insert(name.clone());
+            }
+        }
+        if let Some(secret) = certificate.as_ref().or(alias.and_then(|alias| alias.certificate.as_ref())) {
+            self.certify(secret, claims, context);
+        }
+    }
+
+    /// Takes the certificate of `secret`, unless an older Ingress has named another.
+    fn certify(&mut self, secret: &ObjectName, claims: &'m Claims, context: &mut Context<'_, '_>) {
+        let pattern = self.pattern;
+        if *pattern == HostPattern::Any && context.options.default_certificate.is_some() {
+            let message = format!(
+                "secret `{secret}` is not used, because `--default-ssl-certificate` serves all hosts without \
+                 their own certificate; name hosts in `spec.tls`"
+            );
+            context.report(&claims.object, Reason::CatchAllRefused, message);
+            return;
+        }
+        match &self.certificate {
+            None => {
+                let origin = certificate_secret::certificate(secret, pattern, &claims.object, context);
+                self.in_effect.extend(origin.is_some().then(|| claims.precedence.name.clone()));
+                self.certificate = Some((&claims.object, origin));
+            }
+            // Several Ingresses of one host usually name the same Secret.
+            Some((_, Some(origin))) if **origin == *secret.to_string() => {}
+            Some((winner, _)) => {
+                let what = format!("the certificate of host `{pattern}`");
+                report_conflict(context.outcomes, &claims.object, (winner, IngressRole::Ordinary), &what);
+            }
+        }
+    }
+
+    /// Gives a canary its share of the requests.
+    fn split(&mut self, claims: &Claims, outcomes: &mut Outcomes) {
+        let (Some(when), Some(claim)) = (&claims.canary, claims.of(self.pattern)) else { return };
+        let alias = claim.alias.as_deref().filter(|alias| self.is_free(alias, claims, outcomes));
+        for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
+            if self.host.split(self.pattern, rules, when, &claims.object, outcomes) {
+                self.in_effect.insert(claims.precedence.name.clone());
+            }
+        }
+    }
+
+    /// Returns `true` if the host may be an alias: no rule names it, or only younger rules of others do. Otherwise this
+    /// is reported on the Ingress of `claims`.
+    fn is_free(&self, alias: &AliasClaim, claims: &Claims, outcomes: &mut Outcomes) -> bool {
+        let namesake = self.namesake.filter(|namesake| !self.ownership.keeps_alias(claims, namesake));
+        let Some(Claims { object: ObjectRef { kind, namespace, name, origin: _ }, .. }) = namesake else { return true };
+        let key = match alias.kind {
+            AliasKind::Same => "server-alias",
+            AliasKind::Www => "from-to-www-redirect",
+        };
+        let message = format!(
+            "`{key}` does nothing for `{}`, as {kind} `{namespace}/{name}` has rules for it; remove one of the two",
+            self.pattern
+        );
+        outcomes.report(&claims.object, Reason::HostPathConflict, message);
+        false
+    }
 }
 
 /// Refuses the parts of `claim` that concern the host as a whole, since it belongs to another namespace.
@@ -165,29 +219,6 @@ fn refuse(
 fn names(claims: &Claims, pattern: &HostPattern) -> bool {
     let is_ordinary = claims.canary.is_none() && claims.precedence.role == IngressRole::Ordinary;
     is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
-}
-
-/// Returns `true` if the host may be an alias: no rule names it, or only younger rules of others do. Otherwise this is
-/// reported on the Ingress of `claims`.
-fn is_free(
-    pattern: &HostPattern,
-    alias: &AliasClaim,
-    namesake: Option<&Claims>,
-    claims: &Claims,
-    ownership: &Ownership<'_>,
-    outcomes: &mut Outcomes,
-) -> bool {
-    let namesake = namesake.filter(|namesake| !ownership.keeps_alias(claims, namesake));
-    let Some(Claims { object: ObjectRef { kind, namespace, name, origin: _ }, .. }) = namesake else { return true };
-    let key = match alias.kind {
-        AliasKind::Same => "server-alias",
-        AliasKind::Www => "from-to-www-redirect",
-    };
-    let message = format!(
-        "`{key}` does nothing for `{pattern}`, as {kind} `{namespace}/{name}` has rules for it; remove one of the two"
-    );
-    outcomes.report(&claims.object, Reason::HostPathConflict, message);
-    false
 }
 
 fn report_conflict(outcomes: &mut Outcomes, loser: &ObjectRef, (winner, role): (&ObjectRef, IngressRole), what: &str) {
