@@ -176,6 +176,24 @@ fn findings_have_an_exit_code_of_their_own() {
 }
 
 #[test]
+fn the_context_selects_the_cluster() {
+    let home = tempfile::tempdir().expect("a directory");
+    let kubeconfig = home.path().join("config");
+    let text = "{ apiVersion: v1, kind: Config, current-context: here, users: [{ name: u, user: {} }],\n\
+        contexts: [{ name: here, context: { cluster: c, user: u } }],\n\
+        clusters: [{ name: c, cluster: { server: 'http://127.0.0.1:9' } }] }\n";
+    fs::write(&kubeconfig, text).expect("written");
+    let asked = |context| {
+        let kubeconfig = kubeconfig.to_str().expect("text");
+        let options = ["routes", "--kubeconfig", kubeconfig, "--context", context, "--timeout", "0.2"];
+        said(&command(&options))
+    };
+    assert!(asked("elsewhere").contains("elsewhere"), "{}", asked("elsewhere"));
+    // Port 9 is the discard port, on which usually no process listens.
+    assert!(asked("here").contains("no complete answer within 200ms"), "{}", asked("here"));
+}
+
+#[test]
 fn tables_have_titles_and_a_row_for_each_rule() {
     let home = manifests();
     let directory = home.path().to_str().expect("text");

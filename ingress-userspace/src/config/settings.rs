@@ -145,11 +145,12 @@ pub(crate) fn read_only(
 }
 
 fn source_config(source: SourceArgs) -> ingress_control::SourceConfig {
-    let SourceArgs { manifests, kubeconfig, watch_namespace, watch_namespace_selector, .. } = source;
+    let SourceArgs { manifests, kubeconfig, context, watch_namespace, watch_namespace_selector, .. } = source;
     match manifests {
         Some(directory) => ingress_control::SourceConfig::Manifests(directory),
         None => ingress_control::SourceConfig::Kubernetes(ingress_control::KubernetesConfig {
             kubeconfig,
+            context,
             namespace: watch_namespace,
             namespace_selector: watch_namespace_selector,
         }),

@@ -11,7 +11,7 @@ pub enum SourceError {
         "cannot watch `{path}` for changes; raise `fs.inotify.max_user_watches` or `max_user_instances` if they are used up"
     )]
     Watch { path: PathBuf, source: notify::Error },
-    #[error("cannot use the kubeconfig `{path}`; check the file and its current context")]
+    #[error("cannot use the kubeconfig `{path}`; check the file and the context")]
     Kubeconfig { path: PathBuf, source: kube::config::KubeconfigError },
     #[error("cannot find an API server; run in a cluster, or give a kubeconfig or a manifests directory")]
     NoCluster { source: kube::config::InferConfigError },

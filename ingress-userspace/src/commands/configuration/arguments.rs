@@ -24,8 +24,8 @@ pub(crate) struct ReadArgs {
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
 
-    /// Socket of a running process. Without --manifests and --kubeconfig, the command asks the process there; if there
-    /// is none, it reads the cluster of the default kubeconfig.
+    /// Socket of a running process. Without --manifests, --kubeconfig and --context, the command asks the process
+    /// there; if there is none, it reads the cluster of the default kubeconfig.
     #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
     pub(crate) socket: PathBuf,
 

@@ -33,7 +33,7 @@ impl Source {
     /// Fails if a directory or cluster cannot be read in time.
     pub(super) fn of(args: ReadArgs) -> Result<Self> {
         let ReadArgs { output: _, socket, timeout, source, routing } = args;
-        let is_named = source.manifests.is_some() || source.kubeconfig.is_some();
+        let is_named = source.manifests.is_some() || source.kubeconfig.is_some() || source.context.is_some();
         if !is_named && NodeClient::is_there(&socket) {
             return Ok(Self::Node(NodeClient::new(socket, timeout)));
         }

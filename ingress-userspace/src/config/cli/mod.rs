@@ -45,7 +45,7 @@ Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usa
 
 const READS: &str = "\
 Inside a pod of the controller, the command asks the process over its socket. With --manifests it reads a directory, and
-with --kubeconfig a cluster, as `run` with the same options would, and writes nothing.
+with --kubeconfig or --context a cluster, as `run` with the same options would, and writes nothing.
 
 Examples:
   xdp-ingress routes --host shop.example.com

@@ -74,7 +74,7 @@ impl StatusTask {
     pub(super) async fn begin(source: &SourceConfig, options: Option<&Options>) -> Result<Self, SourceError> {
         match (source, options) {
             (SourceConfig::Kubernetes(config), Some(options)) => {
-                let client = source::kube::connect(config.kubeconfig.as_deref(), &Contact::default()).await?;
+                let client = source::kube::connect(config, &Contact::default()).await?;
                 Ok(Self::with_client(client, options.clone()))
             }
             _ => Ok(Self { manager: Arc::default(), input: None, running: JoinSet::new() }),

@@ -130,5 +130,6 @@ mod tests {
     #[test]
     fn sources_exclude_each_other() {
         assert!(parse(&["--manifests", "a", "--kubeconfig", "b"]).is_err());
+        assert!(parse(&["--manifests", "a", "--context", "b"]).is_err());
     }
 }

@@ -17,6 +17,10 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, value_name = "NAME", conflicts_with = "manifests")]
+    pub(crate) context: Option<String>,
+
     /// Name of the class to serve, as used in the annotation `kubernetes.io/ingress.class`. With manifests that hold no
     /// IngressClass, the name also counts in `ingressClassName`. Otherwise an IngressClass is selected by its
     /// controller, see --controller-class.

@@ -4,7 +4,6 @@
 use std::{
     future::Future,
     net::SocketAddr,
-    path::Path,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -26,7 +25,10 @@ use kube::{
 use rustls_pki_types::ServerName;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, timeout::Timeout, util::BoxService};
 
-use super::connections::{Connections, KubeConnector, PATIENCE, Patience};
+use super::{
+    KubernetesConfig,
+    connections::{Connections, KubeConnector, PATIENCE, Patience},
+};
 use crate::{
     SourceError,
     contact::Contact,
@@ -41,21 +43,29 @@ type Stack = BoxService<Request<Body>, Response<UnsyncBoxBody<bytes::Bytes, BoxE
 /// be reached.
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
-/// Returns a client for the cluster of `kubeconfig`, or of the environment, that records signs of life of the server in
-/// `contact`.
+/// Returns a client for the cluster that `config` names, or that of the environment, which records signs of life of the
+/// server in `contact`.
 ///
 /// If the server has a name, it is resolved like the names of Services, because a static binary has no NSS.
 ///
 /// # Errors
 /// If the configuration cannot be read or used.
-pub async fn connect(kubeconfig: Option<&Path>, contact: &Contact) -> Result<Client, SourceError> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let error = |source| SourceError::Kubeconfig { path: path.into(), source };
+pub async fn connect(config: &KubernetesConfig, contact: &Contact) -> Result<Client, SourceError> {
+    let KubernetesConfig { kubeconfig, context, namespace: _, namespace_selector: _ } = config;
+    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+    let config = match (kubeconfig, context) {
+        (Some(path), _) => {
+            let error = |source| SourceError::Kubeconfig { path: path.clone(), source };
             let file = Kubeconfig::read_from(path).map_err(error)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(error)?
+            Config::from_custom_kubeconfig(file, &options).await.map_err(error)?
         }
-        None => Config::infer().await.map_err(|source| SourceError::NoCluster { source })?,
+        // A context is one of a file, so the service account of a pod does not count.
+        (None, Some(_)) => {
+            let path = || std::env::var_os("KUBECONFIG").unwrap_or_else(|| "~/.kube/config".into()).into();
+            let error = |source| SourceError::Kubeconfig { path: path(), source };
+            Config::from_kubeconfig(&options).await.map_err(error)?
+        }
+        (None, None) => Config::infer().await.map_err(|source| SourceError::NoCluster { source })?,
     };
     let error = |source| SourceError::Client { source };
     let layer = Notes { contact: contact.clone() };

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub struct KubernetesConfig {
     /// A kubeconfig file. Default: the file in `$KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig. Default: its current one.
+    pub context: Option<String>,
     /// Watches only objects of this namespace. Default: all namespaces.
     pub namespace: Option<String>,
     /// Watches only Ingresses of namespaces with labels that match this selector. Default: all watched namespaces.

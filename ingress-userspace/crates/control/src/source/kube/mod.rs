@@ -80,9 +80,9 @@ pub async fn watch(
     contact: &Contact,
     batches: mpsc::Sender<Batch>,
 ) -> Result<(), SourceError> {
-    let KubernetesConfig { kubeconfig, namespace, namespace_selector } = config;
-    contact.begin(namespace.as_deref());
-    let client = connect(kubeconfig.as_deref(), contact).await?;
+    contact.begin(config.namespace.as_deref());
+    let client = connect(&config, contact).await?;
+    let KubernetesConfig { kubeconfig: _, context: _, namespace, namespace_selector } = config;
     let scope = Scope { namespace: namespace.as_deref(), selector: namespace_selector.as_deref() };
     watch_with_client(client, scope, options, batches).await;
     Ok(())
