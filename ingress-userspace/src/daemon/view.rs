@@ -1,6 +1,7 @@
 //! Data of the admin address, collected from the parts on request.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -203,7 +204,12 @@ impl AdminSource for View {
     }
 
     fn workers(&self) -> Vec<WorkerState> {
-        let state = |liveness: &Liveness| WorkerState { name: liveness.name().to_owned(), silence: liveness.silence() };
+        let connections: BTreeMap<usize, usize> = self.shared.worker_connections().into_iter().collect();
+        let state = |liveness: &Liveness| {
+            let number = liveness.name().strip_prefix("worker-").and_then(|number| number.parse().ok());
+            let connections = number.and_then(|number: usize| connections.get(&number).copied());
+            WorkerState { name: liveness.name().to_owned(), silence: liveness.silence(), connections }
+        };
         self.shared.thread_liveness().iter().map(|liveness| state(liveness)).collect()
     }
 

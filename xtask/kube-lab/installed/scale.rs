@@ -104,7 +104,7 @@ impl Hosts<'_> {
     /// Starts a product for the class, beside the control plane, and waits until it is ready.
     fn serve(&self, lab: &Lab) -> anyhow::Result<Process> {
         let Self { scope, class, count, certificate: _ } = self;
-        let binary = std::env::var_os("XDP_INGRESS_BINARY").map_or_else(product, PathBuf::from);
+        let binary = std::env::var_os("XDP_INGRESS_BINARY").map_or_else(|| product().to_path_buf(), PathBuf::from);
         let mut run = Command::new(binary);
         run.args(["run", "--steer", "bind", "--xdp-mode", "off", "--workers", "1"])
             .args(["--controller-class", &format!("{class}.test/{class}"), "--election-id", class])

@@ -346,7 +346,7 @@ fn changes(source: &dyn AdminSource) -> Value {
 
 /// Returns the threads that serve.
 pub(super) fn workers(source: &dyn AdminSource) -> Value {
-    let worker = |WorkerState { name, silence }: WorkerState| json!({ "name": name, "seconds_since_sign_of_life": silence.as_secs_f64() });
+    let worker = |WorkerState { name, silence, connections }: WorkerState| json!({ "name": name, "connections": connections, "seconds_since_sign_of_life": silence.as_secs_f64() });
     source.workers().into_iter().map(worker).collect()
 }
 

@@ -180,6 +180,8 @@ pub(crate) struct WorkerState {
     pub(crate) name: String,
     /// Time since its last sign of life.
     pub(crate) silence: Duration,
+    /// Open connections; `None` for a thread that accepts none.
+    pub(crate) connections: Option<usize>,
 }
 
 /// Way by which a connection reaches this process. The API trusts some ways more than others.

@@ -130,7 +130,11 @@ impl AdminSource for Fixed {
     }
 
     fn workers(&self) -> Vec<WorkerState> {
-        vec![WorkerState { name: "worker-0".to_owned(), silence: std::time::Duration::from_millis(250) }]
+        vec![WorkerState {
+            name: "worker-0".to_owned(),
+            silence: std::time::Duration::from_millis(250),
+            connections: Some(3),
+        }]
     }
 
     fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)> {

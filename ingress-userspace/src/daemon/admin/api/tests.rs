@@ -64,6 +64,8 @@ fn lists_are_selected_and_paged() {
     assert_eq!(problems["items"], expected);
     let (_, changes) = get("/api/v1/changes");
     assert_eq!((&changes[0]["milliseconds"], &changes[0]["at"]), (&json!(2.5), &json!("2026-11-26T10:00:00Z")));
+    let worker = json!({ "name": "worker-0", "connections": 3, "seconds_since_sign_of_life": 0.25 });
+    assert_eq!(get("/api/v1/workers").1, json!([worker]));
     let (_, host) = get("/api/v1/hosts/web.test");
     assert_eq!((&host["counters"]["id"], host["problems"].as_array().map(Vec::len)), (&json!(1), Some(1)));
 }
