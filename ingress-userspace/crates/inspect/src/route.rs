@@ -55,7 +55,7 @@ pub enum ActionDocument {
 /// The pods behind one port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendDocument {
-    /// `namespace/service:port`.
+    /// Name of the upstream: `namespace/service:port`.
     pub upstream: String,
     /// Protocol between the proxy and the pods: `http/1.1`, `h2c`, `https` or `h2`.
     pub protocol: String,

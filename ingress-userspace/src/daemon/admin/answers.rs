@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{Method, Request, Response, StatusCode, header};
 use ingress_common::{NicNet, Traffic};
 use serde_json::{Value, json};
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::{
     AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, Reach, api, body::AdminBody, metrics,
@@ -19,7 +20,12 @@ pub(crate) struct Answers {
     pub(crate) metrics: Metrics,
     /// Open streams of events.
     pub(crate) viewers: Viewers,
+    /// Turns of the requests to the API.
+    turns: Semaphore,
 }
+
+/// Number of requests to the API that are answered at once.
+const TURNS: usize = 1;
 
 /// List of all paths, for the 404 response.
 const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces, /denied or /api/v1";
@@ -27,7 +33,22 @@ const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /int
 impl Answers {
     /// Returns a handler with all values from `source`.
     pub(crate) fn new(source: Arc<dyn AdminSource>, metrics: Metrics) -> Self {
-        Self { source, metrics, viewers: Viewers::default() }
+        Self { source, metrics, viewers: Viewers::default(), turns: Semaphore::new(TURNS) }
+    }
+
+    /// Answers a request. Requests to the API may read ten thousand hosts or certificates, so they are answered on
+    /// another thread, one after the other. The main thread meanwhile shows XDP that the process is alive.
+    pub(super) async fn respond<B>(self: Arc<Self>, request: Request<B>, reach: Reach) -> Response<AdminBody> {
+        if !api::is_below(request.uri().path()) {
+            return self.answer(&request, reach);
+        }
+        let request = request.map(drop);
+        let answers = Arc::clone(&self);
+        // The semaphore is never closed.
+        let _turn = self.turns.acquire().await;
+        let answered = spawn_blocking(move || answers.answer(&request, reach)).await;
+        // The answer panicked; the panic is logged.
+        answered.unwrap_or_else(|_| text(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made\n".into()))
     }
 
     pub(super) fn answer<B>(&self, request: &Request<B>, reach: Reach) -> Response<AdminBody> {
@@ -107,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_failed_probe_names_the_reason() {
-        let bad = Answers::new(Arc::new(Fixed(Err("worker-1 hangs".into()))), Metrics::All);
-        let good = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All);
+        let bad = Answers::new(Arc::new(Fixed::with(Err("worker-1 hangs".into()))), Metrics::All);
+        let good = Answers::new(Arc::new(Fixed::with(Ok(()))), Metrics::All);
         for path in ["/healthz", "/readyz"] {
             assert_eq!(ask(&bad, Method::GET, path), (503, "worker-1 hangs\n".to_owned()));
             assert_eq!(ask(&good, Method::GET, path).0, 200);
@@ -119,7 +140,7 @@ mod tests {
 
     #[test]
     fn denied_packets_are_listed_by_rule() {
-        let answers = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All);
+        let answers = Answers::new(Arc::new(Fixed::with(Ok(()))), Metrics::All);
         let (status, body) = ask(&answers, Method::GET, "/denied");
         assert_eq!(status, 200);
         let body: Value = serde_json::from_str(&body).expect("JSON");
@@ -129,7 +150,7 @@ mod tests {
 
     #[test]
     fn interfaces_are_listed_with_their_attach_modes() {
-        let answers = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::Off);
+        let answers = Answers::new(Arc::new(Fixed::with(Ok(()))), Metrics::Off);
         let (status, body) = ask(&answers, Method::GET, "/interfaces");
         let answered: Value = serde_json::from_str(&body).expect("JSON");
         let expected = json!([{
@@ -141,7 +162,7 @@ mod tests {
 
     #[test]
     fn metrics_are_as_detailed_as_configured() {
-        let metrics = |metrics| ask(&Answers::new(Arc::new(Fixed(Ok(()))), metrics), Method::GET, "/metrics");
+        let metrics = |metrics| ask(&Answers::new(Arc::new(Fixed::with(Ok(()))), metrics), Method::GET, "/metrics");
         assert_eq!(metrics(Metrics::Off).0, 404);
         let (status, all) = metrics(Metrics::All);
         assert_eq!(status, 200);
@@ -200,7 +221,7 @@ mod tests {
     #[test]
     fn every_metric_has_a_row_with_its_type_in_the_documentation() {
         const PAGE: &str = include_str!("../../../../docs/metrics.md");
-        let answers = Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All);
+        let answers = Answers::new(Arc::new(Fixed::with(Ok(()))), Metrics::All);
         let (_, text) = ask(&answers, Method::GET, "/metrics");
         assert!(!text.contains("UnknownKind"), "notes are no problems");
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));

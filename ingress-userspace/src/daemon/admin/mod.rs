@@ -284,8 +284,8 @@ impl Reach {
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, reach: Reach, answers: Arc<Answers>) {
     let service = service_fn(move |request| {
-        let response = answers.answer(&request, reach);
-        async move { Ok::<_, Infallible>(response) }
+        let answers = Arc::clone(&answers);
+        async move { Ok::<_, Infallible>(answers.respond(request, reach).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -145,7 +145,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let _entered = runtime.enter();
         let viewers = Viewers::default();
-        let source: Arc<dyn AdminSource> = Arc::new(super::super::testing::Fixed(Ok(())));
+        let source: Arc<dyn AdminSource> = Arc::new(super::super::testing::Fixed::with(Ok(())));
         let open: Vec<_> = (0..VIEWERS_MAX).map(|_| viewers.open(Arc::clone(&source)).expect("a place")).collect();
         assert!(viewers.open(Arc::clone(&source)).is_none());
         drop(open);

@@ -1,6 +1,9 @@
 //! A source with fixed values, and requests to it.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex, mpsc::Receiver},
+    time::Duration,
+};
 
 use http::{Method, Request, Response};
 use ingress_common::{HostL7, HostNet, NicNet, Traffic};
@@ -16,15 +19,31 @@ use super::{
 use crate::daemon::change_log::ChangeRecord;
 
 #[derive(Debug)]
-pub(super) struct Fixed(pub(super) Result<(), String>);
+pub(super) struct Fixed {
+    /// Health and readiness.
+    state: Result<(), String>,
+    /// What the list of changes waits for.
+    waits: Option<Mutex<Receiver<()>>>,
+}
+
+impl Fixed {
+    pub(super) fn with(state: Result<(), String>) -> Self {
+        Self { state, waits: None }
+    }
+
+    /// Returns a source whose list of changes comes only after a message.
+    pub(super) fn waiting(waits: Receiver<()>) -> Self {
+        Self { state: Ok(()), waits: Some(Mutex::new(waits)) }
+    }
+}
 
 impl AdminSource for Fixed {
     fn live(&self) -> Result<(), String> {
-        self.0.clone()
+        self.state.clone()
     }
 
     fn ready(&self) -> Result<(), String> {
-        self.0.clone()
+        self.state.clone()
     }
 
     fn hosts(&self) -> Vec<HostCounters> {
@@ -34,7 +53,7 @@ impl AdminSource for Fixed {
             l7: HostL7::default(),
             durations: DurationsView {
                 buckets: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
-                sum: std::time::Duration::from_millis(30_001),
+                sum: Duration::from_millis(30_001),
             },
             net: HostNet::default(),
         }]
@@ -64,7 +83,7 @@ impl AdminSource for Fixed {
             path: "/app".into(),
             owner: "default/web".into(),
             requests: [1, 0, 0, 2, 0],
-            took: std::time::Duration::from_millis(2500),
+            took: Duration::from_millis(2500),
         }]
     }
 
@@ -80,13 +99,13 @@ impl AdminSource for Fixed {
             checks: [6, 7, 0],
             latency: Some(DurationsView {
                 buckets: [0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-                sum: std::time::Duration::from_millis(24),
+                sum: Duration::from_millis(24),
             }),
         }]
     }
 
     fn control(&self) -> ControlState {
-        ControlState { age: Some(std::time::Duration::from_secs(2)), ..ControlState::default() }
+        ControlState { age: Some(Duration::from_secs(2)), ..ControlState::default() }
     }
 
     fn status(&self) -> Option<StatusState> {
@@ -125,21 +144,21 @@ impl AdminSource for Fixed {
     }
 
     fn changes(&self) -> Vec<ChangeRecord> {
-        let took = std::time::Duration::from_micros(2500);
+        if let Some(waits) = &self.waits {
+            let waits = waits.lock().expect("no panic");
+            waits.recv_timeout(Duration::from_secs(10)).expect("a message while the answer is made");
+        }
+        let took = Duration::from_micros(2500);
         vec![ChangeRecord { generation: 7, at: 1_795_687_200, took, ..ChangeRecord::default() }]
     }
 
     fn workers(&self) -> Vec<WorkerState> {
-        vec![WorkerState {
-            name: "worker-0".to_owned(),
-            silence: std::time::Duration::from_millis(250),
-            connections: Some(3),
-        }]
+        vec![WorkerState { name: "worker-0".to_owned(), silence: Duration::from_millis(250), connections: Some(3) }]
     }
 
     fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)> {
         let client = "192.0.2.7/32".parse().expect("a network");
-        let ago = std::time::Duration::from_secs(1);
+        let ago = Duration::from_secs(1);
         let limits = ClientLimits { syns: None, packets: None, is_dry_run: false };
         Some((limits, vec![LimitedClient { client, syns: 3, packets: 4, ago }]))
     }
@@ -149,7 +168,7 @@ impl AdminSource for Fixed {
     }
 
     fn certificates(&self) -> CertificateState {
-        let ends = vec![("shop/tls".into(), std::time::Duration::from_secs(1_900_000_000))];
+        let ends = vec![("shop/tls".into(), Duration::from_secs(1_900_000_000))];
         CertificateState { ends, names_on_fallback: 3 }
     }
 

@@ -9,7 +9,7 @@ use crate::daemon::admin::{
 };
 
 fn api() -> Answers {
-    Answers::new(Arc::new(Fixed(Ok(()))), Metrics::All)
+    Answers::new(Arc::new(Fixed::with(Ok(()))), Metrics::All)
 }
 
 /// Returns the answer on the socket.
@@ -118,4 +118,18 @@ fn answers_are_neither_cached_nor_sniffed() {
     assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
     assert_eq!(response.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+}
+
+/// A request to the API whose answer needs the main thread to go on.
+#[tokio::test]
+async fn a_long_answer_does_not_stop_the_main_thread() {
+    let (go_on, waits) = std::sync::mpsc::channel();
+    let source = Fixed::waiting(waits);
+    let answers = Arc::new(Answers::new(Arc::new(source), Metrics::All));
+    let request = Request::builder().uri("/api/v1/changes").body(()).expect("a request");
+    let answer = tokio::spawn(answers.respond(request, Reach::Socket));
+    tokio::task::yield_now().await;
+    go_on.send(()).expect("the source waits");
+    let (status, body) = collect(answer.await.expect("no panic"));
+    assert_eq!((status, body.is_empty()), (200, false));
 }
