@@ -1,6 +1,6 @@
 //! `cargo xtask docs`: the documentation as a site with search, by mdBook. The sources keep the layout of the
 //! repository, so that the same links work there and on the site. The pages are not checked here, see
-//! [`pages`](super::pages).
+//! `pages.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
