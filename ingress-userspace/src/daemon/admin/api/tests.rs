@@ -120,15 +120,16 @@ fn answers_are_neither_cached_nor_sniffed() {
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
 }
 
-/// A request to the API whose answer needs the main thread to go on.
 #[tokio::test]
-async fn a_long_answer_does_not_stop_the_main_thread() {
+async fn a_long_answer_stops_neither_the_main_thread_nor_health() {
     let (go_on, waits) = std::sync::mpsc::channel();
     let source = Fixed::waiting(waits);
     let answers = Arc::new(Answers::new(Arc::new(source), Metrics::All));
     let request = Request::builder().uri("/api/v1/changes").body(()).expect("a request");
-    let answer = tokio::spawn(answers.respond(request, Reach::Socket));
+    let answer = tokio::spawn(Arc::clone(&answers).respond(request, Reach::Socket));
     tokio::task::yield_now().await;
+    let health = Request::builder().uri("/healthz").body(()).expect("a request");
+    assert_eq!(collect(answers.respond(health, Reach::Network).await).0, 200);
     go_on.send(()).expect("the source waits");
     let (status, body) = collect(answer.await.expect("no panic"));
     assert_eq!((status, body.is_empty()), (200, false));
