@@ -1,6 +1,6 @@
 //! The commands besides `run`.
 //!
-//! - `top`, `status`, `clients`, `deny` and `unload` inspect or change a node by its pinned maps, so they need no running
+//! - `top`, `status`, `clients`, `deny` and `unload` inspect or change a node by its pinned maps. They need no running
 //!   process.
 //! - `probe` asks a process for its health.
 //! - `routes`, `problems`, `certs` and `explain` are about a configuration, see [`configuration`].

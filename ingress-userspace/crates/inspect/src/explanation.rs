@@ -50,7 +50,7 @@ pub enum Verdict {
     Forwarded,
     /// A rule or the redirect to HTTPS answers with a redirect.
     Redirected,
-    /// A rule answers with an error, because it cannot be applied.
+    /// A rule answers with an error: it cannot be applied, or it needs TLS and the request has none.
     Refused,
     /// No rule matches; the default backend answers.
     DefaultBackend,
@@ -266,6 +266,11 @@ impl Explanation {
                 self.summary = format!("Ingress `{}` redirects the request to HTTPS with {status}.", rule.owner);
                 return;
             }
+        }
+        if self.scheme == "http" && rule.filters.iter().any(|filter| matches!(filter, Filter::ClientCertificate(_))) {
+            self.verdict = Verdict::Refused;
+            self.summary = format!("Ingress `{}` requires client certificates, so plain HTTP gets 403.", rule.owner);
+            return;
         }
         let from = format!("Ingress `{}`", rule.owner);
         (self.verdict, self.summary) = match &document.action {

@@ -26,7 +26,7 @@ pub struct RouteDocument {
     pub settings: String,
 }
 
-/// How a path is compared.
+/// Comparison of a path with that of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathKind {

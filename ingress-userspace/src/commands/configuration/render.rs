@@ -15,36 +15,30 @@ pub(super) fn routes(routes: &[RouteDocument], is_wide: bool) -> String {
     if routes.is_empty() {
         return "no routes\n".to_owned();
     }
-    let path = |route: &RouteDocument| route.path.clone().unwrap_or_else(|| "(other paths)".to_owned());
     if is_wide {
         let columns =
             ["HOST", "PATH", "TYPE", "INGRESS", "ACTION", "ENDPOINTS", "FILTERS", "SETTINGS"].map(TableColumn::Words);
         let row = |route: &RouteDocument| {
-            [
-                route.host.clone(),
-                path(route),
-                route.path_type.as_str().to_owned(),
-                route.ingress.clone(),
-                action(&route.action),
-                endpoints(&route.action, usize::MAX),
-                or_dash(route.filters.join(" ")),
-                or_dash(route.settings.clone()),
-            ]
+            let [host, path, kind, ingress, action, endpoints] = cells(route, usize::MAX);
+            let (filters, settings) = (or_dash(route.filters.join(" ")), or_dash(route.settings.clone()));
+            [host, path, kind, ingress, action, endpoints, filters, settings]
         };
         return table(columns, &routes.iter().map(row).collect::<Vec<_>>());
     }
     let columns = ["HOST", "PATH", "TYPE", "INGRESS", "ACTION", "ENDPOINTS"].map(TableColumn::Words);
-    let row = |route: &RouteDocument| {
-        [
-            route.host.clone(),
-            path(route),
-            route.path_type.as_str().to_owned(),
-            route.ingress.clone(),
-            action(&route.action),
-            endpoints(&route.action, SHORT),
-        ]
-    };
-    table(columns, &routes.iter().map(row).collect::<Vec<_>>())
+    table(columns, &routes.iter().map(|route| cells(route, SHORT)).collect::<Vec<_>>())
+}
+
+/// Returns the cells of a narrow table, with up to `most` endpoints.
+fn cells(route: &RouteDocument, most: usize) -> [String; 6] {
+    [
+        route.host.clone(),
+        route.path.clone().unwrap_or_else(|| "(other paths)".to_owned()),
+        route.path_type.as_str().to_owned(),
+        route.ingress.clone(),
+        action(&route.action),
+        endpoints(&route.action, most),
+    ]
 }
 
 pub(super) fn problems(problems: &[ProblemDocument], is_wide: bool) -> String {

@@ -3,8 +3,8 @@
 //! Lists have the form `{"items": […], "total": n, "offset": n, "limit": n}`; errors have the form `{"error": "…"}`.
 //! docs/api.md describes each resource, and a test compares its list with [`RESOURCES`].
 //!
-//! The API is for people on the node, and for those who may forward a port of the pod: it is served on loopback and on
-//! the socket of the process, nowhere else. On loopback, the request must address an IP or `localhost`, so that no page
+//! The API is for people on the node, and for those who may forward a port of the pod. It is served on loopback and on
+//! the socket of the process alone. On loopback, the request must address an IP or `localhost`, so that no page
 //! in a browser can read it through a name that leads to loopback. Addresses of clients are for the socket alone,
 //! because other pods in the network namespace of the host reach loopback, too.
 
@@ -22,6 +22,7 @@ use super::{
     AdminSource, Answers, ControlState, HostCounters, Reach, StatusState, WorkerState, answers,
     body::AdminBody,
     query::{PageRange, Query},
+    stream::VIEWERS_MAX,
 };
 use crate::{commands::clients, counters};
 
@@ -37,8 +38,8 @@ pub(super) enum ApiError {
     Unknown(String),
     #[error("{0}")]
     Parameter(String),
-    #[error("{0} streams are open; close one")]
-    TooManyViewers(&'static str),
+    #[error("{VIEWERS_MAX} streams are open; close one")]
+    TooManyViewers,
 }
 
 /// A resource below [`PREFIX`].
@@ -140,7 +141,7 @@ fn find<B>(answers: &Answers, request: &Request<B>, reach: Reach) -> Result<Resp
     };
     if name == "stream" {
         query(&[])?;
-        let events = answers.viewers.open(Arc::clone(&answers.source)).ok_or(ApiError::TooManyViewers("8"))?;
+        let events = answers.viewers.open(Arc::clone(&answers.source)).ok_or(ApiError::TooManyViewers)?;
         let mut response = Response::new(AdminBody::Events(Box::new(events)));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         return Ok(response);
@@ -381,7 +382,7 @@ impl ApiError {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::Parameter(_) => StatusCode::BAD_REQUEST,
-            Self::TooManyViewers(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyViewers => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{AdminSource, HostCounters, api};
 use crate::counters;
 
 /// Maximum number of open streams. Each costs a reading of all counters a second.
-const VIEWERS_MAX: usize = 8;
+pub(super) const VIEWERS_MAX: usize = 8;
 /// Interval of events.
 const EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of hosts in an event: those with the most requests since the one before.

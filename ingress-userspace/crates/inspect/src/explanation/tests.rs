@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ingress_model::{
-    Action, HostId, PathPattern, Redirect, Template, Unavailable, Upstream, UpstreamKey,
+    Action, Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, Template, Unavailable, Upstream,
+    UpstreamKey,
     route::{Matched, Routes, UpstreamId},
 };
 use proptest::prelude::*;
@@ -106,6 +107,28 @@ fn redirects_and_refusals_name_their_ingress() {
         summary("https://a.test/moved"),
         "Ingress `a/moved` redirects the request to `https://b.test/?…` with 301."
     );
+}
+
+#[test]
+fn plain_http_is_refused_where_client_certificates_are_required() {
+    let mut table = RouteTable::default();
+    let clients = Arc::new(ClientCertificates {
+        authorities: Arc::new(Authorities { origin: "a/ca".into(), certificates: Vec::new() }),
+        revoked: Vec::new(),
+        demand: Demand::Required,
+        depth: 1,
+        passed: false,
+    });
+    let mut protected = rule(prefix("/"), "a/web");
+    protected.filters.push(Filter::ClientCertificate(Arc::clone(&clients)));
+    let routes = HostRoutes { rules: vec![protected], clients: Some(clients), ..HostRoutes::default() };
+    table.hosts.insert(host("a.test"), Arc::new(routes));
+    let plain = explained(&table, "http://a.test/");
+    assert_eq!(plain.verdict, Verdict::Refused);
+    assert_eq!(plain.summary, "Ingress `a/web` requires client certificates, so plain HTTP gets 403.");
+    let secure = explained(&table, "https://a.test/");
+    assert_eq!(secure.verdict, Verdict::Forwarded);
+    assert!(secure.notes.iter().any(|note| note.contains("request a client certificate")), "{:?}", secure.notes);
 }
 
 #[test]
