@@ -108,6 +108,19 @@ controller.extraArgs replaces the one of the same name here. */ -}}
 - {{ printf "--admin-addr=%s" . | quote }}
 {{- end }}
 {{- end }}
+{{- with $controller.api }}
+{{- if .enabled }}
+- {{ printf "--api-addr=%s:%d" .address (int .port) | quote }}
+- --api-tls-cert-file=/etc/xdp-ingress/api-tls/tls.crt
+- --api-tls-key-file=/etc/xdp-ingress/api-tls/tls.key
+{{- if .tokenReview }}
+- --api-token-review
+{{- end }}
+{{- if .clientCaSecret }}
+- --api-client-ca-file=/etc/xdp-ingress/api-client-ca/ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if ne $controller.log "info" }}
 - {{ printf "--log=%s" $controller.log | quote }}
 {{- end }}

@@ -52,6 +52,14 @@
 - "the port of `controller.adminAddress` must be `controller.metrics.port` ({{ $controller.metrics.port }}), which Prometheus scrapes"
 {{- end }}
 {{- end }}
+{{- with $controller.api }}
+{{- if and .enabled (not .tlsSecret) }}
+- "`controller.api` needs a certificate; name its Secret in `controller.api.tlsSecret`"
+{{- end }}
+{{- if and .enabled (not .tokenReview) (not .clientCaSecret) }}
+- "`controller.api` has no means to authenticate clients; set `tokenReview`, or name a Secret in `clientCaSecret`"
+{{- end }}
+{{- end }}
 {{- if and $controller.metrics.enabled $controller.metrics.serviceMonitor.enabled (not $controller.metrics.service.enabled) }}
 - "`controller.metrics.serviceMonitor` selects the Service of the metrics; set `controller.metrics.service.enabled`"
 {{- end }}

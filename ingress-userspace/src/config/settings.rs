@@ -10,12 +10,12 @@ use ingress_control::{
 use ingress_proxy::Seccomp;
 
 use crate::daemon::{
-    admin::Metrics,
+    admin::{CertificateFiles, Metrics, RemoteSettings},
     port_rewrite::{PortRewrite, Unfit, local_ports},
 };
 
 use super::cli::{
-    KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RoutingArgs, RunArgs, SourceArgs, StatusArgs, Steer,
+    ApiArgs, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RoutingArgs, RunArgs, SourceArgs, StatusArgs, Steer,
     WorkerSeccomp, XdpModeArg,
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct RunSettings {
     pub(crate) shutdown_grace: Duration,
     pub(crate) admin_addr: SocketAddr,
     pub(crate) probe_socket: Option<PathBuf>,
+    /// Access to the API over TLS; `None` without `--api-addr`.
+    pub(crate) remote_api: Option<RemoteSettings>,
     pub(crate) metrics: Metrics,
     /// Whether the time to the head of responses is counted by upstream.
     pub(crate) upstream_latency: bool,
@@ -68,6 +70,8 @@ pub(crate) enum SettingsError {
         "`--steer rewrite` needs programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the two"
     )]
     RewriteWithoutXdp,
+    #[error("`--api-addr` has no means to authenticate clients; give `--api-token-review` or `--api-client-ca-file`")]
+    ApiWithoutAuthentication,
     #[error(transparent)]
     Unfit(#[from] Unfit),
 }
@@ -76,7 +80,7 @@ impl RunSettings {
     /// # Errors
     /// Fails if two options contradict each other.
     pub(crate) fn resolve(args: RunArgs) -> Result<Self, SettingsError> {
-        let RunArgs { source, routing, status, kernel, proxy, mut operation } = args;
+        let RunArgs { source, routing, status, kernel, proxy, mut operation, api } = args;
         let ProxyArgs { http_port, https_port, workers, worker_seccomp, drain_timeout, shutdown_grace_period } = proxy;
         if http_port == https_port {
             return Err(SettingsError::SamePort(http_port));
@@ -87,9 +91,10 @@ impl RunSettings {
         let metrics = metrics(&operation);
         let OperationArgs { admin_addr, probe_socket, log, log_format, metrics_upstream_latency, .. } = operation;
         let own_ports = [http_port, https_port, admin_addr.port()];
+        let api_port = api.api_addr.map(|address| address.port());
         let host_capacity = kernel.host_capacity;
         let kernel = kernel_settings(kernel, own_ports)?;
-        let mut reserved_ports = BTreeSet::from(own_ports);
+        let mut reserved_ports: BTreeSet<_> = own_ports.into_iter().chain(api_port).collect();
         if let Some(port_rewrite) = kernel.as_ref().and_then(|kernel| kernel.port_rewrite.as_ref()) {
             for port in [http_port, https_port] {
                 reserved_ports.insert(port_rewrite.of(port, |_| false)?);
@@ -102,8 +107,10 @@ impl RunSettings {
         let translate = translate_options(&source, routing, reserved_ports);
         let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
         let saved = source.snapshot_file.clone().map(|path| ingress_control::saved::File { path, private_keys });
+        let source = source_config(source);
         Ok(Self {
-            source: source_config(source),
+            remote_api: remote_api(api, &source)?,
+            source,
             options: ingress_control::Options {
                 translate,
                 saved,
@@ -155,6 +162,23 @@ fn source_config(source: SourceArgs) -> ingress_control::SourceConfig {
             namespace_selector: watch_namespace_selector,
         }),
     }
+}
+
+fn remote_api(args: ApiArgs, source: &ingress_control::SourceConfig) -> Result<Option<RemoteSettings>, SettingsError> {
+    let ApiArgs { api_addr, api_tls_cert_file, api_tls_key_file, api_client_ca_file, api_token_review } = args;
+    let (Some(address), Some(certificate), Some(key)) = (api_addr, api_tls_cert_file, api_tls_key_file) else {
+        // The command line demands all three or none.
+        return Ok(None);
+    };
+    let reviews = match source {
+        ingress_control::SourceConfig::Kubernetes(config) if api_token_review => Some(config.clone()),
+        _ => None,
+    };
+    if reviews.is_none() && api_client_ca_file.is_none() {
+        return Err(SettingsError::ApiWithoutAuthentication);
+    }
+    let files = CertificateFiles { certificate, key, client_authorities: api_client_ca_file };
+    Ok(Some(RemoteSettings { address, files, reviews }))
 }
 
 fn metrics(operation: &OperationArgs) -> Metrics {

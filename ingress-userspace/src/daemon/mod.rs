@@ -97,6 +97,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         shutdown_grace,
         admin_addr,
         probe_socket,
+        remote_api,
         metrics,
         upstream_latency,
         host_capacity,
@@ -131,6 +132,9 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
     let answers = admin::Answers::new(Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics);
+    let answers = Arc::new(answers);
+    let remote_answers = Arc::clone(&answers);
+    let api_wanted = admin_wanted.clone();
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
     let works = || datapath.as_ref().is_none_or(|datapath| datapath.totals().is_ok());
     let numbers = datapath
@@ -140,6 +144,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let mut control = Control::start(source, control_options, publisher)?;
     // After the control thread, which inherits the current privileges and needs different ones.
     privileges::keep_for_main();
+    let _api = remote_api.map(|settings| admin::RemoteApi::start(settings, remote_answers, api_wanted)).transpose()?;
 
     let mut watches = JoinSet::new();
     watches.spawn(vital(watch_memory(Arc::clone(&shared))));
@@ -342,10 +347,10 @@ impl Admin {
     fn start(
         address: SocketAddr,
         probe_socket: Option<admin::ProbeSocket>,
-        answers: admin::Answers,
+        answers: Arc<admin::Answers>,
         wanted: watch::Receiver<bool>,
     ) -> Self {
-        let (answers, mut tasks) = (Arc::new(answers), JoinSet::new());
+        let mut tasks = JoinSet::new();
         if let Some(socket) = probe_socket {
             let answers = Arc::clone(&answers);
             tasks.spawn(vital(async move {

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | main | what [`MAIN`] names | attaching to interfaces, addresses, ports and slots |
 //! | control | `DAC_READ_SEARCH`, `DAC_OVERRIDE`, `BPF` | manifests of other users; numbering hosts, before Linux 5.19 |
+//! | api | nothing | it listens on a port above 1023, and its files belong to this process's user |
 //! | workers | nothing | sockets and maps that are open already need no capability |
 //!
 //! An attacker in a worker still runs as this process's user and shares its memory. Dropping capabilities limits the
@@ -76,6 +77,11 @@ pub(crate) fn keep_for_main() {
 /// Drops, on this thread, all capabilities not needed to read the configuration.
 pub(crate) fn keep_for_control() {
     keep(CONTROL, "control");
+}
+
+/// Drops all capabilities on this thread, which serves the API to remote clients.
+pub(crate) fn keep_for_api() {
+    keep(CapabilitySet::empty(), "api");
 }
 
 fn keep(wanted: CapabilitySet, thread: &'static str) {

@@ -5,6 +5,7 @@
 //! Kubernetes namespace of its own. Tests that change shared state hold the stage alone.
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]
 
+mod api_access;
 mod changes;
 mod chart_values;
 mod class;

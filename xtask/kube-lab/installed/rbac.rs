@@ -148,7 +148,13 @@ fn tls(name: &str, host: &str, secret: &str) -> String {
 
 /// Starts the product as `account` of the scope. It serves HTTP, HTTPS and its administration at `port` and the next
 /// two.
-fn start((lab, place): (&Lab, &Namespace), scope: &Scope<'_>, account: &str, port: u16, arguments: &[&str]) -> Process {
+pub(crate) fn start(
+    (lab, place): (&Lab, &Namespace),
+    scope: &Scope<'_>,
+    account: &str,
+    port: u16,
+    arguments: &[&str],
+) -> Process {
     let kubeconfig = lab.home().join(format!("{account}.kubeconfig"));
     std::fs::write(&kubeconfig, config(scope.stage, scope, account)).expect("a kubeconfig");
     let mut run = Command::new(product());
@@ -165,7 +171,7 @@ fn start((lab, place): (&Lab, &Namespace), scope: &Scope<'_>, account: &str, por
 }
 
 /// Returns the rules that `deploy/base` grants.
-fn granted(stage: &Stage) -> Vec<Value> {
+pub(crate) fn granted(stage: &Stage) -> Vec<Value> {
     let roles = ["xdp-ingress-cluster", "xdp-ingress-watch", "xdp-ingress-status"];
     let mut rules: Vec<Value> = roles
         .iter()
@@ -209,7 +215,7 @@ fn without(rules: &[Value], resource: &str, group: &str) -> Vec<Value> {
     left
 }
 
-fn bind(scope: &Scope<'_>, account: &str, rules: &[Value]) {
+pub(crate) fn bind(scope: &Scope<'_>, account: &str, rules: &[Value]) {
     let namespace = &scope.name;
     let role = format!("{namespace}-{account}");
     let shared = json!({"name": role, "labels": {SCOPE: namespace}});

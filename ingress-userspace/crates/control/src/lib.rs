@@ -12,6 +12,7 @@
 //! stops the translation: it becomes an [`Outcome`] that names the object, the reason and the remedy.
 #![forbid(unsafe_code)]
 
+pub mod access_review;
 pub mod change;
 mod clock;
 pub mod cluster;

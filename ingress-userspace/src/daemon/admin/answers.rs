@@ -40,7 +40,7 @@ impl Answers {
     /// than health are answered on another thread, one after the other. The main thread meanwhile shows XDP that the
     /// process is alive.
     pub(super) async fn respond<B>(self: Arc<Self>, request: Request<B>, reach: Reach) -> Response<AdminBody> {
-        if matches!(request.uri().path(), "/healthz" | "/startz" | "/readyz") {
+        if reach != Reach::Authenticated && matches!(request.uri().path(), "/healthz" | "/startz" | "/readyz") {
             return self.answer(&request, reach);
         }
         let request = request.map(drop);
@@ -54,6 +54,10 @@ impl Answers {
 
     pub(super) fn answer<B>(&self, request: &Request<B>, reach: Reach) -> Response<AdminBody> {
         let source = self.source.as_ref();
+        // Health, metrics and counters have an address of their own.
+        if reach == Reach::Authenticated && !api::is_below(request.uri().path()) {
+            return text(StatusCode::NOT_FOUND, "only /api/v1 is served here\n".into());
+        }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n".into());
         }

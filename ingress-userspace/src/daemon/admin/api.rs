@@ -3,10 +3,13 @@
 //! Lists have the form `{"items": […], "total": n, "offset": n, "limit": n}`; errors have the form `{"error": "…"}`.
 //! docs/api.md describes each resource, and a test compares its list with [`RESOURCES`].
 //!
-//! The API is for people on the node, and for those who may forward a port of the pod. It is served on loopback and on
-//! the socket of the process alone. On loopback, the request must address an IP or `localhost`, so that no page
-//! in a browser can read it through a name that leads to loopback. Addresses of clients are for the socket alone,
-//! because other pods in the network namespace of the host reach loopback, too.
+//! The API is for people on the node, for those who may forward a port of the pod, and for those who authenticate. It is
+//! served on loopback, on the socket of the process, and over TLS ([`super::remote`]). On loopback, the request must
+//! address an IP or `localhost`, so that no page in a browser can read it through a name that leads to loopback.
+//! Addresses of clients are not shown on loopback, because other pods in the network namespace of the host reach it,
+//! too.
+
+mod openapi;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::SystemTime};
 
@@ -54,7 +57,8 @@ struct Resource {
     answer: fn(&dyn AdminSource, &str, &Query) -> Result<Value, ApiError>,
 }
 
-const RESOURCES: [Resource; 14] = [
+const RESOURCES: [Resource; 15] = [
+    public("openapi.json", "this API as an OpenAPI document", &[], |_, _, _| openapi::document()),
     public("node", "state of this process and its node", &[], |source, _, _| Ok(node(source))),
     public("hosts", "counters of hosts", &["name", "sort", "offset", "limit"], |source, _, query| hosts(source, query)),
     public("hosts/", "one host: counters, routes, certificate, problems", &[], |source, name, _| host(source, name)),
@@ -151,9 +155,9 @@ fn find<B>(answers: &Answers, request: &Request<B>, reach: Reach) -> Result<Resp
         None => name == resource.name,
     };
     let resource = RESOURCES.iter().find(below).ok_or_else(unknown)?;
-    if resource.is_private && reach != Reach::Socket {
+    if resource.is_private && !matches!(reach, Reach::Socket | Reach::Authenticated) {
         return Err(ApiError::Forbidden(
-            "addresses of clients are shown on the socket of the process only; run the command inside the pod",
+            "addresses of clients are shown on the socket of the process and on --api-addr only; run the command inside the pod",
         ));
     }
     let rest = name.strip_prefix(resource.name).unwrap_or_default();
@@ -164,11 +168,11 @@ fn find<B>(answers: &Answers, request: &Request<B>, reach: Reach) -> Result<Resp
 /// Checks that a request may see the API at all.
 fn permit(reach: Reach, headers: &HeaderMap) -> Result<(), ApiError> {
     match reach {
-        Reach::Socket => Ok(()),
+        Reach::Socket | Reach::Authenticated => Ok(()),
         Reach::Loopback if is_addressed_by_ip(headers) => Ok(()),
         Reach::Loopback => Err(ApiError::Forbidden("address the API by an IP or as `localhost`")),
         Reach::Network => Err(ApiError::Forbidden(
-            "the API is served on loopback and on the socket of the process only; use `kubectl port-forward`",
+            "the API is served here on loopback and on the socket of the process only; use `kubectl port-forward`, or authenticate on --api-addr",
         )),
     }
 }

@@ -13,13 +13,15 @@
 //! | `/denied` | JSON: packets and bytes by rule of the deny list, and the number of networks that did not fit |
 //! | `/api/v1` | JSON about the configuration and the node, see [`api`]; on loopback and on the socket only |
 //!
-//! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]).
+//! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]). The API is also
+//! served over TLS to authenticated clients ([`remote`]).
 
 mod answers;
 mod api;
 mod body;
 mod metrics;
 mod query;
+mod remote;
 mod socket;
 mod stream;
 #[cfg(test)]
@@ -42,7 +44,11 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-pub(crate) use self::{answers::Answers, socket::ProbeSocket};
+pub(crate) use self::{
+    answers::Answers,
+    remote::{CertificateFiles, RemoteApi, RemoteSettings},
+    socket::ProbeSocket,
+};
 use super::{change_log::ChangeRecord, publish::ApplyDurations};
 
 /// Time limit for the head of a request.
@@ -191,6 +197,8 @@ pub(crate) enum Reach {
     Socket,
     /// Loopback: every process in the network namespace, and `kubectl port-forward`.
     Loopback,
+    /// A connection over TLS whose client has shown that it may read the API.
+    Authenticated,
     Network,
 }
 
@@ -214,19 +222,20 @@ pub(crate) async fn serve(address: SocketAddr, answers: Arc<Answers>, mut wanted
 }
 
 async fn open(address: SocketAddr, answers: &Arc<Answers>) -> Infallible {
-    let listener = bind(address).await;
+    let listener = bind(address, "--admin-addr").await;
     info!(%address, "admin address open");
     accept(&Listener::Tcp(listener), answers).await
 }
 
-async fn bind(address: SocketAddr) -> TcpListener {
+/// Binds the address of `option`, however long it is taken.
+async fn bind(address: SocketAddr, option: &'static str) -> TcpListener {
     let mut is_warned = false;
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return listener,
             Err(error) => {
                 if !is_warned {
-                    warn!(%address, %error, "cannot bind the admin address; trying on (another process holds it, or choose one with --admin-addr)");
+                    warn!(%address, %error, "cannot bind the address of {option}; trying on (another process holds it, or choose another one)");
                     is_warned = true;
                 }
                 tokio::time::sleep(RETRY).await;

@@ -68,7 +68,7 @@ impl EventStream {
         Poll::Ready(format!("event: state\ndata: {}\n\n", self.state()).into())
     }
 
-    fn state(&mut self) -> Value {
+    pub(super) fn state(&mut self) -> Value {
         let source = self.source.as_ref();
         let hosts = source.hosts();
         let all = hosts.len();

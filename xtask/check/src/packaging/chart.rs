@@ -18,7 +18,7 @@ use xtask_setup::Packagers;
 use xtask_tools::{process, workspace};
 
 /// Mistakes in values, each with a part of the message that the user gets.
-const MISTAKES: [(&str, &str); 34] = [
+const MISTAKES: [(&str, &str); 36] = [
     // The schema's
     ("controller.steer=rewritten", "steer"),
     ("controller.drainTimeout=-1", "drainTimeout"),
@@ -53,6 +53,11 @@ const MISTAKES: [(&str, &str); 34] = [
     ("controller.addHeaders.a=b,controller.config.add-headers=a/b", "`controller.addHeaders`"),
     ("tcp.80=a/b:80,controller.tcpServicesConfigMap=a/b", "`controller.tcpServicesConfigMap`"),
     ("controller.metrics.enabled=true,controller.adminAddress=192.0.2.1:1", "`controller.adminAddress`"),
+    ("controller.api.enabled=true", "`controller.api.tlsSecret`"),
+    (
+        "controller.api.enabled=true,controller.api.tlsSecret=a,controller.api.tokenReview=false",
+        "to authenticate clients",
+    ),
     ("controller.metrics.serviceMonitor.enabled=true", "set `controller.metrics.enabled`"),
     (
         "controller.metrics.enabled=true,controller.metrics.serviceMonitor.enabled=true,controller.metrics.service.enabled=false",

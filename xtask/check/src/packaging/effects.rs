@@ -18,7 +18,15 @@ use xtask_tools::workspace;
 
 /// Values that others need to have an effect, by their path, or by its beginning, which ends with a dot. All fitting rows
 /// apply.
-const CONTEXTS: [(&str, &[&str]); 15] = [
+const CONTEXTS: [(&str, &[&str]); 16] = [
+    (
+        "controller.api.",
+        &[
+            "controller.api.enabled=true",
+            "controller.api.tlsSecret=\"tls\"",
+            "controller.api.clientCaSecret=\"authorities\"",
+        ],
+    ),
     ("controller.scope.namespace", &["controller.scope.enabled=true"]),
     ("controller.configAnnotations", &["controller.config={\"ssl-redirect\":\"true\"}"]),
     ("controller.configMapNamespace", &["controller.config={\"ssl-redirect\":\"true\"}"]),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use ingress_control::change::ObjectName;
 
+mod api;
 mod kernel;
 mod operation;
 mod proxy;
@@ -13,6 +14,7 @@ mod routing;
 mod source;
 mod status;
 
+pub(crate) use api::ApiArgs;
 pub(crate) use kernel::{KernelArgs, Steer, XdpModeArg};
 pub(crate) use operation::{LogFormatArg, OperationArgs};
 pub(crate) use proxy::{ProxyArgs, WorkerSeccomp};
@@ -36,6 +38,8 @@ pub(crate) struct RunArgs {
     pub(crate) proxy: ProxyArgs,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
 }
 
 /// Parses a whole number of seconds.
@@ -131,5 +135,28 @@ mod tests {
     fn sources_exclude_each_other() {
         assert!(parse(&["--manifests", "a", "--kubeconfig", "b"]).is_err());
         assert!(parse(&["--manifests", "a", "--context", "b"]).is_err());
+    }
+
+    #[test]
+    fn the_api_is_opened_only_with_a_certificate_and_a_means_to_authenticate() {
+        use crate::config::settings::{RunSettings, SettingsError};
+
+        let tls = ["--api-addr=192.0.2.1:9443", "--api-tls-cert-file=a.crt", "--api-tls-key-file=a.key"];
+        let resolve = |more: &[&str]| RunSettings::resolve(parse(&[&tls[..], more].concat()).expect("valid"));
+        let opened = |more: &[&str]| resolve(more).expect("valid").remote_api.expect("opened");
+        assert!(matches!(resolve(&[]), Err(SettingsError::ApiWithoutAuthentication)));
+        assert!(opened(&["--api-token-review"]).reviews.is_some());
+        let certificates = opened(&["--api-client-ca-file=ca.crt", "--manifests=a"]);
+        assert_eq!((certificates.reviews, certificates.files.client_authorities), (None, Some("ca.crt".into())));
+        assert!(RunSettings::resolve(parse(&[]).expect("valid")).expect("valid").remote_api.is_none());
+        for wrong in [
+            &tls[..1],
+            &tls[1..],
+            &["--api-token-review"],
+            &["--api-client-ca-file=ca.crt"],
+            &[&tls[..], &["--api-token-review", "--manifests=a"]].concat(),
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 }
