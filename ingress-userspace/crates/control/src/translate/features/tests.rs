@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{row::Otherwise, *};
 use ingress_model::{MediaTypes, Template};
 
+mod page;
+
 fn all_annotations() -> impl Iterator<Item = &'static Key> {
     ANNOTATIONS.iter().flat_map(|rows| rows.keys())
 }
@@ -34,73 +36,6 @@ fn defaults_of_settings_change_nothing() {
         assert_eq!(globals, defaults, "{name}");
         assert_eq!(globals.read(name, nginx), Ok(()), "{name}");
     }
-}
-
-/// The end of the page of annotations. Not a table, because its readers take each row for an annotation.
-const VARIABLES: &str = "
-## Variables
-
-A text with variables contains `$NAME` or `${NAME}`, under the names of nginx. The proxy replaces each with a property of
-the request, or with nothing if the request lacks it. An unknown name makes the value invalid.
-
-- `$scheme`: `http` or `https`, of the client's connection.
-- `$host`: the host of the request, without a port.
-- `$http_host`, `$best_http_host`: the host, with the port if the client sent one.
-- `$request_uri`: path and query. `$escaped_request_uri` is the same, escaped for use as a query argument.
-- `$uri`: the path.
-- `$args`, `$query_string`: the query, without `?`. `$is_args` is `?` if there is a query.
-- `$remote_addr`: the address of the [client](clients.md#the-clients-address).
-- `$request_method`: the method.
-- `$http_NAME`: the first field with this name, in lower case and with `_` for `-`, as `$http_user_agent`.
-- `$cookie_NAME`, `$arg_NAME`: a cookie, or an argument of the query as the client wrote it.
-- `$1` … `$9`: a group of the rule's regular expression, in `rewrite-target` alone.
-
-These values accept variables, too: redirects (`app-root`, `permanent-redirect`, `temporal-redirect`), `auth-signin`, the
-paths of `auth-url` and `mirror-target`, and header fields (`request-headers`, `response-headers`, ConfigMaps of fields).
-The setting `log-format-upstream` has variables of its own, those of nginx's access log.
-";
-
-#[test]
-fn listed_variables_exist() {
-    let quoted = VARIABLES.split('`').skip(1).step_by(2);
-    let listed: Vec<_> = quoted.filter(|text| text.starts_with('$') && !["$NAME", "${NAME}"].contains(text)).collect();
-    assert!(listed.len() > 10, "{listed:?}");
-    for text in listed {
-        assert_eq!(
-            Template::parse(&text.replace("NAME", "a")).map(|parsed| parsed.variables().count()),
-            Ok(1),
-            "{text}"
-        );
-    }
-}
-
-/// `UPDATE_EXPECT=1` rewrites the page.
-#[test]
-fn the_page_of_annotations_lists_the_table() {
-    let mut page = "# Annotations\n\n\
-        This page lists the annotations of an Ingress. They change how its rules are served, for example:\n\n\
-        ```yaml\n\
-        metadata:\n  \
-          annotations:\n    \
-            nginx.ingress.kubernetes.io/proxy-read-timeout: \"300\"\n    \
-            xdp-ingress.io/health-check-path: /healthz\n\
-        ```\n\n\
-        Write each with the prefix `nginx.ingress.kubernetes.io/` or `xdp-ingress.io/`; the second takes precedence. If\n\
-        a value is invalid, an event on the Ingress names the valid ones. The default then applies. For keys marked *,\n\
-        the rules answer 503 instead, because without the annotation they would be unsafe or lead to an unintended\n\
-        destination. You can set the defaults of some annotations for all Ingresses with [settings](settings.md). Some\n\
-        values are texts with [variables](#variables).\n\n\
-        | annotation | default | meaning |\n|---|---|---|\n"
-        .to_owned();
-    let rows: BTreeMap<_, _> = all_annotations().map(|key| (key.name, key)).collect();
-    assert_eq!(rows.len(), all_annotations().count(), "each key once");
-    for Key { name, default, meaning, otherwise, .. } in rows.values() {
-        let default = if default.is_empty() { "none".to_owned() } else { format!("`{default}`") };
-        let mark = if *otherwise == Otherwise::Refuse { " *" } else { "" };
-        page += &format!("| `{name}`{mark} | {default} | {meaning} |\n");
-    }
-    page += VARIABLES;
-    expect_test::expect_file!["../../../../../../docs/annotations.md"].assert_eq(&page);
 }
 
 /// Keys that take any text: the name of an object, which is looked up later.
