@@ -20,7 +20,7 @@ Lanes:
            programs that are fetched and built once. Skipped loudly where they cannot be had; with REQUIRE_KUBE=1 that is
            an error. XDP_INGRESS_CHANGES=N times N changes (40), XDP_INGRESS_OUTAGE=S takes the API server away for S
            seconds (15), XDP_INGRESS_SCALE=N makes N Ingresses (1000) and XDP_INGRESS_TLS_SCALE=N makes N with a Secret
-           each (200), which XDP_INGRESS_BINARY=PATH serves instead of the build under test
+           each (200); XDP_INGRESS_BINARY=PATH is another build of the product to test
   kernels  the oldest kernel that Debian supports and the programs run on, booted in an emulated machine: real requests, steered
            and counted; `cargo xtask kernels` has more of them. The first time it needs root, for QEMU, and a Debian
            mirror; where these cannot be had it fails. Parts of a test's name mean nothing to it. Skipped loudly on other

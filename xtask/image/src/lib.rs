@@ -106,7 +106,8 @@ pub fn directory() -> PathBuf {
     workspace::target_dir().join("images")
 }
 
-/// Builds the programs and writes their images with `tag` to `output`.
+/// Builds the programs and writes their images with `tag` to `output`. For tests, `XDP_INGRESS_BINARY=PATH` names another
+/// build of the product for the image of the development profile.
 ///
 /// # Errors
 /// Fails if something does not compile, is not static, or cannot be written.
@@ -127,8 +128,10 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     let path = format!("/usr/share/doc/xdp-ingress/{SBOM}");
     product.files.push(File { path, mode: 0o644, content: components });
     let echo = image(programs::ECHO_SERVER, tag, "HTTP server for tests that says who it is and what it received");
+    let other = std::env::var_os("XDP_INGRESS_BINARY").filter(|_| profile == Profile::Dev).map(PathBuf::from);
+    let program = other.unwrap_or_else(|| place.join(programs::XDP_INGRESS));
     Ok(Images {
-        xdp_ingress: write(product, &place.join(programs::XDP_INGRESS), profile, output)?,
+        xdp_ingress: write(product, &program, profile, output)?,
         echo_server: write(echo, &place.join(programs::ECHO_SERVER), profile, output)?,
     })
 }
