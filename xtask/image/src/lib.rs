@@ -1,8 +1,9 @@
-//! `cargo xtask image`: the product and the echo test server as container images, without Docker. It builds for this
-//! machine's architecture only; `deploy/Dockerfile` covers the others. It pushes nothing.
+//! `cargo xtask image`: the product and the echo test server as container images, without Docker. The command builds
+//! for this machine's architecture; `cargo xtask release` also for others. It pushes nothing.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 pub mod oci;
+mod platform;
 mod programs;
 mod sbom;
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use self::oci::{File, Image};
+pub use self::platform::Platform;
 use xtask_setup::build::{self, Profile};
 use xtask_tools::{progress, workspace};
 
@@ -65,8 +67,8 @@ pub struct Args {
     pgo: bool,
 }
 
-/// The crates in the product's image.
-const SBOM: &str = "xdp-ingress.cdx.json";
+/// Name of the document about the crates in the product's image.
+pub const SBOM: &str = "xdp-ingress.cdx.json";
 
 /// A finished image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,9 +97,7 @@ pub struct Images {
 pub fn run(args: &Args) -> Result<()> {
     let Args { output, tag, release: _, dev, pgo } = args;
     make(Profile::of(!dev, *pgo), output, tag)?;
-    progress::note(
-        "for another architecture: `docker buildx build --platform … --file deploy/Dockerfile .`, or do this there",
-    );
+    progress::note("for another architecture: `cargo xtask release --arch …`, or do this there");
     Ok(())
 }
 
@@ -114,26 +114,56 @@ pub fn directory() -> PathBuf {
 pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     build::kernel_programs()?;
     let place = programs::build(profile)?;
-    let licences = LICENCES.iter().map(|name| {
-        let content = fs::read(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"))?;
-        Ok(File { path: format!("/usr/share/doc/xdp-ingress/{name}"), mode: 0o644, content })
-    });
-    let mut product = image(programs::XDP_INGRESS, tag, "Kubernetes ingress controller with an XDP data path");
-    product.command = vec!["run".to_owned()];
-    product.files = licences.collect::<Result<_>>()?;
-    let components = sbom::write().context("cannot tell what the image is made of")?;
+    let components = sbom()?;
     fs::create_dir_all(output).with_context(|| format!("cannot make `{}`", output.display()))?;
     let beside = output.join(SBOM);
     fs::write(&beside, &components).with_context(|| format!("cannot write `{}`", beside.display()))?;
-    let path = format!("/usr/share/doc/xdp-ingress/{SBOM}");
-    product.files.push(File { path, mode: 0o644, content: components });
-    let echo = image(programs::ECHO_SERVER, tag, "HTTP server for tests that says who it is and what it received");
+    let name = |title: &str| format!("{REGISTRY}/{title}:{tag}");
+    let product = with_documents(&name(programs::XDP_INGRESS), components)?;
+    let about = "HTTP server for tests that says who it is and what it received";
+    let echo = image(programs::ECHO_SERVER, &name(programs::ECHO_SERVER), about);
     let other = std::env::var_os("XDP_INGRESS_BINARY").filter(|_| profile == Profile::Dev).map(PathBuf::from);
     let program = other.unwrap_or_else(|| place.join(programs::XDP_INGRESS));
     Ok(Images {
         xdp_ingress: write(product, &program, profile, output)?,
         echo_server: write(echo, &place.join(programs::ECHO_SERVER), profile, output)?,
     })
+}
+
+/// Builds the product for `platform` and returns its image under `name`, unwritten. A guided build for another platform
+/// than this machine's is an ordinary release: the training cannot run here.
+///
+/// # Errors
+/// Fails if something does not compile, is not static, or the platform cannot be built for here.
+pub fn product_image(profile: Profile, platform: Platform, name: &str) -> Result<Image> {
+    build::kernel_programs()?;
+    let place = if platform.is_this_machine() { programs::build(profile)? } else { programs::cross(platform)? };
+    let mut product = with_documents(name, sbom()?)?;
+    platform.oci().clone_into(&mut product.architecture);
+    let program = place.join(programs::XDP_INGRESS);
+    product.files.extend(programs::pack(&program, &path_of(programs::XDP_INGRESS), profile)?);
+    Ok(product)
+}
+
+/// Returns the crates of the product as CycloneDX.
+///
+/// # Errors
+/// Fails if cargo cannot list them.
+pub fn sbom() -> Result<Vec<u8>> {
+    sbom::write().context("cannot tell what the image is made of")
+}
+
+/// Returns the product's image without its program: configuration, licences and the list of its crates.
+fn with_documents(name: &str, components: Vec<u8>) -> Result<Image> {
+    let mut product = image(programs::XDP_INGRESS, name, "Kubernetes ingress controller with an XDP data path");
+    product.command = vec!["run".to_owned()];
+    for name in LICENCES {
+        let content = fs::read(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"))?;
+        product.files.push(File { path: format!("/usr/share/doc/xdp-ingress/{name}"), mode: 0o644, content });
+    }
+    let path = format!("/usr/share/doc/xdp-ingress/{SBOM}");
+    product.files.push(File { path, mode: 0o644, content: components });
+    Ok(product)
 }
 
 /// Returns the files of the product in its image: the shared libraries, if it needs any, and then the program.
@@ -151,10 +181,10 @@ fn path_of(title: &str) -> String {
     format!("/usr/bin/{title}")
 }
 
-fn image(title: &str, tag: &str, description: &str) -> Image {
+fn image(title: &str, name: &str, description: &str) -> Image {
     let label = |key: &str, value: &str| (format!("org.opencontainers.image.{key}"), value.to_owned());
     Image {
-        name: format!("{REGISTRY}/{title}:{tag}"),
+        name: name.to_owned(),
         entrypoint: vec![path_of(title)],
         user: USER.to_owned(),
         labels: BTreeMap::from([

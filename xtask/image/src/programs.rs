@@ -14,6 +14,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Platform;
 use super::oci::File;
 use xtask_setup::Compiler;
 use xtask_setup::build::{self, Profile};
@@ -48,11 +49,34 @@ fn shared() -> Result<PathBuf> {
 }
 
 fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
-    let target = target(&Compiler::active()?);
+    compile(&target(&Compiler::active()?), target_dir, further_flags, &[])
+}
+
+/// Builds a release of all programs for another platform than this machine's, and returns their directory. Installs the
+/// cross compiler.
+///
+/// # Errors
+/// Fails if something does not compile, or this machine cannot build for that platform.
+pub(super) fn cross(platform: Platform) -> Result<PathBuf> {
+    let tools = platform.cross_tools()?;
+    let target = format!("{}-unknown-linux-gnu", platform.rust());
+    Compiler::active()?.with_target(&target)?;
+    let lower = target.replace('-', "_");
+    let upper = lower.to_uppercase();
+    let variables = [(format!("CARGO_TARGET_{upper}_LINKER"), tools.clone()), (format!("CC_{lower}"), tools)];
+    compile(&target, &workspace::target_dir(), &[], &variables)
+}
+
+fn compile(
+    target: &str,
+    target_dir: &Path,
+    further_flags: &[String],
+    variables: &[(String, String)],
+) -> Result<PathBuf> {
     let mut cargo = build::cargo();
     // An explicit target, even if it is this machine's own, keeps the flags away from build scripts and macros, which
     // have to load shared libraries.
-    cargo.args(["build", "--release", "--target", &target, "--target-dir"]).arg(target_dir);
+    cargo.args(["build", "--release", "--target", target, "--target-dir"]).arg(target_dir);
     // Built together, so that shared dependencies are compiled once.
     for (package, program) in PROGRAMS {
         cargo.args(["--package", package, "--bin", program]);
@@ -61,6 +85,7 @@ fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS");
     // Assertions in the C parts contain the names of their source files.
     cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));
+    cargo.envs(variables.iter().map(|(name, value)| (name, value)));
     process::run(&mut cargo)?;
     Ok(target_dir.join(target).join(Profile::Release.dir()))
 }

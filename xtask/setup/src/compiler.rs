@@ -63,13 +63,28 @@ impl Compiler {
     /// # Errors
     /// Fails if the compiler is not rustup's, or rustup cannot get the component in time.
     pub(super) fn add_component(&self, component: &str) -> Result<()> {
+        self.add("component", component)
+    }
+
+    /// Ensures that the standard library for `target` is there; adds it with rustup if it is missing.
+    ///
+    /// # Errors
+    /// Fails if it is missing, and the compiler is not rustup's or rustup cannot get it in time.
+    pub fn with_target(&self, target: &str) -> Result<()> {
+        if self.sysroot.join("lib/rustlib").join(target).join("lib").is_dir() {
+            return Ok(());
+        }
+        self.add("target", target).with_context(|| format!("there is no standard library for `{target}`"))
+    }
+
+    fn add(&self, kind: &str, name: &str) -> Result<()> {
         let toolchain = match (self.sysroot.parent().and_then(Path::file_name), self.sysroot.file_name()) {
             (Some(parent), Some(name)) if parent == "toolchains" => name,
             _ => bail!("`{}` was not installed by rustup", self.sysroot.display()),
         };
         let mut rustup = Command::new("rustup");
-        rustup.args(["component", "add", component, "--toolchain"]).arg(toolchain);
-        process::run_shown(&format!("asking rustup for {component}"), &mut rustup, RUSTUP_LIMIT)
+        rustup.args([kind, "add", name, "--toolchain"]).arg(toolchain);
+        process::run_shown(&format!("asking rustup for {name}"), &mut rustup, RUSTUP_LIMIT)
     }
 
     /// Returns the llvm-profdata of this compiler's LLVM, because other versions may not read its files; installs it if

@@ -10,9 +10,10 @@ use xtask_tools::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages, each with a program that proves its presence.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("curl", "curl"),
     ("g++", "g++"),
+    ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
     ("haproxy", "haproxy"),
     ("iproute2", "ip"),
     ("linux-perf", "perf"),
@@ -22,6 +23,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("openssl", "openssl"),
     ("python3", "python3"),
     ("qemu-system-x86", "qemu-system-x86_64"),
+    ("skopeo", "skopeo"),
     ("util-linux", "nsenter"),
     ("wrk", "wrk"),
     ("xz-utils", "xz"),

@@ -1,9 +1,11 @@
 //! Writes container images: OCI image layouts in one tar file, from existing files. It needs no daemon, no registry and
 //! no base image, and the same input gives the same bytes on every machine. It builds nothing and pushes nothing.
 //!
-//! There is one uncompressed layer. Its bytes do not depend on the version of a compressor, and tools that push to a
-//! registry compress by themselves. Besides the layout (OCI image-spec, image-layout.md) the file contains a
-//! `manifest.json`, for versions of `docker load` that know only the older format.
+//! There is one layer. Besides the layout (OCI image-spec, image-layout.md) the file contains a `manifest.json`, for
+//! versions of `docker load` that know only the older format.
+
+mod archive;
+mod blob;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,14 +13,21 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub use self::archive::{Archive, gzip};
+pub use self::blob::Blob;
+
+/// Media type of a manifest.
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Media type of an index: manifests for several platforms, or the entries of a layout.
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// Media type of an image's configuration.
+pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Content of the file `oci-layout`.
+pub const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 
 /// Contents and configuration of an image.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// Full name with registry and tag, such as `localhost/xdp-ingress:0.1.0`; containerd looks it up literally.
     pub name: String,
@@ -33,6 +42,33 @@ pub struct Image {
     pub labels: BTreeMap<String, String>,
     /// All files in the root file system. Directories above a file are created with mode 0755.
     pub files: Vec<File>,
+    /// Architecture of the programs, by its name in the OCI image specification: `amd64`.
+    pub architecture: String,
+    /// Time of the sources in seconds since 1970; without it the image tells none.
+    pub created: Option<i64>,
+    /// Form of the layer.
+    pub compression: Compression,
+}
+
+/// Form of a layer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not compressed: tools that push to a registry compress by themselves, and the digest changes then.
+    #[default]
+    None,
+    /// As registries keep it, so that the digest of the image is the same there.
+    Gzip,
+}
+
+/// An image in the parts of which a registry or a layout is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// The manifest; its digest is that of the image.
+    pub manifest: Blob,
+    /// Configuration and layer.
+    pub blobs: [Blob; 2],
+    /// `platform` of the manifest's entry in an index.
+    pub platform: Value,
 }
 
 /// A regular file of an image; owner and group are 0, its time is the beginning of 1970.
@@ -57,8 +93,25 @@ pub struct Written {
 
 // === impl Image ===
 
+impl Default for Image {
+    /// Returns an image without files for this machine's architecture.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            entrypoint: Vec::new(),
+            command: Vec::new(),
+            user: String::new(),
+            labels: BTreeMap::new(),
+            files: Vec::new(),
+            architecture: architecture(std::env::consts::ARCH).to_owned(),
+            created: None,
+            compression: Compression::default(),
+        }
+    }
+}
+
 impl Image {
-    /// Writes the image for this machine's architecture to `path`; an existing file is replaced atomically.
+    /// Writes the image to `path`; an existing file is replaced atomically.
     ///
     /// # Errors
     /// Fails if a path in the image is not absolute and plain, occurs twice, or the file cannot be written.
@@ -72,27 +125,35 @@ impl Image {
         Ok(Written { digest, size: bytes.len() })
     }
 
-    /// Returns the whole tar file, and the manifest's digest.
-    fn layout(&self) -> Result<(Vec<u8>, String)> {
-        let Self { name, entrypoint, command, user, labels, files } = self;
-        let tag = tag(name)?;
-        let platform = json!({ "architecture": architecture(), "os": "linux" });
-        let layer = Blob::new(LAYER, layer(files)?);
-        let config = Blob::json(
-            CONFIG,
-            &json!({
-                "architecture": architecture(),
-                "os": "linux",
-                "config": {
-                    "User": user,
-                    "Entrypoint": entrypoint,
-                    "Cmd": command,
-                    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/"],
-                    "Labels": labels,
-                },
-                "rootfs": { "type": "layers", "diff_ids": [layer.digest()] },
-            }),
-        );
+    /// Returns the parts of the image.
+    ///
+    /// # Errors
+    /// Fails if a path in the image is not absolute and plain, or occurs twice.
+    pub fn parts(&self) -> Result<Parts> {
+        let Self { name: _, entrypoint, command, user, labels, files, architecture, created, compression } = self;
+        let plain = layer(files)?;
+        let unpacked = Blob::new("application/vnd.oci.image.layer.v1.tar", plain);
+        let unpacked_digest = unpacked.digest();
+        let layer = match compression {
+            Compression::None => unpacked,
+            Compression::Gzip => Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", gzip(unpacked.content())?),
+        };
+        let mut config = json!({
+            "architecture": architecture,
+            "os": "linux",
+            "config": {
+                "User": user,
+                "Entrypoint": entrypoint,
+                "Cmd": command,
+                "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/"],
+                "Labels": labels,
+            },
+            "rootfs": { "type": "layers", "diff_ids": [unpacked_digest] },
+        });
+        if let Some(seconds) = created {
+            config["created"] = timestamp(*seconds)?.into();
+        }
+        let config = Blob::json(CONFIG, &config);
         let manifest = Blob::json(
             MANIFEST,
             &json!({
@@ -103,97 +164,45 @@ impl Image {
                 "annotations": labels,
             }),
         );
+        let platform = json!({ "architecture": architecture, "os": "linux" });
+        Ok(Parts { manifest, blobs: [config, layer], platform })
+    }
+
+    /// Returns the whole tar file, and the manifest's digest.
+    fn layout(&self) -> Result<(Vec<u8>, String)> {
+        let parts = self.parts()?;
+        Ok((parts.archive(&self.name)?, parts.manifest.digest()))
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// Returns a tar file with the parts as a layout, for tools that import an image under `name`.
+    ///
+    /// # Errors
+    /// Fails if `name` has no registry or no tag.
+    pub fn archive(&self, name: &str) -> Result<Vec<u8>> {
+        let Self { manifest, blobs: [config, layer], platform } = self;
         let mut entry = manifest.descriptor();
-        entry["platform"] = platform;
-        entry["annotations"] = json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag });
-        let index =
-            json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry] });
-        let docker = json!([{ "Config": config.path(), "RepoTags": [name], "Layers": [layer.path()] }]);
-        let digest = manifest.digest();
+        entry["platform"] = platform.clone();
+        entry["annotations"] =
+            json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag(name)? });
+        let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [entry] }).to_string();
+        let docker = json!([{ "Config": config.path(), "RepoTags": [name], "Layers": [layer.path()] }]).to_string();
         let mut all = BTreeMap::from([
-            ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
-            ("index.json".to_owned(), index.to_string().into_bytes()),
-            ("manifest.json".to_owned(), docker.to_string().into_bytes()),
+            ("oci-layout".to_owned(), LAYOUT),
+            ("index.json".to_owned(), index.as_bytes()),
+            ("manifest.json".to_owned(), docker.as_bytes()),
         ]);
-        all.extend([layer, config, manifest].map(|blob| (blob.path(), blob.content)));
+        all.extend([layer, config, manifest].map(|blob| (blob.path(), blob.content())));
         let mut archive = Archive::default();
         archive.directory("blobs", 0o755)?;
         archive.directory("blobs/sha256", 0o755)?;
         for (path, content) in &all {
             archive.file(path, 0o644, content)?;
         }
-        Ok((archive.finish()?, digest))
-    }
-}
-
-/// A part of an image that is named by its content.
-struct Blob {
-    media_type: &'static str,
-    content: Vec<u8>,
-    hash: String,
-}
-
-// === impl Blob ===
-
-impl Blob {
-    fn new(media_type: &'static str, content: Vec<u8>) -> Self {
-        let hash = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { media_type, content, hash }
-    }
-
-    fn json(media_type: &'static str, value: &Value) -> Self {
-        // serde_json sorts the keys of its maps, so equal values give equal bytes.
-        Self::new(media_type, value.to_string().into_bytes())
-    }
-
-    fn digest(&self) -> String {
-        format!("sha256:{}", self.hash)
-    }
-
-    fn path(&self) -> String {
-        format!("blobs/sha256/{}", self.hash)
-    }
-
-    fn descriptor(&self) -> Value {
-        json!({ "mediaType": self.media_type, "digest": self.digest(), "size": self.content.len() })
-    }
-}
-
-/// A tar file under construction; its entries reveal nothing about the machine.
-struct Archive {
-    builder: tar::Builder<Vec<u8>>,
-}
-
-// === impl Archive ===
-
-impl Default for Archive {
-    fn default() -> Self {
-        Self { builder: tar::Builder::new(Vec::new()) }
-    }
-}
-
-impl Archive {
-    fn directory(&mut self, path: &str, mode: u32) -> Result<()> {
-        self.entry(&format!("{path}/"), tar::EntryType::Directory, mode, &[])
-    }
-
-    fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
-        self.entry(path, tar::EntryType::Regular, mode, content)
-    }
-
-    fn entry(&mut self, path: &str, kind: tar::EntryType, mode: u32, content: &[u8]) -> Result<()> {
-        let mut header = tar::Header::new_ustar();
-        header.set_entry_type(kind);
-        header.set_mode(mode);
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
-        header.set_size(content.len().try_into()?);
-        self.builder.append_data(&mut header, path, content).with_context(|| format!("cannot add `{path}`"))
-    }
-
-    fn finish(self) -> Result<Vec<u8>> {
-        self.builder.into_inner().context("cannot finish the archive")
+        archive.finish()
     }
 }
 
@@ -229,9 +238,18 @@ fn tag(name: &str) -> Result<&str> {
     Ok(tag)
 }
 
-/// Returns this machine's architecture by its name in the OCI image specification, which is Go's.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
+/// Writes seconds since 1970 as RFC 3339 has it.
+///
+/// # Errors
+/// Fails if the year has more than four digits.
+pub fn timestamp(seconds: i64) -> Result<String> {
+    let time = jiff::Timestamp::from_second(seconds).with_context(|| format!("{seconds} is no time"))?;
+    Ok(time.to_string())
+}
+
+/// Returns an architecture, such as `x86_64`, by its name in the OCI image specification, which is Go's.
+pub fn architecture(rust: &'static str) -> &'static str {
+    match rust {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
@@ -241,6 +259,8 @@ fn architecture() -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
 
@@ -305,6 +325,26 @@ mod tests {
         let layer = entries(&blob(&manifest["layers"][0]));
         assert_eq!(layer.keys().collect::<Vec<_>>(), ["usr/", "usr/bin/", "usr/bin/a"]);
         assert_eq!(layer["usr/bin/a"], (0o755, b"hello".to_vec()));
+    }
+
+    #[test]
+    fn a_compressed_layer_unpacks_to_what_the_configuration_names() {
+        let compressed = Image {
+            compression: Compression::Gzip,
+            created: Some(86_400),
+            architecture: "arm64".to_owned(),
+            ..image(&[file("/usr/bin/a", &"hello".repeat(99))])
+        };
+        let Parts { manifest, blobs: [config, layer], platform } = compressed.parts().unwrap();
+        assert_eq!(compressed.layout().unwrap().1, manifest.digest());
+        let [config, manifest] = [config, manifest].map(|blob| parse(blob.content()));
+        assert_eq!((&config["created"], &platform["architecture"]), (&"1970-01-02T00:00:00Z".into(), &"arm64".into()));
+        assert_eq!(manifest["layers"][0], layer.descriptor());
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(layer.content()).read_to_end(&mut unpacked).unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"][0], Blob::new("", unpacked.clone()).digest());
+        assert!(layer.content().len() < unpacked.len());
+        assert!(entries(&unpacked).contains_key("usr/bin/a"));
     }
 
     #[test]
