@@ -49,6 +49,8 @@ enum Command {
     Demo(Words),
     /// Make the product and the echo test server into container images, without Docker
     Image(Words),
+    /// Write images, chart, manifests, checksums, signatures and provenance into one directory, and push them
+    Release(Words),
     /// Run a real Kubernetes on this machine, in namespaces
     Cluster(Words),
     /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
@@ -90,6 +92,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Test(args) => test_lanes::run(args),
         Command::Demo(_) => become_tool("xtask-demo"),
         Command::Image(_) => become_tool("xtask-image"),
+        Command::Release(_) => become_tool("xtask-release"),
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
         Command::Kernels(_) => become_tool("xtask-kernels"),

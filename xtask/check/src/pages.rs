@@ -1,6 +1,6 @@
 //! Checks the pages of the documentation as a site. Each relative link leads to a file, and to a heading there.
 //! Each page is in `docs/SUMMARY.md`, or in a folder below `docs` with its `README.md` there. Each value of the
-//! chart exists. Each response of the proxy is explained. Each search term has a heading ([`terms`](super::terms)).
+//! chart exists. Each address of a release begins with the one placeholder. Each response of the proxy is explained. Each search term has a heading ([`terms`](super::terms)).
 //! The check does not ask other servers.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::terms;
-use xtask_tools::workspace;
+use xtask_tools::{published, workspace};
 
 /// The contents of the site, in order. Its links are relative to `docs`.
 pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
@@ -56,10 +56,29 @@ pub(super) fn run() -> Result<()> {
     objections.extend(terms::missing(&headings).into_iter().map(|term| {
         format!("no heading has the search term \"{term}\"; write it into one, or see `xtask/check/src/terms.rs`")
     }));
+    objections.extend(pages.iter().flat_map(|(path, text)| {
+        registries(text).into_iter().map(move |name| {
+            format!("`{}` has `{name}`; the placeholder for a release is `{}/…`", path.display(), published::REGISTRY)
+        })
+    }));
     if !objections.is_empty() {
         bail!("the pages have faults:\n  {}", objections.join("\n  "));
     }
     Ok(())
+}
+
+/// Returns the names in the registry of the placeholder that no release has.
+fn registries(text: &str) -> Vec<&str> {
+    let host = published::REGISTRY.split('/').next().unwrap_or_default();
+    let is_end = |letter: char| letter.is_whitespace() || "`\"'()<>,".contains(letter);
+    let names = text.match_indices(host).map(|(at, _)| text[at..].split(is_end).next().unwrap_or_default());
+    let of_release = |name: &&str| match name.strip_prefix(published::REGISTRY) {
+        Some(rest) => {
+            ["/xdp-ingress", "/charts/xdp-ingress"].iter().any(|path| rest.starts_with(path)) || rest.is_empty()
+        }
+        None => *name == host,
+    };
+    names.filter(|name| !of_release(name)).collect()
 }
 
 /// Returns the `README.md` of a page's folder, if that can stand for the page in the summary: the site lists such pages
@@ -245,6 +264,18 @@ fn without_fences(markdown: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_a_release_begin_with_the_placeholder() {
+        let good = "oci://registry.example.com/xdp-ingress/charts/xdp-ingress, `registry.example.com/xdp-ingress/xdp-ingress:0.1.0` \
+                    of registry.example.com/xdp-ingress at registry.example.com";
+        assert_eq!(registries(good), Vec::<&str>::new());
+        for wrong in
+            ["registry.example.com/x", "registry.example.com/xdp-ingress:1", "registry.example.com/xdp-ingress/chart"]
+        {
+            assert_eq!(registries(&format!("docker://{wrong} x")), [wrong]);
+        }
+    }
 
     #[test]
     fn links_and_headings_in_code_do_not_count() {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::pages::{self, Pages, SUMMARY};
 use super::terms;
-use xtask_tools::{process, progress, workspace};
+use xtask_tools::{process, progress, published, workspace};
 
 /// The page with all search terms, which only the site has.
 const INDEX: &str = "terms.md";
@@ -24,16 +24,23 @@ builds mdBook (MPL-2.0, a tool beside the product) into the cache, which takes s
 
 /// Build the site of the documentation, with search, into `target/book`
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Registry of the release that the pages are about, in place of the placeholder
+    #[arg(long, value_name = "REGISTRY", default_value = published::REGISTRY)]
+    registry: String,
+}
 
 /// Runs `cargo xtask docs`.
 ///
 /// # Errors
 /// Fails if mdBook is missing and cannot be built, or fails.
-pub fn run(_: &Args) -> Result<()> {
+pub fn run(args: &Args) -> Result<()> {
     let (root, target) = (workspace::root(), workspace::target_dir());
     let (sources, book) = (target.join("book-sources"), target.join("book"));
-    let pages = pages::all()?;
+    let mut pages = pages::all()?;
+    for text in pages.values_mut() {
+        *text = text.replace(published::REGISTRY, &args.registry);
+    }
     if sources.exists() {
         fs::remove_dir_all(&sources).with_context(|| format!("cannot remove `{}`", sources.display()))?;
     }

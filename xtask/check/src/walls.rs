@@ -45,7 +45,7 @@ const CRATES: [(&str, &[&str]); 8] = [
 ];
 
 /// The crates of the tooling, likewise. The door knows no lab, so that it is soon built.
-const TOOLS: [(&str, &[&str]); 9] = [
+const TOOLS: [(&str, &[&str]); 10] = [
     ("xtask", &["xtask-setup", "xtask-tools"]),
     ("xtask/bench", &["ingress-common", "ingress-lab", "xtask-setup", "xtask-tools"]),
     ("xtask/check", &["xtask-setup", "xtask-tools"]),
@@ -53,6 +53,7 @@ const TOOLS: [(&str, &[&str]); 9] = [
     ("xtask/image", &["xtask-setup", "xtask-tools"]),
     ("xtask/kernels", &["ingress-common", "ingress-lab", "xtask-image", "xtask-setup", "xtask-tools"]),
     ("xtask/kube-lab", &["ingress-lab", "xtask-image", "xtask-setup", "xtask-tools"]),
+    ("xtask/release", &["xtask-image", "xtask-setup", "xtask-tools"]),
     ("xtask/setup", &["xtask-tools"]),
     ("xtask/tools", &[]),
 ];

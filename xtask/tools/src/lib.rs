@@ -5,5 +5,6 @@
 pub mod command_line;
 pub mod process;
 pub mod progress;
+pub mod published;
 pub mod summary;
 pub mod workspace;
