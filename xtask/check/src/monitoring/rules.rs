@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use super::RUNBOOKS;
 use super::names::Metrics;
+use xtask_tools::published;
 
 /// Prefix of the names of all alerts.
 const PREFIX: &str = "XdpIngress";
-/// Placeholder for the address of the published pages. The name of the page follows.
-const RUNBOOK_URL: &str = "https://docs.xdp-ingress.example/runbooks/";
 /// Page that lists the others.
 const INDEX: &str = "README";
 
@@ -95,7 +95,7 @@ pub(super) fn objections(alerts: &[Alert], metrics: &Metrics) -> Vec<String> {
                 object(format!("it has no annotation `{key}`"));
             }
         }
-        let url = format!("{RUNBOOK_URL}{}", alert.page());
+        let url = format!("{}/{RUNBOOKS}/{}.html", published::HOME, alert.page());
         if annotations.get("runbook_url") != Some(&url) {
             object(format!("its annotation `runbook_url` is not `{url}`"));
         }
@@ -167,7 +167,7 @@ mod tests {
     fn rules(change: (&str, &str)) -> Vec<Alert> {
         let text = "groups:\n- name: g\n  rules:\n  - alert: XdpIngressBad\n    expr: xdp_ingress_a > 1\n    labels:\n      \
                     severity: warning\n    annotations:\n      summary: s\n      description: d\n      runbook_url: \
-                    https://docs.xdp-ingress.example/runbooks/Bad\n";
+                    https://xdp-ingress.example.com/docs/runbooks/Bad.html\n";
         assert!(text.contains(change.0));
         alerts(&text.replacen(change.0, change.1, 1)).unwrap()
     }
