@@ -19,6 +19,7 @@ mod pins;
 mod quick_start;
 mod rbac;
 mod reader;
+mod release;
 mod scale;
 mod services;
 mod stage;

@@ -25,9 +25,9 @@ machine, no registry.
                                               and fd00:244:0:1::/64
 
 Without --proxy the API server is the only Service whose ClusterIP answers; pods of others are
-reached by their own addresses. There is no DNS server in the cluster. Images are imported, never
-pulled: set imagePullPolicy accordingly. Every node has a bpffs of its own on /sys/fs/bpf. A silent
-node is not ready after 20 s.
+reached by their own addresses. There is no DNS server in the cluster. Images are imported: set
+imagePullPolicy accordingly. Nodes pull from 10.99.0.1:5000 alone, where a test may start a registry.
+Every node has a bpffs of its own on /sys/fs/bpf. A silent node is not ready after 20 s.
 
 The programs come from Debian's packages, and from their sources where there is no package: that
 takes Go 1.26 and ten minutes, once. `cargo xtask setup --help` says where they are kept.

@@ -5,12 +5,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::pki::{self, Pki};
-use super::plan::{NodePlan, PODS, Places, Plan};
+use super::plan::{NodePlan, PODS, Places, Plan, REGISTRY};
 use crate::programs::{Binaries, PAUSE};
 
 /// Interval at which a kubelet reports its status. The controller manager waits several times as long before it
 /// declares a node lost.
 pub(super) const REPORT_SECONDS: u32 = 2;
+/// Directory of a node with a directory for each registry.
+pub(super) const REGISTRIES: &str = "registries";
 
 /// Returns a client configuration with the identity of the certificate `user`.
 pub(super) fn kubeconfig(server: &str, pki: &Pki, user: &str) -> String {
@@ -42,6 +44,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = {registries}
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "{PAUSE}"
 
@@ -65,7 +69,24 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         cni = quote(&binaries.cni),
         cni_config = quote(&dir.join("cni")),
         runc = quote(&binaries.runc),
+        registries = quote(&dir.join(REGISTRIES)),
     )
+}
+
+/// Returns the file by which containerd pulls from the cluster's registry: by plain HTTP.
+pub(super) fn registry_hosts() -> String {
+    let server = Value::from(format!("http://{REGISTRY}")).to_string();
+    format!("server = {server}\n\n[host.{server}]\n  capabilities = [\"pull\", \"resolve\"]\n")
+}
+
+/// Returns the configuration of the registry itself.
+pub(super) fn registry(storage: &Path) -> String {
+    pretty(&json!({
+        "version": "0.1",
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": storage}},
+        "http": {"addr": REGISTRY},
+    }))
 }
 
 /// Returns the network configuration of pods: a bridge on the node, addresses from the node's own ranges.
@@ -244,5 +265,17 @@ mod tests {
         assert_eq!(config["grpc"]["address"].as_str(), Some("/var/cache/xdp-ingress-cluster/n1/containerd.sock"));
         let runtime = &config["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"]["runc"];
         assert_eq!(runtime["options"]["BinaryName"].as_str(), Some("/b/it's \"runc\""));
+        let registries = &config["plugins"]["io.containerd.cri.v1.images"]["registry"]["config_path"];
+        assert_eq!(registries.as_str(), Some("/var/cache/xdp-ingress-cluster/n1/registries"));
+    }
+
+    #[test]
+    fn nodes_pull_from_the_registry_by_plain_http() {
+        let hosts: toml::Table = registry_hosts().parse().unwrap();
+        assert_eq!(hosts["server"].as_str(), Some("http://10.99.0.1:5000"));
+        assert!(hosts["host"].get("http://10.99.0.1:5000").is_some(), "{hosts:?}");
+        let registry: Value = serde_json::from_str(&registry(Path::new("/data"))).unwrap();
+        assert_eq!(registry["http"]["addr"], "10.99.0.1:5000");
+        assert_eq!(registry["storage"]["filesystem"]["rootdirectory"], "/data");
     }
 }

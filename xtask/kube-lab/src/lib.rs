@@ -25,6 +25,7 @@ mod node;
 mod pki;
 pub mod plan;
 pub mod programs;
+mod registry;
 mod state;
 mod wait;
 
@@ -215,6 +216,18 @@ impl Cluster {
     /// Fails if containerd refuses the archive.
     pub fn import_image(&self, archive: &Path) -> Result<()> {
         self.nodes().into_iter().try_for_each(|node| self.node(node).import(archive))
+    }
+
+    /// Starts a registry at [`plan::REGISTRY`], from which every node pulls, unless it runs. It ends with the cluster,
+    /// and its content goes, too.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be obtained here, or does not answer in time.
+    pub fn registry(&self) -> Result<()> {
+        if self.find(control_plane::NAME, registry::NAME).is_ok_and(|process| process.is_alive()) {
+            return Ok(());
+        }
+        registry::start(&self.control_machine()?, &self.places, &self.state)
     }
 
     fn build(&self) -> Result<()> {

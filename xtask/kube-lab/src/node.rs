@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::machine::Machine;
 use super::pki::Pki;
-use super::plan::{API_PORT, CONTROL_V4, NodePlan, Places};
+use super::plan::{self, API_PORT, CONTROL_V4, NodePlan, Places};
 use super::state::{Item, Process, State};
 use super::{config, wait};
 use crate::programs::Binaries;
@@ -112,11 +112,13 @@ impl NodeReader<'_> {
 
     fn configure(&self) -> Result<()> {
         let (dir, pki) = (self.dir(), Pki::at(self.places.pki()));
-        let parts = ["cni", "sysctl"].into_iter().chain(FIXED.map(|(_, name)| name));
+        let registry = format!("{}/{}", config::REGISTRIES, plan::REGISTRY);
+        let parts = ["cni", "sysctl", registry.as_str()].into_iter().chain(FIXED.map(|(_, name)| name));
         for part in parts {
             fs::create_dir_all(dir.join(part))
                 .with_context(|| format!("cannot make `{}`", dir.join(part).display()))?;
         }
+        let hosts = format!("{registry}/hosts.toml");
         // Without an explicit limit the kubelet requests more than a container may have.
         let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
         let server = format!("https://{CONTROL_V4}:{API_PORT}");
@@ -125,6 +127,7 @@ impl NodeReader<'_> {
             ("cni/10-pods.conflist", config::cni(self.places, self.plan)),
             ("kubelet.yaml", config::kubelet(self.places, &pki, self.plan, open_files)),
             ("kubeconfig", config::kubeconfig(&server, &pki, &self.plan.name())),
+            (hosts.as_str(), config::registry_hosts()),
             ("proxy.yaml", config::proxy(&self.places.proxy_kubeconfig(), self.plan)),
         ] {
             fs::write(dir.join(name), text).with_context(|| format!("cannot write `{}`", dir.join(name).display()))?;

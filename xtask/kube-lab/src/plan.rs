@@ -40,6 +40,8 @@ pub const CLIENT_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 0x100
 pub const API_V4: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The port of the API server, the same as that of its Service, so that no port translation is needed.
 pub const API_PORT: u16 = 443;
+/// Address of the registry, which speaks plain HTTP; nodes pull from it.
+pub const REGISTRY: &str = "10.99.0.1:5000";
 pub(super) const SERVICES: &str = "10.96.0.0/16,fd00:96::/108";
 pub(super) const PODS: &str = "10.244.0.0/16,fd00:244::/48";
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use self::golang::Module;
-use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC, UNPACKED};
+use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, REGISTRY, RUNC, UNPACKED};
 use xtask_setup::cache::Cache;
 use xtask_setup::system;
 use xtask_tools::{process, progress};
@@ -67,6 +67,17 @@ pub fn ensure() -> Result<Binaries> {
 /// Fails if one is missing and cannot be installed here.
 pub fn ensure_proxy() -> Result<()> {
     system::ensure(&PROXY_PACKAGES, "cluster")
+}
+
+/// Returns the program of a registry for OCI images; fetches it if it is missing.
+///
+/// # Errors
+/// Fails if it is missing and cannot be obtained here.
+pub fn registry() -> Result<PathBuf> {
+    if !debian::is_there(&REGISTRY)? {
+        debian::install(&Cache::lock()?, &[&REGISTRY]).context("cannot get a registry, which Debian packages")?;
+    }
+    Ok(debian::place(&REGISTRY)?.join("usr/bin/docker-registry"))
 }
 
 /// Wraps [`ensure`] for tests: returns `false`, with a loud line, if Kubernetes is unavailable or this is not root.

@@ -90,6 +90,19 @@ pub(super) const RUNC: Package = Package {
     asset: None,
 };
 
+/// Not part of a cluster: fetched when a test first needs it.
+pub(super) const REGISTRY: Package = Package {
+    name: "docker-registry",
+    suite: "bookworm",
+    version: "2.8.2+ds1-1",
+    sha256: [
+        ("amd64", "a9bd06c0e006854608f8469b4371743f40604ad90975532bb3b7ceeb72fe2913"),
+        ("arm64", "652d4e3fe828ccf9b80962dce13f813fb969f1d5e1dae7d7ceff79ec9a5ed651"),
+    ],
+    programs: &["usr/bin/docker-registry"],
+    asset: None,
+};
+
 /// Returns the version of Kubernetes that `go_mod` requires, such as `v1.36.4`.
 ///
 /// # Errors
@@ -145,7 +158,7 @@ mod tests {
 
     #[test]
     fn checksums_are_sha256_in_lowercase() {
-        for package in UNPACKED {
+        for package in UNPACKED.into_iter().chain([&REGISTRY]) {
             for (architecture, sum) in package.sha256 {
                 let is_hex = sum.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
                 assert!(sum.len() == 64 && is_hex, "{} {architecture}", package.name);
