@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{row::Otherwise, *};
+use super::*;
 use ingress_model::{MediaTypes, Template};
 
 mod page;
