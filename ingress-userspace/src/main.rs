@@ -3,18 +3,18 @@
 
 mod commands;
 mod config;
-mod counters;
 mod daemon;
 mod node;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
+use ingress_cli::{configuration, program};
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{
-    commands::{clients, command_line, configuration, deny, probe, status, top, unload},
+    commands::{clients, deny, probe, status, top, unload},
     config::{
         cli::{Cli, Command},
         settings::{RunSettings, SettingsError},
@@ -47,9 +47,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Problems(args) => return configuration::problems(*args),
         Command::Certs(args) => return configuration::certs(*args),
         Command::Explain(args) => return configuration::explain(*args),
-        Command::Version(args) => command_line::version(args),
-        Command::Completion(args) => command_line::completion(args),
-        Command::Man(args) => command_line::man(&args),
+        Command::Version(args) => program::version(args),
+        Command::Completion(args) => program::completion(args, Cli::command()),
+        Command::Man(args) => program::man(&args, Cli::command()),
         Command::Run(args) => {
             // Runs before any possible key is read.
             privileges::hide_memory()?;

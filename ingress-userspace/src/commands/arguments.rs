@@ -2,13 +2,11 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+use ingress_cli::{options::fraction, print::Output, top::TopColumn};
 use ingress_common::{DenialReason, denial::REASON_MAX};
 use ingress_datapath::BPFFS;
 use ipnet::IpNet;
-
-use crate::commands::top::TopColumn;
-use crate::config::cli::fraction;
 
 /// Minimum interval, because each reading covers all hosts.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -159,18 +157,6 @@ pub(crate) struct DenyRemoveArgs {
 
     #[command(flatten)]
     pub(crate) pins: PinArgs,
-}
-
-/// Output format of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// Text for people.
-    #[value(alias = "table")]
-    Text,
-    /// JSON for programs.
-    Json,
-    /// YAML with the same content.
-    Yaml,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
+use ingress_cli::print::{self, TableColumn};
 use ingress_datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
 use serde_json::{Value, json};
 
-use crate::commands::{
-    arguments::{ClientsArgs, PinArgs, ShowArgs},
-    print::{self, TableColumn},
-};
+use crate::commands::arguments::{ClientsArgs, PinArgs, ShowArgs};
 
 /// Writes the requested output to standard output.
 ///

@@ -4,6 +4,11 @@
 use std::{collections::BTreeMap, net::IpAddr, process::ExitCode, time::Duration};
 
 use anyhow::anyhow;
+use ingress_cli::{
+    FINDINGS,
+    counters::OTHERS,
+    print::{self, TableColumn},
+};
 use ingress_common::{
     Traffic,
     steer::{DENY_OTHERS, DenyRule},
@@ -12,14 +17,7 @@ use ingress_datapath::{Denial, DenialOrigin, DenialOutcome, DenyConfig, DenyEdit
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::{
-    commands::{
-        FINDINGS,
-        arguments::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, PinArgs, ShowArgs},
-        print::{self, TableColumn},
-    },
-    counters::OTHERS,
-};
+use crate::commands::arguments::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, PinArgs, ShowArgs};
 
 /// A row of the list.
 #[derive(Debug, PartialEq, Eq)]

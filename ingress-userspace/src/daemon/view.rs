@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use ingress_cli::counters::{OTHERS, UNATTRIBUTED};
 use ingress_common::{HostL7Cell, NicNet, Traffic, map};
 use ingress_control::{Contact, Outcome, Translation, status};
 use ingress_datapath::{
@@ -15,12 +16,9 @@ use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
 
 use super::{change_log::ChangeRecord, publish::PublishProgress};
-use crate::{
-    counters::{OTHERS, UNATTRIBUTED},
-    daemon::admin::{
-        AdminSource, Attached, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill,
-        StatusState, WorkerState,
-    },
+use crate::daemon::admin::{
+    AdminSource, Attached, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill,
+    StatusState, WorkerState,
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without

@@ -33,7 +33,8 @@ const WALLS: [Wall; 6] = [
 
 /// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
 /// depend on all.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
+    ("cli", &["ingress-common", "ingress-control", "ingress-inspect"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
     ("inspect", &["ingress-control", "ingress-model"]),

@@ -99,14 +99,12 @@ fn loose(link: &PinnedLink) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use ingress_cli::reading::ReasonCount;
     use ingress_common::Traffic;
     use ingress_datapath::{ClientLimits, Fill};
 
     use super::*;
-    use crate::commands::{
-        reading::ReasonCount,
-        status::tests::{limited, process, well},
-    };
+    use crate::commands::status::tests::{limited, process, well};
 
     #[test]
     fn attention_lines_name_the_problem_and_the_remedy() {

@@ -5,6 +5,11 @@ mod attention;
 
 use std::{fmt::Write as _, net::Ipv6Addr, ops::Range, path::Path, process::ExitCode, time::Duration};
 
+use ingress_cli::{
+    FINDINGS, counters,
+    print::{self, quantity},
+    reading::ReasonCount,
+};
 use ingress_common::{
     NodeAddr,
     flow::{PROTO_TCP, PROTO_UDP},
@@ -16,14 +21,9 @@ use ingress_datapath::{
 };
 use serde_json::{Value, json};
 
-use crate::commands::{print::quantity, reading::ReasonCount};
-use crate::{
-    commands::{
-        FINDINGS,
-        arguments::{PinArgs, ShowArgs, StateArgs},
-        clients, print,
-    },
-    counters,
+use crate::commands::{
+    arguments::{PinArgs, ShowArgs, StateArgs},
+    clients,
 };
 
 /// Shows the state of the node.
@@ -122,7 +122,7 @@ impl NodeState {
             fills: pinned.fills()?,
             limits: maps.client_limits()?,
             limited,
-            totals: ReasonCount::all(&maps.totals()?),
+            totals: ReasonCount::all(maps.totals()?.iter()),
         })
     }
 

@@ -1,21 +1,20 @@
 //! The command line: the commands and their help texts.
 
 mod run;
-mod selector;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ingress_cli::{
+    configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
+    options::fraction,
+    program::{CompletionArgs, ManArgs, VersionArgs},
+};
 
 pub(crate) use self::run::{
-    ApiArgs, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RoutingArgs, RunArgs, SourceArgs, StatusArgs, Steer,
-    WorkerSeccomp, XdpModeArg,
+    ApiArgs, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp, XdpModeArg,
 };
-use crate::commands::{
-    arguments::{ClientsArgs, DenyCommand, PinArgs, StateArgs, TopArgs},
-    command_line::{CompletionArgs, ManArgs, VersionArgs},
-    configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
-};
+use crate::commands::arguments::{ClientsArgs, DenyCommand, PinArgs, StateArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -181,12 +180,6 @@ pub(crate) enum Probe {
     Started,
     /// Check that this process should receive new connections.
     Ready,
-}
-
-/// Parses a number of seconds, which may have a fraction.
-pub(crate) fn fraction(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
 }
 
 fn patience(text: &str) -> Result<Duration, String> {

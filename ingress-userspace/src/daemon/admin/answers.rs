@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode, header};
+use ingress_cli::counters;
 use ingress_common::{NicNet, Traffic};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::spawn_blocking};
@@ -11,7 +12,6 @@ use super::{
     AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, Reach, api, body::AdminBody, metrics,
     stream::Viewers,
 };
-use crate::counters;
 
 /// Handler for requests to this process.
 #[derive(Debug)]

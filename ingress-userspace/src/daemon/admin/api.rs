@@ -14,6 +14,7 @@ mod openapi;
 use std::{borrow::Cow, fmt, sync::Arc, time::SystemTime};
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use ingress_cli::counters;
 use ingress_control::Outcome;
 use ingress_datapath::LimitedClient;
 use ingress_inspect::{ProblemDocument, RouteFilter, certificates, explain, routes, timestamp};
@@ -27,7 +28,7 @@ use super::{
     query::{PageRange, Query},
     stream::VIEWERS_MAX,
 };
-use crate::{commands::clients, counters};
+use crate::commands::clients;
 
 /// Prefix of all resources.
 const PREFIX: &str = "/api/v1";

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use ingress_cli::counters;
 use ingress_common::RawHostId;
 use serde_json::{Value, json};
 use tokio::{
@@ -16,7 +17,6 @@ use tokio::{
 };
 
 use super::{AdminSource, HostCounters, api};
-use crate::counters;
 
 /// Maximum number of open streams. Each costs a reading of all counters a second.
 pub(super) const VIEWERS_MAX: usize = 8;

@@ -1,25 +1,22 @@
 //! The options of `xdp-ingress run` as typed, with one file for each heading of the help. Their meaning and validation
-//! are in `settings`.
+//! are in `settings`. The headings "Source" and "Routing" are in `ingress_cli::options`, because other commands have
+//! them, too.
 
 use std::time::Duration;
 
 use clap::Args;
-use ingress_control::change::ObjectName;
+use ingress_cli::options::{RoutingArgs, SourceArgs};
 
 mod api;
 mod kernel;
 mod operation;
 mod proxy;
-mod routing;
-mod source;
 mod status;
 
 pub(crate) use api::ApiArgs;
 pub(crate) use kernel::{KernelArgs, Steer, XdpModeArg};
 pub(crate) use operation::{LogFormatArg, OperationArgs};
 pub(crate) use proxy::{ProxyArgs, WorkerSeccomp};
-pub(crate) use routing::RoutingArgs;
-pub(crate) use source::SourceArgs;
 pub(crate) use status::StatusArgs;
 
 // The options by the headings of the help. These are not doc comments, because clap would show them as the description
@@ -45,16 +42,6 @@ pub(crate) struct RunArgs {
 /// Parses a whole number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
-}
-
-/// Parses `namespace/name`.
-fn object_name(text: &str) -> Result<ObjectName, String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok(ObjectName::new(namespace, name))
-        }
-        _ => Err(format!("`{text}` is not of the form `namespace/name`")),
-    }
 }
 
 #[cfg(test)]

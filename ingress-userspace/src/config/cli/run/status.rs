@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use ingress_cli::options::object_name;
 use ingress_control::{change::ObjectName, status::Address};
 
-use super::{object_name, seconds};
+use super::seconds;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Status")]

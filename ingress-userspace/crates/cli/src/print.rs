@@ -8,13 +8,24 @@ use std::{
 };
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::commands::arguments::Output;
+/// Output format of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Text for people.
+    #[value(alias = "table")]
+    Text,
+    /// JSON for programs.
+    Json,
+    /// YAML with the same content.
+    Yaml,
+}
 
 /// A column of a table, with its title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TableColumn {
+pub enum TableColumn {
     /// Left-aligned.
     Words(&'static str),
     /// Right-aligned, with a minimum width in characters.
@@ -25,7 +36,7 @@ pub(crate) enum TableColumn {
 ///
 /// # Errors
 /// Fails if standard output cannot be written for another reason.
-pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+pub fn text(text: &str) -> anyhow::Result<()> {
     write(&mut io::stdout().lock(), text)
 }
 
@@ -33,7 +44,7 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Fails like [`text()`].
-pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
+pub fn json(value: &Value) -> anyhow::Result<()> {
     text(&format!("{value:#}\n"))
 }
 
@@ -41,11 +52,7 @@ pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Fails like [`text()`].
-pub(crate) fn either(
-    form: Output,
-    as_text: impl FnOnce() -> String,
-    value: impl FnOnce() -> Value,
-) -> anyhow::Result<()> {
+pub fn either(form: Output, as_text: impl FnOnce() -> String, value: impl FnOnce() -> Value) -> anyhow::Result<()> {
     match form {
         Output::Text => text(&as_text()),
         Output::Json => json(&value()),
@@ -54,7 +61,7 @@ pub(crate) fn either(
 }
 
 /// Formats a line of titles and one per row; each column is as wide as its longest cell. Lines have no trailing spaces.
-pub(crate) fn table<const N: usize>(columns: [TableColumn; N], rows: &[[String; N]]) -> String {
+pub fn table<const N: usize>(columns: [TableColumn; N], rows: &[[String; N]]) -> String {
     let titles = columns.map(|column| match column {
         TableColumn::Words(title) | TableColumn::Numbers(title, _) => title.to_owned(),
     });
@@ -89,7 +96,7 @@ fn write(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
 }
 
 /// Formats a count, or a rate per second; `k`, `M`, … are powers of 1000.
-pub(crate) fn quantity(count: u64, within: Option<Duration>) -> String {
+pub fn quantity(count: u64, within: Option<Duration>) -> String {
     match within {
         None if count < 1000 => count.to_string(),
         None => scaled(count as f64),
@@ -98,7 +105,7 @@ pub(crate) fn quantity(count: u64, within: Option<Duration>) -> String {
 }
 
 /// Returns the rate of `count` events within a time; zero if no time has passed.
-pub(crate) fn per_second(count: u64, within: Duration) -> f64 {
+pub fn per_second(count: u64, within: Duration) -> f64 {
     if within.is_zero() { 0.0 } else { count as f64 / within.as_secs_f64() }
 }
 

@@ -7,60 +7,59 @@ use std::{
 };
 
 use ingress_common::{HostL7, HostNet, RawHostId, StatusClass, Total, Traffic};
-use ingress_datapath::Totals;
 
 /// All counters of a node at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
-    pub(crate) at: Instant,
+pub struct Reading {
+    pub at: Instant,
     /// Kernel id of the maps. With other maps, counting started over at 0.
-    pub(crate) maps: u32,
-    pub(crate) hosts: Vec<HostReading>,
-    pub(crate) totals: Vec<ReasonCount>,
+    pub maps: u32,
+    pub hosts: Vec<HostReading>,
+    pub totals: Vec<ReasonCount>,
 }
 
 /// A host with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostReading {
-    pub(crate) name: String,
-    pub(crate) id: RawHostId,
-    pub(crate) counts: L7Counts,
+pub struct HostReading {
+    pub name: String,
+    pub id: RawHostId,
+    pub counts: L7Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct L7Counts {
-    pub(crate) l7: HostL7,
-    pub(crate) net: HostNet,
+pub struct L7Counts {
+    pub l7: HostL7,
+    pub net: HostNet,
 }
 
 /// Packets and bytes for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReasonCount {
-    pub(crate) total: Total,
-    pub(crate) name: &'static str,
-    pub(crate) traffic: Traffic,
+pub struct ReasonCount {
+    pub total: Total,
+    pub name: &'static str,
+    pub traffic: Traffic,
 }
 
 /// Counted amounts: totals, or those of an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Amounts {
+pub struct Amounts {
     /// Length of the interval; `None` for totals since the maps were created.
-    pub(crate) within: Option<Duration>,
-    pub(crate) hosts: Vec<HostReading>,
-    pub(crate) totals: Vec<ReasonCount>,
+    pub within: Option<Duration>,
+    pub hosts: Vec<HostReading>,
+    pub totals: Vec<ReasonCount>,
 }
 
 // === impl Reading ===
 
 impl Reading {
     /// Returns all counters.
-    pub(crate) fn whole(&self) -> Amounts {
+    pub fn whole(&self) -> Amounts {
         let Self { at: _, maps: _, hosts, totals } = self;
         Amounts { within: None, hosts: hosts.clone(), totals: totals.clone() }
     }
 
     /// Returns the difference to `earlier`. A counter that decreased, or that is in different maps, gives 0.
-    pub(crate) fn since(&self, earlier: &Self) -> Amounts {
+    pub fn since(&self, earlier: &Self) -> Amounts {
         let continued = self.maps == earlier.maps;
         let before: BTreeMap<_, _> = earlier.hosts.iter().map(|host| (host.name.as_str(), host.counts)).collect();
         let hosts = self.hosts.iter().map(|HostReading { name, id, counts }| {
@@ -88,8 +87,8 @@ impl Reading {
 
 impl ReasonCount {
     /// Returns every reason, including those without packets.
-    pub(crate) fn all(totals: &Totals) -> Vec<Self> {
-        totals.iter().map(|(total, name, traffic)| Self { total, name, traffic }).collect()
+    pub fn all(totals: impl IntoIterator<Item = (Total, &'static str, Traffic)>) -> Vec<Self> {
+        totals.into_iter().map(|(total, name, traffic)| Self { total, name, traffic }).collect()
     }
 }
 
@@ -123,7 +122,7 @@ impl L7Counts {
 
 impl Amounts {
     /// Returns the sum of packets and bytes over the `wanted` reasons.
-    pub(crate) fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
+    pub fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
         let mut sum = Traffic::default();
         for counted in self.totals.iter().filter(|counted| wanted(counted.total)) {
             sum += counted.traffic;
@@ -133,13 +132,13 @@ impl Amounts {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub mod tests {
     use ingress_common::Requests;
 
     use super::*;
 
     /// Returns a host with counters that are different multiples of `unit`.
-    pub(crate) fn host(name: &str, id: RawHostId, unit: u64) -> HostReading {
+    pub fn host(name: &str, id: RawHostId, unit: u64) -> HostReading {
         let requests = Requests {
             success: unit * 10,
             redirect: unit * 2,
@@ -153,7 +152,7 @@ pub(crate) mod tests {
     }
 
     /// Returns a reading with maps id 1 and the totals of its hosts. As many packets are dropped as accepted.
-    pub(crate) fn reading(at: Instant, hosts: Vec<HostReading>) -> Reading {
+    pub fn reading(at: Instant, hosts: Vec<HostReading>) -> Reading {
         let sum = hosts.iter().fold(Traffic::default(), |sum, host| Traffic {
             packets: sum.packets + host.counts.net.rx_packets,
             bytes: sum.bytes + host.counts.net.rx_bytes,

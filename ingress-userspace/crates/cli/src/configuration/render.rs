@@ -6,7 +6,7 @@ use ingress_inspect::{
     ActionDocument, BackendDocument, CertificateDocument, Explanation, ProblemDocument, RouteDocument,
 };
 
-use crate::commands::print::{TableColumn, table};
+use crate::print::{TableColumn, table};
 
 /// Number of endpoints or names that a narrow table shows.
 const SHORT: usize = 2;

@@ -4,12 +4,12 @@ use ingress_common::{HostL7, HostNet, RawHostId, StatusClass, Traffic};
 use serde_json::{Map, Value, json};
 
 /// Name of host 0, which is not a valid host name.
-pub(crate) const UNATTRIBUTED: &str = "(unattributed)";
+pub const UNATTRIBUTED: &str = "(unattributed)";
 /// Name of the deny rule shared by prefixes without their own.
-pub(crate) const OTHERS: &str = "(others)";
+pub const OTHERS: &str = "(others)";
 
 /// Returns all counters of one host.
-pub(crate) fn host(name: &str, id: RawHostId, l7: &HostL7, net: &HostNet) -> Value {
+pub fn host(name: &str, id: RawHostId, l7: &HostL7, net: &HostNet) -> Value {
     let HostL7 { requests, bytes_in, bytes_out, active } = l7;
     let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
     let requests: Map<String, Value> = StatusClass::NAMES
@@ -24,7 +24,7 @@ pub(crate) fn host(name: &str, id: RawHostId, l7: &HostL7, net: &HostNet) -> Val
 }
 
 /// Returns packets and bytes by the name of the reason.
-pub(crate) fn totals(totals: impl IntoIterator<Item = (&'static str, Traffic)>) -> Value {
+pub fn totals(totals: impl IntoIterator<Item = (&'static str, Traffic)>) -> Value {
     let total = |(name, Traffic { packets, bytes }): (&'static str, Traffic)| {
         (name.to_owned(), json!({ "packets": packets, "bytes": bytes }))
     };

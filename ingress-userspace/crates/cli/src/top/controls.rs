@@ -82,7 +82,7 @@ impl Controls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::top::selection::TopColumn;
+    use crate::top::selection::TopColumn;
 
     /// Returns the controls after these keys, and the effect of the last key.
     fn after(keys: &str) -> (Controls, Next) {

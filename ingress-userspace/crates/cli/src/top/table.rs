@@ -5,7 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use ingress_common::{Total, Traffic};
 
 use super::selection::{Selection, TopColumn};
-use crate::commands::{
+use crate::{
     print::quantity,
     reading::{Amounts, HostReading},
 };
@@ -22,7 +22,7 @@ const DROPS: [Total; 4] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacke
 
 /// Returns [`HEAD`] lines of head, of which the last has the column names, and a line for each selected host. Host
 /// names are shortened if lines would be longer than `width`.
-pub(super) fn lines(amounts: &Amounts, selection: &Selection, width: Option<usize>) -> Vec<String> {
+pub fn lines(amounts: &Amounts, selection: &Selection, width: Option<usize>) -> Vec<String> {
     let hosts = selection.of(amounts);
     let names: Vec<String> = hosts.iter().map(|host| printable(&host.name)).collect();
     let longest = names.iter().map(String::len).max().unwrap_or(0).max(NAME_MIN);
@@ -101,7 +101,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::commands::reading::tests::{host, reading};
+    use crate::reading::tests::{host, reading};
 
     const ALL: Selection = Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };
 

@@ -3,18 +3,17 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use clap::{Args, CommandFactory as _, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use serde_json::json;
 
-use super::{configuration::NodeClient, print};
-use crate::config::cli::Cli;
+use crate::{configuration::NodeClient, print};
 
 /// Maximum time for the answer of a process.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
-pub(crate) struct VersionArgs {
+pub struct VersionArgs {
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = VersionFormat::Text)]
     output: VersionFormat,
@@ -31,14 +30,14 @@ enum VersionFormat {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CompletionArgs {
+pub struct CompletionArgs {
     /// The shell. For bash: `source <(xdp-ingress completion bash)`.
     #[arg(value_enum)]
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ManArgs {
+pub struct ManArgs {
     /// Existing directory for the pages, such as `/usr/local/share/man/man1`.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -48,7 +47,7 @@ pub(crate) struct ManArgs {
 ///
 /// # Errors
 /// Fails if standard output cannot be written, or a process at the socket does not answer.
-pub(crate) fn version(args: VersionArgs) -> anyhow::Result<()> {
+pub fn version(args: VersionArgs) -> anyhow::Result<()> {
     let VersionArgs { output, socket } = args;
     let process = match NodeClient::is_there(&socket) {
         true => Some(NodeClient::new(socket, TIMEOUT).get("node", &[])?["version"].clone()),
@@ -64,26 +63,27 @@ pub(crate) fn version(args: VersionArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a completion script.
+/// Prints a completion script for `command`.
 ///
 /// # Errors
 /// Fails if standard output cannot be written.
-pub(crate) fn completion(CompletionArgs { shell }: CompletionArgs) -> anyhow::Result<()> {
+pub fn completion(CompletionArgs { shell }: CompletionArgs, mut command: Command) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "xdp-ingress", &mut script);
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut script);
     print::text(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a manual page for each command.
+/// Writes a manual page for `program` and each of its commands.
 ///
 /// # Errors
 /// Fails if the directory does not exist or cannot be written.
-pub(crate) fn man(ManArgs { directory }: &ManArgs) -> anyhow::Result<()> {
+pub fn man(ManArgs { directory }: &ManArgs, program: Command) -> anyhow::Result<()> {
     let is_directory = directory
         .metadata()
         .and_then(|file| if file.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) });
     is_directory
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+        .and_then(|()| clap_mangen::generate_to(program, directory))
         .with_context(|| format!("cannot write manual pages into `{}`", directory.display()))
 }
 
@@ -94,12 +94,12 @@ mod tests {
     #[test]
     fn each_command_has_a_manual_page() {
         let home = tempfile::tempdir().expect("a directory");
-        man(&ManArgs { directory: home.path().to_owned() }).expect("written");
-        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let page = home.path().join(format!("xdp-ingress-{}.1", command.get_name()));
-            assert!(page.exists(), "{}", page.display());
+        let program = || Command::new("program").subcommand(Command::new("one")).subcommand(Command::new("other"));
+        man(&ManArgs { directory: home.path().to_owned() }, program()).expect("written");
+        for page in ["program.1", "program-one.1", "program-other.1"] {
+            assert!(home.path().join(page).exists(), "{page}");
         }
-        let error = man(&ManArgs { directory: home.path().join("missing") }).expect_err("no directory");
+        let error = man(&ManArgs { directory: home.path().join("missing") }, program()).expect_err("no directory");
         assert!(error.to_string().contains("missing"));
     }
 }

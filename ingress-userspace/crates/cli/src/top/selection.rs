@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::commands::reading::{Amounts, HostReading, L7Counts};
+use crate::reading::{Amounts, HostReading, L7Counts};
 
 /// A column of the table. `--sort` and the rates in JSON use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TopColumn {
+pub enum TopColumn {
     /// Host name.
     Host,
     /// Finished requests of every class.
@@ -32,20 +32,20 @@ pub(crate) enum TopColumn {
 
 /// Filter and order of the shown hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Selection {
+pub struct Selection {
     /// Sort column, in descending order; names ascend.
-    pub(super) sort: TopColumn,
-    pub(super) reversed: bool,
+    pub sort: TopColumn,
+    pub reversed: bool,
     /// Part of the names of selected hosts.
-    pub(super) filter: String,
+    pub filter: String,
     /// `None` for all.
-    pub(super) limit: Option<usize>,
+    pub limit: Option<usize>,
 }
 
 // === impl TopColumn ===
 
 impl TopColumn {
-    pub(super) const ALL: [Self; 9] = [
+    pub const ALL: [Self; 9] = [
         Self::Host,
         Self::Requests,
         Self::ClientErrors,
@@ -58,7 +58,7 @@ impl TopColumn {
     ];
 
     /// Returns `None` if the column is not a number.
-    pub(super) fn value(self, counts: &L7Counts) -> Option<u64> {
+    pub fn value(self, counts: &L7Counts) -> Option<u64> {
         let L7Counts { l7, net } = counts;
         match self {
             Self::Host => None,
@@ -74,11 +74,11 @@ impl TopColumn {
     }
 
     /// Returns whether the column is a counter, so that it can be shown as a rate.
-    pub(super) const fn is_rate(self) -> bool {
+    pub const fn is_rate(self) -> bool {
         !matches!(self, Self::Host | Self::Active)
     }
 
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
             Self::Requests => "requests",
@@ -93,7 +93,7 @@ impl TopColumn {
     }
 
     /// Returns the heading with the unit, for totals or for rates per second.
-    pub(super) const fn heading(self, within: Option<Duration>) -> &'static str {
+    pub const fn heading(self, within: Option<Duration>) -> &'static str {
         match (self, within) {
             (Self::Host, _) => "HOST",
             (Self::Active, _) => "ACTIVE",
@@ -115,7 +115,7 @@ impl TopColumn {
     }
 
     /// Returns the column to the right; the first one after the last.
-    pub(super) fn next(self) -> Self {
+    pub fn next(self) -> Self {
         let after = Self::ALL.iter().skip_while(|column| **column != self).nth(1);
         after.copied().unwrap_or(Self::Host)
     }
@@ -125,7 +125,7 @@ impl TopColumn {
 
 impl Selection {
     /// Returns the hosts to show, in order. Hosts with equal numbers are sorted by name.
-    pub(super) fn of<'a>(&self, amounts: &'a Amounts) -> Vec<&'a HostReading> {
+    pub fn of<'a>(&self, amounts: &'a Amounts) -> Vec<&'a HostReading> {
         let Self { sort, reversed, filter, limit } = self;
         // Host names are in lower case.
         let filter = filter.to_ascii_lowercase();
@@ -144,7 +144,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::commands::reading::tests::{host, reading};
+    use crate::reading::tests::{host, reading};
 
     const EVERY: Selection =
         Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };

@@ -6,12 +6,6 @@
 //! pins ─▶ read ─▶ Reading ─▶ Reading::since ─▶ Amounts ─▶ Selection ─▶ lines, JSON ─▶ terminal, standard output
 //! ```
 
-mod controls;
-mod json;
-mod screen;
-mod selection;
-mod table;
-
 use std::{
     io::{self, IsTerminal as _},
     path::Path,
@@ -19,18 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ingress_cli::{
+    counters::UNATTRIBUTED,
+    print,
+    reading::{HostReading, L7Counts, Reading, ReasonCount},
+    top::{self, Selection},
+};
 use ingress_datapath::{HostCounts, Pinned};
 
-use self::selection::Selection;
-pub(crate) use self::selection::TopColumn;
-use crate::commands::reading::{HostReading, L7Counts, Reading, ReasonCount};
-use crate::{
-    commands::{
-        arguments::{PinArgs, TopArgs},
-        print,
-    },
-    counters::UNATTRIBUTED,
-};
+use crate::commands::arguments::{PinArgs, TopArgs};
 
 /// Default refresh interval of a terminal, see `--interval`.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +41,7 @@ pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
              `top --once -o json` for programs"
         );
         let title = bpffs.display().to_string();
-        return screen::run(&title, interval.unwrap_or(INTERVAL), selection, || Ok(read(&bpffs)?));
+        return top::screen(&title, interval.unwrap_or(INTERVAL), selection, || Ok(read(&bpffs)?));
     }
     let mut reading = read(&bpffs)?;
     let mut rates = None;
@@ -62,9 +53,9 @@ pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
     }
     let text = || {
         let amounts = rates.clone().unwrap_or_else(|| reading.whole());
-        table::lines(&amounts, &selection, None).join("\n") + "\n"
+        top::lines(&amounts, &selection, None).join("\n") + "\n"
     };
-    print::either(output, text, || json::top(&reading, rates.as_ref(), &selection))
+    print::either(output, text, || top::json(&reading, rates.as_ref(), &selection))
 }
 
 /// Reads all counters below `bpffs`. The pins are opened each time, because `unload` and a new start replace them.
@@ -79,6 +70,6 @@ fn read(bpffs: &Path) -> Result<Reading, ingress_datapath::Error> {
         at: Instant::now(),
         maps: maps.totals_id(),
         hosts: maps.hosts()?.into_iter().map(host).collect(),
-        totals: ReasonCount::all(&maps.totals()?),
+        totals: ReasonCount::all(maps.totals()?.iter()),
     })
 }

@@ -13,7 +13,7 @@ use ingress_inspect::{
 use tokio::sync::Notify;
 
 use super::{arguments::ReadArgs, node_client::NodeClient};
-use crate::config::settings::read_only;
+use crate::options::read_only;
 
 /// Time for which addresses of external names may come after the first translation.
 const NAMES: Duration = Duration::from_secs(2);

@@ -18,25 +18,25 @@ const PAGE: usize = 1000;
 
 /// A process that answers over its socket.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeClient {
+pub struct NodeClient {
     socket: PathBuf,
     deadline: Instant,
 }
 
 impl NodeClient {
     /// Returns a client for the process at `socket`, with this time for all requests together.
-    pub(crate) fn new(socket: PathBuf, timeout: Duration) -> Self {
+    pub fn new(socket: PathBuf, timeout: Duration) -> Self {
         Self { socket, deadline: Instant::now() + timeout }
     }
 
     /// Returns whether a socket exists at this path.
-    pub(crate) fn is_there(path: &Path) -> bool {
+    pub fn is_there(path: &Path) -> bool {
         use std::os::unix::fs::FileTypeExt as _;
         path.metadata().is_ok_and(|file| file.file_type().is_socket())
     }
 
     /// Returns all items of a list.
-    pub(crate) fn list<T: DeserializeOwned>(&self, name: &str, parameters: &[(&str, &str)]) -> Result<Vec<T>> {
+    pub fn list<T: DeserializeOwned>(&self, name: &str, parameters: &[(&str, &str)]) -> Result<Vec<T>> {
         let mut items = Vec::new();
         loop {
             let (offset, limit) = (items.len().to_string(), PAGE.to_string());
@@ -54,7 +54,7 @@ impl NodeClient {
     }
 
     /// Returns the answer for one resource.
-    pub(crate) fn get(&self, name: &str, parameters: &[(&str, &str)]) -> Result<Value> {
+    pub fn get(&self, name: &str, parameters: &[(&str, &str)]) -> Result<Value> {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
         let target = format!("/api/v1/{name}?{query}");
         let answer = self.exchange(&target).with_context(|| {

@@ -20,7 +20,7 @@ use super::{
     selection::Selection,
     table,
 };
-use crate::commands::reading::{Amounts, Reading};
+use crate::reading::{Amounts, Reading};
 
 /// Switches to the alternate screen, which preserves the previous content, and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -46,7 +46,7 @@ struct ScreenSize {
 ///
 /// # Errors
 /// Fails if the first reading or the terminal does. Failures of later readings are shown on the screen.
-pub(super) fn run(
+pub fn run(
     title: &str,
     interval: Duration,
     selection: Selection,
@@ -197,7 +197,7 @@ impl Drop for Terminal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::{
+    use crate::{
         reading::tests::{host, reading},
         top::selection::TopColumn,
     };

@@ -13,17 +13,17 @@ use std::process::ExitCode;
 use ingress_inspect::{CertificateDocument, Explanation, ProblemDocument, RouteDocument};
 use serde::Serialize;
 
-pub(crate) use arguments::{CertsArgs, ExplainArgs, Format, ProblemsArgs, RoutesArgs};
-pub(crate) use node_client::NodeClient;
+pub use arguments::{CertsArgs, ExplainArgs, Format, ProblemsArgs, RoutesArgs};
+pub use node_client::NodeClient;
 use source::Source;
 
-use crate::commands::{FINDINGS, print};
+use crate::{FINDINGS, print};
 
 /// Shows rules in order of precedence.
 ///
 /// # Errors
 /// Fails if the configuration cannot be read, or standard output cannot be written.
-pub(crate) fn routes(args: RoutesArgs) -> anyhow::Result<ExitCode> {
+pub fn routes(args: RoutesArgs) -> anyhow::Result<ExitCode> {
     let RoutesArgs { read, host, namespace, ingress } = args;
     let format = read.output;
     let filter = ingress_inspect::RouteFilter { host, namespace, ingress };
@@ -36,7 +36,7 @@ pub(crate) fn routes(args: RoutesArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// Fails like [`routes`].
-pub(crate) fn problems(args: ProblemsArgs) -> anyhow::Result<ExitCode> {
+pub fn problems(args: ProblemsArgs) -> anyhow::Result<ExitCode> {
     let ProblemsArgs { read, namespace, warnings, exit_code } = args;
     let format = read.output;
     let mut problems: Vec<ProblemDocument> = Source::of(read)?.problems()?;
@@ -53,7 +53,7 @@ pub(crate) fn problems(args: ProblemsArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// Fails like [`routes`].
-pub(crate) fn certs(args: CertsArgs) -> anyhow::Result<ExitCode> {
+pub fn certs(args: CertsArgs) -> anyhow::Result<ExitCode> {
     let CertsArgs { read, expire_within, exit_code } = args;
     let format = read.output;
     let mut certificates: Vec<CertificateDocument> = Source::of(read)?.certificates()?;
@@ -73,7 +73,7 @@ pub(crate) fn certs(args: CertsArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// Fails like [`routes`], and if the URL cannot be read.
-pub(crate) fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+pub fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let ExplainArgs { url, read } = args;
     let format = read.output;
     let explanation: Explanation = Source::of(read)?.explain(&url)?;

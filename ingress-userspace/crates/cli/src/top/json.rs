@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::selection::{Selection, TopColumn};
-use crate::commands::{
+use crate::{
+    counters,
     print::per_second,
     reading::{Amounts, HostReading, Reading},
 };
-use crate::counters;
 
 /// Returns the selected hosts, ordered by their rates if available, and the totals of the node.
-pub(super) fn top(reading: &Reading, rates: Option<&Amounts>, selection: &Selection) -> Value {
+pub fn top(reading: &Reading, rates: Option<&Amounts>, selection: &Selection) -> Value {
     let whole = reading.whole();
     let counted: BTreeMap<_, _> = whole.hosts.iter().map(|host| (host.id, host)).collect();
     let hosts = selection.of(rates.unwrap_or(&whole)).into_iter().filter_map(|selected| {
@@ -42,7 +42,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::commands::reading::tests::{host, reading};
+    use crate::reading::tests::{host, reading};
 
     const ALL: Selection = Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };
 

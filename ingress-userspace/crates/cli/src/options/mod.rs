@@ -1,0 +1,37 @@
+//! Options that say which objects are read and how they are translated. `run` has them, and the commands about a
+//! configuration, so that these show what a process with the same options would serve.
+
+mod routing;
+mod selector;
+mod source;
+mod translate;
+
+use std::time::Duration;
+
+use ingress_control::change::ObjectName;
+
+pub use routing::RoutingArgs;
+pub use source::SourceArgs;
+pub use translate::{read_only, source_config, translate_options};
+
+/// Parses `namespace/name`.
+///
+/// # Errors
+/// Names the expected form.
+pub fn object_name(text: &str) -> Result<ObjectName, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(ObjectName::new(namespace, name))
+        }
+        _ => Err(format!("`{text}` is not of the form `namespace/name`")),
+    }
+}
+
+/// Parses a number of seconds, which may have a fraction.
+///
+/// # Errors
+/// Names the text that is no such number.
+pub fn fraction(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
+}
