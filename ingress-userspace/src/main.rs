@@ -8,13 +8,17 @@ mod node;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser};
-use ingress_cli::{configuration, program};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use ingress_cli::{
+    configuration,
+    palette::{self, Palette, Tone},
+    program,
+};
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{
-    commands::{clients, deny, probe, status, top, unload},
+    commands::{clients, debug, deny, probe, status, top, unload},
     config::{
         cli::{Cli, Command},
         settings::{RunSettings, SettingsError},
@@ -31,10 +35,12 @@ compile_error!("a panic would end every connection of the node; see `ingress_pan
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    match dispatch(Cli::parse().command) {
+    let matches = Cli::command().color(palette::of_help()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("xdp-ingress: {error:#}");
+            eprintln!("{}", Palette::of_stderr().paint(Tone::Error, &format!("xdp-ingress: {error:#}")));
             // Contradictory options are wrong usage, like unknown ones, for which clap exits with 2.
             if error.is::<SettingsError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
@@ -47,6 +53,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Problems(args) => return configuration::problems(*args),
         Command::Certs(args) => return configuration::certs(*args),
         Command::Explain(args) => return configuration::explain(*args),
+        Command::Debug(command) => debug::run(command),
         Command::Version(args) => program::version(args),
         Command::Completion(args) => program::completion(args, Cli::command()),
         Command::Man(args) => program::man(&args, Cli::command()),

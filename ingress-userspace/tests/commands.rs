@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Read as _},
     net::TcpListener,
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -154,6 +155,68 @@ fn an_explanation_names_the_rule_and_the_problem() {
 }
 
 #[test]
+fn a_bundle_has_the_answers_of_the_process_and_no_secrets() {
+    let home = manifests();
+    let certified = rcgen::generate_simple_self_signed(["key.test".to_owned()]).expect("a certificate");
+    let encode = |text: String| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    let secret = serde_json::json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": { "namespace": "default", "name": "missing" },
+        "data": { "tls.crt": encode(certified.cert.pem()), "tls.key": encode(certified.signing_key.serialize_pem()) },
+    });
+    fs::write(home.path().join("secret.json"), secret.to_string()).expect("written");
+    let socket = home.path().join("probe.sock");
+    let socket = socket.to_str().expect("text");
+    let _product = start(home.path(), socket);
+    let archive = home.path().join("bundle.tar.gz");
+    let bundle = ["debug", "bundle", "--bpffs", "/nonexistent", "--socket", socket];
+    let output = command(&[&bundle[..], &["--file", archive.to_str().expect("text")]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(fs::File::open(archive).expect("an archive")));
+    let mut names = Vec::new();
+    let mut texts = String::new();
+    for entry in archive.entries().expect("an archive") {
+        let mut entry = entry.expect("an entry");
+        names.push(entry.path().expect("a path").file_name().expect("a name").to_string_lossy().into_owned());
+        entry.read_to_string(&mut texts).expect("text");
+    }
+    for name in ["version", "node", "routes", "problems", "certificates", "changes", "drops", "workers"] {
+        assert!(names.contains(&format!("{name}.json")), "{name}: {names:?}");
+    }
+    assert!(names.contains(&"metrics.txt".to_owned()) && !names.contains(&"deny.json".to_owned()), "{names:?}");
+    assert!(texts.contains("shop.test") && texts.contains("response-headers(x-token)"), "{texts}");
+    let key = certified.signing_key.serialize_pem();
+    let secrets = key.lines().filter(|line| !line.starts_with("-----")).chain(["hunter2", "PRIVATE KEY"]);
+    for secret in secrets {
+        assert!(!texts.contains(secret), "{secret} is in the bundle");
+    }
+
+    let nothing = command(&["debug", "bundle", "--bpffs", "/nonexistent", "--socket", "/nonexistent"]);
+    assert_eq!(nothing.status.code(), Some(1), "{}", said(&nothing));
+}
+
+#[test]
+fn a_watched_directory_is_printed_again_when_it_changes() {
+    let home = manifests();
+    let directory = home.path().to_str().expect("text");
+    let started = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"))
+        .args(["routes", "--watch", "--manifests", directory])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut watching = Product(started.expect("started"));
+    let mut lines = BufReader::new(watching.0.stdout.take().expect("a pipe")).lines();
+    let mut until = |text: &str| {
+        let line = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(text)));
+        line.unwrap_or_else(|| panic!("the output ends before `{text}`")).expect("a line")
+    };
+    until("10.0.0.7:8080");
+    fs::write(home.path().join("web.yaml"), MANIFESTS.replace("10.0.0.7", "10.0.0.8")).expect("written");
+    assert_eq!(until("HOST").split_whitespace().next(), Some("HOST"), "a whole table");
+    until("10.0.0.8:8080");
+}
+
+#[test]
 fn findings_have_an_exit_code_of_their_own() {
     let home = manifests();
     let directory = home.path().to_str().expect("text");
@@ -166,10 +229,15 @@ fn findings_have_an_exit_code_of_their_own() {
         (&["explain", "ftp://shop.test/"], 1),
         (&["certs", "--expire-within", "-1"], 2),
         (&["routes", "-o", "xml"], 2),
+        (&["routes", "-o", "text", "-A", "--no-color"], 0),
+        (&["problems", "-A", "-n", "other"], 2),
+        (&["problems", "--watch", "--exit-code"], 2),
     ] {
         let output = command(&[arguments, &["--manifests", directory]].concat());
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
     }
+    let wrong = said(&command(&["routes", "--timeout", "soon"]));
+    assert!(wrong.contains("invalid duration `soon`: use 0s or more, for example `30s`, `10m`, `12h`"), "{wrong}");
     let missing = command(&["routes", "--manifests", "/nonexistent"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(said(&missing).contains("/nonexistent"), "{}", said(&missing));

@@ -3,7 +3,12 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use ingress_cli::{options::fraction, print::Output, top::TopColumn};
+use ingress_cli::{
+    bundle::BundleArgs,
+    duration,
+    print::{Format, OutputArgs},
+    top::TopColumn,
+};
 use ingress_common::{DenialReason, denial::REASON_MAX};
 use ingress_datapath::BPFFS;
 use ipnet::IpNet;
@@ -33,9 +38,8 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) pins: PinArgs,
 
-    /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -44,7 +48,7 @@ pub(crate) struct StateArgs {
     pub(crate) show: ShowArgs,
 
     /// Exit with 3 if the node has problems.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     pub(crate) exit_code: bool,
 }
 
@@ -54,6 +58,7 @@ pub(crate) struct TopArgs {
     pub(crate) pins: PinArgs,
 
     /// Print one table and exit: totals since the maps were created, or with --interval the rates over that time.
+    /// Without it, a terminal is drawn again after each interval.
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -62,13 +67,13 @@ pub(crate) struct TopArgs {
         short,
         long,
         value_enum,
-        default_value_t = Output::Text,
+        default_value_t = Format::Table,
         requires_ifs = [("json", "once"), ("yaml", "once")]
     )]
-    pub(crate) output: Output,
+    pub(crate) output: Format,
 
-    /// Time between two readings, at least 0.1; fractions are allowed. Default: 1.
-    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    /// Time between two readings, at least 100ms. Default: 1s.
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
 
     /// Column to sort by, in descending order.
@@ -82,6 +87,10 @@ pub(crate) struct TopArgs {
     /// Maximum number of hosts to show. Default: all, or on a terminal as many as fit.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
+
+    /// Accepted as for other commands; this one has no colours.
+    #[arg(long)]
+    pub(crate) no_color: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,6 +130,33 @@ pub(crate) struct DenyTestArgs {
     pub(crate) pins: PinArgs,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum DebugCommand {
+    /// Write an archive for a bug report: version, state of the node, routes, problems, certificates, counters, changes and
+    /// metrics.
+    ///
+    /// It has no private keys, passwords, values of header fields or queries of URLs, and by default no addresses of
+    /// clients. The log is where Kubernetes or your service manager keeps it, so add it yourself.
+    Bundle(DebugBundleArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DebugBundleArgs {
+    #[command(flatten)]
+    pub(crate) bundle: BundleArgs,
+
+    /// Socket of a running process. If there is none, the bundle has only the state of the node.
+    #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
+    pub(crate) socket: PathBuf,
+
+    /// Maximum time for each answer of the process.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::positive)]
+    pub(crate) timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ClientsArgs {
     #[command(flatten)]
@@ -137,7 +173,7 @@ pub(crate) struct DenyAddArgs {
     #[arg(value_name = "PREFIX", value_parser = network)]
     pub(crate) network: IpNet,
 
-    /// Duration, from a second to a year: `30s`, `10m`, `12h`, `7d`. Default: until removed.
+    /// Duration, from a second to a year: `30s`, `1h30m`, `7d`. Default: until removed.
     #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
     pub(crate) lasts: Option<Duration>,
 
@@ -160,8 +196,7 @@ pub(crate) struct DenyRemoveArgs {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = fraction(text)?;
-    if interval < INTERVAL_MIN { Err("give at least 0.1 seconds".to_owned()) } else { Ok(interval) }
+    duration::at_least(text, INTERVAL_MIN)
 }
 
 fn network(text: &str) -> Result<IpNet, String> {
@@ -170,20 +205,7 @@ fn network(text: &str) -> Result<IpNet, String> {
 }
 
 fn lasting(text: &str) -> Result<Duration, String> {
-    const YEAR: u64 = 365 * 86_400;
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let seconds = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => 0,
-    };
-    let count = text[..text.len() - unit.len()].parse::<u64>().ok();
-    let time = count.and_then(|count| count.checked_mul(seconds)).filter(|time| (1..=YEAR).contains(time));
-    time.map(Duration::from_secs).ok_or_else(|| {
-        format!("`{text}` is not a duration from a second to a year, such as `30s`, `10m`, `12h` or `7d`")
-    })
+    duration::between(text, Duration::from_secs(1), duration::YEAR)
 }
 
 fn reason(text: &str) -> Result<DenialReason, String> {
@@ -209,12 +231,12 @@ mod tests {
         let args = top(&[]).expect("valid");
         assert_eq!(
             (args.once, args.output, args.sort, args.interval),
-            (false, Output::Text, TopColumn::Requests, None)
+            (false, Format::Table, TopColumn::Requests, None)
         );
         let args = top(&["--sort", "4xx", "--filter", "shop", "--limit", "5", "--interval", "0.5"]).expect("valid");
         assert_eq!((args.sort, args.filter.as_str(), args.limit), (TopColumn::ClientErrors, "shop", Some(5)));
         assert_eq!(args.interval, Some(Duration::from_millis(500)));
-        assert_eq!(top(&["--once", "--output", "json"]).map(|args| args.output), Some(Output::Json));
+        assert_eq!(top(&["--once", "--output", "json"]).map(|args| args.output), Some(Format::Json));
     }
 
     #[test]
@@ -224,13 +246,14 @@ mod tests {
             _ => None,
         };
         let list = [
-            (&["list"][..], Output::Text),
-            (&["list", "--output", "json"], Output::Json),
-            (&["list", "-o", "table"], Output::Text),
-            (&["list", "-o", "yaml"], Output::Yaml),
+            (&["list"][..], Format::Table),
+            (&["list", "--output", "json"], Format::Json),
+            (&["list", "-o", "text"], Format::Table),
+            (&["list", "-o", "table", "--watch", "--no-color"], Format::Table),
+            (&["list", "-o", "yaml"], Format::Yaml),
         ];
         for (line, expect) in list {
-            assert!(matches!(deny(line), Some(DenyCommand::List(ShowArgs { output, .. })) if output == expect));
+            assert!(matches!(deny(line), Some(DenyCommand::List(ShowArgs { output, .. })) if output.output == expect));
         }
         let address: IpAddr = "2001:db8::1".parse().expect("an address");
         let test = deny(&["test", "2001:db8::1"]);
@@ -243,11 +266,11 @@ mod tests {
     #[test]
     fn twenty_clients_are_shown_by_default() {
         let clients = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "clients"], line].concat()) {
-            Ok(Cli { command: Command::Clients(args) }) => Some((args.limit, args.show.output)),
+            Ok(Cli { command: Command::Clients(args) }) => Some((args.limit, args.show.output.output)),
             _ => None,
         };
-        assert_eq!(clients(&[]), Some((20, Output::Text)));
-        assert_eq!(clients(&["--limit", "500", "--output", "json"]), Some((500, Output::Json)));
+        assert_eq!(clients(&[]), Some((20, Format::Table)));
+        assert_eq!(clients(&["--limit", "500", "--output", "json"]), Some((500, Format::Json)));
         assert_eq!(clients(&["--limit", "-1"]), None);
     }
 
@@ -264,7 +287,9 @@ mod tests {
             (typed.network.to_string(), typed.reason.to_string()),
             ("2001:db8::/32".into(), "ticket 4711".into())
         );
-        for (text, seconds) in [("2h", 7200), ("45", 45), ("30s", 30), ("10m", 600), ("365d", 31_536_000)] {
+        for (text, seconds) in
+            [("2h", 7200), ("45", 45), ("30s", 30), ("10m", 600), ("365d", 31_536_000), ("1h30m", 5400)]
+        {
             let lasts = add(&["10.0.0.0/8", "--for", text]).and_then(|args| args.lasts);
             assert_eq!(lasts, Some(Duration::from_secs(seconds)), "{text}");
         }

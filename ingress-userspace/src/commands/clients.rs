@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use ingress_cli::print::{self, TableColumn};
+use ingress_cli::{
+    print,
+    table::{TableColumn, table},
+};
 use ingress_datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
 use serde_json::{Value, json};
 
@@ -15,11 +18,15 @@ use crate::commands::arguments::{ClientsArgs, PinArgs, ShowArgs};
 /// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { show: ShowArgs { pins: PinArgs { bpffs }, output }, limit } = args;
-    let pinned = Pinned::open(&bpffs)?;
-    let limits = pinned.maps().client_limits()?;
-    let clients = pinned.maps().limited_clients()?;
-    let shown = &clients[..clients.len().min(limit)];
-    print::either(output, || text(limits, shown, clients.len()), || json(limits, shown, clients.len()))
+    let read = || {
+        let pinned = Pinned::open(&bpffs)?;
+        Ok((pinned.maps().client_limits()?, pinned.maps().limited_clients()?))
+    };
+    print::show(&output, read, |(limits, clients), style| {
+        let shown = &clients[..clients.len().min(limit)];
+        style.render(&json(*limits, shown, clients.len()), || text(*limits, shown, clients.len()))
+    })?;
+    Ok(())
 }
 
 /// Describes the limits in words.
@@ -41,7 +48,7 @@ fn text(limits: ClientLimits, shown: &[LimitedClient], all: usize) -> String {
         "{}\n{} of {all} clients sent more since these limits apply\n{}",
         words(limits),
         shown.len(),
-        print::table(COLUMNS, &shown.iter().map(cells).collect::<Vec<_>>())
+        table(COLUMNS, &shown.iter().map(cells).collect::<Vec<_>>())
     )
 }
 

@@ -7,7 +7,8 @@ use anyhow::anyhow;
 use ingress_cli::{
     FINDINGS,
     counters::OTHERS,
-    print::{self, TableColumn},
+    print,
+    table::{self, TableColumn},
 };
 use ingress_common::{
     Traffic,
@@ -52,10 +53,12 @@ const SETTINGS: &str = "settings";
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<ExitCode> {
     let answer = match command {
         DenyCommand::List(ShowArgs { output, pins: PinArgs { bpffs } }) => {
-            let pinned = Pinned::open(&bpffs)?;
-            let maps = pinned.maps();
-            let rows = rows(&maps.deny_entries()?, &maps.deny_hits()?, &maps.deny_config()?, &maps.denials()?);
-            print::either(output, || table(&rows), || json(&rows))?;
+            let read = || {
+                let pinned = Pinned::open(&bpffs)?;
+                let maps = pinned.maps();
+                Ok(rows(&maps.deny_entries()?, &maps.deny_hits()?, &maps.deny_config()?, &maps.denials()?))
+            };
+            print::show(&output, read, |rows, style| style.render(&json(rows), || table(rows)))?;
             return Ok(ExitCode::SUCCESS);
         }
         DenyCommand::Test(DenyTestArgs { address, exit_code, pins: PinArgs { bpffs } }) => {
@@ -112,7 +115,7 @@ fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &
 }
 
 fn table(rows: &[DenyRow]) -> String {
-    print::table(COLUMNS, &rows.iter().map(DenyRow::cells).collect::<Vec<_>>())
+    table::table(COLUMNS, &rows.iter().map(DenyRow::cells).collect::<Vec<_>>())
 }
 
 const COLUMNS: [TableColumn; 7] = [

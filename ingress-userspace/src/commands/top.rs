@@ -15,7 +15,8 @@ use std::{
 
 use ingress_cli::{
     counters::UNATTRIBUTED,
-    print,
+    palette::Palette,
+    print::{self, Style},
     reading::{HostReading, L7Counts, Reading, ReasonCount},
     top::{self, Selection},
 };
@@ -32,7 +33,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Fails if nothing is pinned, the pins cannot be read, standard output cannot be written, or there is no terminal to
 /// draw on.
 pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
-    let TopArgs { pins: PinArgs { bpffs }, once, output, interval, sort, filter, limit } = args;
+    let TopArgs { pins: PinArgs { bpffs }, once, output, interval, sort, filter, limit, no_color: _ } = args;
     let selection = Selection { sort, reversed: false, filter, limit };
     if !once {
         anyhow::ensure!(
@@ -55,7 +56,8 @@ pub(crate) fn run(args: TopArgs) -> anyhow::Result<()> {
         let amounts = rates.clone().unwrap_or_else(|| reading.whole());
         top::lines(&amounts, &selection, None).join("\n") + "\n"
     };
-    print::either(output, text, || top::json(&reading, rates.as_ref(), &selection))
+    let style = Style { format: output, palette: Palette::NONE };
+    print::text(&style.render(&top::json(&reading, rates.as_ref(), &selection), text)?)
 }
 
 /// Reads all counters below `bpffs`. The pins are opened each time, because `unload` and a new start replace them.

@@ -1,35 +1,97 @@
-//! Output of commands to standard output: text, JSON or a table. The content is unknown here.
+//! Output of commands to standard output: a table, JSON or YAML, once or after each change. The content is unknown here.
 
 use std::{
-    array,
-    io::{self, Write},
-    iter,
+    io::{self, IsTerminal as _, Write},
+    thread,
     time::Duration,
 };
 
 use anyhow::Context as _;
-use clap::ValueEnum;
-use serde_json::Value;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
 
-/// Output format of a command.
+use crate::palette::{Palette, Tone};
+
+/// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// Text for people.
-    #[value(alias = "table")]
-    Text,
-    /// JSON for programs.
+pub enum Format {
+    /// Columns that fit a terminal.
+    #[value(alias = "text")]
+    Table,
+    /// All columns.
+    Wide,
     Json,
-    /// YAML with the same content.
     Yaml,
 }
 
-/// A column of a table, with its title.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableColumn {
-    /// Left-aligned.
-    Words(&'static str),
-    /// Right-aligned, with a minimum width in characters.
-    Numbers(&'static str, usize),
+// No doc comment: clap would show it in place of the description of each command.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct OutputArgs {
+    /// Form of the output. Where a table has no more columns to show, `wide` is `table`.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+
+    /// After the first output, print again whenever it changes, until you interrupt the command.
+    #[arg(short, long)]
+    pub watch: bool,
+
+    /// Print without colours. Colours are for terminals only, and the environment variable NO_COLOR turns them off, too.
+    #[arg(long)]
+    pub no_color: bool,
+}
+
+/// The wanted form, and the colours of text.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    pub format: Format,
+    pub palette: Palette,
+}
+
+/// Time between two readings with `--watch`.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Moves the cursor to the first line and clears the screen (ECMA-48).
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Prints what `render` makes of each reading: the first one, and with `--watch` those with another result. Returns the
+/// last reading.
+///
+/// # Errors
+/// Fails if the first reading does, or standard output cannot be written. Later failures are told on standard error.
+pub fn show<T>(
+    args: &OutputArgs,
+    mut read: impl FnMut() -> anyhow::Result<T>,
+    render: impl Fn(&T, Style) -> anyhow::Result<String>,
+) -> anyhow::Result<T> {
+    let style = Style::of(args);
+    let mut latest = read()?;
+    let mut shown = render(&latest, style)?;
+    let is_screen = args.watch && io::stdout().is_terminal();
+    let mut out = io::stdout();
+    let before = if is_screen { CLEAR } else { "" };
+    let mut reader = write(&mut out, &format!("{before}{shown}"))?;
+    let mut problem = String::new();
+    while args.watch && reader == Reader::Present {
+        thread::sleep(INTERVAL);
+        match read().and_then(|reading| Ok((render(&reading, style)?, reading))) {
+            Ok((text, reading)) => {
+                latest = reading;
+                problem.clear();
+                if text != shown {
+                    let before = if is_screen { CLEAR } else { style.format.separator() };
+                    reader = write(&mut out, &(before.to_owned() + &text))?;
+                    shown = text;
+                }
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                if text != problem {
+                    eprintln!("{}", Palette::of_stderr().paint(Tone::Error, &text));
+                    problem = text;
+                }
+            }
+        }
+    }
+    Ok(latest)
 }
 
 /// Prints all of `text`. A closed pipe is not an error: readers such as `head` may close it early.
@@ -37,61 +99,62 @@ pub enum TableColumn {
 /// # Errors
 /// Fails if standard output cannot be written for another reason.
 pub fn text(text: &str) -> anyhow::Result<()> {
-    write(&mut io::stdout().lock(), text)
+    write(&mut io::stdout().lock(), text).map(drop)
 }
 
-/// Prints `value` on several lines, indented.
-///
-/// # Errors
-/// Fails like [`text()`].
-pub fn json(value: &Value) -> anyhow::Result<()> {
-    text(&format!("{value:#}\n"))
+/// The reader of an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Present,
+    /// It has closed the pipe.
+    Gone,
 }
 
-/// Prints the same content in the wanted form: the text, or the value as JSON or YAML.
-///
-/// # Errors
-/// Fails like [`text()`].
-pub fn either(form: Output, as_text: impl FnOnce() -> String, value: impl FnOnce() -> Value) -> anyhow::Result<()> {
-    match form {
-        Output::Text => text(&as_text()),
-        Output::Json => json(&value()),
-        Output::Yaml => text(&serde_saphyr::to_string(&value())?),
-    }
-}
-
-/// Formats a line of titles and one per row; each column is as wide as its longest cell. Lines have no trailing spaces.
-pub fn table<const N: usize>(columns: [TableColumn; N], rows: &[[String; N]]) -> String {
-    let titles = columns.map(|column| match column {
-        TableColumn::Words(title) | TableColumn::Numbers(title, _) => title.to_owned(),
-    });
-    let lines = || iter::once(&titles).chain(rows);
-    let widths: [usize; N] = array::from_fn(|at| {
-        let least = match columns[at] {
-            TableColumn::Words(_) => 0,
-            TableColumn::Numbers(_, least) => least,
-        };
-        lines().map(|cells| cells[at].chars().count()).fold(least, usize::max)
-    });
-    let mut text = String::new();
-    for cells in lines() {
-        let cells: [String; N] = array::from_fn(|at| {
-            let (cell, width) = (&cells[at], widths[at]);
-            match columns[at] {
-                TableColumn::Words(_) => format!("{cell:<width$}"),
-                TableColumn::Numbers(..) => format!("{cell:>width$}"),
-            }
-        });
-        text += cells.join("  ").trim_end();
-        text += "\n";
-    }
-    text
-}
-
-fn write(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
+fn write(out: &mut impl Write, text: &str) -> anyhow::Result<Reader> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to standard output"),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        written => written.map(|()| Reader::Present).context("cannot write to standard output"),
+    }
+}
+
+// === impl Format ===
+
+impl Format {
+    /// Returns the text between two outputs of `--watch`, where these do not replace each other on a screen.
+    const fn separator(self) -> &'static str {
+        match self {
+            Self::Table | Self::Wide => "\n",
+            // Documents in a row are a stream already.
+            Self::Json => "",
+            Self::Yaml => "---\n",
+        }
+    }
+}
+
+// === impl Style ===
+
+impl Style {
+    /// Returns the style that the options and standard output ask for.
+    #[must_use]
+    pub fn of(OutputArgs { output, watch: _, no_color }: &OutputArgs) -> Self {
+        Self { format: *output, palette: Palette::of_stdout(*no_color) }
+    }
+
+    #[must_use]
+    pub fn is_wide(self) -> bool {
+        self.format == Format::Wide
+    }
+
+    /// Returns `document` as JSON or YAML, or the text of `table`.
+    ///
+    /// # Errors
+    /// Fails if the document has no such form.
+    pub fn render(self, document: &impl Serialize, table: impl FnOnce() -> String) -> anyhow::Result<String> {
+        match self.format {
+            Format::Table | Format::Wide => Ok(table()),
+            Format::Json => Ok(format!("{:#}\n", serde_json::to_value(document)?)),
+            Format::Yaml => Ok(serde_saphyr::to_string(document)?),
+        }
     }
 }
 
@@ -125,53 +188,36 @@ fn scaled(mut value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, io::Read as _};
+    use std::{cell::Cell, fs::File, io::Read as _};
 
     use super::*;
-
-    const COLUMNS: [TableColumn; 3] =
-        [TableColumn::Words("WHO"), TableColumn::Numbers("MANY", 6), TableColumn::Words("WHY")];
-
-    #[test]
-    fn columns_are_as_wide_as_their_longest_cells() {
-        let row = |cells: [&str; 3]| cells.map(str::to_owned);
-        for (rows, expect) in [
-            (vec![], "WHO    MANY  WHY\n"),
-            (
-                vec![row(["a", "1", "because"]), row(["bäcker", "23", ""]), row(["", "", ""])],
-                "\
-WHO       MANY  WHY
-a            1  because
-bäcker      23
-
-",
-            ),
-            (
-                vec![row(["a", "1", "x"]), row(["b", "1234567", "y"])],
-                "\
-WHO     MANY  WHY
-a          1  x
-b    1234567  y
-",
-            ),
-        ] {
-            assert_eq!(table(COLUMNS, &rows), expect);
-        }
-    }
 
     #[test]
     fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
         let (mut reader, mut writer) = io::pipe().expect("a pipe");
-        write(&mut writer, "read\n").expect("written");
+        assert_eq!(write(&mut writer, "read\n").expect("written"), Reader::Present);
         let mut read = [0; 5];
         reader.read_exact(&mut read).expect("what was written");
         assert_eq!(&read, b"read\n");
         drop(reader);
-        write(&mut writer, "not read\n").expect("nobody reads");
+        assert_eq!(write(&mut writer, "not read\n").expect("nobody reads"), Reader::Gone);
 
         let mut full = File::options().write(true).open("/dev/full").expect("a full device");
         let error = write(&mut full, "lost\n").expect_err("no space");
         assert_eq!(error.to_string(), "cannot write to standard output");
+    }
+
+    #[test]
+    fn a_command_without_watch_reads_once() {
+        let readings = Cell::new(0);
+        let read = || {
+            readings.set(readings.get() + 1);
+            Ok(readings.get())
+        };
+        let args = OutputArgs { output: Format::Json, watch: false, no_color: true };
+        let last = show(&args, read, |reading, style| style.render(reading, || unreachable!("no table is wanted")));
+        assert_eq!((last.expect("shown"), readings.get()), (1, 1));
+        assert_eq!(Format::Yaml.separator(), "---\n");
     }
 
     #[test]

@@ -3,30 +3,26 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::{configuration::NodeClient, print};
+use crate::{
+    configuration::NodeClient,
+    print::{self, OutputArgs},
+};
 
 /// Maximum time for the answer of a process.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub struct VersionArgs {
-    /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t = VersionFormat::Text)]
-    output: VersionFormat,
+    #[command(flatten)]
+    output: OutputArgs,
 
     /// Socket of a running process; without one, only this program's version is shown.
     #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
     socket: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum VersionFormat {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Args)]
@@ -49,18 +45,18 @@ pub struct ManArgs {
 /// Fails if standard output cannot be written, or a process at the socket does not answer.
 pub fn version(args: VersionArgs) -> anyhow::Result<()> {
     let VersionArgs { output, socket } = args;
-    let process = match NodeClient::is_there(&socket) {
-        true => Some(NodeClient::new(socket, TIMEOUT).get("node", &[])?["version"].clone()),
-        false => None,
+    let read = || match NodeClient::is_there(&socket) {
+        true => Ok(Some(NodeClient::new(socket.clone(), TIMEOUT).get("node", &[])?["version"].clone())),
+        false => Ok(None),
     };
-    match output {
-        VersionFormat::Json => print::json(&json!({ "client": env!("CARGO_PKG_VERSION"), "process": process })),
-        VersionFormat::Text => {
+    print::show(&output, read, |process, style| {
+        style.render(&json!({ "client": env!("CARGO_PKG_VERSION"), "process": process }), || {
             let process = process.as_ref().and_then(serde_json::Value::as_str);
             let process = process.map(|version| format!("process: {version}\n")).unwrap_or_default();
-            print::text(&format!("client: {}\n{process}", env!("CARGO_PKG_VERSION")))
-        }
-    }
+            format!("client: {}\n{process}", env!("CARGO_PKG_VERSION"))
+        })
+    })?;
+    Ok(())
 }
 
 /// Prints a completion script for `command`.

@@ -23,5 +23,6 @@ mod timestamp;
 pub use certificate::{CertificateDocument, certificates};
 pub use explanation::{Considered, ExplainError, Explanation, Verdict, explain};
 pub use problem::{ProblemDocument, ProblemObject};
+pub use redaction::without_queries;
 pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes};
 pub use timestamp::timestamp;

@@ -39,7 +39,8 @@ fn names(edits: &HeaderEdits) -> String {
 }
 
 /// Replaces each query in `text` by `?…`. A query ends at a blank, a comma, a semicolon or a closing bracket.
-pub(crate) fn without_queries(text: &str) -> String {
+#[must_use]
+pub fn without_queries(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, query)) = rest.split_once('?') {

@@ -7,6 +7,7 @@ use std::{fmt::Write as _, net::Ipv6Addr, ops::Range, path::Path, process::ExitC
 
 use ingress_cli::{
     FINDINGS, counters,
+    palette::{Palette, Tone},
     print::{self, quantity},
     reading::ReasonCount,
 };
@@ -32,14 +33,14 @@ use crate::commands::{
 /// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn run(args: StateArgs) -> anyhow::Result<ExitCode> {
     let StateArgs { show: ShowArgs { pins: PinArgs { bpffs }, output }, exit_code } = args;
-    let state = NodeState::read(&bpffs, &Pinned::open(&bpffs)?)?;
-    print::either(output, || state.text(), || state.json())?;
+    let read = || Ok(NodeState::read(&bpffs, &Pinned::open(&bpffs)?)?);
+    let state = print::show(&output, read, |state, style| style.render(&state.json(), || state.text(style.palette)))?;
     Ok(if exit_code && !state.attention().is_empty() { FINDINGS.into() } else { ExitCode::SUCCESS })
 }
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct NodeState {
+pub(super) struct NodeState {
     /// Directory of the pins.
     pins: String,
     processes: Vec<Process>,
@@ -127,7 +128,7 @@ impl NodeState {
     }
 
     /// Formats the state, one item per line after a label.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, palette: Palette) -> String {
         let Self { pins, processes, links, filters, one_way: _, ports, addresses, fills, limits, limited: _, totals } =
             self;
         let mut text = LabelledLines::default();
@@ -187,7 +188,7 @@ impl NodeState {
             text.line("total", format_args!("{name}: {} packets, {bytes} bytes", traffic.packets));
         }
         for sentence in self.attention() {
-            text.line("attention", sentence);
+            text.line("attention", palette.paint(Tone::Warning, &sentence));
         }
         text.0
     }
@@ -331,7 +332,7 @@ mod tests {
         let limits = ClientLimits { packets, ..ClientLimits::default() };
         let limited = NodeState { limits, limited: limited(), ..well() };
         let line = "\nlimits     each client may send 500 packets per second, 500 at once\n";
-        assert!(limited.text().contains(line), "{}", limited.text());
+        assert!(limited.text(Palette::NONE).contains(line), "{}", limited.text(Palette::NONE));
         let json = limited.json();
         assert_eq!(json["limits"]["packets"], json!({ "per_second": 500, "burst": 500 }));
         assert_eq!((&json["limits"]["syns"], &json["clients_limited_lately"]), (&Value::Null, &json!(2)));
@@ -341,7 +342,7 @@ mod tests {
     fn rewritten_ports_and_one_way_interfaces_are_shown() {
         let port = |rewritten| PortRow { number: 80, proto: "tcp", slots: 0..2, rewritten };
         let rewriting = NodeState { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
-        let text = rewriting.text();
+        let text = rewriting.text(Palette::NONE);
         assert!(text.contains("\nport       80/tcp: listeners 0 to 1, rewritten to 10080\n"), "{text}");
         assert!(text.contains("\nattention  ports of packets that interface 3 receives are not rewritten"), "{text}");
         assert_eq!(rewriting.json()["ports"][0]["rewritten_to"], 10_080);
@@ -365,7 +366,7 @@ mod tests {
             map        deny4: 3 of 100000 (0 %)
             total      accepted: 29 packets, 2.3k bytes
         "]]
-        .assert_eq(&well().text());
+        .assert_eq(&well().text(Palette::NONE));
         let json = well().json();
         assert_eq!(json["processes"][0]["role"], "owner");
         assert_eq!(json["processes"][1]["lives"], Value::Null);
@@ -384,12 +385,12 @@ mod tests {
     fn disabled_hooks_and_clsact_filters_are_shown() {
         let filtered = NodeState { links: Vec::new(), filters: vec![3], ..well() };
         assert!(
-            filtered.text().contains("\nsk_lookup  off\nclsact     interface 3, received packets\nport"),
+            filtered.text(Palette::NONE).contains("\nsk_lookup  off\nclsact     interface 3, received packets\nport"),
             "{}",
-            filtered.text()
+            filtered.text(Palette::NONE)
         );
         assert_eq!(filtered.json()["filters"], json!([3]));
-        let off = NodeState { links: Vec::new(), ..well() }.text();
+        let off = NodeState { links: Vec::new(), ..well() }.text(Palette::NONE);
         assert!(off.contains("\nsk_lookup  off\nxdp        off\n"), "{off}");
     }
 }

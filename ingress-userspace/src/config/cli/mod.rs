@@ -7,14 +7,14 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ingress_cli::{
     configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
-    options::fraction,
+    duration,
     program::{CompletionArgs, ManArgs, VersionArgs},
 };
 
 pub(crate) use self::run::{
     ApiArgs, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp, XdpModeArg,
 };
-use crate::commands::arguments::{ClientsArgs, DenyCommand, PinArgs, StateArgs, TopArgs};
+use crate::commands::arguments::{ClientsArgs, DebugCommand, DenyCommand, PinArgs, StateArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -145,6 +145,9 @@ pub(crate) enum Command {
     /// Show why a URL is served as it is: host, rule, filters, pods, certificate, and the rules that are not chosen.
     #[command(after_help = READS)]
     Explain(Box<ExplainArgs>),
+    /// Collect what a bug report needs.
+    #[command(subcommand)]
+    Debug(DebugCommand),
     /// Show the version of this program, and of a running process.
     Version(VersionArgs),
     /// Print a completion script for a shell.
@@ -167,8 +170,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
     pub(crate) socket: PathBuf,
 
-    /// Maximum time to wait for the answer; fractions are allowed.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = patience)]
+    /// Maximum time to wait for the answer.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::positive)]
     pub(crate) timeout: Duration,
 }
 
@@ -180,11 +183,6 @@ pub(crate) enum Probe {
     Started,
     /// Check that this process should receive new connections.
     Ready,
-}
-
-fn patience(text: &str) -> Result<Duration, String> {
-    let time = fraction(text)?;
-    if time.is_zero() { Err("an answer needs time; give more than 0".to_owned()) } else { Ok(time) }
 }
 
 #[cfg(test)]
@@ -217,6 +215,7 @@ mod tests {
         };
         assert_eq!(probe(&["live"]), Some((Probe::Live, 1000)));
         assert_eq!(probe(&["ready", "--timeout", "0.25"]), Some((Probe::Ready, 250)));
+        assert_eq!(probe(&["ready", "--timeout", "250ms"]), Some((Probe::Ready, 250)));
         for wrong in [&["ready", "--timeout", "-1"][..], &["ready", "--timeout", "0"], &["alive"], &[]] {
             assert_eq!(probe(wrong), None, "{wrong:?}");
         }

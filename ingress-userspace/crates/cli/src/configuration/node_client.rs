@@ -14,28 +14,33 @@ use serde_json::Value;
 /// Maximum size of an answer; a page of a list is far smaller.
 const ANSWER_MAX: usize = 64 << 20;
 /// Number of items asked for at once, the maximum of the API.
-const PAGE: usize = 1000;
+pub(crate) const PAGE: usize = 1000;
 
 /// A process that answers over its socket.
 #[derive(Clone, Debug)]
 pub struct NodeClient {
     socket: PathBuf,
-    deadline: Instant,
+    timeout: Duration,
 }
 
 impl NodeClient {
-    /// Returns a client for the process at `socket`, with this time for all requests together.
+    /// Returns a client for the process at `socket`, with this time for each answer.
+    #[must_use]
     pub fn new(socket: PathBuf, timeout: Duration) -> Self {
-        Self { socket, deadline: Instant::now() + timeout }
+        Self { socket, timeout }
     }
 
     /// Returns whether a socket exists at this path.
+    #[must_use]
     pub fn is_there(path: &Path) -> bool {
         use std::os::unix::fs::FileTypeExt as _;
         path.metadata().is_ok_and(|file| file.file_type().is_socket())
     }
 
     /// Returns all items of a list.
+    ///
+    /// # Errors
+    /// Fails if the process does not answer in time, or refuses the request.
     pub fn list<T: DeserializeOwned>(&self, name: &str, parameters: &[(&str, &str)]) -> Result<Vec<T>> {
         let mut items = Vec::new();
         loop {
@@ -53,18 +58,13 @@ impl NodeClient {
         }
     }
 
-    /// Returns the answer for one resource.
+    /// Returns the answer for one resource of the API.
+    ///
+    /// # Errors
+    /// Fails like [`NodeClient::list`].
     pub fn get(&self, name: &str, parameters: &[(&str, &str)]) -> Result<Value> {
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
-        let target = format!("/api/v1/{name}?{query}");
-        let answer = self.exchange(&target).with_context(|| {
-            format!("no answer on `{}`; is `xdp-ingress run --probe-socket` running?", self.socket.display())
-        })?;
-        let text = String::from_utf8_lossy(&answer);
-        let (head, body) = text.split_once("\r\n\r\n").context("the answer has no end of its head")?;
-        let status =
-            head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).context("the answer has no status")?;
-        let body: Value = serde_json::from_str(body).with_context(|| {
+        let (status, body) = self.fetch(&target(name, parameters))?;
+        let body: Value = serde_json::from_str(&body).with_context(|| {
             format!("`{}` answers {status} without JSON; is it an older process?", self.socket.display())
         })?;
         if status != "200" {
@@ -73,13 +73,41 @@ impl NodeClient {
         Ok(body)
     }
 
+    /// Returns the text at a path outside of the API.
+    ///
+    /// # Errors
+    /// Fails like [`NodeClient::list`].
+    pub fn text(&self, path: &str) -> Result<String> {
+        match self.fetch(path)? {
+            (status, body) if status == "200" => Ok(body),
+            (status, _) => bail!("`{}` answers {status} to `{path}`", self.socket.display()),
+        }
+    }
+
+    /// Returns the status and the body of an answer.
+    fn fetch(&self, target: &str) -> Result<(String, String)> {
+        let answer = self.exchange(target).with_context(|| {
+            format!("no answer on `{}`; is `xdp-ingress run --probe-socket` running?", self.socket.display())
+        })?;
+        let text = String::from_utf8_lossy(&answer);
+        let (head, body) = text.split_once("\r\n\r\n").context("the answer has no end of its head")?;
+        let status =
+            head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).context("the answer has no status")?;
+        Ok((status.to_owned(), body.to_owned()))
+    }
+
     fn exchange(&self, target: &str) -> io::Result<Vec<u8>> {
+        let began = Instant::now();
+        let left = || match self.timeout.saturating_sub(began.elapsed()) {
+            Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+            left => Ok(left),
+        };
         let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_write_timeout(Some(self.left()?))?;
+        stream.set_write_timeout(Some(left()?))?;
         stream.write_all(format!("GET {target} HTTP/1.1\r\nhost: socket\r\nconnection: close\r\n\r\n").as_bytes())?;
         let (mut answer, mut piece) = (Vec::new(), vec![0; 64 << 10]);
         loop {
-            stream.set_read_timeout(Some(self.left()?))?;
+            stream.set_read_timeout(Some(left()?))?;
             match stream.read(&mut piece)? {
                 0 => return Ok(answer),
                 len => answer.extend(piece.iter().take(len)),
@@ -89,11 +117,12 @@ impl NodeClient {
             }
         }
     }
+}
 
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
+/// Returns the path and query of a resource of the API.
+pub(crate) fn target(name: &str, parameters: &[(&str, &str)]) -> String {
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
+    format!("/api/v1/{name}?{query}")
 }
 
 #[cfg(test)]

@@ -6,113 +6,129 @@ use ingress_inspect::{
     ActionDocument, BackendDocument, CertificateDocument, Explanation, ProblemDocument, RouteDocument,
 };
 
-use crate::print::{TableColumn, table};
+use crate::{
+    palette::Tone,
+    print::Style,
+    table::{Cell, TableColumn, coloured, table},
+};
 
 /// Number of endpoints or names that a narrow table shows.
 const SHORT: usize = 2;
+/// Days before its end from which a certificate is a warning: twice the week that an automatic renewal may fail unseen.
+const SOON: i64 = 14;
 
-pub(super) fn routes(routes: &[RouteDocument], is_wide: bool) -> String {
+pub(super) fn routes(routes: &[RouteDocument], style: Style) -> String {
     if routes.is_empty() {
         return "no routes\n".to_owned();
     }
-    if is_wide {
+    if style.is_wide() {
         let columns =
             ["HOST", "PATH", "TYPE", "INGRESS", "ACTION", "ENDPOINTS", "FILTERS", "SETTINGS"].map(TableColumn::Words);
         let row = |route: &RouteDocument| {
             let [host, path, kind, ingress, action, endpoints] = cells(route, usize::MAX);
             let (filters, settings) = (or_dash(route.filters.join(" ")), or_dash(route.settings.clone()));
-            [host, path, kind, ingress, action, endpoints, filters, settings]
+            [host, path, kind, ingress, action, endpoints, filters.into(), settings.into()]
         };
-        return table(columns, &routes.iter().map(row).collect::<Vec<_>>());
+        return coloured(columns, &routes.iter().map(row).collect::<Vec<_>>(), style.palette);
     }
     let columns = ["HOST", "PATH", "TYPE", "INGRESS", "ACTION", "ENDPOINTS"].map(TableColumn::Words);
-    table(columns, &routes.iter().map(|route| cells(route, SHORT)).collect::<Vec<_>>())
+    coloured(columns, &routes.iter().map(|route| cells(route, SHORT)).collect::<Vec<_>>(), style.palette)
 }
 
 /// Returns the cells of a narrow table, with up to `most` endpoints.
-fn cells(route: &RouteDocument, most: usize) -> [String; 6] {
+fn cells(route: &RouteDocument, most: usize) -> [Cell; 6] {
+    let tone = match &route.action {
+        ActionDocument::Refuse { .. } => Tone::Error,
+        ActionDocument::Forward { .. } | ActionDocument::Redirect { .. } => Tone::Plain,
+    };
     [
-        route.host.clone(),
-        route.path.clone().unwrap_or_else(|| "(other paths)".to_owned()),
-        route.path_type.as_str().to_owned(),
-        route.ingress.clone(),
-        action(&route.action),
-        endpoints(&route.action, most),
+        route.host.clone().into(),
+        route.path.clone().unwrap_or_else(|| "(other paths)".to_owned()).into(),
+        route.path_type.as_str().to_owned().into(),
+        route.ingress.clone().into(),
+        Cell::new(action(&route.action), tone),
+        endpoints(&route.action, most).into(),
     ]
 }
 
-pub(super) fn problems(problems: &[ProblemDocument], is_wide: bool) -> String {
+pub(super) fn problems(problems: &[ProblemDocument], style: Style) -> String {
     if problems.is_empty() {
         return "no problems\n".to_owned();
     }
-    if is_wide {
+    let severity = |problem: &ProblemDocument| {
+        let tone = if problem.severity == "warning" { Tone::Warning } else { Tone::Plain };
+        Cell::new(problem.severity.clone(), tone)
+    };
+    if style.is_wide() {
         let columns = ["SEVERITY", "REASON", "OBJECT", "SINCE", "MESSAGE"].map(TableColumn::Words);
         let row = |problem: &ProblemDocument| {
             let since = problem.since.clone().unwrap_or_else(|| "-".to_owned());
-            let ProblemDocument { severity, reason, object, message, .. } = problem;
-            [severity.clone(), reason.clone(), object.to_string(), since, message.clone()]
+            let ProblemDocument { reason, object, message, .. } = problem;
+            let object = object.to_string().into();
+            [severity(problem), reason.clone().into(), object, since.into(), message.clone().into()]
         };
-        return table(columns, &problems.iter().map(row).collect::<Vec<_>>());
+        return coloured(columns, &problems.iter().map(row).collect::<Vec<_>>(), style.palette);
     }
     let columns = ["SEVERITY", "REASON", "OBJECT", "MESSAGE"].map(TableColumn::Words);
     let row = |problem: &ProblemDocument| {
-        let ProblemDocument { severity, reason, object, message, .. } = problem;
-        [severity.clone(), reason.clone(), object.to_string(), message.clone()]
+        let ProblemDocument { reason, object, message, .. } = problem;
+        [severity(problem), reason.clone().into(), object.to_string().into(), message.clone().into()]
     };
-    table(columns, &problems.iter().map(row).collect::<Vec<_>>())
+    coloured(columns, &problems.iter().map(row).collect::<Vec<_>>(), style.palette)
 }
 
-pub(super) fn certificates(certificates: &[CertificateDocument], is_wide: bool) -> String {
+pub(super) fn certificates(certificates: &[CertificateDocument], style: Style) -> String {
     if certificates.is_empty() {
         return "no certificates\n".to_owned();
     }
     let secret = |certificate: &CertificateDocument| match (&certificate.secret, certificate.is_fallback) {
-        (Some(secret), false) => secret.clone(),
-        (Some(secret), true) => format!("{secret} (fallback)"),
-        (None, _) => "(missing)".to_owned(),
+        (Some(secret), false) => Cell::from(secret.clone()),
+        (Some(secret), true) => format!("{secret} (fallback)").into(),
+        (None, _) => Cell::new("(missing)", Tone::Error),
     };
     let leaf = |certificate: &CertificateDocument| match &certificate.leaf {
-        Some(leaf) => (leaf.days_left.to_string(), leaf.not_after.clone()),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
-    if is_wide {
-        let columns = [
-            TableColumn::Words("SECRET"),
-            TableColumn::Numbers("DAYS", 4),
-            TableColumn::Words("NOT AFTER"),
-            TableColumn::Words("SERVER NAMES"),
-            TableColumn::Words("ISSUER"),
-            TableColumn::Words("DNS NAMES"),
-            TableColumn::Words("STAPLE UNTIL"),
-        ];
-        let row = |certificate: &CertificateDocument| {
-            let (days, not_after) = leaf(certificate);
-            let of_leaf = |part: fn(&ingress_inspect::certificate::LeafDocument) -> String| {
-                certificate.leaf.as_ref().map_or_else(|| "-".to_owned(), part)
+        Some(leaf) => {
+            let tone = match leaf.days_left {
+                ..0 => Tone::Error,
+                0..SOON => Tone::Warning,
+                SOON.. => Tone::Plain,
             };
-            [
-                secret(certificate),
-                days,
-                not_after,
-                names(&certificate.server_names, usize::MAX),
-                of_leaf(|leaf| leaf.issuer.clone()),
-                of_leaf(|leaf| names(&leaf.dns_names, usize::MAX)),
-                of_leaf(|leaf| leaf.staple_until.clone().unwrap_or_else(|| "-".to_owned())),
-            ]
-        };
-        return table(columns, &certificates.iter().map(row).collect::<Vec<_>>());
-    }
-    let columns = [
+            (Cell::new(leaf.days_left.to_string(), tone), leaf.not_after.clone().into())
+        }
+        None => ("-".to_owned().into(), "-".to_owned().into()),
+    };
+    let [secrets, days, not_after, server_names] = [
         TableColumn::Words("SECRET"),
         TableColumn::Numbers("DAYS", 4),
         TableColumn::Words("NOT AFTER"),
         TableColumn::Words("SERVER NAMES"),
     ];
+    if style.is_wide() {
+        let [issuer, dns_names, staple] = ["ISSUER", "DNS NAMES", "STAPLE UNTIL"].map(TableColumn::Words);
+        let columns = [secrets, days, not_after, server_names, issuer, dns_names, staple];
+        let row = |certificate: &CertificateDocument| {
+            let (days, not_after) = leaf(certificate);
+            let of_leaf = |part: fn(&ingress_inspect::certificate::LeafDocument) -> String| {
+                Cell::from(certificate.leaf.as_ref().map_or_else(|| "-".to_owned(), part))
+            };
+            [
+                secret(certificate),
+                days,
+                not_after,
+                names(&certificate.server_names, usize::MAX).into(),
+                of_leaf(|leaf| leaf.issuer.clone()),
+                of_leaf(|leaf| names(&leaf.dns_names, usize::MAX)),
+                of_leaf(|leaf| leaf.staple_until.clone().unwrap_or_else(|| "-".to_owned())),
+            ]
+        };
+        return coloured(columns, &certificates.iter().map(row).collect::<Vec<_>>(), style.palette);
+    }
     let row = |certificate: &CertificateDocument| {
         let (days, not_after) = leaf(certificate);
-        [secret(certificate), days, not_after, names(&certificate.server_names, SHORT)]
+        [secret(certificate), days, not_after, names(&certificate.server_names, SHORT).into()]
     };
-    table(columns, &certificates.iter().map(row).collect::<Vec<_>>())
+    let columns = [secrets, days, not_after, server_names];
+    coloured(columns, &certificates.iter().map(row).collect::<Vec<_>>(), style.palette)
 }
 
 /// Returns the verdict and the facts behind it; with `is_wide`, also every rule that was not chosen.

@@ -6,8 +6,6 @@ mod selector;
 mod source;
 mod translate;
 
-use std::time::Duration;
-
 use ingress_control::change::ObjectName;
 
 pub use routing::RoutingArgs;
@@ -25,13 +23,4 @@ pub fn object_name(text: &str) -> Result<ObjectName, String> {
         }
         _ => Err(format!("`{text}` is not of the form `namespace/name`")),
     }
-}
-
-/// Parses a number of seconds, which may have a fraction.
-///
-/// # Errors
-/// Names the text that is no such number.
-pub fn fraction(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
 }

@@ -2,8 +2,6 @@
 //! are in `settings`. The headings "Source" and "Routing" are in `ingress_cli::options`, because other commands have
 //! them, too.
 
-use std::time::Duration;
-
 use clap::Args;
 use ingress_cli::options::{RoutingArgs, SourceArgs};
 
@@ -37,11 +35,6 @@ pub(crate) struct RunArgs {
     pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
-}
-
-/// Parses a whole number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
 }
 
 #[cfg(test)]

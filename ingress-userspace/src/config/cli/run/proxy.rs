@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-
-use super::seconds;
+use ingress_cli::duration;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Proxy")]
@@ -28,12 +27,12 @@ pub(crate) struct ProxyArgs {
     pub(crate) worker_seccomp: Option<WorkerSeccomp>,
 
     /// Maximum time for open connections to end, after SIGTERM and --shutdown-grace-period.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::any)]
     pub(crate) drain_timeout: Duration,
 
     /// Time to keep serving after SIGTERM, reported as not ready, before the drain begins. Load balancers that notice
     /// late need it. It precedes `--drain-timeout`; the sum must stay below the pod's terminationGracePeriodSeconds.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::any)]
     pub(crate) shutdown_grace_period: Duration,
 }
 

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use ingress_cli::options::object_name;
+use ingress_cli::{duration, options::object_name};
 use ingress_control::{change::ObjectName, status::Address};
-
-use super::seconds;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Status")]
@@ -35,15 +33,15 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) report_node_internal_ip_address: bool,
 
-    /// Minimum time before a status that another writer changed is written again.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_seconds)]
+    /// Minimum time before a status that another writer changed is written again, at least 1s.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = status_interval)]
     pub(crate) status_update_interval: Duration,
 
     /// Name of the Lease for the election of the replica that writes statuses and events.
     #[arg(long, value_name = "NAME", default_value = "xdp-ingress-leader")]
     pub(crate) election_id: String,
 
-    /// Time that the Lease of a lost leader blocks other replicas, at least 3s.
+    /// Time that the Lease of a lost leader blocks other replicas, in whole seconds, at least 3s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = election_ttl)]
     pub(crate) election_ttl: Duration,
 
@@ -60,24 +58,14 @@ pub(crate) struct StatusArgs {
     pub(crate) pod_namespace: String,
 }
 
-fn positive_seconds(text: &str) -> Result<Duration, String> {
-    let duration = seconds(text)?;
-    if duration.is_zero() { Err("give at least 1 second".into()) } else { Ok(duration) }
+fn status_interval(text: &str) -> Result<Duration, String> {
+    duration::at_least(text, Duration::from_secs(1))
 }
 
-/// Parses a whole number of seconds or minutes, such as `30s`, `1m` or `45`. A Lease counts in seconds.
+/// Parses a whole number of seconds, in which a Lease counts. With less than three, no renewal could fail.
 fn election_ttl(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
-        (Some(number), _) => (number, 1),
-        (_, Some(number)) => (number, 60),
-        _ => (text, 1),
-    };
-    let number: u32 = number.parse().map_err(|error| format!("`{text}` is not of the form `30s`: {error}"))?;
-    let duration = Duration::from_secs(u64::from(number) * unit);
-    if duration < Duration::from_secs(3) {
-        return Err(format!("`{text}` is too short for a renewal to fail once; give at least `3s`"));
-    }
-    Ok(duration)
+    let ttl = duration::at_least(text, Duration::from_secs(3))?;
+    if ttl.subsec_nanos() == 0 { Ok(ttl) } else { Err(duration::invalid(text, "whole seconds")) }
 }
 
 #[cfg(test)]
@@ -85,10 +73,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn election_ttls_are_seconds_or_minutes() {
-        for (text, expect) in
-            [("30s", Some(30)), ("2m", Some(120)), ("45", Some(45)), ("2s", None), ("1h", None), ("", None)]
-        {
+    fn election_ttls_are_whole_seconds() {
+        for (text, expect) in [
+            ("30s", Some(30)),
+            ("2m", Some(120)),
+            ("45", Some(45)),
+            ("2s", None),
+            ("1h", Some(3600)),
+            ("1m30s", Some(90)),
+            ("3.5s", None),
+            ("", None),
+        ] {
             assert_eq!(election_ttl(text).ok().map(|ttl| ttl.as_secs()), expect, "{text}");
         }
     }
