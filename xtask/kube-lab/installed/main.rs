@@ -16,6 +16,7 @@ mod namespaces;
 mod objects;
 mod packaging;
 mod pins;
+mod plugin;
 mod quick_start;
 mod rbac;
 mod reader;

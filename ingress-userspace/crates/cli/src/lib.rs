@@ -3,10 +3,12 @@
 //! ```text
 //! options ──> configuration ──> tables, JSON, YAML ──> print
 //!                  ▲
-//!                  └── a process, a directory or a cluster
+//!                  ├── a process, a directory or a cluster
+//!                  └── plugin: the pods of a cluster, by port-forward
 //! ```
 //!
-//! The node binary has these commands beside its own. Counters (`reading`, `top`) are shown here, and read elsewhere.
+//! The node binary has these commands beside its own, and `kubectl-xdp_ingress` those of [`plugin`]. Counters (`reading`,
+//! `top`) are shown here; the node binary reads them from the kernel's maps, and the plugin from the API of the pods.
 #![forbid(unsafe_code)]
 
 pub mod bundle;
@@ -15,6 +17,8 @@ pub mod counters;
 pub mod duration;
 pub mod options;
 pub mod palette;
+#[cfg(feature = "plugin")]
+pub mod plugin;
 pub mod print;
 pub mod program;
 pub mod reading;

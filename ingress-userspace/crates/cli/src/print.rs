@@ -27,11 +27,11 @@ pub enum Format {
 // No doc comment: clap would show it in place of the description of each command.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct OutputArgs {
-    /// Form of the output. Where a table has no more columns to show, `wide` is `table`.
+    /// Form of the output; `wide` is `table` where there are no more columns to show.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
 
-    /// After the first output, print again whenever it changes, until you interrupt the command.
+    /// Print again whenever the output changes, until you interrupt the command.
     #[arg(short, long)]
     pub watch: bool,
 

@@ -4,6 +4,7 @@
 mod chart;
 mod effects;
 mod files;
+mod krew;
 mod objects;
 mod values;
 
@@ -32,6 +33,7 @@ const TWINS: [(&str, &[&str]); 4] = [
 /// Describes the first fault of the packaging, or names the missing tool.
 pub(super) fn run() -> Result<Outcome> {
     files::run()?;
+    krew::run()?;
     if !xtask_setup::can_have_packagers()? {
         let lacking = "helm and kustomize are built by Go 1.26 or later, and there is no `go`";
         if process::is_required("REQUIRE_KUBE") {

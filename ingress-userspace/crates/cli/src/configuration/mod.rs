@@ -18,7 +18,11 @@ pub use arguments::{
     RouteSelection, RoutesArgs, UrlArgs,
 };
 pub use node_client::NodeClient;
+#[cfg(feature = "plugin")]
+pub(crate) use node_client::{PAGE, target};
 use source::Source;
+#[cfg(feature = "plugin")]
+pub(crate) use source::parameters;
 
 use crate::{
     FINDINGS,
