@@ -2,7 +2,13 @@
 //!
 //! A pod without an answer is told on standard error, and makes the command fail in the end. The others are shown.
 
-use std::{cell::Cell, fmt::Display, pin::Pin, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    fmt::Display,
+    pin::Pin,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
@@ -44,6 +50,8 @@ pub(super) struct Fleet {
     cluster: ClusterArgs,
     /// Whether a pod gave no answer.
     has_failed: Cell<bool>,
+    /// Messages about such pods, while a screen is drawn.
+    held: RefCell<Option<BTreeSet<String>>>,
 }
 
 /// The API of a pod, over one connection.
@@ -82,7 +90,7 @@ impl Fleet {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
         let api = Api::namespaced(runtime.block_on(client(&cluster))?, &namespace);
-        Ok(Self { runtime, api, namespace, cluster, has_failed: Cell::new(false) })
+        Ok(Self { runtime, api, namespace, cluster, has_failed: Cell::new(false), held: RefCell::default() })
     }
 
     /// Returns whether each pod has answered so far.
@@ -166,7 +174,23 @@ impl Fleet {
     /// Tells that a pod gave no answer.
     pub(super) fn tell(&self, pod: &ControllerPod, error: &anyhow::Error) {
         self.has_failed.set(true);
-        warn(format_args!("node {}, pod {}: {error:#}", pod.node, pod.name), Tone::Error);
+        let message = format!("node {}, pod {}: {error:#}", pod.node, pod.name);
+        match &mut *self.held.borrow_mut() {
+            Some(held) => {
+                held.insert(message);
+            }
+            None => warn(message, Tone::Error),
+        }
+    }
+
+    /// Runs `draw`, which has the terminal for itself. Messages about pods come after it, each once.
+    pub(super) fn on_screen<T>(&self, draw: impl FnOnce() -> T) -> T {
+        self.held.replace(Some(BTreeSet::new()));
+        let result = draw();
+        for message in self.held.take().into_iter().flatten() {
+            warn(message, Tone::Error);
+        }
+        result
     }
 }
 

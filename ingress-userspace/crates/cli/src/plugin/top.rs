@@ -65,7 +65,8 @@ pub(super) fn run(fleet: &Fleet, args: TopArgs) -> Result<()> {
     if !once && !output.watch && !is_document && io::stdin().is_terminal() && io::stdout().is_terminal() {
         let InstallationArgs { namespace, cluster } = installation;
         let title = cluster.node.map_or_else(|| format!("all nodes of {namespace}"), |node| format!("node {node}"));
-        return top::screen(&title, interval.unwrap_or(INTERVAL), selection, || read_all(fleet));
+        let interval = interval.unwrap_or(INTERVAL);
+        return fleet.on_screen(|| top::screen(&title, interval, selection, || read_all(fleet)));
     }
     ensure!(
         once || output.watch,
