@@ -121,6 +121,9 @@ controller.extraArgs replaces the one of the same name here. */ -}}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if not $controller.dashboard.enabled }}
+- --dashboard=false
+{{- end }}
 {{- if ne $controller.log "info" }}
 - {{ printf "--log=%s" $controller.log | quote }}
 {{- end }}

@@ -39,6 +39,8 @@ pub(crate) struct RunSettings {
     /// Access to the API over TLS; `None` without `--api-addr`.
     pub(crate) remote_api: Option<RemoteSettings>,
     pub(crate) metrics: Metrics,
+    /// Whether the admin address serves the dashboard.
+    pub(crate) dashboard: bool,
     /// Whether the time to the head of responses is counted by upstream.
     pub(crate) upstream_latency: bool,
     pub(crate) host_capacity: u32,
@@ -88,7 +90,8 @@ impl RunSettings {
             operation.admin_addr.set_port(port);
         }
         let metrics = metrics(&operation);
-        let OperationArgs { admin_addr, probe_socket, log, log_format, metrics_upstream_latency, .. } = operation;
+        let OperationArgs { admin_addr, probe_socket, dashboard, log, log_format, metrics_upstream_latency, .. } =
+            operation;
         let own_ports = [http_port, https_port, admin_addr.port()];
         let api_port = api.api_addr.map(|address| address.port());
         let host_capacity = kernel.host_capacity;
@@ -131,6 +134,7 @@ impl RunSettings {
             admin_addr,
             probe_socket,
             metrics,
+            dashboard,
             upstream_latency: metrics_upstream_latency,
             host_capacity,
             log,

@@ -99,6 +99,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         probe_socket,
         remote_api,
         metrics,
+        dashboard,
         upstream_latency,
         host_capacity,
         ..
@@ -131,7 +132,8 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let view = View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact, status);
     let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
-    let answers = admin::Answers::new(Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics);
+    let mut answers = admin::Answers::new(Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics);
+    answers.has_dashboard = dashboard;
     let answers = Arc::new(answers);
     let remote_answers = Arc::clone(&answers);
     let api_wanted = admin_wanted.clone();

@@ -69,7 +69,7 @@ pub(super) struct PublishProgress {
     pub(super) problems: Mutex<Tree<Arc<Outcome>, i64>>,
     pub(super) changes: ChangeLog,
     /// Every host with a number, including removed ones until their numbers are released.
-    pub(super) names: Mutex<BTreeMap<u32, String>>,
+    pub(super) names: Mutex<Tree<Arc<str>, u32>>,
 }
 
 /// Durations in seconds from the receipt of a change by this process until it is served.
@@ -165,6 +165,7 @@ impl Publisher {
         let PublishProgress { hosts, upstreams, warnings, hosts_over_capacity, names, served, .. } = &*progress;
         served.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.published);
         named.retain(|(number, _)| *number != HostId::UNATTRIBUTED.0);
+        let named = named.into_iter().map(|(number, name)| (name.into(), number));
         names.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
         hosts.store(table.hosts.len(), Relaxed);
         upstreams.store(table.upstreams.len(), Relaxed);
@@ -203,12 +204,16 @@ impl Publisher {
         if !numbers.is_empty() {
             info!(count = numbers.len(), "released the ids of hosts that are gone");
         }
-        let mut names = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner);
-        for number in numbers {
-            names.remove(&number.0);
-            self.shared.forget_durations(number);
+        if !numbers.is_empty() {
+            let mut names = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner);
+            let gone: BTreeSet<_> = numbers.iter().map(|number| number.0).collect();
+            let released = names.iter().filter(|(_, number)| gone.contains(number));
+            let released: Vec<_> = released.map(|(name, _)| Arc::clone(name)).collect();
+            for name in &released {
+                names.remove(name);
+            }
         }
-        drop(names);
+        numbers.into_iter().for_each(|number| self.shared.forget_durations(number));
         if has_freed && self.progress.hosts_over_capacity.load(Relaxed) > 0 {
             let _unchanged = self.publish(self.published.clone());
         }
@@ -356,6 +361,6 @@ mod tests {
         assert_eq!((number("b.test"), over(), told()), (Some(1), 0, Vec::new()));
         assert_eq!(cells[1].load().bytes_out, 0);
         let names = progress.names.lock().expect("whole").clone();
-        assert_eq!(names, BTreeMap::from([(1, "b.test".to_owned())]));
+        assert_eq!(names.iter().collect::<Vec<_>>(), [(&"b.test".into(), &1)]);
     }
 }

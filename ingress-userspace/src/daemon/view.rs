@@ -6,19 +6,19 @@ use std::{
     time::Duration,
 };
 
-use ingress_cli::counters::{OTHERS, UNATTRIBUTED};
-use ingress_common::{HostL7Cell, NicNet, Traffic, map};
+use ingress_cli::counters::OTHERS;
+use ingress_common::{HostL7, HostL7Cell, HostNet, NicNet, RawHostId, Traffic, map};
 use ingress_control::{Contact, Outcome, Translation, status};
 use ingress_datapath::{
     ClientLimits, Datapath, DenialOrigin, DenyCount, DenyFill, DenyView, LimitedClient, NicReport, NicState, Owner,
 };
 use ingress_model::{HostId, Tree, route::MeterView};
-use ingress_proxy::{Liveness, Shared, StatsView, UpstreamView};
+use ingress_proxy::{DurationsView, Liveness, Shared, StatsView, UpstreamView};
 
 use super::{change_log::ChangeRecord, publish::PublishProgress};
 use crate::daemon::admin::{
-    AdminSource, Attached, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill,
-    StatusState, WorkerState,
+    AdminSource, Attached, CertificateState, ControlState, DenyState, InterfaceCounters, MapFill, StatusState,
+    WorkerState,
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without
@@ -96,20 +96,28 @@ impl AdminSource for View {
         }
     }
 
-    fn hosts(&self) -> Vec<HostCounters> {
-        let mut hosts = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        hosts.insert(0, UNATTRIBUTED.to_owned());
-        let net = self.kernel.as_ref().and_then(|kernel| kernel.host_net().ok()).unwrap_or_default();
-        hosts
-            .into_iter()
-            .map(|(id, host)| HostCounters {
-                host,
-                id,
-                l7: self.cells.get(id as usize).map(HostL7Cell::load).unwrap_or_default(),
-                durations: self.shared.durations(HostId(id)),
-                net: net.get(id as usize).copied().unwrap_or_default(),
-            })
-            .collect()
+    fn host_names(&self) -> Tree<Arc<str>, RawHostId> {
+        self.progress.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn host_l7(&self, id: RawHostId) -> HostL7 {
+        self.cells.get(id as usize).map(HostL7Cell::load).unwrap_or_default()
+    }
+
+    fn host_durations(&self, id: RawHostId) -> DurationsView {
+        self.shared.durations(HostId(id))
+    }
+
+    fn total_durations(&self) -> DurationsView {
+        self.shared.total_durations()
+    }
+
+    fn host_net(&self, id: RawHostId) -> HostNet {
+        self.kernel.as_ref().and_then(|kernel| kernel.maps().host_net_of(id).ok()).unwrap_or_default()
+    }
+
+    fn all_host_net(&self) -> Vec<HostNet> {
+        self.kernel.as_ref().and_then(|kernel| kernel.host_net().ok()).unwrap_or_default()
     }
 
     fn totals(&self) -> Vec<(&'static str, Traffic)> {
@@ -183,6 +191,10 @@ impl AdminSource for View {
 
     fn upstreams(&self) -> Vec<UpstreamView> {
         self.shared.upstreams()
+    }
+
+    fn upstream(&self, key: &str) -> Option<UpstreamView> {
+        self.shared.upstream(key)
     }
 
     fn proxy(&self) -> StatsView {

@@ -115,6 +115,14 @@ impl Maps {
         self.first_host_net(self.host_capacity())
     }
 
+    /// Returns the wire traffic of one host id, summed over the CPUs; zero if there is no such id.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn host_net_of(&self, host: RawHostId) -> Result<HostNet, Error> {
+        self.host_net.sum(host)
+    }
+
     fn first_host_net(&self, count: u32) -> Result<Vec<HostNet>, Error> {
         self.host_net.sums(count)
     }

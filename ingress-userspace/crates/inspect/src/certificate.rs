@@ -42,10 +42,26 @@ pub struct LeafDocument {
     pub staple_until: Option<String>,
 }
 
+/// A certificate that is not parsed yet, so that a page of a long list is cheap.
+#[derive(Clone, Debug)]
+pub struct CertificateEntry {
+    secret: Option<Arc<str>>,
+    server_names: Vec<String>,
+    is_fallback: bool,
+}
+
 /// Returns the certificates that clients may get, the one that expires first at the beginning, those without facts
 /// last. `now` is the Unix time in seconds.
 #[must_use]
 pub fn certificates(table: &RouteTable, now: i64) -> Vec<CertificateDocument> {
+    let mut documents: Vec<_> = certificate_entries(table).iter().map(|entry| entry.document(table, now)).collect();
+    documents.sort_by_key(|document| document.leaf.as_ref().map_or(i64::MAX, |leaf| leaf.not_after_seconds));
+    documents
+}
+
+/// Returns the certificates that clients may get in order of their Secrets, names without one first.
+#[must_use]
+pub fn certificate_entries(table: &RouteTable) -> Vec<CertificateEntry> {
     let mut names: BTreeMap<Option<Arc<str>>, Vec<String>> = BTreeMap::new();
     for (pattern, origin) in &table.server_names {
         names.entry(origin.clone()).or_default().push(pattern.to_string());
@@ -53,22 +69,23 @@ pub fn certificates(table: &RouteTable, now: i64) -> Vec<CertificateDocument> {
     if let Some(fallback) = &table.fallback_certificate {
         names.entry(Some(Arc::clone(fallback))).or_default();
     }
-    let document = |(secret, server_names): (Option<Arc<str>>, Vec<String>)| {
-        let certificate = secret.as_ref().and_then(|secret| table.certificates.get(secret));
-        CertificateDocument {
-            is_fallback: secret.is_some() && secret == table.fallback_certificate,
-            server_names,
-            leaf: certificate.and_then(|certificate| leaf(certificate, now)),
-            secret: secret.map(|secret| secret.to_string()),
-        }
+    let entry = |(secret, server_names): (Option<Arc<str>>, Vec<String>)| CertificateEntry {
+        is_fallback: secret.is_some() && secret == table.fallback_certificate,
+        server_names,
+        secret,
     };
-    let mut documents: Vec<_> = names.into_iter().map(document).collect();
-    documents.sort_by_key(|document| document.leaf.as_ref().map_or(i64::MAX, |leaf| leaf.not_after_seconds));
-    documents
+    names.into_iter().map(entry).collect()
+}
+
+/// Returns the facts of the leaf certificate of a Secret (`namespace/name`), or `None` if it has none that can be
+/// parsed. `now` is the Unix time in seconds.
+#[must_use]
+pub fn leaf(table: &RouteTable, secret: &str, now: i64) -> Option<LeafDocument> {
+    facts(table.certificates.get(secret)?, now)
 }
 
 /// Returns the facts of the leaf certificate, or `None` if it cannot be parsed.
-fn leaf(certificate: &Certificate, now: i64) -> Option<LeafDocument> {
+fn facts(certificate: &Certificate, now: i64) -> Option<LeafDocument> {
     let leaf = x509_cert::Certificate::from_der(certificate.chain.first()?).ok()?;
     let tbs = leaf.tbs_certificate();
     let seconds = |time: x509_cert::time::Time| i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
@@ -94,6 +111,34 @@ fn dns_names(tbs: &x509_cert::TbsCertificate) -> Option<Vec<String>> {
         _ => None,
     };
     Some(names.into_iter().filter_map(dns).collect())
+}
+
+// === impl CertificateEntry ===
+
+impl CertificateEntry {
+    /// Returns the Secret, as `namespace/name`; `None` for server names without a usable certificate.
+    #[must_use]
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+
+    /// Returns the server names that select the certificate, in order.
+    #[must_use]
+    pub fn server_names(&self) -> &[String] {
+        &self.server_names
+    }
+
+    /// Returns the document. `table` is the one that the entry is of; `now` is the Unix time in seconds.
+    #[must_use]
+    pub fn document(&self, table: &RouteTable, now: i64) -> CertificateDocument {
+        let Self { secret, server_names, is_fallback } = self;
+        CertificateDocument {
+            secret: secret.as_deref().map(str::to_owned),
+            server_names: server_names.clone(),
+            is_fallback: *is_fallback,
+            leaf: secret.as_deref().and_then(|secret| leaf(table, secret, now)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainErro
     let is_secure = scheme == "https";
     let mut explanation = Explanation {
         scheme,
-        certificate: is_secure.then(|| certificate(table, host.as_str())),
+        certificate: is_secure.then(|| certificate_choice(table, host.as_str())),
         hosts: matching_hosts(host.as_str())
             .filter(|pattern| table.hosts.contains_key(pattern))
             .map(|p| p.to_string())
@@ -194,7 +194,9 @@ fn chosen<'r>(routes: &'r HostRoutes, path: &str) -> Option<&'r Rule> {
     routes.rules.iter().find(|rule| rule.path.matches(path)).or(routes.fallback.as_deref())
 }
 
-fn certificate(table: &RouteTable, host: &str) -> CertificateChoice {
+/// Returns the certificate that clients of `host` get: a name, or a pattern such as `*.example.com`.
+#[must_use]
+pub fn certificate_choice(table: &RouteTable, host: &str) -> CertificateChoice {
     let claimed = matching_hosts(host).find_map(|pattern| Some((table.server_names.get(&pattern)?, pattern)));
     let secret = claimed.as_ref().and_then(|(secret, _)| (*secret).clone());
     let is_fallback = secret.is_none();

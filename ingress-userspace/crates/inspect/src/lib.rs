@@ -20,9 +20,9 @@ mod redaction;
 pub mod route;
 mod timestamp;
 
-pub use certificate::{CertificateDocument, certificates};
-pub use explanation::{Considered, ExplainError, Explanation, Verdict, explain};
+pub use certificate::{CertificateDocument, CertificateEntry, LeafDocument, certificate_entries, certificates, leaf};
+pub use explanation::{CertificateChoice, Considered, ExplainError, Explanation, Verdict, certificate_choice, explain};
 pub use problem::{ProblemDocument, ProblemObject};
 pub use redaction::without_queries;
-pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes};
+pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes, routes_of};
 pub use timestamp::timestamp;

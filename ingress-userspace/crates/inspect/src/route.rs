@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ingress_model::{
-    Action, Canary, HostPattern, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
+    Action, Canary, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,13 +87,24 @@ pub struct RouteFilter {
 
 /// Returns the selected rules in order of hosts, and for each host in order of precedence.
 pub fn routes<'t>(table: &'t RouteTable, filter: &'t RouteFilter) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
-    let entries =
-        table.hosts.iter().filter(|(pattern, _)| filter.takes_host(pattern)).flat_map(move |(host, routes)| {
-            let rules = routes.rules.iter().map(|rule| (rule, false));
-            let fallback = routes.fallback.as_deref().map(|rule| (rule, true));
-            rules.chain(fallback).map(move |(rule, is_fallback)| RouteEntry { table, host, rule, is_fallback })
-        });
+    let hosts = table.hosts.iter().filter(|(pattern, _)| filter.takes_host(pattern));
+    let entries = hosts.flat_map(move |(host, routes)| entries(table, host, routes));
     entries.filter(|entry| filter.takes_rule(entry.rule))
+}
+
+/// Returns the rules of one host in order of precedence; none if `table` does not have it.
+pub fn routes_of<'t>(table: &'t RouteTable, host: &'t HostPattern) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
+    table.hosts.get(host).into_iter().flat_map(move |routes| entries(table, host, routes))
+}
+
+fn entries<'t>(
+    table: &'t RouteTable,
+    host: &'t HostPattern,
+    routes: &'t HostRoutes,
+) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
+    let rules = routes.rules.iter().map(|rule| (rule, false));
+    let fallback = routes.fallback.as_deref().map(|rule| (rule, true));
+    rules.chain(fallback).map(move |(rule, is_fallback)| RouteEntry { table, host, rule, is_fallback })
 }
 
 /// Returns the document of the default backend of the controller, if there is one.

@@ -1,6 +1,6 @@
 //! Upstreams: the pods behind one port of one service.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{borrow::Borrow, fmt, net::SocketAddr, sync::Arc};
 
 use rustls_pki_types::ServerName;
 
@@ -100,6 +100,12 @@ impl UpstreamKey {
         let (service, port) = rest.split_once(':')?;
         let port = port.split_once('+').map_or(port, |(port, _)| port);
         (!namespace.is_empty()).then_some((service, port))
+    }
+}
+
+impl Borrow<str> for UpstreamKey {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

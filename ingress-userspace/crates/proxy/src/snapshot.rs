@@ -7,7 +7,7 @@
 //! previous ────┘  (ids, health and loaded keys carry over)
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Borrow, collections::BTreeMap, sync::Arc};
 
 use ingress_model::{
     Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport, Tree,
@@ -152,7 +152,10 @@ impl Snapshot {
 
     /// Returns the number of `key`. It is the same in later snapshots for as long as the key is in the table.
     #[must_use]
-    pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {
+    pub fn upstream_id<K: Ord + ?Sized>(&self, key: &K) -> Option<UpstreamId>
+    where
+        UpstreamKey: Borrow<K>,
+    {
         self.upstreams.ids.get(key).copied()
     }
 }

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::{
-    AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, Reach, api, body::AdminBody, metrics,
-    stream::Viewers,
+    AdminSource, DenyState, HostCounters, InterfaceCounters, Metrics, Reach,
+    api::{self, ApiError},
+    body::AdminBody,
+    dashboard, metrics,
+    stream::{EventStream, Viewers},
 };
 
 /// Handler for requests to this process.
@@ -18,22 +21,36 @@ use super::{
 pub(crate) struct Answers {
     pub(crate) source: Arc<dyn AdminSource>,
     pub(crate) metrics: Metrics,
+    /// Whether the dashboard is served.
+    pub(crate) has_dashboard: bool,
     /// Open streams of events.
-    pub(crate) viewers: Viewers,
-    /// Turns of the requests that are answered on another thread.
-    turns: Semaphore,
+    viewers: Viewers,
+    /// Turns of the requests and events that are made on another thread.
+    turns: Arc<Semaphore>,
 }
 
-/// Number of requests that are answered at once on another thread.
+/// Number of answers and events that are made at once on another thread.
 const TURNS: usize = 1;
 
 /// List of all paths, for the 404 response.
-const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces, /denied or /api/v1";
+const PATHS: &str =
+    "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces, /denied, /api/v1 or /dashboard";
+
+const DASHBOARD_OFF: &str = "the dashboard is turned off; remove `--dashboard=false`\n";
 
 impl Answers {
-    /// Returns a handler with all values from `source`.
+    /// Returns a handler with all values from `source`, and with the dashboard.
     pub(crate) fn new(source: Arc<dyn AdminSource>, metrics: Metrics) -> Self {
-        Self { source, metrics, viewers: Viewers::default(), turns: Semaphore::new(TURNS) }
+        let turns = Arc::new(Semaphore::new(TURNS));
+        Self { source, metrics, has_dashboard: true, viewers: Viewers::default(), turns }
+    }
+
+    /// Opens a stream of the events that `make` returns, one each second.
+    ///
+    /// # Errors
+    /// Fails if too many streams are open.
+    pub(super) fn open(&self, make: impl FnMut() -> String + Send + 'static) -> Result<EventStream, ApiError> {
+        self.viewers.open(Arc::clone(&self.turns), make).ok_or(ApiError::TooManyViewers)
     }
 
     /// Answers a request. Metrics and the API may read ten thousand hosts or certificates (0.2 s), so requests for more
@@ -55,13 +72,14 @@ impl Answers {
     pub(super) fn answer<B>(&self, request: &Request<B>, reach: Reach) -> Response<AdminBody> {
         let source = self.source.as_ref();
         // Health, metrics and counters have an address of their own.
-        if reach == Reach::Authenticated && !api::is_below(request.uri().path()) {
-            return text(StatusCode::NOT_FOUND, "only /api/v1 is served here\n".into());
+        let path = request.uri().path();
+        if reach == Reach::Authenticated && !api::is_below(path) && !dashboard::is_below(path) {
+            return text(StatusCode::NOT_FOUND, "only /api/v1 and /dashboard are served here\n".into());
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n".into());
         }
-        match request.uri().path() {
+        match path {
             "/healthz" => verdict("ok", source.live()),
             // Requests are answered only once everything except the configuration is ready.
             "/startz" => verdict("started", Ok(())),
@@ -75,6 +93,8 @@ impl Answers {
             "/interfaces" => typed(StatusCode::OK, "application/json", interfaces(source).to_string()),
             "/denied" => typed(StatusCode::OK, "application/json", denied(source).to_string()),
             path if api::is_below(path) => api::answer(self, request, reach),
+            path if dashboard::is_below(path) && self.has_dashboard => dashboard::answer(self, request, reach),
+            path if dashboard::is_below(path) => text(StatusCode::NOT_FOUND, DASHBOARD_OFF.into()),
             _ => text(StatusCode::NOT_FOUND, format!("try {PATHS}\n")),
         }
     }

@@ -26,7 +26,8 @@ use super::{
     AdminSource, Answers, ControlState, HostCounters, Reach, StatusState, WorkerState, answers,
     body::AdminBody,
     query::{PageRange, Query},
-    stream::VIEWERS_MAX,
+    selection::ProblemSelection,
+    stream::{self, VIEWERS_MAX},
 };
 use crate::commands::clients;
 
@@ -146,7 +147,7 @@ fn find<B>(answers: &Answers, request: &Request<B>, reach: Reach) -> Result<Resp
     };
     if name == "stream" {
         query(&[])?;
-        let events = answers.viewers.open(Arc::clone(&answers.source)).ok_or(ApiError::TooManyViewers)?;
+        let events = answers.open(stream::states(Arc::clone(&answers.source)))?;
         let mut response = Response::new(AdminBody::Events(Box::new(events)));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         return Ok(response);
@@ -167,7 +168,7 @@ fn find<B>(answers: &Answers, request: &Request<B>, reach: Reach) -> Result<Resp
 }
 
 /// Checks that a request may see the API at all.
-fn permit(reach: Reach, headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn permit(reach: Reach, headers: &HeaderMap) -> Result<(), ApiError> {
     match reach {
         Reach::Socket | Reach::Authenticated => Ok(()),
         Reach::Loopback if is_addressed_by_ip(headers) => Ok(()),
@@ -250,7 +251,7 @@ fn hosts(source: &dyn AdminSource, query: &Query) -> Result<Value, ApiError> {
 
 fn host(source: &dyn AdminSource, name: &str) -> Result<Value, ApiError> {
     let name = name.to_ascii_lowercase();
-    let counted = source.hosts().into_iter().find(|host| host.host == name);
+    let counted = source.host(&name);
     let translation = source.translation();
     let filter = RouteFilter { host: Some(name.clone()), ..RouteFilter::default() };
     let routes: Vec<_> =
@@ -324,15 +325,8 @@ fn problem((outcome, since): (&Arc<Outcome>, &i64)) -> ProblemDocument {
 }
 
 fn problems(source: &dyn AdminSource, query: &Query) -> Result<Value, ApiError> {
-    let severity = query.text("severity");
-    if severity.is_some_and(|severity| !matches!(severity, "warning" | "note")) {
-        return Err(ApiError::Parameter("`severity` is neither `warning` nor `note`".to_owned()));
-    }
-    let is_selected = |(outcome, _): &(&Arc<Outcome>, &i64)| {
-        query.text("namespace").is_none_or(|namespace| *outcome.object.namespace == *namespace)
-            && query.text("reason").is_none_or(|reason| outcome.reason.as_str() == reason)
-            && severity.is_none_or(|severity| outcome.severity().to_string() == severity)
-    };
+    let selection = ProblemSelection::of(query)?;
+    let is_selected = |(outcome, _): &(&Arc<Outcome>, &i64)| selection.takes(outcome);
     let problems = source.problems();
     let range @ PageRange { offset, limit } = query.page()?;
     let total = problems.iter().filter(is_selected).count();
@@ -376,13 +370,13 @@ fn list(items: Vec<Value>, total: usize, PageRange { offset, limit }: PageRange)
 }
 
 /// Returns the Unix time in seconds.
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 impl ApiError {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Unknown(_) => StatusCode::NOT_FOUND,

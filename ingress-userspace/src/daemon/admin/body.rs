@@ -24,6 +24,10 @@ impl AdminBody {
     pub(super) fn whole(text: String) -> Self {
         Self::Whole(Full::new(text.into()))
     }
+
+    pub(super) fn fixed(bytes: &'static [u8]) -> Self {
+        Self::Whole(Full::new(Bytes::from_static(bytes)))
+    }
 }
 
 impl Body for AdminBody {
@@ -33,7 +37,7 @@ impl Body for AdminBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(body) => Pin::new(body).poll_frame(cx),
-            Self::Events(events) => events.poll_event(cx).map(|event| Some(Ok(Frame::data(event)))),
+            Self::Events(events) => events.poll_event(cx).map(|event| Some(Ok(Frame::data(event?)))),
         }
     }
 

@@ -12,6 +12,7 @@
 //! | `/interfaces` | JSON: packets and bytes by interface, and the attachment of its programs |
 //! | `/denied` | JSON: packets and bytes by rule of the deny list, and the number of networks that did not fit |
 //! | `/api/v1` | JSON about the configuration and the node, see [`api`]; on loopback and on the socket only |
+//! | `/dashboard` | pages for people, see [`dashboard`]; reached as the API is; 404 if turned off |
 //!
 //! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]). The API is also
 //! served over TLS to authenticated clients ([`remote`]).
@@ -19,9 +20,11 @@
 mod answers;
 mod api;
 mod body;
+mod dashboard;
 mod metrics;
 mod query;
 mod remote;
+mod selection;
 mod socket;
 mod stream;
 #[cfg(test)]
@@ -31,7 +34,8 @@ use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Durati
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ingress_common::{HostL7, HostNet, NicNet, Traffic};
+use ingress_cli::counters::UNATTRIBUTED;
+use ingress_common::{HostL7, HostNet, NicNet, RawHostId, Traffic};
 use ingress_control::{Outcome, Translation, status::Results};
 use ingress_datapath::{ClientLimits, LimitedClient};
 use ingress_model::{Tree, route::MeterView};
@@ -67,8 +71,19 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Gives the reason why this process should get no new connections, in one line.
     fn ready(&self) -> Result<(), String>;
-    /// Returns every host with counters, host 0 first.
-    fn hosts(&self) -> Vec<HostCounters>;
+    /// Returns the names of all hosts with a number of their own, with the number.
+    fn host_names(&self) -> Tree<Arc<str>, RawHostId>;
+    /// Returns the requests of the host with this number.
+    fn host_l7(&self, id: RawHostId) -> HostL7;
+    /// Returns the durations of the requests of the host with this number.
+    fn host_durations(&self, id: RawHostId) -> DurationsView;
+    /// Returns the durations of the requests of all hosts.
+    fn total_durations(&self) -> DurationsView;
+    /// Returns the packets of the host with this number; zero without the kernel part.
+    fn host_net(&self, id: RawHostId) -> HostNet;
+    /// Returns the packets of all hosts by number, which is cheaper than one after the other; empty without the kernel
+    /// part.
+    fn all_host_net(&self) -> Vec<HostNet>;
     /// Returns packets and bytes by reason; empty without the kernel part.
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
     /// Returns `None` without the kernel part.
@@ -81,6 +96,8 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     fn proxy(&self) -> StatsView;
     /// Returns upstreams with health or traffic to report.
     fn upstreams(&self) -> Vec<UpstreamView>;
+    /// Returns one upstream by its key as text, whether or not it has anything to report.
+    fn upstream(&self, key: &str) -> Option<UpstreamView>;
     /// Returns the meters of metered rules.
     fn meters(&self) -> Vec<MeterView>;
     /// Returns the configuration that is served.
@@ -98,6 +115,34 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     fn certificates(&self) -> CertificateState;
     /// Returns the fill levels of maps that are cheap to count; empty without the kernel part.
     fn fills(&self) -> Vec<MapFill>;
+
+    /// Returns every host with all counters, host 0 first. With many hosts, this takes milliseconds.
+    fn hosts(&self) -> Vec<HostCounters> {
+        let (names, net) = (self.host_names(), self.all_host_net());
+        let counters = |(host, id): (&str, RawHostId)| HostCounters {
+            host: host.into(),
+            id,
+            l7: self.host_l7(id),
+            durations: self.host_durations(id),
+            net: net.get(id as usize).copied().unwrap_or_default(),
+        };
+        numbered(&names).map(counters).collect()
+    }
+
+    /// Returns the host `name` with all counters; `None` if it has no number.
+    fn host(&self, name: &str) -> Option<HostCounters> {
+        let id = match name {
+            UNATTRIBUTED => 0,
+            name => *self.host_names().get(name)?,
+        };
+        let (l7, durations, net) = (self.host_l7(id), self.host_durations(id), self.host_net(id));
+        Some(HostCounters { host: name.into(), id, l7, durations, net })
+    }
+}
+
+/// Returns the names of hosts in order, each with its number, and host 0 first.
+fn numbered(names: &Tree<Arc<str>, RawHostId>) -> impl Iterator<Item = (&str, RawHostId)> {
+    [(UNATTRIBUTED, 0)].into_iter().chain(names.iter().map(|(name, id)| (&**name, *id)))
 }
 
 /// Extent of `/metrics`.
@@ -113,8 +158,8 @@ pub(crate) enum Metrics {
 /// Counters of one host.
 #[derive(Debug)]
 pub(crate) struct HostCounters {
-    pub(crate) host: String,
-    pub(crate) id: u32,
+    pub(crate) host: Arc<str>,
+    pub(crate) id: RawHostId,
     pub(crate) l7: HostL7,
     pub(crate) durations: DurationsView,
     pub(crate) net: HostNet,

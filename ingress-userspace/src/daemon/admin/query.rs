@@ -64,7 +64,11 @@ impl Query {
         Ok(PageRange { offset, limit })
     }
 
-    fn number<N: FromStr>(&self, name: &str) -> Result<Option<N>, ApiError> {
+    /// Returns a parameter with a number.
+    ///
+    /// # Errors
+    /// Fails if it is no number that fits.
+    pub(super) fn number<N: FromStr>(&self, name: &str) -> Result<Option<N>, ApiError> {
         let wrong = |text: &str| ApiError::Parameter(format!("`{name}` is `{text}`, which is no number from 0 on"));
         self.text(name).map(|text| text.parse().map_err(|_invalid| wrong(text))).transpose()
     }

@@ -1,24 +1,28 @@
-//! The stream of events of the API: the state of the node once a second, as server-sent events.
+//! Streams of server-sent events for viewers, one event each second: the state of the node for the API. The dashboard
+//! makes its own events.
 
 use std::{
-    collections::HashMap,
+    fmt,
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
+use futures_util::{Stream, stream};
 use ingress_cli::counters;
 use ingress_common::RawHostId;
 use serde_json::{Value, json};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Interval, MissedTickBehavior, interval},
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
 };
 
-use super::{AdminSource, HostCounters, api};
+use super::{AdminSource, api, numbered};
 
-/// Maximum number of open streams. Each costs a reading of all counters a second.
+/// Maximum number of open streams. Each costs a reading of counters a second.
 pub(super) const VIEWERS_MAX: usize = 8;
 /// Interval of events.
 const EVERY: Duration = Duration::from_secs(1);
@@ -27,17 +31,10 @@ const HOSTS_MAX: usize = 200;
 
 /// Open streams of a process.
 #[derive(Clone, Debug)]
-pub(crate) struct Viewers(Arc<Semaphore>);
+pub(super) struct Viewers(Arc<Semaphore>);
 
 /// A stream of events for one viewer. Nothing is read between its events.
-#[derive(Debug)]
-pub(crate) struct EventStream {
-    source: Arc<dyn AdminSource>,
-    timer: Interval,
-    /// Finished requests and received packets of each host at the last event.
-    before: HashMap<RawHostId, Activity>,
-    _place: OwnedSemaphorePermit,
-}
+pub(crate) struct EventStream(Pin<Box<dyn Stream<Item = Bytes> + Send>>);
 
 /// Amounts by which hosts are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,91 +50,119 @@ impl Default for Viewers {
 }
 
 impl Viewers {
-    /// Returns a stream of the state of `source`, or `None` if there are too many streams.
-    pub(super) fn open(&self, source: Arc<dyn AdminSource>) -> Option<EventStream> {
+    /// Returns a stream of the events that `make` returns, or `None` if there are too many streams. Each event is made
+    /// on another thread in one of the `turns`, so that the main thread goes on.
+    pub(super) fn open(
+        &self,
+        turns: Arc<Semaphore>,
+        make: impl FnMut() -> String + Send + 'static,
+    ) -> Option<EventStream> {
         let place = Arc::clone(&self.0).try_acquire_owned().ok()?;
         let mut timer = interval(EVERY);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Some(EventStream { source, timer, before: HashMap::new(), _place: place })
+        let events = stream::unfold((timer, make, place), move |(mut timer, mut make, place)| {
+            let turns = Arc::clone(&turns);
+            async move {
+                timer.tick().await;
+                // The semaphore is never closed.
+                let turn = turns.acquire_owned().await;
+                // A panic is logged, and ends the stream.
+                let (make, event) = spawn_blocking(move || {
+                    let event = make();
+                    (make, event)
+                })
+                .await
+                .ok()?;
+                drop(turn);
+                Some((Bytes::from(event), (timer, make, place)))
+            }
+        });
+        Some(EventStream(Box::pin(events)))
     }
 }
 
 impl EventStream {
-    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
-        ready!(self.timer.poll_tick(cx));
-        Poll::Ready(format!("event: state\ndata: {}\n\n", self.state()).into())
-    }
-
-    pub(super) fn state(&mut self) -> Value {
-        let source = self.source.as_ref();
-        let hosts = source.hosts();
-        let all = hosts.len();
-        let busiest = busiest(hosts, &mut self.before);
-        let hosts =
-            busiest.iter().map(|HostCounters { host, id, l7, durations: _, net }| counters::host(host, *id, l7, net));
-        json!({
-            "node": api::node(source),
-            "drops": counters::totals(source.totals()),
-            "workers": api::workers(source),
-            "hosts": { "total": all, "busiest": hosts.collect::<Value>() },
-        })
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.as_mut().poll_next(cx)
     }
 }
 
+impl fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream").finish_non_exhaustive()
+    }
+}
+
+/// Returns a function that makes the next event with the state of the node.
+pub(super) fn states(source: Arc<dyn AdminSource>) -> impl FnMut() -> String + Send + 'static {
+    // By the number of the host, at the last event.
+    let mut before = Vec::new();
+    move || format!("event: state\ndata: {}\n\n", state(&*source, &mut before))
+}
+
+fn state(source: &dyn AdminSource, before: &mut Vec<Activity>) -> Value {
+    let (names, net) = (source.host_names(), source.all_host_net());
+    let net = |id: RawHostId| net.get(id as usize).copied().unwrap_or_default();
+    let activity =
+        |id| Activity { requests: source.host_l7(id).requests.to_array().iter().sum(), packets: net(id).rx_packets };
+    let busiest = busiest(numbered(&names), activity, before);
+    let hosts = busiest.iter().map(|&(host, id)| counters::host(host, id, &source.host_l7(id), &net(id)));
+    json!({
+        "node": api::node(source),
+        "drops": counters::totals(source.totals()),
+        "workers": api::workers(source),
+        "hosts": { "total": names.len() + 1, "busiest": hosts.collect::<Value>() },
+    })
+}
+
 /// Returns the hosts with the most activity since `before`, and updates it.
-fn busiest(hosts: Vec<HostCounters>, before: &mut HashMap<RawHostId, Activity>) -> Vec<HostCounters> {
-    let last = std::mem::take(before);
+fn busiest<'n>(
+    hosts: impl Iterator<Item = (&'n str, RawHostId)>,
+    activity: impl Fn(RawHostId) -> Activity,
+    before: &mut Vec<Activity>,
+) -> Vec<(&'n str, RawHostId)> {
     let mut ranked: Vec<_> = hosts
-        .into_iter()
-        .map(|host| {
-            let now = Activity { requests: host.l7.requests.to_array().iter().sum(), packets: host.net.rx_packets };
-            before.insert(host.id, now);
-            // A host of the first event, or one with fewer than before, counts from zero.
-            let then = last.get(&host.id).copied().unwrap_or_default();
+        .map(|(host, id)| {
+            let now = activity(id);
+            if before.len() <= id as usize {
+                // A host of the first event counts from zero.
+                before.resize(id as usize + 1, Activity::default());
+            }
+            let then = std::mem::replace(&mut before[id as usize], now);
+            // Fewer than before means that another host has got the number.
             let since = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
             let activity =
                 Activity { requests: since(now.requests, then.requests), packets: since(now.packets, then.packets) };
-            (activity, host)
+            (activity, host, id)
         })
         .collect();
-    let most_first = |one: &(Activity, HostCounters), other: &(Activity, HostCounters)| {
-        other.0.cmp(&one.0).then_with(|| one.1.host.cmp(&other.1.host))
-    };
+    let most_first =
+        |one: &(Activity, &str, _), other: &(Activity, &str, _)| other.0.cmp(&one.0).then_with(|| one.1.cmp(other.1));
     if ranked.len() > HOSTS_MAX {
         ranked.select_nth_unstable_by(HOSTS_MAX, most_first);
         ranked.truncate(HOSTS_MAX);
     }
     ranked.sort_unstable_by(most_first);
-    ranked.into_iter().map(|(_, host)| host).collect()
+    ranked.into_iter().map(|(_, host, id)| (host, id)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use ingress_common::{HostL7, HostNet};
-    use ingress_proxy::DurationsView;
-
     use super::*;
-
-    fn host(id: u32, packets: u64) -> HostCounters {
-        let net = HostNet { rx_packets: packets, ..HostNet::default() };
-        HostCounters {
-            host: format!("h{id:05}.test"),
-            id,
-            l7: HostL7::default(),
-            durations: DurationsView::default(),
-            net,
-        }
-    }
 
     #[test]
     fn the_busiest_hosts_since_the_last_event_come_first() {
-        let mut before = HashMap::new();
-        let first = busiest((0..10_000).map(|id| host(id, u64::from(id))).collect(), &mut before);
-        assert_eq!((first.len(), first[0].id, first[199].id), (200, 9999, 9800));
-        let mut next: Vec<_> = (0..10_000).map(|id| host(id, u64::from(id))).collect();
-        next[7] = host(7, 7 + 3);
-        let second = busiest(next, &mut before);
-        assert_eq!((second.len(), second[0].id, second[1].id), (200, 7, 0), "hosts without activity follow by name");
+        let names: Vec<_> = (0..10_000).map(|id| format!("h{id:05}.test")).collect();
+        let mut before = Vec::new();
+        let mut rank = |packets: &dyn Fn(u32) -> u64| {
+            let activity = |id| Activity { requests: 0, packets: packets(id) };
+            let hosts = names.iter().map(String::as_str).zip(0..);
+            busiest(hosts, activity, &mut before).into_iter().map(|(_, id)| id).collect::<Vec<_>>()
+        };
+        let first = rank(&u64::from);
+        assert_eq!((first.len(), first[0], first[199]), (200, 9999, 9800));
+        let second = rank(&|id| u64::from(id) + if id == 7 { 3 } else { 0 });
+        assert_eq!((second.len(), second[0], second[1]), (200, 7, 0), "hosts without activity follow by name");
     }
 
     #[test]
@@ -145,10 +170,11 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let _entered = runtime.enter();
         let viewers = Viewers::default();
-        let source: Arc<dyn AdminSource> = Arc::new(super::super::testing::Fixed::with(Ok(())));
-        let open: Vec<_> = (0..VIEWERS_MAX).map(|_| viewers.open(Arc::clone(&source)).expect("a place")).collect();
-        assert!(viewers.open(Arc::clone(&source)).is_none());
-        drop(open);
-        assert!(viewers.open(source).is_some());
+        let turns = Arc::new(Semaphore::new(1));
+        let open = || viewers.open(Arc::clone(&turns), String::new);
+        let places: Vec<_> = (0..VIEWERS_MAX).map(|_| open().expect("a place")).collect();
+        assert!(open().is_none());
+        drop(places);
+        assert!(open().is_some());
     }
 }

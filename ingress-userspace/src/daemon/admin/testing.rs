@@ -6,17 +6,17 @@ use std::{
 };
 
 use http::{Method, Request, Response};
-use ingress_common::{HostL7, HostNet, NicNet, Traffic};
+use ingress_common::{HostL7, HostNet, NicNet, RawHostId, Traffic};
 use ingress_control::{ObjectRef, Origin, Outcome, Reason, Translation};
 use ingress_datapath::{ClientLimits, LimitedClient};
 use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, UpstreamKey, route::MeterView};
 use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 
 use super::{
-    AdminSource, Answers, Attached, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters,
-    MapFill, Reach, StatusState, WorkerState, body::AdminBody,
+    AdminSource, Answers, Attached, CertificateState, ControlState, DenyState, InterfaceCounters, MapFill, Reach,
+    StatusState, WorkerState, body::AdminBody,
 };
-use crate::daemon::change_log::ChangeRecord;
+use crate::daemon::change_log::{ChangeRecord, ChangedNames};
 
 #[derive(Debug)]
 pub(super) struct Fixed {
@@ -24,16 +24,20 @@ pub(super) struct Fixed {
     state: Result<(), String>,
     /// What the list of changes waits for.
     waits: Option<Mutex<Receiver<()>>>,
+    /// Hosts with numbers from 1 on. The first one has durations.
+    pub(super) hosts: Vec<String>,
+    /// Added to paths, texts and names.
+    pub(super) text: &'static str,
 }
 
 impl Fixed {
     pub(super) fn with(state: Result<(), String>) -> Self {
-        Self { state, waits: None }
+        Self { state, waits: None, hosts: vec!["web.test".to_owned()], text: "" }
     }
 
     /// Returns a source whose list of changes comes only after a message.
     pub(super) fn waiting(waits: Receiver<()>) -> Self {
-        Self { state: Ok(()), waits: Some(Mutex::new(waits)) }
+        Self { waits: Some(Mutex::new(waits)), ..Self::with(Ok(())) }
     }
 }
 
@@ -46,21 +50,32 @@ impl AdminSource for Fixed {
         self.state.clone()
     }
 
-    fn hosts(&self) -> Vec<HostCounters> {
-        vec![HostCounters {
-            host: "web.test".into(),
-            id: 1,
-            l7: HostL7::default(),
-            durations: DurationsView {
-                buckets: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
-                sum: Duration::from_millis(30_001),
-            },
-            net: HostNet::default(),
-        }]
+    fn host_names(&self) -> Tree<Arc<str>, RawHostId> {
+        self.hosts.iter().zip(1..).map(|(host, id)| (host.as_str().into(), id)).collect()
+    }
+
+    fn host_l7(&self, id: RawHostId) -> HostL7 {
+        HostL7 { active: id.into(), ..HostL7::default() }
+    }
+
+    fn host_durations(&self, id: RawHostId) -> DurationsView {
+        if id == 1 { self.total_durations() } else { DurationsView::default() }
+    }
+
+    fn total_durations(&self) -> DurationsView {
+        DurationsView { buckets: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], sum: Duration::from_millis(30_001) }
+    }
+
+    fn host_net(&self, id: RawHostId) -> HostNet {
+        HostNet { rx_packets: u64::from(id) * 10, ..HostNet::default() }
+    }
+
+    fn all_host_net(&self) -> Vec<HostNet> {
+        (0..=self.hosts.len()).map(|id| self.host_net(u32::try_from(id).expect("few"))).collect()
     }
 
     fn totals(&self) -> Vec<(&'static str, Traffic)> {
-        Vec::new()
+        vec![("denied", Traffic { packets: 1234, bytes: 56_780 })]
     }
 
     fn denied(&self) -> Option<DenyState> {
@@ -70,7 +85,7 @@ impl AdminSource for Fixed {
 
     fn interfaces(&self) -> Vec<InterfaceCounters> {
         vec![InterfaceCounters {
-            name: "eth0".into(),
+            name: format!("eth0{}", self.text),
             receives: Attached { how: "native", is_there: true },
             transmits: Attached { how: "failed", is_there: false },
             net: NicNet { rx_packets: 1, rx_bytes: 60, tx_packets: 2, tx_bytes: 120 },
@@ -104,6 +119,10 @@ impl AdminSource for Fixed {
         }]
     }
 
+    fn upstream(&self, key: &str) -> Option<UpstreamView> {
+        self.upstreams().into_iter().find(|upstream| upstream.key.as_str() == key)
+    }
+
     fn control(&self) -> ControlState {
         ControlState { age: Some(Duration::from_secs(2)), ..ControlState::default() }
     }
@@ -119,8 +138,8 @@ impl AdminSource for Fixed {
     fn translation(&self) -> Translation {
         let mut translation = Translation::default();
         let rule = Rule {
-            path: PathMatch::prefix("/app").expect("a path"),
-            owner: "default/web".into(),
+            path: PathMatch::prefix(&format!("/app{}", self.text)).expect("a path"),
+            owner: format!("default/web{}", self.text).into(),
             filters: Vec::new(),
             action: Action::Forward(UpstreamKey::new("default", "web", "80")),
             forwarding: Arc::default(),
@@ -135,9 +154,10 @@ impl AdminSource for Fixed {
     fn problems(&self) -> Tree<Arc<Outcome>, i64> {
         let mut problems = Tree::new();
         for (name, reason) in [("web", Reason::ServiceNotFound), ("other", Reason::UnknownKind)] {
-            let (kind, namespace, name) = ("Ingress".into(), "default".into(), name.into());
+            let (kind, namespace, name) = ("Ingress".into(), "default".into(), format!("{name}{}", self.text).into());
             let object = ObjectRef { kind, namespace, name, origin: Origin::Api };
-            let outcome = Outcome { object, reason, message: "service `a/b` does not exist; create it".to_owned() };
+            let outcome =
+                Outcome { object, reason, message: format!("service `a/b{}` does not exist; create it", self.text) };
             problems.insert(Arc::new(outcome), 1_795_687_200);
         }
         problems
@@ -149,11 +169,16 @@ impl AdminSource for Fixed {
             waits.recv_timeout(Duration::from_secs(10)).expect("a message while the answer is made");
         }
         let took = Duration::from_micros(2500);
-        vec![ChangeRecord { generation: 7, at: 1_795_687_200, took, ..ChangeRecord::default() }]
+        let hosts = ChangedNames::of([format!("web.test{}", self.text)].iter());
+        vec![ChangeRecord { generation: 7, at: 1_795_687_200, took, hosts, ..ChangeRecord::default() }]
     }
 
     fn workers(&self) -> Vec<WorkerState> {
-        vec![WorkerState { name: "worker-0".to_owned(), silence: Duration::from_millis(250), connections: Some(3) }]
+        vec![WorkerState {
+            name: format!("worker-0{}", self.text),
+            silence: Duration::from_millis(250),
+            connections: Some(3),
+        }]
     }
 
     fn limited_clients(&self) -> Option<(ClientLimits, Vec<LimitedClient>)> {

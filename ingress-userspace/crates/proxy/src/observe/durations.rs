@@ -76,6 +76,12 @@ impl Durations {
         let Some(block) = self.0.get(host as usize / BLOCK).and_then(OnceLock::get) else { return };
         block[host as usize % BLOCK].add_to(view);
     }
+
+    /// Adds the histograms of all hosts to `view`.
+    pub(crate) fn add_all_to(&self, view: &mut DurationsView) {
+        let blocks = self.0.iter().filter_map(OnceLock::get);
+        blocks.flat_map(|block| &**block).for_each(|histogram| histogram.add_to(view));
+    }
 }
 
 // === impl Histogram, SharedHistogram ===

@@ -175,6 +175,13 @@ impl Shared {
         self.snapshot().upstreams().map(|upstream| upstream.view(now_ms)).filter(UpstreamView::is_notable).collect()
     }
 
+    /// Returns the health and the counters of one upstream, by its key as text.
+    #[must_use]
+    pub fn upstream(&self, key: &str) -> Option<UpstreamView> {
+        let snapshot = self.snapshot();
+        Some(snapshot.upstream(snapshot.upstream_id(key)?)?.view(clock::now_ms()))
+    }
+
     #[must_use]
     pub fn stats(&self) -> StatsView {
         let Stats {
@@ -286,6 +293,15 @@ impl Shared {
     pub fn durations(&self, host: HostId) -> DurationsView {
         let forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).get(&host).copied();
         self.all_durations(host).since(forgotten.unwrap_or_default())
+    }
+
+    /// Returns the durations of the requests of all hosts, removed ones included.
+    #[must_use]
+    pub fn total_durations(&self) -> DurationsView {
+        let mut view = DurationsView::default();
+        let workers = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().for_each(|worker| worker.add_all_to(&mut view));
+        view
     }
 
     /// Resets the durations of the number `host`, which is no longer assigned to the same host.

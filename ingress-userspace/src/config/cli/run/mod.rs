@@ -87,6 +87,8 @@ mod tests {
         let latency = |typed: &[&str]| parse(typed).expect("valid").operation.metrics_upstream_latency;
         assert!(!latency(&[]) && latency(&["--metrics-upstream-latency"]));
         assert!(!latency(&["--metrics-upstream-latency=false"]));
+        let dashboard = |typed: &[&str]| parse(typed).expect("valid").operation.dashboard;
+        assert!(dashboard(&[]) && dashboard(&["--dashboard"]) && !dashboard(&["--dashboard=false"]));
         assert!(parse(&["--healthz-port", "1", "--admin-addr", "127.0.0.1:2"]).is_err(), "which of the two?");
     }
 

@@ -35,6 +35,11 @@ pub(crate) struct OperationArgs {
           require_equals = true, action = ArgAction::Set)]
     pub(crate) metrics_upstream_latency: bool,
 
+    /// Serve the dashboard at `/dashboard`: on loopback of --admin-addr, on --probe-socket and on --api-addr.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set)]
+    pub(crate) dashboard: bool,
+
     /// Log filter: a level for our own modules, at most `debug`, or directives such as
     /// `info,ingress_proxy=debug`. Libraries that talk to clients, pods and name servers log nothing, and
     /// other libraries only errors, unless a directive names them (`info,h2=debug`).

@@ -25,7 +25,7 @@ mod tests {
     use crate::daemon::admin::{
         Answers, Metrics,
         api::PREFIX,
-        stream::Viewers,
+        stream,
         testing::{Fixed, ask},
     };
 
@@ -115,15 +115,17 @@ mod tests {
         assert_eq!(checked, 17);
     }
 
-    #[tokio::test]
-    async fn events_of_the_stream_have_the_form_that_the_document_states() {
+    #[test]
+    fn events_of_the_stream_have_the_form_that_the_document_states() {
         let mut document = document().expect("YAML");
         close(&mut document["components"]["schemas"]);
         let mut schema = document["components"]["schemas"]["StreamState"].clone();
         schema["components"] = document["components"].clone();
         let schema = jsonschema::validator_for(&schema).expect("a schema");
         let source = Arc::new(Fixed::with(Ok(())));
-        let state = Viewers::default().open(source).expect("the first viewer").state();
+        let event = stream::states(source)();
+        let data = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
+        let state: Value = serde_json::from_str(data).expect("JSON");
         let errors: Vec<_> = schema.iter_errors(&state).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{errors:?} in {state}");
     }

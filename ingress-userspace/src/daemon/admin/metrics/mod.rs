@@ -1,6 +1,6 @@
 //! Metrics with their names and help texts. Labels come from routes and closed lists, never from requests.
 
-mod process;
+pub(super) mod process;
 mod resources;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -135,19 +135,19 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
     let help = "Final responses by host and status class; `aborted` responses ended early";
     let rows = hosts.iter().flat_map(|HostCounters { host, l7, .. }| {
         let classes = StatusClass::NAMES.into_iter().zip(l7.requests.to_array());
-        classes.map(move |(class, count)| ([("host", host.as_str()), ("class", class)], count))
+        classes.map(move |(class, count)| ([("host", &**host), ("class", class)], count))
     });
     counters(encoder, "host_requests", help, rows)?;
     for (name, help, value) in HOST_COUNTERS {
-        let rows = hosts.iter().map(|host| ([("host", host.host.as_str())], value(host)));
+        let rows = hosts.iter().map(|host| ([("host", &*host.host)], value(host)));
         counters(encoder, name, help, rows)?;
     }
     let help = "Time from the request head to the end of the response, for complete responses";
     let mut metric = encoder.encode_descriptor("host_request_duration_seconds", help, None, MetricType::Histogram)?;
     for HostCounters { host, durations, .. } in hosts {
-        encode_durations(&mut metric, &[("host", host.as_str())], durations)?;
+        encode_durations(&mut metric, &[("host", &**host)], durations)?;
     }
-    let rows = hosts.iter().map(|HostCounters { host, l7, .. }| ([("host", host.as_str())], l7.active));
+    let rows = hosts.iter().map(|HostCounters { host, l7, .. }| ([("host", &**host)], l7.active));
     gauges(encoder, "host_active_requests", "Requests being served now", rows)
 }
 

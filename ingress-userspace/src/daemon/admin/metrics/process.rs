@@ -10,17 +10,27 @@ const WORKER: &str = "worker-";
 
 /// Resources of this process. The names of the metrics are those of Prometheus' client libraries.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ProcessState {
+pub(in crate::daemon::admin) struct ProcessState {
     /// User and system time of all threads.
-    pub(super) cpu: Duration,
+    pub(in crate::daemon::admin) cpu: Duration,
     /// Start, as time since 1970.
-    pub(super) started: Duration,
-    pub(super) resident_bytes: u64,
-    pub(super) virtual_bytes: u64,
-    pub(super) open_fds: u64,
-    pub(super) max_fds: u64,
+    pub(in crate::daemon::admin) started: Duration,
+    pub(in crate::daemon::admin) resident_bytes: u64,
+    pub(in crate::daemon::admin) virtual_bytes: u64,
+    pub(in crate::daemon::admin) open_fds: u64,
+    pub(in crate::daemon::admin) max_fds: u64,
     /// CPU time of each running worker, by its number in ascending order.
-    pub(super) workers: Vec<(usize, Duration)>,
+    pub(in crate::daemon::admin) workers: Vec<(usize, Duration)>,
+}
+
+/// A thread of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon::admin) struct ThreadState {
+    pub(in crate::daemon::admin) name: String,
+    /// User and system time.
+    pub(in crate::daemon::admin) cpu: Duration,
+    /// CPU on which it ran last; `None` if the kernel does not say.
+    pub(in crate::daemon::admin) processor: Option<u64>,
 }
 
 /// Contents of a file `stat` below `/proc` (proc_pid_stat(5)).
@@ -32,13 +42,14 @@ struct Stat<'s> {
     started: u64,
     virtual_bytes: u64,
     resident_pages: u64,
+    processor: Option<u64>,
 }
 
 impl ProcessState {
     /// Returns `None` where `/proc` is not mounted, or hidden.
-    pub(super) fn read() -> Option<Self> {
+    pub(in crate::daemon::admin) fn read() -> Option<Self> {
         let text = fs::read_to_string("/proc/self/stat").ok()?;
-        let Stat { name: _, ticks, started, virtual_bytes, resident_pages } = Stat::parse(&text)?;
+        let Stat { name: _, ticks, started, virtual_bytes, resident_pages, processor: _ } = Stat::parse(&text)?;
         let booted = boot_time(&fs::read_to_string("/proc/stat").ok()?)?;
         let (max_fds, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
         Some(Self {
@@ -67,6 +78,7 @@ impl<'s> Stat<'s> {
             started: field(22)?,
             virtual_bytes: field(23)?,
             resident_pages: field(24)?,
+            processor: field(39),
         })
     }
 
@@ -77,16 +89,26 @@ impl<'s> Stat<'s> {
 }
 
 fn workers() -> Vec<(usize, Duration)> {
-    // A thread may end while the directory is read.
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
-    let times = threads.filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("stat")).ok()?;
-        let stat = Stat::parse(&text)?;
-        Some((stat.worker()?, time(stat.ticks)))
-    });
-    let mut times: Vec<_> = times.collect();
+    let mut times = each_thread(|stat| Some((stat.worker()?, time(stat.ticks))));
     times.sort_unstable();
     times
+}
+
+/// Returns the threads of this process; none where `/proc` is not mounted, or hidden.
+pub(in crate::daemon::admin) fn threads() -> Vec<ThreadState> {
+    each_thread(|Stat { name, ticks, processor, .. }| {
+        Some(ThreadState { name: (*name).to_owned(), cpu: time(*ticks), processor: *processor })
+    })
+}
+
+fn each_thread<T>(of: impl Fn(&Stat<'_>) -> Option<T>) -> Vec<T> {
+    // A thread may end while the directory is read.
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    let states = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("stat")).ok()?;
+        of(&Stat::parse(&text)?)
+    });
+    states.collect()
 }
 
 /// Returns the time of the boot in seconds since 1970.
@@ -125,7 +147,14 @@ mod tests {
         let stat = Stat::parse(text).expect("complete");
         assert_eq!(
             stat,
-            Stat { name: "worker-3) x", ticks: 33, started: 4321, virtual_bytes: 1_048_576, resident_pages: 99 }
+            Stat {
+                name: "worker-3) x",
+                ticks: 33,
+                started: 4321,
+                virtual_bytes: 1_048_576,
+                resident_pages: 99,
+                processor: None
+            }
         );
         assert_eq!(stat.worker(), None);
         assert_eq!(Stat { name: "worker-3", ..stat }.worker(), Some(3));
@@ -156,6 +185,8 @@ mod tests {
         assert!(after.resident_bytes > 100_000 && after.virtual_bytes > after.resident_bytes, "{after:?}");
         let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + after.started);
         assert!(age.expect("in the past") < Duration::from_secs(3600), "{after:?}");
+        let thread = threads().into_iter().find(|thread| thread.name == "worker-41").expect("it lives");
+        assert!(thread.processor.is_some_and(|processor| processor < 4096), "{thread:?}");
         drop(end);
         assert!(worker.expect("a thread").join().expect("no panic"));
     }

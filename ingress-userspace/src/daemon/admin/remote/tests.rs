@@ -164,11 +164,16 @@ async fn without_reviews_only_certificates_count() {
 }
 
 #[tokio::test]
-async fn authenticated_clients_see_addresses_and_nothing_but_the_api() {
+async fn authenticated_clients_see_addresses_the_dashboard_and_nothing_else() {
     let served = serve_api(true).await;
-    for (path, status) in
-        [("/api/v1/clients", 200), ("/api/v1/deny", 200), ("/metrics", 404), ("/healthz", 404), ("/hosts", 404)]
-    {
+    for (path, status) in [
+        ("/api/v1/clients", 200),
+        ("/api/v1/deny", 200),
+        ("/dashboard/hosts", 200),
+        ("/metrics", 404),
+        ("/healthz", 404),
+        ("/hosts", 404),
+    ] {
         assert_eq!(served.get(path, Some("good"), None).await.expect("an answer").0, status, "{path}");
     }
 }
