@@ -5,13 +5,14 @@
 //! ```text
 //! system ── programs of the distribution
 //! apt ── files of Debian's packages, without their installation
-//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus
+//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus, browser
 //! go ── programs without a package
 //! build ── the kernel programs and the product; other crates of the tooling
 //! ```
 
 pub mod apt;
 mod bpf;
+mod browser;
 pub mod build;
 pub mod cache;
 mod compiler;
@@ -31,6 +32,7 @@ use anyhow::Result;
 
 pub use self::bpf::BpfToolchain;
 pub use self::bpf::ensure as bpf_toolchain;
+pub use self::browser::BrowserTools;
 pub use self::compiler::Compiler;
 pub use self::linker::VERSION as LINKER_VERSION;
 pub use self::packagers::Packagers;
@@ -52,7 +54,8 @@ What it makes sure of, in this order:
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
-mdBook by `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, none of them by this command.
+mdBook by `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which
+also installs the packages chromium and chromium-driver), none of them by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others
@@ -154,6 +157,14 @@ pub fn spell_checker() -> Result<PathBuf> {
 /// Fails if it is missing and cannot be built here.
 pub fn book_builder() -> Result<PathBuf> {
     cache::kept("mdbook", mdbook::find, mdbook::install)
+}
+
+/// Returns Chromium, its driver and axe-core; installs the missing ones.
+///
+/// # Errors
+/// Fails if one is missing and cannot be installed here; the error names the command that would help.
+pub fn browser() -> Result<BrowserTools> {
+    browser::tools()
 }
 
 /// Returns Helm and kustomize; builds them if they are missing.

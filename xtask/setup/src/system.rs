@@ -10,7 +10,9 @@ use xtask_tools::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages, each with a program that proves its presence.
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 18] = [
+    ("chromium", "chromium"),
+    ("chromium-driver", "chromedriver"),
     ("curl", "curl"),
     ("g++", "g++"),
     ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
@@ -35,6 +37,8 @@ pub const LAB: [&str; 5] = ["curl", "iproute2", "nftables", "openssl", "util-lin
 pub const CHECK: [&str; 1] = ["python3"];
 /// Packages for machines that boot other kernels, and for unpacking modules of these.
 pub const KERNELS: [&str; 2] = ["qemu-system-x86", "xz-utils"];
+/// The browser that tests the dashboard, and its WebDriver server; and Python for axe-core.
+pub const BROWSER: [&str; 3] = ["chromium", "chromium-driver", "python3"];
 /// Package for libFuzzer, which is C++.
 pub const FUZZ: [&str; 1] = ["g++"];
 /// The measured programs and the load generators.
@@ -86,6 +90,17 @@ pub fn install(packages: &[&str]) -> Result<()> {
         .with_context(|| format!("cannot install {names}; `apt-get install {names}` shows why"))
 }
 
+/// Installs Python's package installer if it is missing.
+///
+/// # Errors
+/// Fails if it cannot be installed here; the error names the command that would help.
+pub fn ensure_pip() -> Result<()> {
+    if process::capture(Command::new("python3").args(["-m", "pip", "--version"])).is_ok() {
+        return Ok(());
+    }
+    install(&["python3-pip"])
+}
+
 fn program(package: &str) -> &str {
     PROGRAMS.iter().find(|(name, _)| *name == package).map_or(package, |(_, program)| program)
 }
@@ -96,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_requested_package_has_a_known_program() {
-        for package in LAB.iter().chain(&CHECK).chain(&KERNELS).chain(&BENCH) {
+        for package in LAB.iter().chain(&CHECK).chain(&KERNELS).chain(&BROWSER).chain(&BENCH) {
             assert!(PROGRAMS.iter().any(|(name, _)| name == package), "{package}");
         }
         assert_eq!(program("iproute2"), "ip");

@@ -40,9 +40,7 @@ pub(super) fn find() -> Result<Option<PathBuf>> {
 /// # Errors
 /// Fails if Python's package installer is missing or cannot fetch it.
 pub(super) fn install(cache: &Cache) -> Result<()> {
-    if process::capture(Command::new("python3").args(["-m", "pip", "--version"])).is_err() {
-        system::install(&["python3-pip"])?;
-    }
+    system::ensure_pip()?;
     let place = cache.install(&dir_name(), |staging| {
         let requirements = staging.join("requirements.txt");
         fs::write(
