@@ -29,6 +29,9 @@ Lanes:
            the alerts by promtool, and a real Prometheus that scrapes the product on loopback, evaluates the alerts and
            answers the queries of the dashboards. Go builds Prometheus the first time, in some minutes; without Go it is
            skipped loudly, and with REQUIRE_KUBE=1 that is an error. Parts of a test's name mean nothing to it
+  ui       the dashboard in headless Chromium, with few hosts and with 10,000, on loopback. Debian's packages chromium and
+           chromium-driver are installed as root, and axe-core is fetched once; where these cannot be had it is skipped
+           loudly, and with REQUIRE_UI=1 that is an error
   docs     examples in the documentation
 
 Examples:
@@ -62,6 +65,8 @@ pub enum Lane {
     Kernels,
     /// Alerts and dashboards
     Monitoring,
+    /// The dashboard in a browser
+    Ui,
     /// Examples in the documentation
     Docs,
 }
@@ -89,6 +94,7 @@ impl Lane {
             Self::Cluster => "cluster",
             Self::Kernels => "kernels",
             Self::Monitoring => "monitoring",
+            Self::Ui => "ui",
             Self::Docs => "docs",
         }
     }
@@ -102,6 +108,9 @@ impl Lane {
         }
         if self == Self::Monitoring {
             return step_of(build::tool("xtask-check").arg("monitoring"));
+        }
+        if self == Self::Ui {
+            return step_of(build::tool("xtask-ui").args(["lane", "--"]).args(pass_on));
         }
         if self == Self::Kernel {
             if process::is_root() {
@@ -151,7 +160,7 @@ impl Lane {
                 &["--package", "ingress-datapath", "--no-fail-fast", "--test", "kernel"],
                 &["--package", "ingress-userspace", "--no-fail-fast", "--test", "namespaces"],
             ],
-            Self::Cluster | Self::Kernels | Self::Monitoring => &[],
+            Self::Cluster | Self::Kernels | Self::Monitoring | Self::Ui => &[],
             Self::Docs => &[&["--workspace", "--doc"]],
         }
     }

@@ -46,7 +46,7 @@ const CRATES: [(&str, &[&str]); 9] = [
 ];
 
 /// The crates of the tooling, likewise. The door knows no lab, so that it is soon built.
-const TOOLS: [(&str, &[&str]); 10] = [
+const TOOLS: [(&str, &[&str]); 11] = [
     ("xtask", &["xtask-setup", "xtask-tools"]),
     ("xtask/bench", &["ingress-common", "ingress-lab", "xtask-setup", "xtask-tools"]),
     ("xtask/check", &["xtask-setup", "xtask-tools"]),
@@ -57,6 +57,7 @@ const TOOLS: [(&str, &[&str]); 10] = [
     ("xtask/release", &["xtask-image", "xtask-setup", "xtask-tools"]),
     ("xtask/setup", &["xtask-tools"]),
     ("xtask/tools", &[]),
+    ("xtask/ui", &["ingress-lab", "xtask-setup", "xtask-tools"]),
 ];
 
 /// The part of a manifest that matters here.
