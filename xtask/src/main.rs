@@ -63,6 +63,10 @@ enum Command {
     Fuzz(Words),
     /// Boot Debian's kernels in emulated machines and see the product steer there
     Kernels(Words),
+    /// Take the pictures of the dashboard for the documentation
+    Shots(Words),
+    /// Measure the dashboard with 10,000 hosts
+    UiFigures(Words),
 }
 
 /// Words for the program of another crate, which alone knows their meaning.
@@ -96,6 +100,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
         Command::Kernels(_) => become_tool("xtask-kernels"),
+        Command::Shots(_) | Command::UiFigures(_) => become_tool("xtask-ui"),
     }
 }
 

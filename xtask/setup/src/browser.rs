@@ -1,5 +1,5 @@
 //! Headless Chromium and its driver from the distribution, and axe-core, which finds faults of accessibility in pages.
-//! Only the lane `ui` of the tests needs them, so `cargo xtask setup` leaves them out.
+//! Only the lane `ui`, `cargo xtask shots` and `cargo xtask ui-figures` need them, so `cargo xtask setup` leaves them out.
 //!
 //! axe-core is under the MPL-2.0, has 652 kB, and is no part of the product, so it is not in the work tree. Its authors
 //! publish it for npm alone. It comes from a wheel that contains their file unchanged, because this project has Python's

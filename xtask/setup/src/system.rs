@@ -10,7 +10,7 @@ use xtask_tools::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages, each with a program that proves its presence.
-const PROGRAMS: [(&str, &str); 18] = [
+const PROGRAMS: [(&str, &str); 19] = [
     ("chromium", "chromium"),
     ("chromium-driver", "chromedriver"),
     ("curl", "curl"),
@@ -23,6 +23,7 @@ const PROGRAMS: [(&str, &str); 18] = [
     ("nftables", "nft"),
     ("nghttp2-client", "h2load"),
     ("openssl", "openssl"),
+    ("pngquant", "pngquant"),
     ("python3", "python3"),
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("skopeo", "skopeo"),
