@@ -9,7 +9,7 @@ use clap::{Subcommand, value_parser};
 
 use super::plan::{CLIENT, CONTROL, MOST_NODES};
 use super::state::{Item, State};
-use super::{Cluster, NodePlan, Plan, Services, latest};
+use super::{Cluster, NodePlan, Plan, Services, latest, programs};
 use xtask_tools::{process, progress};
 
 /// Text below the options in `cluster --help`.
@@ -78,6 +78,11 @@ enum Action {
         #[arg(required = true)]
         archives: Vec<PathBuf>,
     },
+    /// Copy the programs of a cluster into a directory, for other machines (deploy/vagrant/box.sh)
+    Programs {
+        /// The directory; it need not exist
+        directory: PathBuf,
+    },
 }
 
 /// Runs `cargo xtask cluster`.
@@ -98,6 +103,11 @@ pub fn run(args: &Args) -> Result<()> {
         Action::Import { archives } => {
             let cluster = running()?;
             archives.iter().try_for_each(|archive| cluster.import_image(archive))
+        }
+        Action::Programs { directory } => {
+            programs::export(&programs::ensure()?, directory)?;
+            progress::note(&format!("the programs are in `{}`", directory.display()));
+            Ok(())
         }
     }
 }

@@ -2,6 +2,7 @@
 //! from source, all kept in the user's cache. It starts none of them.
 
 mod debian;
+mod export;
 mod golang;
 mod pause;
 mod versions;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+pub use self::export::export;
 use self::golang::Module;
 use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, REGISTRY, RUNC, UNPACKED};
 use xtask_setup::cache::Cache;
