@@ -5,6 +5,7 @@
 #   IMPORT      command that imports the image whose file is appended (`k3s ctr images import`)
 #   KUBECTL     command that reaches the cluster (`kubectl`); empty: only the images are imported
 #   OVERLAY     what is installed (deploy/base)
+#   EXAMPLES    the examples (deploy/vagrant/examples)
 #   TIMEOUT     seconds to wait for pods (180)
 #
 #   IMAGES="target/images/xdp-ingress.tar target/images/echo-server.tar" KUBECTL="k3s kubectl" deploy/vagrant/install.sh
@@ -15,6 +16,7 @@ read -ra import <<<"${IMPORT-k3s ctr images import}"
 read -ra kubectl <<<"${KUBECTL-kubectl}"
 read -ra images <<<"${IMAGES-}"
 overlay=${OVERLAY:-$deploy/base}
+examples=${EXAMPLES:-$deploy/vagrant/examples}
 timeout=${TIMEOUT:-180}
 
 for image in "${images[@]}"; do
@@ -40,7 +42,7 @@ runs=$("${kubectl[@]}" --namespace xdp-ingress get daemonset xdp-ingress --ignor
 if [ -n "$runs" ] && [ ${#images[@]} -gt 0 ]; then
     "${kubectl[@]}" --namespace xdp-ingress rollout restart daemonset/xdp-ingress
 fi
-"${kubectl[@]}" kustomize --load-restrictor=LoadRestrictionsNone "$deploy/vagrant/examples" | "${kubectl[@]}" apply -f -
+"${kubectl[@]}" kustomize --load-restrictor=LoadRestrictionsNone "$examples" | "${kubectl[@]}" apply -f -
 "${kubectl[@]}" --namespace xdp-ingress rollout status daemonset/xdp-ingress --timeout="${timeout}s"
 # troubled/starting never has a ready pod: the example is about that.
 for name in shop/web shop/api docs/guide docs/landing media/media preview/branches preview/main account/account \
