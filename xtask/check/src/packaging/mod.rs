@@ -27,6 +27,9 @@ const TWINS: [(&str, &[&str]); 4] = [
     ("udp", &["--set=controller.udpServicesConfigMap=xdp-ingress/udp-services"]),
 ];
 
+/// Overlays for the machines of the Vagrantfile.
+const VIRTUAL_MACHINES: [&str; 2] = ["vagrant/overlay", "vagrant/emulated/overlay"];
+
 /// Runs all checks. Without Go the parts that need Helm are skipped, unless `REQUIRE_KUBE` is set.
 ///
 /// # Errors
@@ -56,6 +59,9 @@ pub(super) fn run() -> Result<Outcome> {
             "`deploy/{overlay}` and the chart with {values:?} say different things:\n  {}",
             differences.join("\n  ")
         );
+    }
+    for overlay in VIRTUAL_MACHINES {
+        sound(&kustomize(&tools, overlay)?).with_context(|| format!("in `deploy/{overlay}`"))?;
     }
     chart::run(&tools)?;
     Ok(Outcome::Passed)
