@@ -20,7 +20,7 @@ pub(super) const HEAD: usize = 4;
 /// Drops happen before the host is known, so there is one sum for the node.
 const DROPS: [Total; 4] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort];
 
-/// Returns [`HEAD`] lines of head, of which the last has the column names, and a line for each selected host. Host
+/// Returns `HEAD` lines of head, of which the last has the column names, and a line for each selected host. Host
 /// names are shortened if lines would be longer than `width`.
 pub fn lines(amounts: &Amounts, selection: &Selection, width: Option<usize>) -> Vec<String> {
     let hosts = selection.of(amounts);
