@@ -44,7 +44,7 @@ pub(super) fn page(source: &dyn AdminSource, target: &Target) -> Result<Page, Pa
         h1 { (name) }
         @match &counters {
             Some(counters) => (traffic(counters)),
-            None => p.note { "The host has no counters of its own; its traffic counts for `(unattributed)`." },
+            None => p.note { "The host has no counters of its own; its traffic counts for (unattributed)." },
         }
         section {
             h2 { "Rules" }

@@ -73,7 +73,7 @@ pub(super) fn page(source: &dyn AdminSource, query: &Query) -> Result<Page, Page
         (rows.pager(found, "hosts", &parameters))
         p.note {
             "Counters are those since the counters of the node were created. Packets and bytes are those of the network, "
-            "with all headers. `(unattributed)` has the traffic before the host is known."
+            "with all headers. The entry (unattributed) has the traffic before the host is known."
         }
     };
     Ok(Page::new("Hosts", main))
