@@ -1,6 +1,6 @@
 //! Problems of objects, and the last changes of the configuration with the time that each took.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, path::Path, sync::Arc};
 
 use ingress_control::Outcome;
 use ingress_inspect::{ProblemObject, timestamp};
@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::{
     PREFIX, Page, PageError,
-    format::{count, host_path, milliseconds, sentence, time},
+    format::{count, host_path, marked, milliseconds, time},
     table::{self, Rows, number, table, text},
 };
 use crate::daemon::{
@@ -72,11 +72,11 @@ pub(super) fn problem_table(caption: &str, problems: &[(&Arc<Outcome>, &i64)]) -
     let columns = [text("Object"), text("Severity"), text("Reason"), text("Problem and remedy"), text("Since")];
     let rows = html! {
         @for (outcome, since) in problems {
-            @let object = ProblemObject::from(&outcome.object).to_string();
+            @let object = ProblemObject::from(&outcome.object);
             tr data-key={ (object) " " (outcome.reason.as_str()) " " (outcome.message) } {
-                th scope="row" { (object) }
+                th scope="row" { (object_name(&object)) }
                 td { @let severity = outcome.severity().to_string(); span class={ "severity " (severity) } { (severity) } }
-                td { code { (outcome.reason.as_str()) } }
+                td { code.word { (outcome.reason.as_str()) } }
                 td { (problem_text(&outcome.message)) }
                 td { (time(&timestamp(**since))) }
             }
@@ -86,11 +86,21 @@ pub(super) fn problem_table(caption: &str, problems: &[(&Arc<Outcome>, &i64)]) -
     table("problems", caption, &columns, &rows)
 }
 
+/// Returns kind and name of an object; the file that defines it, if any, is shown by its name, with its path as a title.
+fn object_name(ProblemObject { kind, namespace, name, file }: &ProblemObject) -> Markup {
+    let file_name = |file: &String| Path::new(file).file_name().map(|name| name.to_string_lossy().into_owned());
+    html! {
+        (kind)
+        @if !name.is_empty() { " " @if !namespace.is_empty() { (namespace) "/" } (name) }
+        @if let Some(file) = file { " " small.note title=(file) { (file_name(file).unwrap_or_default()) } }
+    }
+}
+
 /// Returns the problem and its remedy, which follows the first semicolon, as sentences.
 fn problem_text(message: &str) -> Markup {
     match message.split_once("; ") {
-        Some((problem, remedy)) => html! { p { (sentence(problem)) } p.remedy { (sentence(remedy)) } },
-        None => html! { p { (sentence(message)) } },
+        Some((problem, remedy)) => html! { p { (marked(problem)) } p.remedy { (marked(remedy)) } },
+        None => html! { p { (marked(message)) } },
     }
 }
 

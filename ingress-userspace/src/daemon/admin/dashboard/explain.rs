@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::{
     PREFIX, Page,
-    format::{host_path, sentence},
+    format::{host_path, marked, with_code},
     host::{action, path_text},
     table::{self, table, text},
 };
@@ -27,7 +27,7 @@ pub(super) fn page(source: &dyn AdminSource, query: &Query) -> Page {
         }
         @match &result {
             None => p.note { "You get the rule that serves a GET request for the URL, and why the other rules do not." },
-            Some(Err(error)) => p.error #url-error role="alert" { (sentence(&error.to_string())) },
+            Some(Err(error)) => p.error #url-error role="alert" { (marked(&error.to_string())) },
             Some(Ok(explanation)) => (explained(explanation)),
         }
     };
@@ -52,8 +52,8 @@ fn explained(explanation: &Explanation) -> Markup {
     html! {
         section aria-labelledby="verdict" {
             h2 #verdict { (verdict_text(*verdict)) }
-            p { (summary) }
-            @for note in notes { p.note { (note) } }
+            p { (with_code(summary)) }
+            @for note in notes { p.note { (with_code(note)) } }
             dl.facts {
                 div { dt { "Request" } dd { code { (scheme) "://" (host) (path) } } }
                 @if !hosts.is_empty() {
@@ -95,7 +95,7 @@ fn not_chosen(considered: &[ingress_inspect::Considered], left_out: usize) -> Ma
                 th scope="row" { code { (path_text(rule.path.as_deref())) } }
                 td { (rule.path_type.as_str()) }
                 td { (rule.ingress) }
-                td { (sentence(&rule.reason)) }
+                td { (marked(&rule.reason)) }
             }
         }
         @if left_out > 0 { (table::empty(&columns, &format!("{left_out} further rules are left out."))) }

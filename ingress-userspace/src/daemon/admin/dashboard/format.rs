@@ -80,6 +80,25 @@ pub(super) fn sentence(text: &str) -> String {
     format!("{first}{}{stop}", chars.as_str())
 }
 
+/// Returns a sentence, see [`sentence`], with the parts between backticks as code. A backtick without its other half
+/// stays.
+pub(super) fn marked(text: &str) -> Markup {
+    with_code(&sentence(text))
+}
+
+/// Returns the text with the parts between backticks as code.
+pub(super) fn with_code(text: &str) -> Markup {
+    let parts: Vec<_> = text.split('`').collect();
+    // Parts at odd places are between two backticks, but for the last one.
+    let is_code = |index: usize| index % 2 == 1 && index + 1 < parts.len();
+    let is_open = |index: usize| index % 2 == 1 && index + 1 == parts.len();
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if is_code(index) { code { (part) } } @else if is_open(index) { "`" (part) } @else { (part) }
+        }
+    }
+}
+
 /// Returns the path of the page of a host.
 pub(super) fn host_path(host: &str) -> String {
     format!("{PREFIX}/hosts/{}", utf8_percent_encode(host, &KEPT))
@@ -134,5 +153,16 @@ mod tests {
     fn error_texts_become_sentences() {
         assert_eq!(sentence("there is no page `/x`"), "There is no page `/x`.");
         assert_eq!(sentence(""), ".");
+    }
+
+    #[test]
+    fn parts_between_backticks_become_code() {
+        for (text, expected) in [
+            ("the Service `a/b` has no port `x`", "The Service <code>a/b</code> has no port <code>x</code>."),
+            ("one ` alone", "One ` alone."),
+            ("`<b>`", "<code>&lt;b&gt;</code>."),
+        ] {
+            assert_eq!(marked(text).into_string(), expected);
+        }
     }
 }

@@ -239,7 +239,7 @@ impl PageError {
         let title = status.canonical_reason().unwrap_or("Error");
         let main = html! {
             h1 { (title) }
-            p.error { (format::sentence(&self.to_string())) }
+            p.error { (format::marked(&self.to_string())) }
             p { a href=(PREFIX) { "Go to the overview" } }
         };
         Page { status, title: format!("{} {title}", status.as_u16()), main }

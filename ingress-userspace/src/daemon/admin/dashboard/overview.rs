@@ -102,7 +102,7 @@ fn attention_list(list: &[Attention]) -> Markup {
                 ul {
                     @for Attention { text, link } in list {
                         li data-key=(text) {
-                            (super::format::sentence(text))
+                            (super::format::marked(text))
                             @if let Some((page, label)) = link { " " a href={ (PREFIX) "/" (page) } { (label) } }
                         }
                     }
@@ -169,16 +169,16 @@ pub(super) fn quantile(durations: &DurationsView, percent: u64) -> String {
         sum >= wanted
     });
     match bucket.and_then(|bucket| DURATION_BOUNDS.get(bucket)) {
-        Some(bound) => format!("≤ {}", bound_text(*bound)),
-        None => format!("> {}", bound_text(DURATION_BOUNDS[DURATION_BOUNDS.len() - 1])),
+        Some(bound) => format!("≤\u{a0}{}", bound_text(*bound)),
+        None => format!(">\u{a0}{}", bound_text(DURATION_BOUNDS[DURATION_BOUNDS.len() - 1])),
     }
 }
 
 fn bound_text(bound: Duration) -> String {
     if bound < Duration::from_secs(1) {
-        format!("{} ms", bound.as_millis())
+        format!("{}\u{a0}ms", bound.as_millis())
     } else {
-        format!("{} s", bound.as_secs_f64())
+        format!("{}\u{a0}s", bound.as_secs_f64())
     }
 }
 
@@ -252,9 +252,9 @@ mod tests {
     fn a_quantile_is_the_bound_of_its_bucket() {
         let of = |buckets| quantile(&DurationsView { buckets, sum: Duration::ZERO }, 99);
         assert_eq!(of([0; 12]), "–");
-        assert_eq!(of([99, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), "≤ 5 ms");
-        assert_eq!(of([98, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), "≤ 25 ms");
-        assert_eq!(of([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]), "≤ 2.5 s");
-        assert_eq!(of([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, u64::MAX]), "> 10 s");
+        assert_eq!(of([99, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), "≤\u{a0}5\u{a0}ms");
+        assert_eq!(of([98, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), "≤\u{a0}25\u{a0}ms");
+        assert_eq!(of([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]), "≤\u{a0}2.5\u{a0}s");
+        assert_eq!(of([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, u64::MAX]), ">\u{a0}10\u{a0}s");
     }
 }
