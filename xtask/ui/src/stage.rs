@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::future::pending;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -19,6 +19,7 @@ use ingress_lab::client::{Ask, Connection, Protocol, Trust, block_on};
 use ingress_lab::{Process, echo};
 use serde::{Deserialize, Serialize};
 use xtask_setup::BrowserTools;
+use xtask_tools::free_ports;
 
 use crate::{browser, objects};
 
@@ -220,17 +221,4 @@ fn pods() -> Result<[SocketAddr; 3]> {
         })?;
     }
     Ok(addresses)
-}
-
-/// Returns ports that were free at the same time.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::with_capacity(N);
-    for _ in 0..N {
-        listeners.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
-    }
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::{BOARDS, RULES, TESTS, boards, files, read, rules};
 use xtask_setup::build::{self, Profile};
 use xtask_tools::summary::Outcome;
-use xtask_tools::{process, progress, workspace};
+use xtask_tools::{free_ports, process, progress, workspace};
 
 /// Longest wait for a condition.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -195,19 +195,6 @@ fn pod() -> Result<SocketAddr> {
         }
     });
     Ok(address)
-}
-
-/// Returns ports that were free at the same time.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::with_capacity(N);
-    for _ in 0..N {
-        listeners.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
-    }
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
 }
 
 /// Returns the body of the answer to a GET, if it is 200.

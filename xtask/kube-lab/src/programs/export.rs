@@ -20,35 +20,8 @@ pub fn export(binaries: &Binaries, dir: &Path) -> Result<()> {
     for made in [&bin, &cni] {
         fs::create_dir_all(made).with_context(|| format!("cannot make `{}`", made.display()))?;
     }
-    let Binaries {
-        etcd,
-        kube_apiserver,
-        kube_controller_manager,
-        kube_scheduler,
-        kubelet,
-        kube_proxy,
-        kubectl,
-        containerd,
-        ctr,
-        runc,
-        cni: plugins,
-        pause,
-    } = binaries;
-    let shim = containerd.with_file_name(SHIM);
-    let programs = [
-        etcd,
-        kube_apiserver,
-        kube_controller_manager,
-        kube_scheduler,
-        kubelet,
-        kube_proxy,
-        kubectl,
-        containerd,
-        &shim,
-        ctr,
-        runc,
-    ];
-    for program in programs {
+    let Binaries { containerd, cni: plugins, pause, .. } = binaries;
+    for program in binaries.programs().map(|(_, path)| path).into_iter().chain([&*containerd.with_file_name(SHIM)]) {
         copy_into(&bin, program)?;
     }
     for plugin in files(plugins)? {

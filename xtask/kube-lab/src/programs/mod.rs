@@ -188,7 +188,7 @@ fn locate(module: &Module, assets: &Assets) -> Result<Binaries> {
 
 impl Binaries {
     /// Returns the programs with their usual names.
-    fn named(&self) -> Vec<(&'static str, &Path)> {
+    fn programs(&self) -> [(&'static str, &Path); 10] {
         let Self {
             etcd,
             kube_apiserver,
@@ -200,10 +200,10 @@ impl Binaries {
             containerd,
             ctr,
             runc,
-            cni,
-            pause,
+            cni: _,
+            pause: _,
         } = self;
-        vec![
+        [
             ("etcd", etcd),
             ("kube-apiserver", kube_apiserver),
             ("kube-controller-manager", kube_controller_manager),
@@ -214,13 +214,17 @@ impl Binaries {
             ("containerd", containerd),
             ("ctr", ctr),
             ("runc", runc),
-            ("CNI plugins", cni),
-            ("pause image", pause),
         ]
     }
 
+    /// Returns all files and directories with names for messages.
+    fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let others: [(&'static str, &Path); 2] = [("CNI plugins", &self.cni), ("pause image", &self.pause)];
+        self.programs().into_iter().chain(others)
+    }
+
     fn verify(&self) -> Result<()> {
-        match self.named().iter().find(|(_, path)| !path.exists()) {
+        match self.named().find(|(_, path)| !path.exists()) {
             Some((name, path)) => bail!("{name} is missing although it was installed; remove `{}`", path.display()),
             None => Ok(()),
         }
