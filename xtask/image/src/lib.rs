@@ -145,6 +145,16 @@ pub fn product_image(profile: Profile, platform: Platform, name: &str) -> Result
     Ok(product)
 }
 
+/// Builds the plugin of kubectl for `platform` and returns the program. It is static, but for the profile dev.
+///
+/// # Errors
+/// Fails if it does not compile, is not static, or the platform cannot be built for here.
+pub fn plugin(profile: Profile, platform: Platform) -> Result<Vec<u8>> {
+    let files = programs::pack(&programs::plugin(profile, platform)?, "plugin", profile)?;
+    // The program comes after the libraries that only the profile dev has.
+    files.into_iter().last().map(|program| program.content).context("the plugin has no program")
+}
+
 /// Returns the crates of the product as CycloneDX.
 ///
 /// # Errors

@@ -24,6 +24,8 @@ use xtask_tools::{process, workspace};
 const PROGRAMS: [(&str, &str); 2] = [("ingress-userspace", XDP_INGRESS), ("ingress-lab", ECHO_SERVER)];
 /// The product.
 pub(super) const XDP_INGRESS: &str = "xdp-ingress";
+/// The plugin of kubectl, which is in no image, and its package.
+const PLUGIN: (&str, &str) = ("ingress-cli", "kubectl-xdp_ingress");
 /// The test pod.
 pub(super) const ECHO_SERVER: &str = "echo-server";
 
@@ -49,7 +51,7 @@ fn shared() -> Result<PathBuf> {
 }
 
 fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
-    compile(&target(&Compiler::active()?), target_dir, further_flags, &[])
+    compile(&PROGRAMS, &target(&Compiler::active()?), target_dir, further_flags, &[])
 }
 
 /// Builds a release of all programs for another platform than this machine's, and returns their directory. Installs the
@@ -58,16 +60,41 @@ fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
 /// # Errors
 /// Fails if something does not compile, or this machine cannot build for that platform.
 pub(super) fn cross(platform: Platform) -> Result<PathBuf> {
+    cross_compile(&PROGRAMS, platform)
+}
+
+/// Builds the plugin for `platform` and returns its path.
+///
+/// # Errors
+/// As [`cross`].
+pub(super) fn plugin(profile: Profile, platform: Platform) -> Result<PathBuf> {
+    let (package, program) = PLUGIN;
+    let place = match (profile, platform.is_this_machine()) {
+        (Profile::Dev, _) => {
+            process::run(build::cargo().args(["build", "--package", package, "--bin", program]))?;
+            workspace::target_dir().join(Profile::Dev.dir())
+        }
+        // A training run would teach it nothing: it waits for servers.
+        (Profile::Release | Profile::Guided, true) => {
+            compile(&[PLUGIN], &target(&Compiler::active()?), &workspace::target_dir(), &[], &[])?
+        }
+        (Profile::Release | Profile::Guided, false) => cross_compile(&[PLUGIN], platform)?,
+    };
+    Ok(place.join(program))
+}
+
+fn cross_compile(programs: &[(&str, &str)], platform: Platform) -> Result<PathBuf> {
     let tools = platform.cross_tools()?;
     let target = format!("{}-unknown-linux-gnu", platform.rust());
     Compiler::active()?.with_target(&target)?;
     let lower = target.replace('-', "_");
     let upper = lower.to_uppercase();
     let variables = [(format!("CARGO_TARGET_{upper}_LINKER"), tools.clone()), (format!("CC_{lower}"), tools)];
-    compile(&target, &workspace::target_dir(), &[], &variables)
+    compile(programs, &target, &workspace::target_dir(), &[], &variables)
 }
 
 fn compile(
+    programs: &[(&str, &str)],
     target: &str,
     target_dir: &Path,
     further_flags: &[String],
@@ -78,7 +105,7 @@ fn compile(
     // have to load shared libraries.
     cargo.args(["build", "--release", "--target", target, "--target-dir"]).arg(target_dir);
     // Built together, so that shared dependencies are compiled once.
-    for (package, program) in PROGRAMS {
+    for (package, program) in programs {
         cargo.args(["--package", package, "--bin", program]);
     }
     let flags = [&flags(), further_flags].concat();

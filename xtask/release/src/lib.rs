@@ -5,6 +5,7 @@
 //!  ├─ xtask_image    one image for each platform ─┐
 //!  ├─ repository     index of the images ◀────────┘   its digest is in ─▶ chart, manifests
 //!  ├─ cosign         signatures and attestations beside index, images and chart      ◀─ key
+//!  ├─ plugin         archives of the plugin of kubectl, manifest for Krew
 //!  ├─ provenance     statement about all files
 //!  ├─ files          the directory: checksums, signatures of files                   ◀─ key
 //!  └─ push           repositories ─▶ registry
@@ -16,6 +17,7 @@ pub mod cosign;
 mod files;
 pub mod key;
 mod manifests;
+mod plugin;
 pub mod provenance;
 mod push;
 pub mod registry;
@@ -48,6 +50,8 @@ pub const AFTER_HELP: &str = "\
 Writes into one directory:
   xdp-ingress-VERSION-linux-ARCH.tar   the image for one platform, to import on nodes without a registry
   xdp-ingress-VERSION.tgz              the chart, with the image's digest
+  kubectl-xdp_ingress-linux-ARCH.tar.gz, krew.yaml
+                                       the plugin of kubectl, and the manifest with which Krew installs it
   install.yaml                         the manifests, with the image's digest, for kubectl apply -f
   xdp-ingress.cdx.json                 the crates in the image, as CycloneDX
   provenance.json                      how all this was built: SLSA, version 1
@@ -188,6 +192,7 @@ pub fn make(plan: &Plan) -> Result<Release> {
     let full_name = format!("{}@{digest}", registry.repository(IMAGE));
     files.write(manifests::FILE, manifests::render(&tools, &full_name)?.as_bytes())?;
     files.write(SBOM, &xtask_image::sbom()?)?;
+    write_plugin(plan, &mut files)?;
 
     let lock = fs::read(workspace::root().join("Cargo.lock")).context("cannot read `Cargo.lock`")?;
     let (lock, compiler) = (Blob::new("", lock), Compiler::active()?);
@@ -263,6 +268,20 @@ fn image(plan: &Plan, platform: Platform, files: &mut Files) -> Result<Parts> {
     let parts = image.parts()?;
     files.write(&file, &parts.archive(&name)?)?;
     Ok(parts)
+}
+
+/// Builds the plugin of kubectl for each platform, and writes its archives and their manifest.
+fn write_plugin(plan: &Plan, files: &mut Files) -> Result<()> {
+    let read = |name: &str| fs::read(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"));
+    let licences = [("LICENSE-APACHE", read("LICENSE-APACHE")?), ("LICENSE-MIT", read("LICENSE-MIT")?)];
+    let mut archives = Vec::new();
+    for platform in &plan.platforms {
+        let archive = plugin::archive(&xtask_image::plugin(plan.profile, *platform)?, &licences)?;
+        files.write(&plugin::archive_name(*platform), &archive)?;
+        archives.push((*platform, Blob::new("", archive).hash().to_owned()));
+    }
+    let template = String::from_utf8(read("deploy/krew/xdp-ingress.yaml")?).context("the manifest is not UTF-8")?;
+    files.write(plugin::MANIFEST, plugin::manifest(&template, &archives)?.as_bytes())
 }
 
 /// Returns the labels that tell about the sources.
