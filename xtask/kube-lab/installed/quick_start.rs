@@ -69,4 +69,10 @@ fn the_quick_start_works_as_it_is_written() {
     println!("from the first command to the first answer and its counters: {took:.1?}");
     assert!(took < PROMISED, "{took:?}");
     await_nothing(stage, "web.example.com");
+    // The page does not wait for the pods, which may drain until their grace period ends. Until then they hold the ports
+    // that the manifests' pods need.
+    let pods = ["wait", "--for=delete", "pods", "--selector=app.kubernetes.io/name=xdp-ingress", "--timeout=300s"];
+    let started = Instant::now();
+    stage.kubectl(&[&["--namespace=xdp-ingress"], &pods[..]].concat());
+    println!("the pods were gone after {:.0?}", started.elapsed());
 }
