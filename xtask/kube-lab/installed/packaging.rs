@@ -18,7 +18,8 @@ impl Drop for Restored<'_> {
         // The rest of a release would be in the way; a missing release is fine.
         let cleared = helm(stage, &["uninstall", "xdp-ingress", "--ignore-not-found", "--wait"]);
         let applied = stage.cluster.kubectl(&["apply", "--kustomize", &deploy("base")]);
-        let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=180s"];
+        // Longer than the grace period of pods that were removed without a wait, and that hold the ports until then.
+        let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=300s"];
         let ready = stage.cluster.kubectl(&ready);
         mended("putting `deploy/base` back", cleared.and(applied).and(ready).map(drop));
     }
