@@ -36,6 +36,7 @@ use ingress_common::HostL7Cell;
 use ingress_control::status::FAREWELL;
 use ingress_panics::vital;
 use ingress_proxy::{Drained, ListenMode, ListenOptions, Liveness, Memory, Options, Pressure, Server, Shared, Sink};
+use nix::sys::signal::{SigSet, Signal as NixSignal};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{oneshot, watch},
@@ -65,6 +66,8 @@ const TIDIED: Duration = Duration::from_mins(1);
 /// # Errors
 /// Fails if a part cannot start, or the configuration can no longer be followed.
 pub(crate) fn run(settings: RunSettings) -> anyhow::Result<()> {
+    // The kernel ignores a signal without a handler for PID 1, which this process is in a pod. A blocked one waits.
+    ExitSignals::set().thread_block().context("cannot block signals until their handlers are installed")?;
     seed_early();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
@@ -329,7 +332,12 @@ impl ExitSignals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
         let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+        Self::set().thread_unblock().context("cannot unblock signals")?;
         Ok(Self { terminate, interrupt })
+    }
+
+    fn set() -> SigSet {
+        [NixSignal::SIGTERM, NixSignal::SIGINT].into_iter().collect()
     }
 
     /// Resolves at the next signal of either kind.
