@@ -1,5 +1,5 @@
-//! The API for people who are not on the node, over TLS and with authentication: a client certificate of an authority
-//! that the operator names, or the bearer token of a user who may `get` [`GRANTED_PATH`](tokens::GRANTED_PATH).
+//! The API for remote clients, over TLS. A client authenticates by a certificate of an authority that the operator
+//! names, or by a bearer token with the right to `get` [`GRANTED_PATH`](tokens::GRANTED_PATH).
 //!
 //! It runs on a thread of its own, so that handshakes of strangers delay neither the main thread nor requests.
 
@@ -233,6 +233,8 @@ impl Refusal {
         let mut response = answers::typed(status, "application/json", body);
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        // Strangers must not hold the places of others with requests that are refused.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         match status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

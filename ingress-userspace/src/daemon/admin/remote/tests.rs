@@ -156,6 +156,13 @@ async fn clients_are_answered_only_with_a_token_or_a_certificate() {
     assert!(served.get("/api/v1/node", None, Some(&server)).await.is_err(), "a server's certificate is for no client");
 }
 
+#[test]
+fn a_refused_client_loses_its_connection() {
+    for refusal in [Refusal::NoToken, Refusal::NoCertificate, Refusal::UnknownToken, Refusal::TooMany] {
+        assert_eq!(refusal.into_response().headers()[header::CONNECTION], "close");
+    }
+}
+
 #[tokio::test]
 async fn without_reviews_only_certificates_count() {
     let served = serve_api(false).await;
