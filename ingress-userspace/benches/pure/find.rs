@@ -5,7 +5,7 @@ use std::{cell::LazyCell, hint::black_box, sync::Arc};
 use criterion::{BenchmarkId, Criterion};
 use ingress_model::request_path::normalise;
 use ingress_model::route::{Matched, Routes, UpstreamId};
-use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
+use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RequestHead, RouteTable, Rule, UpstreamKey};
 use ingress_proxy::Authority;
 
 use super::{counts, scattered};
@@ -38,7 +38,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             let requests = LazyCell::new(|| {
                 let requests: Vec<_> = (0..count).map(|turn| request(scattered(turn, count))).collect();
                 for (host, path) in &requests {
-                    let is_found = matches!(routes.find(host, path).matched, Matched::Route(_));
+                    let is_found = matches!(routes.find(host, path, &RequestHead::bare()).matched, Matched::Route(_));
                     assert_eq!(is_found, is_known, "{host}{path}");
                 }
                 requests
@@ -48,7 +48,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
                 let mut requests = requests.iter().cycle();
                 bencher.iter(|| {
                     let (host, path) = requests.next().expect("another one");
-                    routes.find(host, path).matched
+                    routes.find(host, path, &RequestHead::bare()).matched
                 });
             });
         }
@@ -74,6 +74,7 @@ fn compile(count: usize) -> Routes {
     let rule = |path: PathMatch| Rule {
         path,
         owner: Arc::clone(&owner),
+        conditions: None,
         filters: Vec::new(),
         action: action.clone(),
         forwarding: Arc::clone(&forwarding),
@@ -115,7 +116,8 @@ fn patterns(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("regular expression", count), |bencher| {
             let mut paths = paths.iter().cycle();
             bencher.iter(|| {
-                let found = routes.find("h.bench.test", paths.next().expect("another one")).matched;
+                let found =
+                    routes.find("h.bench.test", paths.next().expect("another one"), &RequestHead::bare()).matched;
                 assert!(matches!(found, Matched::Route(_)));
             });
         });
@@ -125,5 +127,5 @@ fn patterns(criterion: &mut Criterion) {
 
 fn rule(path: PathMatch) -> Rule {
     let action = Action::Forward(UpstreamKey::new("bench", "s", "80"));
-    Rule { path, owner: "bench/i".into(), filters: Vec::new(), action, forwarding: Arc::default() }
+    Rule { path, owner: "bench/i".into(), filters: Vec::new(), action, forwarding: Arc::default(), conditions: None }
 }

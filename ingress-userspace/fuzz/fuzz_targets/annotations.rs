@@ -12,7 +12,7 @@ use ingress_control::{
     source::manifests::parse,
     translate::{Options, Translator},
 };
-use ingress_model::HostId;
+use ingress_model::{HostId, RequestHead};
 use ingress_model::route::{Matched, RouteTarget};
 use ingress_proxy::Snapshot;
 use libfuzzer_sys::fuzz_target;
@@ -95,7 +95,7 @@ fuzz_target!(|input: Input<'_>| {
     }
     let translation = Translator::new(Options::default()).translate(&cluster);
     let (snapshot, _problems) = Snapshot::compile(None, &translation.table, |_| Some(HostId(1)));
-    let found = snapshot.routes.find("plain.test", "/");
+    let found = snapshot.routes.find("plain.test", "/", &RequestHead::bare());
     assert!(
         matches!(found.matched, Matched::Route(route) if matches!(route.target, RouteTarget::Forward(_))),
         "{annotations:?}"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use ingress_model::route::{Matched, Routes, UpstreamId};
-use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey};
+use ingress_model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RequestHead, RouteTable, Rule, UpstreamKey};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -71,7 +71,7 @@ fuzz_target!(|input: Input<'_>| {
     let generated = requests.iter().map(|(labels, segments)| (labels.name(), segments.path()));
     let raw = raw.iter().map(|(host, path)| ((*host).to_owned(), format!("/{path}")));
     for (host, path) in generated.chain(raw) {
-        let found = match routes.find(&host, &path).matched {
+        let found = match routes.find(&host, &path, &RequestHead::bare()).matched {
             Matched::Route(route) => Some(route.owner.to_string()),
             Matched::Default(_) | Matched::Nothing | Matched::Costly => None,
         };
@@ -82,7 +82,7 @@ fuzz_target!(|input: Input<'_>| {
 fn rule(pattern: &HostPattern, path: PathMatch) -> Rule {
     let owner = format!("{pattern} {path}").into();
     let action = Action::Forward(UpstreamKey::new("default", "service", "80"));
-    Rule { path, owner, filters: Vec::new(), action, forwarding: Arc::default() }
+    Rule { path, owner, filters: Vec::new(), action, forwarding: Arc::default(), conditions: None }
 }
 
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {

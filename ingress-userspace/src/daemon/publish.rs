@@ -120,7 +120,7 @@ impl Publisher {
     /// Publishes `translation` for all new requests, and logs new outcomes. Returns what has changed.
     pub(super) fn publish(&mut self, translation: Translation) -> ChangeRecord {
         let before = std::mem::replace(&mut self.published, translation.clone());
-        let Translation { table, outcomes, served: _, in_effect: _, external_names: _ } = translation;
+        let Translation { table, outcomes, served: _, in_effect: _, statuses: _, external_names: _ } = translation;
         let previous = self.shared.snapshot();
         let previous = (previous.generation > 0).then_some(previous);
         let mut streams_over_capacity = 0;

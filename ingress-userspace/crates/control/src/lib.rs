@@ -21,6 +21,7 @@ mod error;
 pub mod held_secret;
 pub mod namespace;
 mod object;
+pub mod object_status;
 mod options;
 pub mod outcome;
 pub mod reference_grant;

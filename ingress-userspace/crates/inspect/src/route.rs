@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use ingress_model::{
     Action, Canary, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
+    WeightedBackend,
 };
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +140,19 @@ fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
             let canaries = canaries.iter().map(|Canary { when, upstream }| backend(upstream, Some(when.to_string())));
             ActionDocument::Forward { backends: canaries.chain([backend(main, None)]).collect() }
         }
+        Action::Weighted(backends) => {
+            let (total, backends) = (backends.total(), backends.as_slice().iter());
+            let documents = backends.map(|WeightedBackend { weight, target, filters: _ }| match target {
+                Ok(key) => backend(key, Some(format!("{weight}/{total}"))),
+                Err(reason) => BackendDocument {
+                    upstream: format!("({reason})"),
+                    protocol: String::new(),
+                    condition: Some(format!("{weight}/{total}")),
+                    endpoints: Vec::new(),
+                },
+            });
+            ActionDocument::Forward { backends: documents.collect() }
+        }
         Action::Refuse(reason) => ActionDocument::Refuse { status: status_of(*reason), reason: reason.to_string() },
         Action::Redirect(redirect) => ActionDocument::Redirect {
             status: redirect.status,
@@ -150,6 +164,7 @@ fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
 fn status_of(reason: Unavailable) -> u16 {
     match reason {
         Unavailable::NoRule => 404,
+        Unavailable::InvalidReference => 500,
         Unavailable::NoService | Unavailable::NoPort | Unavailable::Backend | Unavailable::Policy => 503,
     }
 }
@@ -170,7 +185,7 @@ impl<'t> RouteEntry<'t> {
     #[must_use]
     pub fn document(&self) -> RouteDocument {
         let Self { table, host, rule, is_fallback } = *self;
-        let Rule { path, owner, filters, action, forwarding } = rule;
+        let Rule { path, conditions: _, owner, filters, action, forwarding } = rule;
         RouteDocument {
             host: host.to_string(),
             path: (!is_fallback).then(|| path.as_str().to_owned()),

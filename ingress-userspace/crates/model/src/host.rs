@@ -8,13 +8,16 @@ pub struct Host(Arc<str>);
 
 /// Hosts that a group of rules serves.
 ///
-/// The order of the variants is the order of precedence: the first that matches wins.
+/// The order of the variants is the order of precedence: the first that matches wins, and of suffixes the longest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostPattern {
     /// Exactly this name.
     Exact(Host),
     /// Exactly one label before this name: `*.example.com` contains the host `example.com`.
     Wildcard(Host),
+    /// One or more labels before this name: the wildcard of Gateway routes. Of two that match a host, the longer one is
+    /// more specific.
+    Suffix(Host),
     /// Every host without a more specific match.
     Any,
 }
@@ -140,6 +143,17 @@ impl HostPattern {
         }
     }
 
+    /// Parses a hostname of a Gateway listener or route: like [`Self::parse`], but `*.` stands for one or more labels.
+    ///
+    /// # Errors
+    /// Fails like [`Self::parse`].
+    pub fn parse_suffix(text: &str) -> Result<Self, HostError> {
+        Ok(match Self::parse(text)? {
+            Self::Wildcard(base) => Self::Suffix(base),
+            other => other,
+        })
+    }
+
     /// Returns whether the pattern matches `host` (in canonical form).
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
@@ -148,6 +162,10 @@ impl HostPattern {
             Self::Wildcard(base) => {
                 host.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == base.as_str())
             }
+            Self::Suffix(base) => host
+                .strip_suffix(base.as_str())
+                .and_then(|labels| labels.strip_suffix('.'))
+                .is_some_and(|labels| !labels.is_empty() && !labels.starts_with('.')),
             Self::Any => true,
         }
     }
@@ -157,7 +175,7 @@ impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(name) => write!(f, "{name}"),
-            Self::Wildcard(base) => write!(f, "*.{base}"),
+            Self::Wildcard(base) | Self::Suffix(base) => write!(f, "*.{base}"),
             Self::Any => f.write_str("*"),
         }
     }

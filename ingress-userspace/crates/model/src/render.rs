@@ -3,14 +3,16 @@
 use std::fmt;
 
 use super::{
-    Action, Affinity, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, StreamService, Uploads,
-    Upstream,
+    Action, Affinity, Bound, Filter, Forwarding, HostPattern, HostRoutes, Listener, Protocol, Redirect, RouteTable,
+    Rule, Settings, StreamService, Uploads, Upstream,
 };
 
 impl fmt::Display for RouteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             hosts,
+            binds,
+            listeners,
             default,
             forwarding,
             upstreams,
@@ -25,18 +27,33 @@ impl fmt::Display for RouteTable {
             writeln!(f, "{settings:?}")?;
         }
         for (pattern, routes) in hosts {
-            writeln!(f, "host {pattern}")?;
-            for rule in &routes.rules {
-                writeln!(f, "  {:<24} {rule}", rule.path.to_string())?;
+            write_host(f, pattern, routes)?;
+        }
+        for (bind, Bound { http, tls, stream }) in binds.iter().map(|(bind, bound)| (bind, &**bound)) {
+            for (pattern, listener) in http {
+                writeln!(f, "bind {bind} http {pattern} -> {listener}")?;
             }
-            if let Some(clients) = &routes.clients {
+            for (pattern, listener) in tls {
+                writeln!(f, "bind {bind} tls {pattern} -> {listener}")?;
+            }
+            if let Some(listener) = stream {
+                writeln!(f, "bind {bind} -> {listener}")?;
+            }
+        }
+        for (name, listener) in listeners {
+            let Listener { protocol, hosts, certificates, clients, stream } = &**listener;
+            writeln!(f, "listener {name} {protocol}")?;
+            for origin in certificates {
+                writeln!(f, "  {:<24} {origin}", "(certificate)")?;
+            }
+            if let Some(clients) = clients {
                 writeln!(f, "  {:<24} {clients}", "(client certificates)")?;
             }
-            if let Some(passthrough) = &routes.passthrough {
-                writeln!(f, "  {:<24} {passthrough}", "(passthrough)")?;
+            if let Some(backends) = stream {
+                writeln!(f, "  {:<24} {backends}", "(stream)")?;
             }
-            if let Some(rule) = &routes.fallback {
-                writeln!(f, "  {:<24} {rule}", "(fallback)")?;
+            for (pattern, routes) in hosts {
+                write_host(f, pattern, routes)?;
             }
         }
         if let Some(action) = default {
@@ -84,9 +101,30 @@ impl fmt::Display for RouteTable {
     }
 }
 
+fn write_host(f: &mut fmt::Formatter<'_>, pattern: &HostPattern, routes: &HostRoutes) -> fmt::Result {
+    let HostRoutes { rules, fallback, clients, passthrough } = routes;
+    writeln!(f, "host {pattern}")?;
+    for rule in rules {
+        writeln!(f, "  {:<24} {rule}", rule.path.to_string())?;
+    }
+    if let Some(clients) = clients {
+        writeln!(f, "  {:<24} {clients}", "(client certificates)")?;
+    }
+    if let Some(passthrough) = passthrough {
+        writeln!(f, "  {:<24} {passthrough}", "(passthrough)")?;
+    }
+    if let Some(rule) = fallback {
+        writeln!(f, "  {:<24} {rule}", "(fallback)")?;
+    }
+    Ok(())
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path: _, owner, filters, action, forwarding } = self;
+        let Self { path: _, conditions, owner, filters, action, forwarding } = self;
+        if let Some(conditions) = conditions {
+            write!(f, "if({conditions}) ")?;
+        }
         for filter in filters {
             write!(f, "{filter} ")?;
         }
@@ -104,6 +142,7 @@ impl fmt::Display for Action {
                 write!(f, "-> redirect({status}) {location}")
             }
             Self::Split(split) => write!(f, "-> {split}"),
+            Self::Weighted(backends) => write!(f, "-> {backends}"),
         }
     }
 }

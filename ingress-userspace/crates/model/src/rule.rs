@@ -3,8 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    AuthService, Certificate, ClientCertificates, Filter, Forwarding, HostPattern, Passthrough, PathMatch, Settings,
-    Split, StreamPort, StreamService, Template, TicketKeys, Tree, Upstream, UpstreamKey,
+    AuthService, Bind, Bound, Certificate, ClientCertificates, Conditions, Filter, Forwarding, HostPattern, Listener,
+    ListenerName, Passthrough, PathMatch, Settings, Split, StreamPort, StreamService, Template, TicketKeys, Tree,
+    Upstream, UpstreamKey, WeightedBackends,
 };
 
 /// All input of the request path, complete and consistent. Every upstream named by an action or a stream service is in
@@ -13,7 +14,11 @@ use super::{
 /// their difference ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
+    /// Hosts of Ingresses. They are served at every address of the node, behind the listeners of Gateways.
     pub hosts: Tree<HostPattern, Arc<HostRoutes>>,
+    /// Addresses and ports of Gateways. Every listener named there is in `listeners`.
+    pub binds: Tree<Bind, Arc<Bound>>,
+    pub listeners: Tree<ListenerName, Arc<Listener>>,
     /// Action for requests that match no host or no path; `None` answers 404.
     pub default: Option<Action>,
     /// Forwarding policy of `default`.
@@ -36,7 +41,8 @@ pub struct RouteTable {
 /// The rules of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRoutes {
-    /// Rules in order of precedence ([`PathMatch`]'s order); paths are unique.
+    /// Rules in order of precedence: [`PathMatch`]'s order first. Rules with the same path differ in their conditions,
+    /// and none comes after one without conditions.
     pub rules: Vec<Rule>,
     /// Rule for paths without a match; `None` leaves them to [`RouteTable::default`].
     pub fallback: Option<Box<Rule>>,
@@ -50,7 +56,10 @@ pub struct HostRoutes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub path: PathMatch,
-    /// Ingress that owns the rule, for display: `namespace/name`.
+    /// Further conditions; a request for which one fails goes on to the next rule. Never empty. Rules of Ingresses have
+    /// none, and neither have rules with [`PathMatch::Pattern`].
+    pub conditions: Option<Box<Conditions>>,
+    /// Ingress or route that owns the rule, for display: `namespace/name`.
     pub owner: Arc<str>,
     /// Filters in the order of [`Filter`]'s variants.
     pub filters: Vec<Filter>,
@@ -83,12 +92,15 @@ impl Rule {
 impl Action {
     /// Iterates over the upstreams that the action may choose.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamKey> {
-        let (main, split) = match self {
-            Self::Forward(key) => (Some(key), None),
-            Self::Split(split) => (Some(&split.main), Some(split)),
-            Self::Refuse(_) | Self::Redirect(_) => (None, None),
+        let (main, split, weighted) = match self {
+            Self::Forward(key) => (Some(key), None, None),
+            Self::Split(split) => (Some(&split.main), Some(split), None),
+            Self::Weighted(backends) => (None, None, Some(backends)),
+            Self::Refuse(_) | Self::Redirect(_) => (None, None, None),
         };
-        main.into_iter().chain(split.into_iter().flat_map(|split| &split.canaries).map(|canary| &canary.upstream))
+        let canaries = split.into_iter().flat_map(|split| &split.canaries).map(|canary| &canary.upstream);
+        let weighted = weighted.into_iter().flat_map(|backends| backends.as_slice());
+        main.into_iter().chain(canaries).chain(weighted.filter_map(|backend| backend.target.as_ref().ok()))
     }
 }
 
@@ -101,6 +113,8 @@ pub enum Action {
     Redirect(Arc<Redirect>),
     /// Forwards to one of several upstreams.
     Split(Arc<Split>),
+    /// Forwards to one of several backends by weight.
+    Weighted(Arc<WeightedBackends>),
 }
 
 /// Redirects the client.
@@ -115,7 +129,7 @@ pub struct Redirect {
 /// Reason why a rule cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// No rule exists for the path, and no backend may answer it: 404. All others answer 503.
+    /// No rule exists for the path, and no backend may answer it: 404. Others answer 503 unless they say otherwise.
     NoRule,
     /// The backend names a Service that does not exist.
     NoService,
@@ -123,6 +137,8 @@ pub enum Unavailable {
     NoPort,
     /// The backend has an unsupported kind or protocol, or a destination that is not allowed.
     Backend,
+    /// A backend of a Gateway route is not a valid reference: 500, as the Gateway API requires.
+    InvalidReference,
     /// The rule requires a protection that is not supported, and must not be served without it.
     Policy,
 }
@@ -134,6 +150,7 @@ impl fmt::Display for Unavailable {
             Self::NoService => "no such service",
             Self::NoPort => "no such port",
             Self::Backend => "backend not supported",
+            Self::InvalidReference => "invalid reference to a backend",
             Self::Policy => "policy not supported",
         })
     }

@@ -309,6 +309,7 @@ mod tests {
                 filters: Vec::new(),
                 action: Action::Forward(key),
                 forwarding: Arc::default(),
+                conditions: None,
             };
             let pattern = HostPattern::parse(&format!("{service}.test")).expect("valid host");
             table.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], ..HostRoutes::default() }));

@@ -143,6 +143,7 @@ impl AdminSource for Fixed {
             filters: Vec::new(),
             action: Action::Forward(UpstreamKey::new("default", "web", "80")),
             forwarding: Arc::default(),
+            conditions: None,
         };
         let routes = HostRoutes { rules: vec![rule], ..HostRoutes::default() };
         for host in ["web.test", "other.test"] {

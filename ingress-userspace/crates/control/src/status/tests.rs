@@ -291,6 +291,7 @@ async fn ingresses_of_hosts_without_counters_are_reported_until_they_have_some()
         filters: Vec::new(),
         action: Action::Refuse(Unavailable::Policy),
         forwarding: Arc::default(),
+        conditions: None,
     };
     let routes = HostRoutes { rules: vec![rule], ..HostRoutes::default() };
     translation.table.hosts.insert(host.clone(), Arc::new(routes));

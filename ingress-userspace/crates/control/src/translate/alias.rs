@@ -83,5 +83,6 @@ fn redirect(host: &Host, builder: &Builder<'_, '_>) -> Option<Rule> {
     let path = PathMatch::Prefix("/".into());
     let forwarding = builder.policy.forwarding(&path);
     let action = Action::Redirect(Redirect { status, location }.into());
-    Some(Rule { path, owner: builder.owner.clone(), filters: Vec::new(), action, forwarding })
+    let owner = builder.owner.clone();
+    Some(Rule { path, conditions: None, owner, filters: Vec::new(), action, forwarding })
 }

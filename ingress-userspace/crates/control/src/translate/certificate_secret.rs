@@ -164,5 +164,7 @@ fn covers(names: &[HostPattern], pattern: &HostPattern) -> bool {
         HostPattern::Any => true,
         HostPattern::Exact(host) => names.iter().any(|name| name.matches(host.as_str())),
         HostPattern::Wildcard(_) => names.contains(pattern),
+        // No certificate covers names of any depth.
+        HostPattern::Suffix(base) => names.contains(&HostPattern::Wildcard(base.clone())),
     }
 }

@@ -145,7 +145,7 @@ impl Claims {
     pub(crate) fn reaching_below(&self, is_any_certified: bool) -> impl Iterator<Item = &HostPattern> {
         let reaches = move |(pattern, claim): &&(HostPattern, HostClaim)| match pattern {
             HostPattern::Exact(_) => false,
-            HostPattern::Wildcard(_) => true,
+            HostPattern::Wildcard(_) | HostPattern::Suffix(_) => true,
             HostPattern::Any => is_any_certified || claim.certificate.is_some(),
         };
         self.hosts.iter().filter(reaches).map(|(pattern, _)| pattern)

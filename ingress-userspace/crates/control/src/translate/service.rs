@@ -95,7 +95,7 @@ pub(super) fn first(
     let port = ports(&service.object, Transport::Tcp).next().map(|port| PortReference::Number(port.port));
     match forward(name, &service.object, port, &BackendPolicy::default(), Some(sender), object, context) {
         Action::Forward(key) => Some(key),
-        Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
+        Action::Split(_) | Action::Weighted(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn named(
     let wish = BackendPolicy { protocol: Wanted::This(protocol), tls: backend_tls, ..BackendPolicy::default() };
     match forward(name, &service.object, Some(port), &wish, Some(sender), object, context) {
         Action::Forward(key) => Some(key),
-        Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
+        Action::Split(_) | Action::Weighted(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{change::ObjectName, outcome::Outcome};
+use crate::{
+    change::{ObjectId, ObjectName},
+    object_status::ObjectStatus,
+    outcome::Outcome,
+};
 use ingress_model::{RouteTable, Tree};
 
 /// A route table and the outcomes of its objects. A copy is cheap, and the cost of a comparison grows with the
@@ -15,6 +19,8 @@ pub struct Translation {
     pub served: Tree<ObjectName, ()>,
     /// The served Ingresses in effect: the table has at least one of their claims.
     pub in_effect: Tree<ObjectName, ()>,
+    /// The statuses that objects of the Gateway API should show.
+    pub statuses: Tree<ObjectId, Arc<ObjectStatus>>,
     /// DNS names with addresses in use, for [`Cluster::resolved`](crate::cluster::Cluster::resolved).
     pub external_names: Tree<Arc<str>, ()>,
 }

@@ -103,7 +103,7 @@ pub(crate) fn translated(name: &str, text: &str) -> (String, String) {
     for change in resolved {
         cluster.apply(change);
     }
-    let Translation { table, outcomes, served, in_effect, external_names } = translate(&cluster, &options);
+    let Translation { table, outcomes, served, in_effect, external_names, statuses: _ } = translate(&cluster, &options);
     let names = external_names.keys().map(|name| format!("external name {name}\n"));
     let vain =
         served.keys().filter(|name| !in_effect.contains_key(*name)).map(|name| format!("without effect {name}\n"));

@@ -258,7 +258,7 @@ impl Wish {
                 Some(rest) => Some(rest.to_owned()),
                 None => Some(format!("www.{host}")),
             },
-            HostPattern::Wildcard(_) | HostPattern::Any => None,
+            HostPattern::Wildcard(_) | HostPattern::Suffix(_) | HostPattern::Any => None,
         };
         let has_www = self.value("/from-to-www-redirect").is_some();
         let counterparts: Vec<_> = named.iter().filter(|_| has_www).filter_map(with_www).collect();

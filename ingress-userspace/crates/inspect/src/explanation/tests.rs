@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ingress_model::{
-    Action, Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, Template, Unavailable, Upstream,
+    Action, Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, RequestHead, Template, Unavailable, Upstream,
     UpstreamKey,
     route::{Matched, Routes, UpstreamId},
 };
@@ -13,7 +13,7 @@ use super::*;
 
 fn rule(path: PathMatch, owner: &str) -> Rule {
     let action = Action::Forward(UpstreamKey::new("default", "web", "80"));
-    Rule { path, owner: owner.into(), filters: Vec::new(), action, forwarding: Arc::default() }
+    Rule { path, owner: owner.into(), filters: Vec::new(), action, forwarding: Arc::default(), conditions: None }
 }
 
 fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
@@ -187,7 +187,7 @@ proptest! {
         let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)));
         for (name, path) in requests {
             let explanation = explained(&table, &format!("https://{name}{path}"));
-            let found = match routes.find(&name, &explanation.path).matched {
+            let found = match routes.find(&name, &explanation.path, &RequestHead::bare()).matched {
                 Matched::Route(route) => Some(route.owner.to_string()),
                 _ => None,
             };

@@ -9,17 +9,20 @@
 //! over the path.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
 };
 
 use crate::{
-    Action, Canary, CanaryRule, ClientCertificates, Filter, Forwarding, HostId, HostPattern, HostRoutes, Passthrough,
-    PathMatch, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
+    Action, Canary, CanaryRule, ClientCertificates, Conditions, Filter, Forwarding, HostId, HostPattern, HostRoutes,
+    Listener, Passthrough, PathMatch, Redirect, RequestHead, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey,
+    WeightedBackend, WeightedBackends, path,
 };
 
 mod automaton;
+mod even_spread;
 mod hashing;
+mod host_map;
 mod meter;
 mod names;
 mod paths;
@@ -29,20 +32,20 @@ use automaton::Exhausted;
 pub use automaton::Work;
 use hashing::{Hashing, hashing};
 
+pub use even_spread::EvenSpread;
+pub use host_map::HostMap;
 pub use meter::{Meter, MeterView};
 pub use names::NameMap;
 use paths::Paths;
 use patterns::{Patterns, Sets};
 
-/// All hosts, arranged for [`Routes::find`].
+/// The hosts of all Ingresses, or of one listener of a Gateway, arranged for [`Routes::find`].
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    exact: NameMap<Arc<HostEntry>>,
-    /// Keyed by the name after `*.`.
-    wildcard: NameMap<Arc<HostEntry>>,
-    any: Option<Arc<HostEntry>>,
+    entries: HostMap<Arc<HostEntry>>,
     default: Option<RouteTarget>,
-    /// The table from which this was compiled.
+    precedence: HostPrecedence,
+    /// The hosts from which this was compiled.
     source: Tree<HostPattern, Arc<HostRoutes>>,
     /// Number of hosts without their own number.
     unnumbered: usize,
@@ -55,6 +58,16 @@ pub struct Routes {
     metered: Tree<HostPattern, ()>,
     /// Hosts with TLS passthrough.
     passing: Tree<HostPattern, ()>,
+}
+
+/// Treatment of a request for which the most specific host has no rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostPrecedence {
+    /// The default backend answers, as for Ingresses.
+    #[default]
+    MostSpecific,
+    /// The rules of the next less specific host apply, as for the routes of a Gateway's listener.
+    FallThrough,
 }
 
 /// A host with its rules.
@@ -89,6 +102,14 @@ pub struct Route {
     pub forwarding: Arc<Forwarding>,
     /// Metrics of the rule, if its Ingress enables them.
     pub meter: Option<Arc<Meter>>,
+    conditional: Option<Box<Conditional>>,
+}
+
+/// The conditions of a rule, and the next rule with the same path.
+#[derive(Debug)]
+struct Conditional {
+    conditions: Conditions,
+    next: Option<Route>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +118,26 @@ pub enum RouteTarget {
     Refuse(Unavailable),
     Redirect(Arc<Redirect>),
     Split(Arc<Branches>),
+    Weighted(Arc<Shares>),
+}
+
+/// The backends that share the requests of one rule by weight.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Shares {
+    pub backends: Box<[Share]>,
+    /// Sum of all weights.
+    total: u64,
+    sequence: EvenSpread,
+}
+
+/// The share of one backend.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Never 0.
+    pub weight: u32,
+    pub target: Result<UpstreamId, Unavailable>,
+    /// Filters that apply after those of the rule.
+    pub filters: Vec<Filter>,
 }
 
 /// The upstreams that share the requests of one rule.
@@ -148,37 +189,48 @@ impl Matched<'_> {
 // === impl Routes ===
 
 impl Routes {
-    /// Arranges `table`, with numbers of upstreams and hosts from `upstream` and `host_id`.
+    /// Arranges the hosts of Ingresses in `table`, like [`Self::of_listener`].
+    pub fn compile(
+        previous: Option<&Self>,
+        table: &RouteTable,
+        upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
+        host_id: impl FnMut(&HostPattern) -> Option<HostId>,
+    ) -> Self {
+        let RouteTable { hosts, default, .. } = table;
+        Self::arrange(previous, hosts, default.as_ref(), HostPrecedence::MostSpecific, upstream, host_id)
+    }
+
+    /// Arranges the hosts of a Gateway's listener, with numbers of upstreams and hosts from `upstream` and `host_id`.
     ///
     /// The cost is that of the difference to `previous`. A host with unchanged rules keeps its entry without any call,
     /// so an upstream in both tables must have the same number. Hosts without a number (`None`) use
     /// [`HostId::UNATTRIBUTED`] and are requested again in the next compilation.
-    pub fn compile(
+    pub fn of_listener(
         previous: Option<&Self>,
-        table: &RouteTable,
+        listener: &Listener,
+        upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
+        host_id: impl FnMut(&HostPattern) -> Option<HostId>,
+    ) -> Self {
+        Self::arrange(previous, &listener.hosts, None, HostPrecedence::FallThrough, upstream, host_id)
+    }
+
+    fn arrange(
+        previous: Option<&Self>,
+        hosts: &Tree<HostPattern, Arc<HostRoutes>>,
+        default: Option<&Action>,
+        precedence: HostPrecedence,
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
         mut host_id: impl FnMut(&HostPattern) -> Option<HostId>,
     ) -> Self {
-        let RouteTable {
-            hosts,
-            default,
-            forwarding: _,
-            upstreams: _,
-            certificates: _,
-            server_names: _,
-            fallback_certificate: _,
-            streams: _,
-            settings: _,
-            ticket_keys: _,
-        } = table;
         let mut routes = previous.cloned().unwrap_or_default();
+        routes.precedence = precedence;
         let source = std::mem::replace(&mut routes.source, hosts.clone());
         let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
         let changed: BTreeSet<_> = changed.collect();
         let unasked = std::mem::take(&mut routes.unasked);
         let mut sets = Sets::new();
         for pattern in changed.union(&unasked.keys().collect()) {
-            let previous = routes.of(pattern).map(Arc::clone);
+            let previous = routes.entries.get(pattern).map(Arc::clone);
             let rules = hosts.get(*pattern);
             let answer = rules.and_then(|_| host_id(pattern));
             if rules.is_some() && answer.is_none() {
@@ -205,35 +257,53 @@ impl Routes {
                     set.remove(*pattern);
                 }
             }
-            match pattern {
-                HostPattern::Exact(name) => routes.exact.set(name, entry),
-                HostPattern::Wildcard(base) => routes.wildcard.set(base, entry),
-                HostPattern::Any => routes.any = entry,
-            }
+            routes.entries.set(pattern, entry);
         }
-        routes.default = default.as_ref().map(|action| RouteTarget::compile(action, &mut upstream));
+        routes.default = default.map(|action| RouteTarget::compile(action, &mut upstream));
         routes
     }
 
-    /// Returns the rule for `host` (canonical form) and `path` (normalised, without query).
+    /// Returns the rule for `host` (canonical form), `path` (normalised, without query) and the `head` of a request.
     ///
-    /// Only the most specific pattern for the host applies: a path without a match does not fall through to a less
-    /// specific host.
+    /// With [`HostPrecedence::MostSpecific`], only the most specific pattern for the host applies: a path without a match
+    /// does not fall through to a less specific host.
     #[must_use]
-    pub fn find(&self, host: &str, path: &str) -> FoundRoute<'_> {
-        self.find_within(host, path, &mut Work::of_request())
+    pub fn find(&self, host: &str, path: &str, head: &RequestHead<'_>) -> FoundRoute<'_> {
+        self.find_within(host, path, head, &mut Work::of_request())
     }
 
     /// Same as [`Self::find`], with a budget shared by several paths of one request.
     #[must_use]
-    pub fn find_within(&self, host: &str, path: &str, work: &mut Work) -> FoundRoute<'_> {
+    pub fn find_within(&self, host: &str, path: &str, head: &RequestHead<'_>, work: &mut Work) -> FoundRoute<'_> {
         let entry = self.host(host);
-        let matched = match entry.map_or(Ok(None), |entry| entry.find(path, work)) {
-            Ok(Some(route)) => Matched::Route(route),
-            Ok(None) => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
-            Err(Exhausted) => Matched::Costly,
-        };
-        FoundRoute { host: entry, matched }
+        match entry.map_or(Ok(None), |entry| entry.find(path, head, work)) {
+            Ok(Some(route)) => FoundRoute { host: entry, matched: Matched::Route(route) },
+            Err(Exhausted) => FoundRoute { host: entry, matched: Matched::Costly },
+            Ok(None) => match self.precedence {
+                HostPrecedence::MostSpecific => self.missed(entry),
+                HostPrecedence::FallThrough => self.fall_through(host, path, head, work),
+            },
+        }
+    }
+
+    /// Returns the rule of a less specific host than the first that matches. Without one, the request counts for the
+    /// first host.
+    fn fall_through(&self, host: &str, path: &str, head: &RequestHead<'_>, work: &mut Work) -> FoundRoute<'_> {
+        let mut entries = self.entries.matches(host).map(Arc::as_ref);
+        let first = entries.next();
+        for entry in entries {
+            match entry.find(path, head, work) {
+                Ok(Some(route)) => return FoundRoute { host: Some(entry), matched: Matched::Route(route) },
+                Ok(None) => {}
+                Err(Exhausted) => return FoundRoute { host: Some(entry), matched: Matched::Costly },
+            }
+        }
+        self.missed(first)
+    }
+
+    /// Returns the result for a request without a rule.
+    fn missed<'r>(&'r self, host: Option<&'r HostEntry>) -> FoundRoute<'r> {
+        FoundRoute { host, matched: self.default.as_ref().map_or(Matched::Nothing, Matched::Default) }
     }
 
     /// Returns the number of hosts without their own number.
@@ -250,16 +320,11 @@ impl Routes {
 
     /// Iterates over the meters of all metered rules.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
-        self.metered.keys().filter_map(|pattern| self.of(pattern)).flat_map(|entry| entry.meters()).map(Arc::as_ref)
-    }
-
-    /// Returns the entry of exactly this pattern.
-    fn of(&self, pattern: &HostPattern) -> Option<&Arc<HostEntry>> {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.get(name.as_str()),
-            HostPattern::Wildcard(base) => self.wildcard.get(base.as_str()),
-            HostPattern::Any => self.any.as_ref(),
-        }
+        self.metered
+            .keys()
+            .filter_map(|pattern| self.entries.get(pattern))
+            .flat_map(|entry| entry.meters())
+            .map(Arc::as_ref)
     }
 
     /// Returns whether any host requests client certificates.
@@ -277,26 +342,18 @@ impl Routes {
     /// Returns the host that serves `name` (canonical form).
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&HostEntry> {
-        self.named(name).or(self.any.as_ref()).map(Arc::as_ref)
+        self.entries.find(name).map(Arc::as_ref)
     }
 
     /// Returns whether `name` (canonical form) matches a host other than the one for every host.
     #[must_use]
     pub fn names(&self, name: &str) -> bool {
-        self.named(name).is_some()
-    }
-
-    fn named(&self, name: &str) -> Option<&Arc<HostEntry>> {
-        let exact = self.exact.get(name);
-        if exact.is_some() || self.wildcard.is_empty() {
-            return exact;
-        }
-        self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?)
+        self.entries.find_named(name).is_some()
     }
 
     /// Iterates over all hosts, in no particular order.
     pub fn hosts(&self) -> impl Iterator<Item = &HostEntry> {
-        self.exact.values().chain(self.wildcard.values()).chain(&self.any).map(Arc::as_ref)
+        self.entries.values().map(Arc::as_ref)
     }
 }
 
@@ -327,7 +384,8 @@ impl HostEntry {
         let mut fallback_route = fallback.as_deref().map(|rule| Box::new(route(rule)));
         let [mut exact, mut prefix] = [hashing(), hashing()].map(HashMap::<Box<str>, Route, Hashing>::with_hasher);
         let (mut patterns, mut longest_prefix) = (Vec::new(), 0);
-        // Rules are in order of precedence. `/a/` and `/a` match the same paths, so the first of them is kept.
+        // Rules are in order of precedence. `/a/` and `/a` match the same paths, so the first of them without conditions
+        // is the last that is kept.
         for rule in rules {
             let (map, key) = match &rule.path {
                 PathMatch::Pattern(pattern) => {
@@ -341,7 +399,10 @@ impl HostEntry {
                     (&mut prefix, key)
                 }
             };
-            map.entry(key.into()).or_insert_with(|| route(rule));
+            match map.entry(key.into()) {
+                Entry::Occupied(known) => known.into_mut().append(|| route(rule)),
+                Entry::Vacant(free) => drop(free.insert(route(rule))),
+            }
         }
         // Behind a prefix for everything, only `OPTIONS *` is left for a fallback. A meter there would repeat the
         // labels of the prefix.
@@ -371,7 +432,7 @@ impl HostEntry {
     fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
         let Self { exact, prefix, patterns, fallback, .. } = self;
         let routes = exact.values().chain(prefix.values()).chain(patterns.routes()).chain(fallback.as_deref());
-        routes.filter_map(|route| route.meter.as_ref())
+        routes.flat_map(Route::chain).filter_map(|route| route.meter.as_ref())
     }
 
     /// Returns the requirements on client certificates.
@@ -392,19 +453,20 @@ impl HostEntry {
         self.patterns.is_untold()
     }
 
-    fn find(&self, path: &str, work: &mut Work) -> Result<Option<&Route>, Exhausted> {
-        if let Some(route) = self.exact.get(path) {
+    fn find(&self, path: &str, head: &RequestHead<'_>, work: &mut Work) -> Result<Option<&Route>, Exhausted> {
+        if let Some(route) = self.exact.get(path).and_then(|route| route.accepting(head)) {
             return Ok(Some(route));
         }
-        let prefix = self.find_prefix(path);
+        let prefix = self.find_prefix(path, head);
         // Expressions as long as the prefix, or longer, take precedence.
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
         let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path, shortest, work)? };
+        let pattern = pattern.and_then(|route| route.accepting(head));
         Ok(pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref()))
     }
 
     /// Looks up the path at each element boundary, longest first, starting at the length of the longest prefix.
-    fn find_prefix<'p>(&self, path: &'p str) -> Option<(&'p str, &Route)> {
+    fn find_prefix<'p>(&self, path: &'p str, head: &RequestHead<'_>) -> Option<(&'p str, &Route)> {
         if self.prefix.is_empty() || !path.starts_with('/') {
             return None;
         }
@@ -416,11 +478,27 @@ impl HostEntry {
             path.as_bytes()[..=self.longest_prefix].iter().rposition(|&b| b == b'/')?
         };
         loop {
-            if let Some(route) = self.prefix.get(&path[..end]) {
+            if let Some(route) = self.prefix.get(&path[..end]).and_then(|route| route.accepting(head)) {
                 return Some((&path[..end], route));
             }
             end = path[..end].rfind('/')?;
         }
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// Returns the backend for the next request, or `None` if there are no backends.
+    #[must_use]
+    pub fn choose(&self) -> Option<&Share> {
+        let Self { backends, total, sequence } = self;
+        let mut left = sequence.next_below(*total);
+        backends.iter().find(|share| {
+            let is_chosen = left < u64::from(share.weight);
+            left = left.saturating_sub(share.weight.into());
+            is_chosen
+        })
     }
 }
 
@@ -433,14 +511,48 @@ impl Route {
     }
 
     fn compile(rule: &Rule, meter: Option<Arc<Meter>>, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
-        let Rule { path: _, owner, filters, action, forwarding } = rule;
+        let Rule { path: _, conditions, owner, filters, action, forwarding } = rule;
+        let conditional =
+            conditions.as_deref().map(|conditions| Conditional { conditions: conditions.clone(), next: None });
         Self {
             owner: Arc::clone(owner),
             filters: filters.clone(),
             target: RouteTarget::compile(action, upstream),
             forwarding: Arc::clone(forwarding),
             meter,
+            conditional: conditional.map(Box::new),
         }
+    }
+
+    /// Returns the first rule with this path for which all conditions hold.
+    fn accepting(&self, head: &RequestHead<'_>) -> Option<&Self> {
+        let mut route = self;
+        while let Some(Conditional { conditions, next }) = route.conditional.as_deref() {
+            if conditions.hold(head) {
+                break;
+            }
+            route = next.as_ref()?;
+        }
+        Some(route)
+    }
+
+    /// Appends a rule with the same path, unless one without conditions goes before it.
+    fn append(&mut self, make: impl FnOnce() -> Self) {
+        let mut route = self;
+        while let Some(conditional) = &mut route.conditional {
+            route = match &mut conditional.next {
+                Some(next) => next,
+                end @ None => {
+                    *end = Some(make());
+                    return;
+                }
+            };
+        }
+    }
+
+    /// Iterates over this rule and those with the same path after it.
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |route| route.conditional.as_ref()?.next.as_ref())
     }
 }
 
@@ -450,6 +562,17 @@ impl RouteTarget {
             Action::Forward(key) => Self::Forward(upstream(key)),
             Action::Refuse(why) => Self::Refuse(*why),
             Action::Redirect(redirect) => Self::Redirect(Arc::clone(redirect)),
+            Action::Weighted(backends) => {
+                let share = |backend: &WeightedBackend| {
+                    let WeightedBackend { weight, target, filters } = backend;
+                    let target = target.as_ref().map(&mut *upstream).map_err(|why| *why);
+                    Share { weight: *weight, target, filters: filters.clone() }
+                };
+                let backends: &WeightedBackends = backends;
+                let total = backends.total();
+                let backends = backends.as_slice().iter().map(share).collect();
+                Self::Weighted(Arc::new(Shares { backends, total, sequence: EvenSpread::default() }))
+            }
             Action::Split(split) => {
                 let Split { main, canaries } = &**split;
                 let main = upstream(main);

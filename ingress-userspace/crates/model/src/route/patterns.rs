@@ -179,6 +179,7 @@ mod tests {
             filters: Vec::new(),
             target: crate::route::RouteTarget::Refuse(crate::Unavailable::Backend),
             forwarding: Arc::default(),
+            conditional: None,
             meter: None,
         }
     }

@@ -1,13 +1,14 @@
 //! The matcher against the documentation's examples and against a naive oracle.
 
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use proptest::prelude::*;
 
 use super::*;
-use crate::PathPattern;
+use crate::{HeaderCondition, ListenerProtocol, PathPattern};
 
 fn rule(path: PathMatch, owner: &str) -> Rule {
     let action = Action::Forward(UpstreamKey::new("default", owner, "80"));
-    Rule { path, owner: owner.into(), filters: Vec::new(), action, forwarding: Arc::default() }
+    Rule { path, owner: owner.into(), filters: Vec::new(), action, forwarding: Arc::default(), conditions: None }
 }
 
 fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
@@ -28,7 +29,7 @@ fn compile(table: &RouteTable) -> Routes {
 }
 
 fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
-    match routes.find(host, path).matched {
+    match routes.find(host, path, &RequestHead::bare()).matched {
         Matched::Route(route) => Some(route.owner.to_string()),
         Matched::Default(_) | Matched::Nothing | Matched::Costly => None,
     }
@@ -251,4 +252,135 @@ fn a_fallback_behind_a_catch_all_prefix_has_no_duplicate_meter() {
         assert_eq!(compile(&table).meters().count(), count, "{owner}");
         assert!(found(&compile(&table), "a.test", "*").is_some(), "it is there all the same");
     }
+}
+
+/// Conditions by which the rules of one path differ.
+fn any_conditions() -> impl Strategy<Value = Option<Box<Conditions>>> {
+    let method = prop::option::of(prop::sample::select(vec![Method::GET, Method::POST]));
+    let header = prop::option::of(prop::sample::select(vec!["1", "2"]));
+    (method, header).prop_map(|(method, header)| {
+        let header = header
+            .map(|value| (HeaderName::from_static("x-a"), HeaderCondition::Exactly(HeaderValue::from_static(value))));
+        let conditions = Conditions { method, headers: header.into_iter().collect(), parameters: Vec::new() };
+        (!conditions.is_empty()).then(|| Box::new(conditions))
+    })
+}
+
+type ConditionalPath = (PathMatch, Option<Box<Conditions>>);
+
+/// Hosts of a listener, with the rules of each in order of precedence.
+fn listener(hosts: Vec<(String, Vec<ConditionalPath>)>) -> Listener {
+    let mut listener = Listener::new(ListenerProtocol::Http);
+    for (text, mut rules) in hosts {
+        let pattern = HostPattern::parse_suffix(&text).expect("valid pattern");
+        rules.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let rules = rules
+            .into_iter()
+            .enumerate()
+            .map(|(number, (path, conditions))| Rule { conditions, ..rule(path, &format!("{pattern} {number}")) })
+            .collect();
+        listener.hosts.insert(pattern, Arc::new(HostRoutes { rules, ..HostRoutes::default() }));
+    }
+    listener
+}
+
+fn compile_listener(listener: &Listener) -> Routes {
+    Routes::of_listener(None, listener, |_| UpstreamId(0), |_| Some(HostId(1)))
+}
+
+/// Tries every host from the most specific one, and every rule in order of precedence.
+fn listener_oracle(listener: &Listener, host: &str, path: &str, head: &RequestHead<'_>) -> Option<String> {
+    let mut hosts: Vec<_> = listener.hosts.iter().filter(|(pattern, _)| pattern.matches(host)).collect();
+    hosts.sort_by_key(|(pattern, _)| match pattern {
+        HostPattern::Exact(_) => (0, 0),
+        HostPattern::Wildcard(_) | HostPattern::Any => (2, 0),
+        HostPattern::Suffix(base) => (1, usize::MAX - base.as_str().len()),
+    });
+    let fits = |rule: &&Rule| {
+        rule.path.matches(path) && rule.conditions.as_ref().is_none_or(|conditions| conditions.hold(head))
+    };
+    let rule = hosts.into_iter().flat_map(|(_, routes)| &routes.rules).find(fits)?;
+    Some(rule.owner.to_string())
+}
+
+proptest! {
+    #[test]
+    fn a_listener_equals_the_naive_oracle(
+        hosts in prop::collection::vec(
+            (
+                prop_oneof![Just(String::new()), "[ab]\\.[ab]\\.t", "[ab]\\.t", "\\*\\.[ab]\\.t", "\\*\\.t"],
+                prop::collection::vec((
+                    ("(/[ab]{1,2}){0,2}/?", any::<bool>()).prop_filter_map("empty", |(text, is_exact)| {
+                        if is_exact { PathMatch::exact(&text).ok() } else { PathMatch::prefix(&text).ok() }
+                    }),
+                    any_conditions(),
+                ), 0..20),
+            ),
+            0..6,
+        ),
+        requests in prop::collection::vec(
+            (
+                "([ab]\\.){0,3}t",
+                "(/[ab]{0,2}){1,3}",
+                prop::sample::select(vec![Method::GET, Method::POST, Method::PUT]),
+                prop::option::of(prop::sample::select(vec!["1", "2", "3"])),
+            ),
+            1..20,
+        ),
+    ) {
+        let listener = listener(hosts);
+        let routes = compile_listener(&listener);
+        for (host, path, method, value) in requests {
+            let mut headers = HeaderMap::new();
+            value.map(|value| headers.insert("x-a", HeaderValue::from_static(value)));
+            let head = RequestHead { method: &method, headers: &headers, query: "" };
+            let found = match routes.find(&host, &path, &head).matched {
+                Matched::Route(route) => Some(route.owner.to_string()),
+                Matched::Default(_) | Matched::Nothing | Matched::Costly => None,
+            };
+            prop_assert_eq!(found, listener_oracle(&listener, &host, &path, &head), "{} {} {:?}", host, path, head);
+        }
+    }
+}
+
+#[test]
+fn a_listener_falls_through_to_less_specific_hosts() {
+    let prefixes = |paths: &[&str]| paths.iter().map(|path| (prefix(path), None)).collect();
+    let listener = listener(vec![
+        ("a.b.test".into(), prefixes(&["/x"])),
+        ("*.b.test".into(), prefixes(&["/y"])),
+        ("*.test".into(), prefixes(&["/z"])),
+        (String::new(), prefixes(&["/any"])),
+    ]);
+    let routes = compile_listener(&listener);
+    for (host, path, expect) in [
+        ("a.b.test", "/x", Some("a.b.test 0")),
+        ("a.b.test", "/y", Some("*.b.test 0")),
+        ("a.b.test", "/z", Some("*.test 0")),
+        ("a.b.test", "/any", Some("* 0")),
+        ("a.b.test", "/none", None),
+        ("d.c.b.test", "/y", Some("*.b.test 0")),
+        ("b.test", "/y", None),
+        ("b.test", "/z", Some("*.test 0")),
+    ] {
+        assert_eq!(found(&routes, host, path).as_deref(), expect, "{host} {path}");
+    }
+    let missed = routes.find("a.b.test", "/none", &RequestHead::bare()).host.map(|host| host.pattern.to_string());
+    assert_eq!(missed.as_deref(), Some("a.b.test"), "a request without a rule counts for the most specific host");
+}
+
+#[test]
+fn weighted_backends_share_requests_exactly() {
+    let backend = |weight, target| WeightedBackend { weight, target, filters: Vec::new() };
+    let key = |name| Ok(UpstreamKey::new("default", name, "80"));
+    let backends = [backend(70, key("a")), backend(0, key("b")), backend(30, Err(Unavailable::InvalidReference))];
+    assert!(WeightedBackends::new([backend(0, key("a"))]).is_none());
+    let action = Action::Weighted(Arc::new(WeightedBackends::new(backends).expect("two")));
+    let RouteTarget::Weighted(shares) = RouteTarget::compile(&action, &mut |_| UpstreamId(7)) else {
+        panic!("weighted")
+    };
+    let chosen: Vec<_> = (0..1_000).map(|_| shares.choose().expect("one").target).collect();
+    let taken = chosen.iter().filter(|target| **target == Ok(UpstreamId(7))).count();
+    assert!((695..=705).contains(&taken), "{taken}");
+    assert!(chosen.iter().all(|target| matches!(target, Ok(UpstreamId(7)) | Err(Unavailable::InvalidReference))));
 }

@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use ingress_model::{
-    AuthCache, AuthService, ExtAuthz, request_path,
+    AuthCache, AuthService, ExtAuthz, RequestHead, request_path,
     route::{
         Matched, RouteTarget as Action, Subject, UpstreamId,
         filter::{self, Edits, Verdict},
@@ -196,7 +196,8 @@ fn same_host<'r>(
     edits: &mut Edits<'r>,
 ) -> Result<UpstreamId, AuthzError> {
     let RequestContext { snapshot, subject, .. } = *context;
-    let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else {
+    let head = RequestHead { method: question.method, headers: question.headers, query: "" };
+    let Matched::Route(route) = snapshot.routes.find(subject.host, path, &head).matched else {
         return Err(AuthzError::NoRoute);
     };
     // The service's own rule must not require authentication in turn. This request does not come from the client, so
@@ -208,7 +209,7 @@ fn same_host<'r>(
     match &route.target {
         Action::Forward(id) => Ok(*id),
         Action::Split(branches) => Ok(branches.main),
-        Action::Refuse(_) | Action::Redirect(_) => Err(AuthzError::NoRoute),
+        Action::Refuse(_) | Action::Redirect(_) | Action::Weighted(_) => Err(AuthzError::NoRoute),
     }
 }
 

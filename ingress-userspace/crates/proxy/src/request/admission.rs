@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode, header};
 use ingress_model::{
     Blocked, ErrorPages, Filter, Texts, Unavailable, request_path,
     route::{
-        RouteTarget, UpstreamId, canary,
+        RouteTarget, Share, UpstreamId, canary,
         filter::{self, Edits, Verdict},
     },
 };
@@ -36,10 +36,11 @@ pub(super) fn is_blocked(blocked: &Blocked, client: &RequestClient<'_>, headers:
 }
 
 /// Runs the filters in order. Returns the upstream if all of them let the request through and the action is to forward
-/// it.
+/// it. `share` is the backend that gets the request if several share the rule by weight.
 pub(super) async fn decide<'r>(
     filters: &'r [Filter],
     action: &RouteTarget,
+    share: Option<&'r Share>,
     context: &RequestContext<'_>,
     edits: &mut Edits<'r>,
     cookies: &mut Cookies,
@@ -67,6 +68,9 @@ pub(super) async fn decide<'r>(
             }
         }
     }
+    for filter in share.into_iter().flat_map(|share| &share.filters) {
+        filter::apply(filter, subject, edits);
+    }
     if let Some(target) = edits.target.take() {
         edits.target = Some(request_path::rewritten(target).map_err(error::path)?);
     }
@@ -79,6 +83,7 @@ pub(super) async fn decide<'r>(
                 .and_then(|affinity| session_affinity::home(affinity, branches, subject, |id| snapshot.upstream(id)));
             Ok(canary::choose(branches, subject, home, fastrand::f64, is_ready))
         }
+        RouteTarget::Weighted(_) => share.map_or(Err(Unavailable::InvalidReference), |share| share.target),
         RouteTarget::Refuse(why) => Err(*why),
         RouteTarget::Redirect(redirect) => {
             return Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into());

@@ -214,6 +214,9 @@ pub(crate) fn body_too_large() -> LocalReply {
 pub(crate) fn refused(why: Unavailable) -> LocalReply {
     match why {
         Unavailable::NoRule => no_route(),
+        Unavailable::InvalidReference => {
+            answer(StatusCode::INTERNAL_SERVER_ERROR, "the backend of this route is not a valid reference")
+        }
         Unavailable::NoService | Unavailable::NoPort | Unavailable::Backend | Unavailable::Policy => {
             answer(StatusCode::SERVICE_UNAVAILABLE, "the backend of this route is not available")
         }

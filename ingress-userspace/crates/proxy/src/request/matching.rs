@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{Method, Uri, Version, request::Parts};
 
 use ingress_model::route::{FoundRoute, Work};
-use ingress_model::{HostId, RefusedPaths, request_path};
+use ingress_model::{HostId, RefusedPaths, RequestHead, request_path};
 
 use crate::{
     downstream::conn::Conn,
@@ -53,7 +53,7 @@ impl<'r> Matching<'r> {
         let authority =
             Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
         let host = |answer| {
-            let host = snapshot.routes.find(authority.host(), "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            let host = snapshot.routes.host(authority.host()).map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             RequestRefusal { host, answer: Box::new(answer) }
         };
         if *version == Version::HTTP_2 && !are_trimmed(headers) {
@@ -82,11 +82,13 @@ impl<'r> Matching<'r> {
             request_path::check(&path, snapshot.settings.refused_paths).map_err(refused)?;
         }
         let mut work = Work::of_request();
-        let found = snapshot.routes.find_within(authority.host(), &path, &mut work);
+        let method = if *method == Method::CONNECT { &Method::GET } else { method };
+        let head = RequestHead { method, headers, query: uri.query().unwrap_or_default() };
+        let found = snapshot.routes.find_within(authority.host(), &path, &head, &mut work);
         // The proxy does not treat an escaped slash as a slash, but many pods do. If the path with real slashes matches
         // another rule, the request probably tries to bypass one of the two.
         let is_other = |path: &String| {
-            !found.matched.is_same(&snapshot.routes.find_within(authority.host(), path, &mut work).matched)
+            !found.matched.is_same(&snapshot.routes.find_within(authority.host(), path, &head, &mut work).matched)
         };
         if others.iter().any(is_other) {
             return Err(host(error::ambiguous_path()));

@@ -8,7 +8,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_model::{
     Filter, Forwarding, HostId, Uploads,
     route::{
-        FoundRoute, Matched, Route, RouteTarget, Subject, UpstreamId,
+        FoundRoute, Matched, Route, RouteTarget, Share, Subject, UpstreamId,
         filter::{self, Edits, Shown},
     },
 };
@@ -216,8 +216,12 @@ impl Matching<'_> {
         let mut trace =
             traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
         in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
+        let share = match action {
+            RouteTarget::Weighted(shares) => shares.choose(),
+            _ => None,
+        };
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
-        let decided = decide(filters, action, &context, &mut edits, &mut cookies, &mut in_flight).await;
+        let decided = decide(filters, action, share, &context, &mut edits, &mut cookies, &mut in_flight).await;
         let mut admitted = decided.and_then(|id| {
             let handshake = asked.handshake(parts)?;
             let body = upload(&context, incoming, &edits, &in_flight)?;
@@ -232,7 +236,7 @@ impl Matching<'_> {
             Err(answer) => own(in_flight, *answer, bodiless),
         };
         cookies.add(&mut response);
-        finish(&context, filters, &mut response);
+        finish(&context, filters, share, &mut response);
         response
     }
 
@@ -324,9 +328,12 @@ fn admit<'r>(
     Ok(Admitted { upstream, session, handshake, body: Some(body) })
 }
 
-/// Applies the filters of a rule to its response.
-fn finish(context: &RequestContext<'_>, filters: &[Filter], response: &mut Response<Body>) {
+/// Applies the filters of a rule, and of the backend that `share` names, to its response.
+fn finish(context: &RequestContext<'_>, filters: &[Filter], share: Option<&Share>, response: &mut Response<Body>) {
     let RequestContext { conn, subject, .. } = *context;
+    if let Some(share) = share {
+        filter::respond(&share.filters, subject, response.headers_mut());
+    }
     filter::respond(filters, subject, response.headers_mut());
     // Compression needs memory for each stream, so it is disabled when memory is scarce.
     if let Some(compression) = filter::compression(filters)

@@ -87,7 +87,11 @@ impl<'r> AffinitySession<'r> {
                 }
                 Some(upstream.mark())
             }
-            RouteTarget::Split(_) | RouteTarget::Forward(_) | RouteTarget::Refuse(_) | RouteTarget::Redirect(_) => None,
+            RouteTarget::Split(_)
+            | RouteTarget::Forward(_)
+            | RouteTarget::Refuse(_)
+            | RouteTarget::Redirect(_)
+            | RouteTarget::Weighted(_) => None,
         };
         let known = Mark::of(affinity, subject).filter(|mark| mark.canary == canary).map(|mark| mark.value);
         Some(Self { affinity, known, fresh: random(), canary })

@@ -6,7 +6,11 @@ use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 use rustls_pki_types::UnixTime;
 use x509_cert::der::Decode as _;
 
-use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, route::NameMap, tree::Difference};
+use ingress_model::{
+    Certificate, HostPattern, RouteTable, Staple, Tree,
+    route::{HostMap, NameMap},
+    tree::Difference,
+};
 
 /// All certificates of a snapshot.
 ///
@@ -14,10 +18,7 @@ use ingress_model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, ro
 #[derive(Clone, Default)]
 pub struct Certificates {
     /// The origin of the certificate of each name; `None` if it has none.
-    exact: NameMap<Option<Arc<str>>>,
-    /// Keyed by the name after `*.`.
-    wildcard: NameMap<Option<Arc<str>>>,
-    any: Option<Arc<str>>,
+    names: HostMap<Option<Arc<str>>>,
     /// The certificate for names without a usable one.
     fallback: Option<Arc<str>>,
     /// Loaded certificates by origin. An unusable one is missing here; its names get the fallback instead of a less
@@ -75,11 +76,7 @@ impl Certificates {
         }
         let known = std::mem::replace(&mut next.server_names, server_names.clone());
         for Difference { key: pattern, old: _, new } in known.differences(server_names) {
-            match pattern {
-                HostPattern::Exact(name) => next.exact.set(name, new.cloned()),
-                HostPattern::Wildcard(base) => next.wildcard.set(base, new.cloned()),
-                HostPattern::Any => next.any = new.cloned().flatten(),
-            }
+            next.names.set(pattern, new.cloned());
         }
         next.fallback.clone_from(fallback_certificate);
         let problem = |(origin, reason): (&Arc<str>, &String)| CertificateProblem {
@@ -93,9 +90,9 @@ impl Certificates {
     /// Returns the certificate for a server name in lower case, or `None` if it has none and there is no usable
     /// fallback.
     pub(crate) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        let own = name.and_then(|name| self.named(name)).unwrap_or(&self.any);
+        let own = name.map_or_else(|| self.names.get(&HostPattern::Any), |name| self.names.find(name));
         let current = |origin: &Option<Arc<str>>| Some(self.loaded.get(origin.as_deref()?)?.current());
-        current(own).or_else(|| current(&self.fallback))
+        own.and_then(current).or_else(|| current(&self.fallback))
     }
 
     /// Returns the end of validity of each usable certificate, as time since 1970, by origin.
@@ -114,12 +111,7 @@ impl Certificates {
     /// Returns whether a host with this name, in lower case, is configured with a certificate of its own, usable or
     /// not.
     pub(crate) fn names(&self, name: &str) -> bool {
-        self.named(name).is_some()
-    }
-
-    fn named(&self, name: &str) -> Option<&Option<Arc<str>>> {
-        let wildcard = || self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?);
-        self.exact.get(name).or_else(wildcard)
+        self.names.find_named(name).is_some()
     }
 }
 
@@ -151,12 +143,10 @@ impl Stapled {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { exact, wildcard, any, fallback, loaded, source: _, server_names: _, problems: _ } = self;
+        let Self { names, fallback, loaded, source: _, server_names: _, problems: _ } = self;
         f.debug_struct("Certificates")
             .field("loaded", &loaded.values().count())
-            .field("exact", &exact.values().count())
-            .field("wildcard", &wildcard.values().count())
-            .field("any", &any.is_some())
+            .field("names", &names.values().count())
             .field("fallback", &fallback.is_some())
             .finish()
     }

@@ -143,6 +143,6 @@ fn common(sender: &SubrequestSender, scope: &mut Scope<'_, '_>) -> Option<Upstre
     let name = scope.lookup.options.default_backend.clone()?;
     match service::default(&name, Some(sender), &mut scope.context())? {
         Action::Forward(key) => Some(key),
-        Action::Refuse(_) | Action::Redirect(_) | Action::Split(_) => None,
+        Action::Refuse(_) | Action::Redirect(_) | Action::Split(_) | Action::Weighted(_) => None,
     }
 }

@@ -30,7 +30,11 @@ use super::{
     records::Records,
     shares::{self, ClaimCounts},
 };
-use crate::{change::ObjectName, cluster::Cluster};
+use crate::{
+    change::{ObjectId, ObjectName},
+    cluster::Cluster,
+    object_status::ObjectStatus,
+};
 use ingress_model::{HostPattern, RouteTable, Transport, Tree, UpstreamKey};
 
 mod differences;
@@ -50,6 +54,7 @@ pub struct Translator {
     pub(super) memo: Memo,
     records: Records,
     served: Tree<ObjectName, ()>,
+    statuses: Tree<ObjectId, Arc<ObjectStatus>>,
     effects: Effects,
     /// Claims of the Ingresses that are served.
     claims: HashMap<ObjectName, Arc<Claims>>,
@@ -92,6 +97,7 @@ impl Translator {
             memo: Memo::default(),
             records: Records::default(),
             served: Tree::new(),
+            statuses: Tree::new(),
             effects: Effects::default(),
             claims: HashMap::new(),
             claimants: HashMap::new(),
@@ -139,6 +145,7 @@ impl Translator {
             outcomes: self.records.outcomes().clone(),
             served: self.served.clone(),
             in_effect: self.in_effect(),
+            statuses: self.statuses.clone(),
             external_names: self.records.external_names().clone(),
         }
     }

@@ -139,6 +139,6 @@ impl Builder<'_, '_> {
 
     fn with(&self, path: PathMatch, action: Action) -> Rule {
         let (filters, forwarding) = (self.policy.filters(&path), self.policy.forwarding(&path));
-        Rule { path, owner: Arc::clone(&self.owner), filters, action, forwarding }
+        Rule { path, conditions: None, owner: Arc::clone(&self.owner), filters, action, forwarding }
     }
 }

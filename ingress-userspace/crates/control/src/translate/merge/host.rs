@@ -253,6 +253,7 @@ impl MergedHost {
         let owner = leader.clone();
         let rule = Rule {
             path: path.clone(),
+            conditions: None,
             owner: format!("{}/{}", owner.namespace, owner.name).into(),
             filters: Vec::new(),
             action: Action::Refuse(Unavailable::NoRule),

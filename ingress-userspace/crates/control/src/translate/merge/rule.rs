@@ -52,7 +52,7 @@ impl MergedRule {
                 self.rule.action = Action::Split(Arc::new(split));
             }
             Action::Split(split) => Arc::make_mut(split).canaries.push(canary),
-            Action::Refuse(_) | Action::Redirect(_) => return false,
+            Action::Refuse(_) | Action::Redirect(_) | Action::Weighted(_) => return false,
         }
         true
     }
@@ -60,11 +60,12 @@ impl MergedRule {
     /// Returns the passthrough to the rule's pods. Clients with a required certificate cannot be asked for it, so they
     /// get no upstream.
     pub(super) fn passthrough(&self, clients: &Clients) -> Passthrough {
-        let Rule { path: _, owner: _, filters, action, forwarding } = &self.rule;
+        let Rule { path: _, conditions: _, owner: _, filters, action, forwarding } = &self.rule;
         let upstream = match (clients, action) {
             (Clients::Any, Action::Forward(key)) => Some(key.clone()),
             (Clients::Any, Action::Split(split)) => Some(split.main.clone()),
-            (Clients::With(_) | Clients::Refused, _) | (_, Action::Refuse(_) | Action::Redirect(_)) => None,
+            (Clients::With(_) | Clients::Refused, _)
+            | (_, Action::Refuse(_) | Action::Redirect(_) | Action::Weighted(_)) => None,
         };
         let access = filters.iter().find_map(|filter| match filter {
             Filter::Access(access) => Some(Arc::clone(access)),

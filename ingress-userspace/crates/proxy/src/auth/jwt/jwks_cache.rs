@@ -216,6 +216,7 @@ mod tests {
                 filters: vec![Filter::Authentication(authentication.into())],
                 action: Action::Refuse(Unavailable::NoService),
                 forwarding: Arc::default(),
+                conditions: None,
             };
             let pattern = HostPattern::parse(host).expect("valid host");
             table.hosts.insert(pattern, HostRoutes { rules: vec![rule], ..HostRoutes::default() }.into());

@@ -138,7 +138,7 @@ pub(crate) fn serving(pod: SocketAddr) -> Rc<Worker> {
     let upstream = Upstream { endpoints: vec![Endpoint { address: pod }], ..Upstream::default() };
     let path = PathMatch::prefix("/").expect("a path");
     let (owner, action) = ("default/web".into(), Action::Forward(key.clone()));
-    let rule = Rule { path, owner, filters: vec![], action, forwarding: Arc::default() };
+    let rule = Rule { path, owner, filters: vec![], action, forwarding: Arc::default(), conditions: None };
     let routes = HostRoutes { rules: vec![rule], ..HostRoutes::default() };
     let mut table = RouteTable::default();
     table.upstreams.insert(key, upstream.into());

@@ -1,0 +1,120 @@
+//! Statuses that a translation derives for objects of the Gateway API, as data. They are compared and written
+//! elsewhere.
+
+use std::{net::IpAddr, sync::Arc};
+
+/// The status that an object should show, for one generation of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStatus {
+    /// `metadata.generation` of the object; every condition carries it as `observedGeneration`.
+    pub generation: i64,
+    pub body: StatusBody,
+}
+
+/// The content of a status, by kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusBody {
+    GatewayClass {
+        conditions: Vec<Condition>,
+        /// Names of features, sorted.
+        supported_features: Vec<&'static str>,
+    },
+    Gateway {
+        conditions: Vec<Condition>,
+        listeners: Vec<ListenerStatus>,
+        addresses: Vec<GatewayAddress>,
+        /// Number of ListenerSets that are attached; `None` if the Gateway allows none.
+        attached_listener_sets: Option<u32>,
+    },
+    ListenerSet {
+        conditions: Vec<Condition>,
+        listeners: Vec<ListenerStatus>,
+    },
+    /// Any kind of route: one entry for each reference to a parent of this controller, in the order of the references.
+    Route { parents: Vec<ParentStatus> },
+    /// A policy: one entry for each Gateway of this controller that it affects, sorted.
+    Policy { ancestors: Vec<ParentStatus> },
+}
+
+/// A condition (KEP-1623). The time of the last transition belongs to the writer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    pub kind: &'static str,
+    pub status: ConditionStatus,
+    pub reason: &'static str,
+    /// For people: lower case, values in backticks, the remedy after a `;`.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerStatus {
+    pub name: Arc<str>,
+    /// Kinds of routes that may attach, of the group `gateway.networking.k8s.io`.
+    pub supported_kinds: Vec<&'static str>,
+    /// Number of routes with `Accepted` for this listener.
+    pub attached_routes: u32,
+    pub conditions: Vec<Condition>,
+}
+
+/// An address of a Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GatewayAddress {
+    Ip(IpAddr),
+    Name(Arc<str>),
+}
+
+/// Status of a route or policy for one parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentStatus {
+    pub parent: ParentReference,
+    pub conditions: Vec<Condition>,
+}
+
+/// A reference to a parent, with the fields that identify an entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ParentReference {
+    pub group: Arc<str>,
+    pub kind: Arc<str>,
+    /// `None` if the route leaves it out; its own namespace is meant then.
+    pub namespace: Option<Arc<str>>,
+    pub name: Arc<str>,
+    pub section_name: Option<Arc<str>>,
+    pub port: Option<u16>,
+}
+
+// === impl Condition ===
+
+impl Condition {
+    /// Returns a condition that is true without anything to add.
+    #[must_use]
+    pub fn met(kind: &'static str, reason: &'static str) -> Self {
+        Self { kind, status: ConditionStatus::True, reason, message: String::new() }
+    }
+
+    /// Returns a condition that is false.
+    #[must_use]
+    pub fn unmet(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, status: ConditionStatus::False, reason, message }
+    }
+}
+
+// === impl ConditionStatus ===
+
+impl ConditionStatus {
+    /// Returns the status in Kubernetes notation.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
