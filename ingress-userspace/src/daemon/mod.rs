@@ -13,6 +13,7 @@
 
 pub(crate) mod admin;
 mod change_log;
+mod changed_hosts;
 mod kernel;
 pub(crate) mod netfilter_check;
 mod numbers;

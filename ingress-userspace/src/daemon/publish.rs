@@ -21,6 +21,7 @@ use tracing::{info, warn};
 
 use super::{
     change_log::{ChangeLog, ChangeRecord, ChangedNames},
+    changed_hosts::changed_hosts,
     numbers::{HostNumbers, Returned},
 };
 
@@ -131,8 +132,7 @@ impl Publisher {
             named.push((number.0, name));
             Some(number)
         };
-        let (mut snapshot, problems) =
-            Snapshot::compile(previous.as_deref(), &table, |pattern| number(pattern.to_string()));
+        let (mut snapshot, problems) = Snapshot::compile(previous.as_deref(), &table, |host| number(host.to_string()));
         let mut streams = BTreeSet::new();
         snapshot.number_streams(|port| {
             streams.insert(port.to_string());
@@ -148,17 +148,17 @@ impl Publisher {
         self.shared.publish(snapshot);
         let now = Instant::now();
         let streams = std::mem::replace(&mut self.streams, streams);
-        let hosts_changed = before.table.hosts.differences(&table.hosts);
+        let hosts_changed = changed_hosts(&before.table, &table);
         let mut change = ChangeRecord {
-            hosts: ChangedNames::of(hosts_changed.iter().map(|host| host.key)),
+            hosts: ChangedNames::of(hosts_changed.iter().map(|host| host.name)),
             upstreams: ChangedNames::of(before.table.upstreams.differences(&table.upstreams).iter().map(|one| one.key)),
             certificates: ChangedNames::of(
                 before.table.certificates.differences(&table.certificates).iter().map(|one| one.key),
             ),
             ..ChangeRecord::now(generation)
         };
-        let gone = hosts_changed.into_iter().filter(|host| host.new.is_none());
-        let gone = gone.map(|host| host.key.to_string()).chain(streams.difference(&self.streams).cloned());
+        let gone = hosts_changed.into_iter().filter(|host| host.is_gone);
+        let gone = gone.map(|host| host.name.to_string()).chain(streams.difference(&self.streams).cloned());
         gone.for_each(|name| self.numbers.leave(name, now));
 
         let progress = Arc::clone(&self.progress);

@@ -59,7 +59,7 @@ pub use forwarding::{Forwarding, Uploads};
 pub use handshakes::{Handshakes, Versions};
 pub use health_policy::{Check, CircuitBreaker, HealthPolicy, OutlierDetection, Question};
 pub use host::{Host, HostError, HostId, HostPattern};
-pub use listener::{Bind, Bound, Listener, ListenerName, ListenerProtocol};
+pub use listener::{Bind, Bound, HostName, Listener, ListenerName, ListenerProtocol};
 pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};
 pub use networks::{NetworkError, Networks};
 pub use passthrough::Passthrough;

@@ -6,7 +6,7 @@
 //!
 //! Ingresses need none of this: their hosts are served at the ports of the node.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{borrow::Borrow, fmt, net::IpAddr, sync::Arc};
 
 use super::{ClientCertificates, HostPattern, HostRoutes, StreamPort, Tree, WeightedBackends};
 
@@ -33,6 +33,14 @@ pub struct Bound {
 /// ListenerSet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerName(Arc<str>);
+
+/// Name of a host in counters: its pattern, followed by the listener for hosts of Gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostName<'n> {
+    /// `None` for hosts of Ingresses.
+    pub listener: Option<&'n ListenerName>,
+    pub pattern: &'n HostPattern,
+}
 
 /// A listener and everything it serves. A request never leaves its listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +90,12 @@ impl ListenerName {
     }
 }
 
+impl Borrow<str> for ListenerName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for ListenerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -101,6 +115,17 @@ impl Listener {
     #[must_use]
     pub fn new(protocol: ListenerProtocol) -> Self {
         Self { protocol, hosts: Tree::new(), certificates: Vec::new(), clients: None, stream: None }
+    }
+}
+
+/// Formats the name, such as `shop.test`, or `*.shop.test@shop/gateway/https`.
+impl fmt::Display for HostName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { listener, pattern } = self;
+        match listener {
+            Some(listener) => write!(f, "{pattern}@{listener}"),
+            None => write!(f, "{pattern}"),
+        }
     }
 }
 

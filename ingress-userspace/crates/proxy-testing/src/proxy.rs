@@ -8,7 +8,7 @@ use std::{
 };
 
 use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad, steer::WORKER_ABSENT};
-use ingress_model::{HostId, HostPattern};
+use ingress_model::{HostId, HostName, HostPattern};
 use ingress_proxy::{
     Drained, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot, WorkerListeners,
 };
@@ -87,7 +87,7 @@ impl Proxy {
     pub fn publish(&self, table: &Table) {
         let hosts: Vec<_> = table.0.hosts.keys().cloned().collect();
         let number = |pattern: &HostPattern| 1 + hosts.iter().position(|host| host == pattern).unwrap_or(99) as u32;
-        let id = |pattern: &HostPattern| Some(HostId(number(pattern)));
+        let id = |host: HostName<'_>| Some(HostId(number(host.pattern)));
         let (mut snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, id);
         snapshot.number_streams(|_| HostId(STREAMS as u32));
         assert_eq!(problems, []);

@@ -17,6 +17,7 @@ mod auth;
 pub mod downstream;
 mod http;
 pub mod l4;
+mod listeners;
 mod limits;
 mod observe;
 mod random;

@@ -7,17 +7,22 @@
 //! previous ────┘  (ids, health and loaded keys carry over)
 //! ```
 
-use std::{borrow::Borrow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use ingress_model::{
-    Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport, Tree,
-    Upstream, UpstreamKey, UpstreamTls, Verify,
+    Forwarding, HostId, HostName, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport,
+    Tree, Upstream, UpstreamKey, UpstreamTls, Verify,
     route::{Routes, UpstreamId},
     tree::Difference,
 };
 
 use crate::{
     auth::jwt::JwksCaches,
+    listeners::Listeners,
     tls::{
         certificates::{CertificateProblem, Certificates},
         ticket_keys::Seals,
@@ -30,7 +35,9 @@ use crate::{
 pub struct Snapshot {
     /// The generation of the previous snapshot plus one.
     pub generation: u64,
+    /// The hosts of Ingresses.
     pub routes: Routes,
+    pub(crate) listeners: Listeners,
     pub certificates: Certificates,
     pub settings: Settings,
     /// Ticket keys from the configuration, if any; otherwise the process uses keys of its own.
@@ -56,14 +63,17 @@ impl Snapshot {
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
-        host_id: impl FnMut(&HostPattern) -> Option<HostId>,
+        mut host_id: impl FnMut(HostName<'_>) -> Option<HostId>,
     ) -> (Self, Vec<CertificateProblem>) {
         let (certificates, mut problems) = Certificates::load(previous.map(|snapshot| &snapshot.certificates), table);
         let mut upstreams = previous.map(|snapshot| snapshot.upstreams.clone()).unwrap_or_default();
         upstreams.update(&table.upstreams);
         problems.extend(upstreams.broken.values().cloned());
         let previous_routes = previous.map(|snapshot| &snapshot.routes);
-        let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), host_id);
+        let of_ingresses = |pattern: &HostPattern| host_id(HostName { listener: None, pattern });
+        let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), of_ingresses);
+        let previous_listeners = previous.map(|snapshot| &snapshot.listeners);
+        let listeners = Listeners::compile(previous_listeners, table, |key| upstreams.id(key), host_id);
         let mut jwks_caches = previous.map(|snapshot| snapshot.jwks_caches.clone()).unwrap_or_default();
         jwks_caches.update(&table.hosts);
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
@@ -74,6 +84,7 @@ impl Snapshot {
             Self {
                 generation,
                 routes,
+                listeners,
                 certificates,
                 settings,
                 seals,
@@ -103,19 +114,26 @@ impl Snapshot {
     /// Returns how many hosts have no number of their own.
     #[must_use]
     pub fn unnumbered(&self) -> usize {
-        self.routes.unnumbered()
+        self.routes.unnumbered() + self.listeners.unnumbered()
     }
 
-    /// Returns the hosts that have no number of their own.
+    /// Returns the hosts of Ingresses that have no number of their own.
     #[must_use]
     pub fn unnumbered_hosts(&self) -> &Tree<HostPattern, ()> {
         self.routes.unnumbered_hosts()
     }
 
-    /// Returns whether a TCP service has this port.
+    /// Returns whether a TCP service or a Gateway has this port.
     #[must_use]
-    pub fn has_tcp_service(&self, number: u16) -> bool {
-        self.streams.contains_key(&StreamPort { transport: Transport::Tcp, number })
+    pub fn has_tcp_port(&self, number: u16) -> bool {
+        let port = StreamPort { transport: Transport::Tcp, number };
+        self.streams.contains_key(&port) || self.listeners.ports().any(|known| known == port)
+    }
+
+    /// Returns the ports of TCP and UDP services and of Gateways.
+    #[must_use]
+    pub fn ports(&self) -> BTreeSet<StreamPort> {
+        self.streams.keys().copied().chain(self.listeners.ports()).collect()
     }
 
     /// Returns the upstream that a route of this snapshot names.

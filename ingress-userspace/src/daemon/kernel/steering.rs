@@ -61,10 +61,13 @@ impl Kernel {
     /// socket could not be told from other packets sent from the rewritten port.
     pub(super) fn steered(&mut self, shared: &Shared) -> Vec<SteeredPort> {
         let snapshot = shared.snapshot();
-        let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
-            Transport::Tcp => steered(*number, STREAMS, self.workers),
+        let of_http: Vec<u16> = self.ports.iter().map(|port| port.port).collect();
+        let further = snapshot.ports().into_iter();
+        let further = further.filter(|port| port.transport == Transport::Udp || !of_http.contains(&port.number));
+        let streams = further.map(|StreamPort { transport, number }| match transport {
+            Transport::Tcp => steered(number, STREAMS, self.workers),
             Transport::Udp => SteeredPort {
-                port: *number,
+                port: number,
                 proto: PROTO_UDP,
                 first_slot: 0,
                 workers: 0,
@@ -73,7 +76,7 @@ impl Kernel {
             },
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
-        self.rewrite(&mut ports, |number| snapshot.has_tcp_service(number));
+        self.rewrite(&mut ports, |number| snapshot.has_tcp_port(number));
         let left_out = ports.split_off(fitting(&ports));
         // The function is called more than once per change.
         if left_out != self.left_out && !left_out.is_empty() {

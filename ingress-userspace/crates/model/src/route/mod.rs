@@ -489,6 +489,18 @@ impl HostEntry {
 // === impl Shares ===
 
 impl Shares {
+    /// Arranges `backends`, with numbers of upstreams from `upstream`.
+    pub fn compile(backends: &WeightedBackends, mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
+        let total = backends.total();
+        let share = |backend: &WeightedBackend| {
+            let WeightedBackend { weight, target, filters } = backend;
+            let target = target.as_ref().map(&mut upstream).map_err(|why| *why);
+            Share { weight: *weight, target, filters: filters.clone() }
+        };
+        let backends = backends.as_slice().iter().map(share).collect();
+        Self { backends, total, sequence: EvenSpread::default() }
+    }
+
     /// Returns the backend for the next request, or `None` if there are no backends.
     #[must_use]
     pub fn choose(&self) -> Option<&Share> {
@@ -562,17 +574,7 @@ impl RouteTarget {
             Action::Forward(key) => Self::Forward(upstream(key)),
             Action::Refuse(why) => Self::Refuse(*why),
             Action::Redirect(redirect) => Self::Redirect(Arc::clone(redirect)),
-            Action::Weighted(backends) => {
-                let share = |backend: &WeightedBackend| {
-                    let WeightedBackend { weight, target, filters } = backend;
-                    let target = target.as_ref().map(&mut *upstream).map_err(|why| *why);
-                    Share { weight: *weight, target, filters: filters.clone() }
-                };
-                let backends: &WeightedBackends = backends;
-                let total = backends.total();
-                let backends = backends.as_slice().iter().map(share).collect();
-                Self::Weighted(Arc::new(Shares { backends, total, sequence: EvenSpread::default() }))
-            }
+            Action::Weighted(backends) => Self::Weighted(Arc::new(Shares::compile(backends, upstream))),
             Action::Split(split) => {
                 let Split { main, canaries } = &**split;
                 let main = upstream(main);

@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     downstream::{conn::Conn, park},
     l4::tcp,
+    listeners::{BoundListeners, BoundProtocol},
     server::{listen::Entrance, options::Options, signal::Signal, worker::Worker},
 };
 
@@ -81,6 +82,7 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     // Fails if the client has disconnected already.
     let Ok(mut local) = stream.local_addr() else { return };
     local.set_port(public_port(worker, entrance, local.port()));
+    let entrance = at_bind(worker, entrance, local);
     let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
     conn.announce();
     let entered = worker.enter(&conn);
@@ -91,6 +93,21 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
             drop(entered);
         }),
     };
+}
+
+/// Returns the protocol of a connection to `local`: that of the Gateways there, else that of the listening socket.
+fn at_bind(worker: &Worker, entrance: Entrance, local: SocketAddr) -> Entrance {
+    let snapshot = worker.snapshot();
+    if snapshot.listeners.is_empty() {
+        return entrance;
+    }
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    match snapshot.listeners.at(local).map(BoundListeners::protocol) {
+        None => entrance,
+        Some(BoundProtocol::Http) => Entrance::Http,
+        Some(BoundProtocol::Tls) => Entrance::Https,
+        Some(BoundProtocol::Stream) => Entrance::Streams,
+    }
 }
 
 /// Returns the port that the client connected to, for a connection to `port` of this node.
@@ -105,7 +122,7 @@ fn public_port(worker: &Worker, entrance: Entrance, port: u16) -> u16 {
         Entrance::Streams => {
             let snapshot = worker.snapshot();
             // A port that is a TCP service itself is not rewritten.
-            snapshot.has_tcp_service(public) && !snapshot.has_tcp_service(port)
+            snapshot.has_tcp_port(public) && !snapshot.has_tcp_port(port)
         }
     };
     if is_rewritten { public } else { port }

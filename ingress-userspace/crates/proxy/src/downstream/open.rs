@@ -55,7 +55,9 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
         stream = Box::pin(tcp::pass_through(conn, stream, deadline)).await?;
     }
     let snapshot = conn.worker.snapshot();
-    let accepted = if snapshot.routes.ask_clients() || snapshot.settings.handshakes.rejects_unknown_names {
+    let is_by_name = snapshot.routes.ask_clients() || snapshot.settings.handshakes.rejects_unknown_names;
+    let is_bound = !snapshot.listeners.is_empty() && snapshot.listeners.at(conn.local()).is_some();
+    let accepted = if is_by_name || is_bound {
         // Boxed to keep its size out of connections whose configuration does not depend on the server name.
         timeout_at(deadline, Box::pin(accept_by_name(conn, stream, &snapshot))).await
     } else {
@@ -110,10 +112,23 @@ pub(crate) async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
 async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
     let mut start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
     let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
-    if tls::is_rejected(&server_name, snapshot) {
+    let configs = &conn.worker.shared.tls;
+    let bound = snapshot.listeners.at(conn.local());
+    let listener = bound.and_then(|bound| snapshot.listeners.get(bound.of_server_name(&server_name)?));
+    let is_left = listener.is_none() && bound.is_some_and(|bound| !bound.shares_with_ingresses());
+    if is_left || (listener.is_none() && tls::is_rejected(&server_name, snapshot)) {
         return Err(tls::reject(&mut start.io).await);
     }
-    let configs = &conn.worker.shared.tls;
+    if let Some(listener) = listener {
+        // Without a certificate there is no listener to answer.
+        let Some(key) = snapshot.certificates.among(&listener.certificates, &server_name) else {
+            return Err(tls::reject(&mut start.io).await);
+        };
+        let config = configs.with_key(key, &conn.settings).map_err(io::Error::other)?;
+        let stream = start.into_stream(config).await?;
+        conn.shown.greeted(Greeting { server_name, asked: false, chain: Vec::new() });
+        return Ok(stream);
+    }
     let policy = snapshot.routes.host(&server_name).and_then(HostEntry::clients);
     let config = match policy {
         Some(policy) => configs.requesting_certificate(policy, &conn.settings).map_err(io::Error::other)?,

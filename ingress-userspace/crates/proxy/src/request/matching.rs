@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{Method, Uri, Version, request::Parts};
 
-use ingress_model::route::{FoundRoute, Work};
+use ingress_model::route::{FoundRoute, Routes, Work};
 use ingress_model::{HostId, RefusedPaths, RequestHead, request_path};
 
 use crate::{
@@ -31,6 +31,8 @@ pub(super) struct RequestRefusal {
 pub(super) struct Matching<'r> {
     pub(super) authority: Authority<'r>,
     pub(super) fields: Fields<'r>,
+    /// Whether the routes are those of a Gateway's listener.
+    pub(super) is_of_listener: bool,
     /// Normalized path, and query.
     pub(super) target: Cow<'r, str>,
     pub(super) client: &'r RequestClient<'r>,
@@ -52,8 +54,14 @@ impl<'r> Matching<'r> {
         let fields = Fields::of(headers);
         let authority =
             Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
+        let (routes, is_of_listener) = match choose(conn, snapshot, authority.host()) {
+            ChosenRoutes::OfIngresses => (&snapshot.routes, false),
+            ChosenRoutes::OfListener(routes) => (routes, true),
+            ChosenRoutes::Nothing => return Err(unattributed(error::no_route())),
+            ChosenRoutes::Misdirected => return Err(unattributed(error::misdirected())),
+        };
         let host = |answer| {
-            let host = snapshot.routes.host(authority.host()).map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            let host = routes.host(authority.host()).map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             RequestRefusal { host, answer: Box::new(answer) }
         };
         if *version == Version::HTTP_2 && !are_trimmed(headers) {
@@ -84,17 +92,47 @@ impl<'r> Matching<'r> {
         let mut work = Work::of_request();
         let method = if *method == Method::CONNECT { &Method::GET } else { method };
         let head = RequestHead { method, headers, query: uri.query().unwrap_or_default() };
-        let found = snapshot.routes.find_within(authority.host(), &path, &head, &mut work);
+        let found = routes.find_within(authority.host(), &path, &head, &mut work);
         // The proxy does not treat an escaped slash as a slash, but many pods do. If the path with real slashes matches
         // another rule, the request probably tries to bypass one of the two.
         let is_other = |path: &String| {
-            !found.matched.is_same(&snapshot.routes.find_within(authority.host(), path, &head, &mut work).matched)
+            !found.matched.is_same(&routes.find_within(authority.host(), path, &head, &mut work).matched)
         };
         if others.iter().any(is_other) {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);
-        Ok(Self { authority, fields, target, client, found })
+        Ok(Self { authority, fields, is_of_listener, target, client, found })
+    }
+}
+
+/// The routes for a request, by the address and port it came to and by its host.
+enum ChosenRoutes<'s> {
+    OfIngresses,
+    OfListener(&'s Routes),
+    /// No listener at this address takes the host.
+    Nothing,
+    /// The host belongs to another listener than the server name of the handshake (RFC 9110, section 15.5.20).
+    Misdirected,
+}
+
+/// Chooses the routes for `host`. A request never leaves the listener that its handshake was made for: certificates and
+/// client certificates are properties of listeners.
+fn choose<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> ChosenRoutes<'s> {
+    let listeners = &snapshot.listeners;
+    if listeners.is_empty() {
+        return ChosenRoutes::OfIngresses;
+    }
+    let Some(bound) = listeners.at(conn.local()) else { return ChosenRoutes::OfIngresses };
+    let is_of_ingress = || bound.shares_with_ingresses() && snapshot.routes.host(host).is_some();
+    let name = bound.of_host(host, conn.secure);
+    if conn.secure && name != bound.of_server_name(conn.shown.server_name()) {
+        return if name.is_some() || is_of_ingress() { ChosenRoutes::Misdirected } else { ChosenRoutes::Nothing };
+    }
+    match name.and_then(|name| listeners.get(name)) {
+        Some(listener) => ChosenRoutes::OfListener(&listener.routes),
+        None if bound.shares_with_ingresses() => ChosenRoutes::OfIngresses,
+        None => ChosenRoutes::Nothing,
     }
 }
 

@@ -181,7 +181,7 @@ impl Matching<'_> {
         asked: TunnelRequest,
         log_entry: &mut Option<Box<LogEntry>>,
     ) -> Response<Body> {
-        let Self { authority, fields, target, client, found } = self;
+        let Self { authority, fields, is_of_listener, target, client, found } = self;
         let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
         let mut in_flight = begin(conn, host, log_entry.as_deref());
         let bodiless = parts.method == Method::HEAD;
@@ -195,7 +195,8 @@ impl Matching<'_> {
             LogEntry::matched(log_entry, owner, forwarding.logged);
         }
         LogEntry::skip(log_entry, target);
-        let identity = if conn.secure { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
+        let asks = conn.secure && !is_of_listener;
+        let identity = if asks { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
         let subject = self.subject(conn, parts, identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown));
         let request_id = RequestId::of(fields.request_id);

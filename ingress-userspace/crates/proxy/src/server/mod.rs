@@ -56,6 +56,8 @@ pub struct Server {
     checks: Option<thread::JoinHandle<()>>,
     /// Connections cut off by workers that have ended.
     cut: usize,
+    /// Ports of HTTP and HTTPS.
+    http_ports: [u16; 2],
 }
 
 #[derive(Debug)]
@@ -100,8 +102,9 @@ impl Server {
     /// Fails if a runtime or a thread cannot be created; workers that run already are stopped.
     pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
         let signal = watch::Sender::new(Signal::Serve);
+        let http_ports = [options.http_port, options.https_port];
         let mut server =
-            Self { shared, signal, workers: Vec::with_capacity(listeners.len()), checks: None, exporter: None, cut: 0 };
+            Self { shared, signal, http_ports, workers: Vec::with_capacity(listeners.len()), checks: None, exporter: None, cut: 0 };
         let filter = WorkerFilter::new(options.seccomp).map_err(|source| StartError::Seccomp { source })?;
         if let Some(filter) = filter.as_ref().filter(|_| options.needs_seccomp) {
             filter.try_out().map_err(|source| StartError::Unfiltered { source })?;
@@ -117,6 +120,11 @@ impl Server {
         let checks = health_check::start(Arc::clone(&server.shared), server.signal.subscribe(), filter);
         server.checks = Some(checks.map_err(|source| StartError::Checks { source })?);
         Ok(server)
+    }
+
+    /// Returns the ports of HTTP and HTTPS, which are open all the time.
+    pub(crate) fn http_ports(&self) -> [u16; 2] {
+        self.http_ports
     }
 
     fn start_worker(

@@ -73,7 +73,7 @@ async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<V
     let mut closed: BTreeMap<u16, String> = BTreeMap::new();
     loop {
         published.mark_unchanged();
-        let wanted = wanted(transport, &shared.snapshot());
+        let wanted = wanted(transport, &shared.snapshot(), server.http_ports());
         for (port, gone) in open.extract_if(.., |port, _| !wanted.contains(port)) {
             gone.close::<S>(port, server).await;
             tracing::info!(port, "{transport} port closed");
@@ -118,9 +118,10 @@ async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<V
     }
 }
 
-/// Returns the ports of `transport` in `snapshot`.
-fn wanted(transport: Transport, snapshot: &Snapshot) -> BTreeSet<u16> {
-    snapshot.streams.keys().filter(|port| port.transport == transport).map(|port| port.number).collect()
+/// Returns the ports of `transport` in `snapshot`, without those of HTTP and HTTPS, which are always open.
+fn wanted(transport: Transport, snapshot: &Snapshot, http_ports: [u16; 2]) -> BTreeSet<u16> {
+    let ports = snapshot.ports().into_iter().filter(|port| port.transport == transport).map(|port| port.number);
+    ports.filter(|port| transport == Transport::Udp || !http_ports.contains(port)).collect()
 }
 
 /// Removes and returns a port that all workers have lost.

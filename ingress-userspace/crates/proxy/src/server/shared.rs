@@ -285,7 +285,8 @@ impl Shared {
     /// Returns the meters of rules, for Ingresses that enable them.
     #[must_use]
     pub fn meters(&self) -> Vec<MeterView> {
-        self.snapshot().routes.meters().map(Meter::view).collect()
+        let snapshot = self.snapshot();
+        snapshot.routes.meters().chain(snapshot.listeners.meters()).map(Meter::view).collect()
     }
 
     /// Returns the durations of requests for `host`, since it was assigned this number.

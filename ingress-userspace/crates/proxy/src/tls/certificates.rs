@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
-use rustls_pki_types::UnixTime;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use webpki::EndEntityCert;
 use x509_cert::der::Decode as _;
 
 use ingress_model::{
@@ -42,6 +43,8 @@ pub struct CertificateProblem {
 #[derive(Clone)]
 struct Loaded {
     key: Arc<CertifiedKey>,
+    /// Names of the leaf.
+    names: Box<[HostPattern]>,
     /// End of validity of the leaf, as time since 1970; `None` if it cannot be read.
     not_after: Option<Duration>,
     /// The same key with the issuer's OCSP response.
@@ -95,6 +98,14 @@ impl Certificates {
         own.and_then(current).or_else(|| current(&self.fallback))
     }
 
+    /// Returns the certificate for `server_name`, in lower case, among those of a listener: the first that covers the
+    /// name, else the first that is usable.
+    pub(crate) fn among(&self, origins: &[Arc<str>], server_name: &str) -> Option<Arc<CertifiedKey>> {
+        let usable = || origins.iter().filter_map(|origin| self.loaded.get(origin));
+        let covering = usable().find(|loaded| loaded.names.iter().any(|name| name.matches(server_name)));
+        covering.or_else(|| usable().next()).map(Loaded::current)
+    }
+
     /// Returns the end of validity of each usable certificate, as time since 1970, by origin.
     pub fn expiries(&self) -> impl Iterator<Item = (&Arc<str>, Duration)> {
         self.source.keys().filter_map(|origin| Some((origin, self.loaded.get(origin)?.not_after?)))
@@ -119,7 +130,8 @@ impl Loaded {
     fn of(key: CertifiedKey, staple: Option<&Staple>) -> Self {
         let stapled = staple.map(|staple| Stapled::of(&key, staple));
         let not_after = key.cert.first().and_then(|leaf| not_after(leaf));
-        Self { key: Arc::new(key), not_after, stapled }
+        let names = key.cert.first().map(|leaf| names(leaf)).unwrap_or_default();
+        Self { key: Arc::new(key), names, not_after, stapled }
     }
 
     /// Returns the key, with the OCSP response if it is valid now.
@@ -150,6 +162,12 @@ impl fmt::Debug for Certificates {
             .field("fallback", &fallback.is_some())
             .finish()
     }
+}
+
+/// Returns the DNS names of a certificate.
+fn names(certificate: &CertificateDer<'_>) -> Box<[HostPattern]> {
+    let Ok(leaf) = EndEntityCert::try_from(certificate) else { return Box::default() };
+    leaf.valid_dns_names().filter_map(|name| HostPattern::parse(name).ok()).collect()
 }
 
 /// Returns the end of validity of a certificate, as time since 1970.

@@ -72,6 +72,12 @@ impl ClientCertificateState {
         drop(self.greeting.set(Box::new(Greeted { greeting, latest: RefCell::default() })));
     }
 
+    /// Returns the server name of the handshake, in lower case; empty for none, and for handshakes to which no
+    /// configuration by name applied.
+    pub(crate) fn server_name(&self) -> &str {
+        self.greeting.get().map_or("", |known| &known.greeting.server_name)
+    }
+
     /// Returns the identity of the client for `host`, or `None` if the host requests no certificate.
     pub(crate) fn identity(
         &self,

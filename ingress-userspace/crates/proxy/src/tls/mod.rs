@@ -13,7 +13,7 @@ use rustls::{
     ServerConfig, SupportedProtocolVersion,
     crypto::CryptoProvider,
     server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert},
-    sign::CertifiedKey,
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -80,6 +80,26 @@ impl ServerConfigs {
             .with_cert_resolver(Arc::clone(&self.resolver) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = self.of(settings).alpn_protocols.clone();
         config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.max_early_data_size = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// Returns the configuration for a handshake with the certificate `key` of a Gateway's listener. It is built for
+    /// each handshake, like the one that requests a client certificate. Tickets are bound to the server name.
+    pub(crate) fn with_key(
+        &self,
+        key: Arc<CertifiedKey>,
+        settings: &Settings,
+    ) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let shared = self.of(settings);
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS[settings.handshakes.versions as usize])?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+        config.alpn_protocols.clone_from(&shared.alpn_protocols);
+        config.ticketer = Arc::clone(&shared.ticketer);
+        config.send_tls13_tickets = shared.send_tls13_tickets;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
         Ok(Arc::new(config))

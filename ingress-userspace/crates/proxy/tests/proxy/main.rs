@@ -15,6 +15,7 @@ mod h2c;
 mod http2;
 mod https;
 mod library_defects;
+mod listeners;
 mod load;
 mod messages;
 mod overload;

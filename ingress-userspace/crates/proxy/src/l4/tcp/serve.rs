@@ -29,6 +29,7 @@ use crate::{
         proxy_protocol::ProxyHeader,
         refusal::Refusal,
     },
+    listeners::{BoundListeners, ServedStream},
     observe::counters::{Bytes, Direction},
     request::in_flight::InFlight,
     upstream::{
@@ -37,7 +38,7 @@ use crate::{
     },
 };
 use ingress_model::route::HostEntry;
-use ingress_model::{StreamPort, StreamRetry, Transport};
+use ingress_model::{ListenerName, StreamPort, StreamRetry, Transport};
 
 /// The destination of a stream.
 struct Opening<'s> {
@@ -76,11 +77,19 @@ pub(crate) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: I
     None
 }
 
-/// Serves a connection to the port of a TCP service until it ends.
+/// Serves a connection to the port of a TCP service, or of a Gateway's TCP listener, until it ends.
 pub(crate) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
-    let port = StreamPort { transport: Transport::Tcp, number: conn.local().port() };
+    let (snapshot, local) = (conn.worker.snapshot(), conn.local());
+    let listener = snapshot.listeners.at(local).and_then(BoundListeners::stream);
+    if let Some(name) = listener {
+        let name = name.clone();
+        drop(snapshot);
+        return Box::pin(serve_listener(conn, client, &name)).await;
+    }
+    let port = StreamPort { transport: Transport::Tcp, number: local.port() };
     // The port may have been removed since the kernel accepted the connection; then there is no service.
-    let accepts = conn.worker.snapshot().stream(port).map(|(service, _)| service.accepts_proxy_protocol);
+    let accepts = snapshot.stream(port).map(|(service, _)| service.accepts_proxy_protocol);
+    drop(snapshot);
     let Some(accepts) = accepts else { return reset(&client) };
     if accepts && !open::meet(&conn, &mut client).await {
         return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
@@ -97,6 +106,26 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
         let connect_timeout = snapshot.forwarding.connect_timeout;
         let opening = Opening { upstream: Some(upstream), connect_timeout, proxy_header };
         (conn.begin(snapshot.stream_id(port)), until_closed(&conn, connect(&conn, opening)).await)
+    };
+    pass(&conn, client, opened.flatten(), in_flight).await;
+}
+
+/// Serves a connection to the TCP listener `name` of a Gateway.
+async fn serve_listener(conn: Rc<Conn>, client: TcpStream, name: &ListenerName) {
+    let _counted = match open::count(&conn) {
+        Ok(counted) => counted,
+        Err(why) => return conn.worker.shared.stats.refused.count(why),
+    };
+    let (in_flight, opened) = {
+        let snapshot = conn.worker.snapshot();
+        let listener = snapshot.listeners.get(name);
+        let Some(ServedStream { shares, id }) = listener.and_then(|listener| listener.stream.as_ref()) else {
+            return reset(&client);
+        };
+        let upstream = shares.choose().and_then(|share| snapshot.upstream(share.target.ok()?));
+        let connect_timeout = snapshot.forwarding.connect_timeout;
+        let opening = Opening { upstream, connect_timeout, proxy_header: None };
+        (conn.begin(*id), until_closed(&conn, connect(&conn, opening)).await)
     };
     pass(&conn, client, opened.flatten(), in_flight).await;
 }

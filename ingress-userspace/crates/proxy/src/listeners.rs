@@ -1,0 +1,225 @@
+//! The listeners of Gateways, compiled: which one serves a connection or request at an address and port of the node.
+//!
+//! ```text
+//! local address ──> BoundListeners ──host or server name──> ServedListener ──> Routes
+//! ```
+//!
+//! Without Gateways there are no binds, and every connection belongs to the Ingresses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use ingress_model::{
+    Bind, Bound, HostId, HostName, HostPattern, Listener, ListenerName, RouteTable, StreamPort,
+    Transport, Tree, UpstreamKey,
+    route::{HostMap, Meter, NameMap, Routes, Shares, UpstreamId},
+    tree::Difference,
+};
+
+/// All listeners of a snapshot. Clones share unchanged state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listeners {
+    binds: Arc<Binds>,
+    served: NameMap<Arc<ServedListener>, ListenerName>,
+    /// The listeners that these were compiled from.
+    source: Tree<ListenerName, Arc<Listener>>,
+    /// Listeners with hosts that have no number of their own, with how many.
+    unnumbered: BTreeMap<ListenerName, usize>,
+}
+
+#[derive(Debug, Default)]
+struct Binds {
+    /// Binds of one address.
+    addressed: HashMap<SocketAddr, BoundListeners>,
+    /// Binds of every address of the node, by TCP port.
+    anywhere: HashMap<u16, BoundListeners>,
+    ports: BTreeSet<StreamPort>,
+    source: Tree<Bind, Arc<Bound>>,
+}
+
+/// The listeners at one address and TCP port.
+#[derive(Debug)]
+pub(crate) struct BoundListeners {
+    http: HostMap<ListenerName>,
+    tls: HostMap<ListenerName>,
+    stream: Option<ListenerName>,
+    protocol: BoundProtocol,
+    /// Whether requests that no listener takes go on to the Ingresses.
+    shares_with_ingresses: bool,
+}
+
+/// The beginning of connections at an address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoundProtocol {
+    Http,
+    Tls,
+    Stream,
+}
+
+/// A listener and its routes.
+#[derive(Debug)]
+pub(crate) struct ServedListener {
+    pub(crate) routes: Routes,
+    /// Origins of its certificates, in order of preference.
+    pub(crate) certificates: Vec<Arc<str>>,
+    pub(crate) stream: Option<ServedStream>,
+}
+
+/// The backends of a TCP or UDP listener.
+#[derive(Debug)]
+pub(crate) struct ServedStream {
+    pub(crate) shares: Shares,
+    /// Number under which connections are counted.
+    pub(crate) id: HostId,
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    /// Compiles the listeners of `table` with numbers of upstreams and hosts from `upstream` and `host_id`. The cost is
+    /// that of the difference to `previous`.
+    pub(crate) fn compile(
+        previous: Option<&Self>,
+        table: &RouteTable,
+        mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
+        mut host_id: impl FnMut(HostName<'_>) -> Option<HostId>,
+    ) -> Self {
+        let RouteTable { binds, listeners, .. } = table;
+        let mut next = previous.cloned().unwrap_or_default();
+        if next.binds.source != *binds {
+            next.binds = Arc::new(Binds::compile(binds));
+        }
+        let known = std::mem::replace(&mut next.source, listeners.clone());
+        let changed: BTreeSet<_> = known.differences(listeners).into_iter().map(|Difference { key, .. }| key).collect();
+        let unnumbered = std::mem::take(&mut next.unnumbered);
+        for name in changed.union(&unnumbered.keys().collect()) {
+            let before = next.served.get(name.as_str()).map(Arc::clone);
+            let served = listeners.get(*name).map(|listener| {
+                let host_id = |pattern: &HostPattern| host_id(HostName { listener: Some(name), pattern });
+                Arc::new(ServedListener::compile(listener, before.as_deref(), &mut upstream, host_id))
+            });
+            let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered());
+            if missing > 0 {
+                next.unnumbered.insert((*name).clone(), missing);
+            }
+            next.served.set(name, served);
+        }
+        next
+    }
+
+    /// Returns whether there are no Gateways, so that all connections belong to Ingresses.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.binds.ports.is_empty()
+    }
+
+    /// Returns the listeners at a local address, if there are any.
+    pub(crate) fn at(&self, local: SocketAddr) -> Option<&BoundListeners> {
+        let Binds { addressed, anywhere, .. } = &*self.binds;
+        addressed.get(&local).or_else(|| anywhere.get(&local.port()))
+    }
+
+    pub(crate) fn get(&self, name: &ListenerName) -> Option<&ServedListener> {
+        self.served.get(name.as_str()).map(Arc::as_ref)
+    }
+
+    /// Iterates over the ports of all binds.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = StreamPort> {
+        self.binds.ports.iter().copied()
+    }
+
+    /// Returns how many hosts have no number of their own.
+    pub(crate) fn unnumbered(&self) -> usize {
+        self.unnumbered.values().sum()
+    }
+
+    /// Iterates over the meters of all metered rules.
+    pub(crate) fn meters(&self) -> impl Iterator<Item = &Meter> {
+        self.served.values().flat_map(|served| served.routes.meters())
+    }
+}
+
+// === impl Binds ===
+
+impl Binds {
+    fn compile(source: &Tree<Bind, Arc<Bound>>) -> Self {
+        let mut binds = Self { source: source.clone(), ..Self::default() };
+        for (Bind { address, port }, bound) in source {
+            binds.ports.insert(*port);
+            if port.transport == Transport::Tcp {
+                let listeners = BoundListeners::compile(*address, bound);
+                match address {
+                    Some(address) => drop(binds.addressed.insert(SocketAddr::new(*address, port.number), listeners)),
+                    None => drop(binds.anywhere.insert(port.number, listeners)),
+                }
+            }
+        }
+        binds
+    }
+}
+
+// === impl BoundListeners ===
+
+impl BoundListeners {
+    fn compile(address: Option<IpAddr>, bound: &Bound) -> Self {
+        let Bound { http, tls, stream } = bound;
+        let map = |names: &Tree<HostPattern, ListenerName>| {
+            let mut map = HostMap::default();
+            for (pattern, name) in names {
+                map.set(pattern, Some(name.clone()));
+            }
+            map
+        };
+        let protocol = match (stream, tls.is_empty()) {
+            (Some(_), _) => BoundProtocol::Stream,
+            (None, false) => BoundProtocol::Tls,
+            (None, true) => BoundProtocol::Http,
+        };
+        let shares_with_ingresses = address.is_none();
+        Self { http: map(http), tls: map(tls), stream: stream.clone(), protocol, shares_with_ingresses }
+    }
+
+    pub(crate) fn protocol(&self) -> BoundProtocol {
+        self.protocol
+    }
+
+    pub(crate) fn shares_with_ingresses(&self) -> bool {
+        self.shares_with_ingresses
+    }
+
+    /// Returns the listener for requests to `host` (canonical form).
+    pub(crate) fn of_host(&self, host: &str, is_secure: bool) -> Option<&ListenerName> {
+        if is_secure { self.tls.find(host) } else { self.http.find(host) }
+    }
+
+    /// Returns the listener for handshakes with `server_name`, in lower case and empty for none.
+    pub(crate) fn of_server_name(&self, server_name: &str) -> Option<&ListenerName> {
+        self.tls.find(server_name)
+    }
+
+    /// Returns the listener for bytes of any kind.
+    pub(crate) fn stream(&self) -> Option<&ListenerName> {
+        self.stream.as_ref()
+    }
+}
+
+// === impl ServedListener ===
+
+impl ServedListener {
+    fn compile(
+        listener: &Listener,
+        previous: Option<&Self>,
+        mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
+        mut host_id: impl FnMut(&HostPattern) -> Option<HostId>,
+    ) -> Self {
+        let Listener { protocol: _, hosts: _, certificates, clients: _, stream } = listener;
+        let stream = stream.as_ref().map(|backends| ServedStream {
+            shares: Shares::compile(backends, &mut upstream),
+            id: host_id(&HostPattern::Any).unwrap_or(HostId::UNATTRIBUTED),
+        });
+        let routes = Routes::of_listener(previous.map(|served| &served.routes), listener, upstream, host_id);
+        Self { routes, certificates: certificates.clone(), stream }
+    }
+}
