@@ -18,6 +18,7 @@ mod clock;
 pub mod cluster;
 mod contact;
 mod error;
+pub mod gateway;
 pub mod held_secret;
 pub mod namespace;
 mod object;
