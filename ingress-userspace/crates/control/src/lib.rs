@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_review;
+mod address_pool;
 pub mod change;
 mod clock;
 pub mod cluster;
@@ -34,6 +35,7 @@ pub mod status;
 pub mod translate;
 mod watch;
 
+pub use address_pool::{AddressPool, InvalidPool};
 pub use contact::Contact;
 pub use error::SourceError;
 pub use options::{Options, SourceConfig};
