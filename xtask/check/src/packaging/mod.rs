@@ -20,10 +20,11 @@ use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress, workspace};
 
 /// Overlays of `deploy/`, each with the arguments with which the chart must render the same objects.
-const TWINS: [(&str, &[&str]); 4] = [
+const TWINS: [(&str, &[&str]); 5] = [
     ("base", &[]),
     ("privileged", &["--set=privileged=true"]),
     ("bind", &["--set=controller.steer=bind"]),
+    ("gateway-api", &["--set=gatewayAPI.enabled=true"]),
     ("udp", &["--set=controller.udpServicesConfigMap=xdp-ingress/udp-services"]),
 ];
 
