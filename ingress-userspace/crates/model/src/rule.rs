@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     AuthService, Bind, Bound, Certificate, ClientCertificates, Conditions, Filter, Forwarding, HostPattern, Listener,
-    ListenerName, Passthrough, PathMatch, Settings, Split, StreamPort, StreamService, Template, TicketKeys, Tree,
+    ListenerName, Passthrough, PathMatch, Redirect, Settings, Split, StreamPort, StreamService, TicketKeys, Tree,
     Upstream, UpstreamKey, WeightedBackends,
 };
 
@@ -115,15 +115,6 @@ pub enum Action {
     Split(Arc<Split>),
     /// Forwards to one of several backends by weight.
     Weighted(Arc<WeightedBackends>),
-}
-
-/// Redirects the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirect {
-    /// Status: 301, 302, 303, 307 or 308.
-    pub status: u16,
-    /// URI, or a path on the same host.
-    pub location: Template,
 }
 
 /// Reason why a rule cannot be applied.
