@@ -49,6 +49,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         certificate: Shown::Valid,
         client: [10, 3, 249, 7].into(),
         https_port: 443,
+        listener_port: 443,
     };
     requests(criterion, subject);
     responses(criterion, &subject);
@@ -92,7 +93,7 @@ fn requests(criterion: &mut Criterion, subject: Subject<'_>) {
         });
     }
     let elsewhere = Template::parse("https://new.bench.test$request_uri").expect("a template");
-    let redirect = Redirect { status: 301, location: elsewhere };
+    let redirect = Redirect { status: 301, location: elsewhere.into() };
     group.bench_function("redirect of the rule", |bencher| bencher.iter(|| location(&redirect, black_box(&subject))));
     group.finish();
 }

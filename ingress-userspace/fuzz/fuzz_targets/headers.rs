@@ -54,6 +54,7 @@ fuzz_target!(|input: Input<'_>| {
         certificate: Shown::Nothing,
         client: [192, 0, 2, 1].into(),
         https_port: 443,
+        listener_port: 80,
     };
     let mut edits = Edits::default();
     for filter in &filters {

@@ -82,7 +82,7 @@ fn redirect(host: &Host, builder: &Builder<'_, '_>) -> Option<Rule> {
     let location = Template::parse(&format!("$scheme://{host}$request_uri")).ok()?;
     let path = PathMatch::Prefix("/".into());
     let forwarding = builder.policy.forwarding(&path);
-    let action = Action::Redirect(Redirect { status, location }.into());
+    let action = Action::Redirect(Redirect { status, location: location.into() }.into());
     let owner = builder.owner.clone();
     Some(Rule { path, conditions: None, owner, filters: Vec::new(), action, forwarding })
 }

@@ -95,7 +95,7 @@ fn redirects_and_refusals_name_their_ingress() {
     broken.action = Action::Refuse(Unavailable::NoService);
     let mut moved = rule(prefix("/moved"), "a/moved");
     let location = Template::parse("https://b.test/?token=hunter2").expect("a template");
-    moved.action = Action::Redirect(Arc::new(Redirect { status: 301, location }));
+    moved.action = Action::Redirect(Arc::new(Redirect { status: 301, location: location.into() }));
     let rules = vec![broken, moved, secure];
     table.hosts.insert(host("a.test"), Arc::new(HostRoutes { rules, ..HostRoutes::default() }));
     let summary = |url| explained(&table, url).summary;

@@ -93,6 +93,7 @@ mod tests {
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
+            listener_port: 80,
         }
     }
 

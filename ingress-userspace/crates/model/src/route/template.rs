@@ -25,7 +25,18 @@ pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Capt
 }
 
 fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures: Option<&Captures<'_>>) {
-    let Subject { method, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
+    let Subject {
+        method,
+        host,
+        port,
+        target,
+        headers,
+        secure,
+        certificate: _,
+        client,
+        https_port: _,
+        listener_port: _,
+    } = subject;
     let path_and_query = || target.split_once('?').map_or((*target, ""), |(path, query)| (path, query));
     match variable {
         Variable::Scheme => text.push_str(if *secure { "https" } else { "http" }),
@@ -112,6 +123,7 @@ mod tests {
             secure: true,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
+            listener_port: 8443,
         };
         let pattern = Pattern::of_path("/(x)/(.*)").expect("valid");
         let captures = pattern.captures("/x/y");

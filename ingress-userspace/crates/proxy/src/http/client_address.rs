@@ -43,6 +43,8 @@ pub(crate) struct RequestClient<'r> {
     pub(crate) address: IpAddr,
     /// Whether the client's own connection is encrypted.
     pub(crate) secure: bool,
+    /// The port that the client connected to.
+    pub(crate) port: u16,
     /// The forwarding fields sent to pods.
     pub(crate) forwarded: Cow<'r, [u8]>,
     /// The authority in `X-Forwarded-Host`, if the field is trusted and valid.
@@ -74,7 +76,7 @@ impl Peer {
         if !trust.trusts(*address) {
             let forwarded = Cow::Borrowed(&**forwarded);
             let hidden = (trust.forwarded || trust.address).then_some(field);
-            return RequestClient { address: *address, secure: *secure, forwarded, host: None, hidden };
+            return RequestClient { address: *address, secure: *secure, port: *port, forwarded, host: None, hidden };
         }
         let chain = || headers.get_all(field).iter().map(text);
         let client = if *is_proxied {
@@ -111,6 +113,7 @@ impl Peer {
         RequestClient {
             address: client,
             secure,
+            port,
             forwarded: Cow::Owned(forwarded.into()),
             host: claims.host,
             hidden: None,

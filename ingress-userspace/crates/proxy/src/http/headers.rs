@@ -290,11 +290,13 @@ mod tests {
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
+            listener_port: 80,
         };
         let hidden = HeaderName::from_static("cf-connecting-ip");
         let client = RequestClient {
             address: subject.client,
             secure: false,
+            port: 80,
             forwarded: b"x-forwarded-for: 192.0.2.7\r\n".into(),
             host: None,
             hidden: Some(&hidden),

@@ -271,6 +271,7 @@ impl Matching<'_> {
             certificate,
             client: client.address,
             https_port: conn.worker.options.https_port,
+            listener_port: client.port,
         }
     }
 }

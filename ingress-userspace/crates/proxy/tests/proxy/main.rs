@@ -22,6 +22,7 @@ mod overload;
 mod parked;
 mod piped;
 mod rates;
+mod redirects;
 mod requests;
 mod retry;
 mod rfc6455;

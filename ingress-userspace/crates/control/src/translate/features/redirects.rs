@@ -67,7 +67,7 @@ pub(crate) struct Redirects {
 impl ParsedRedirects {
     pub(super) fn build(self) -> Redirects {
         let Self { app_root, permanent_redirect, permanent_status, temporal_redirect, temporal_status } = self;
-        let redirect = |status, location| Arc::new(Redirect { status, location });
+        let redirect = |status, location: Template| Arc::new(Redirect { status, location: location.into() });
         let elsewhere = temporal_redirect
             .map(|location| redirect(temporal_status, location))
             .or_else(|| permanent_redirect.map(|location| redirect(permanent_status, location)));

@@ -166,6 +166,7 @@ mod tests {
             certificate: Shown::Nothing,
             client: IpAddr::from([192, 0, 2, 1]),
             https_port: 443,
+            listener_port: 80,
         }
     }
 

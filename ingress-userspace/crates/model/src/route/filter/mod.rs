@@ -1,14 +1,15 @@
 //! Applies a rule's filters to a request and to its response. Pure: decisions are made here and carried out by the
 //! proxy.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, fmt::Write as _, net::IpAddr, num::NonZeroU16};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
 use crate::{
     Authentication, ClientCertificates, Compression, Demand, ErrorPages, Filter, HeaderEdit, HeaderEdits, HeaderText,
-    Mirror, PathMatch, Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
+    Host, Location, LocationParts, Mirror, PathMatch, Redirect, Rewrite, UrlScheme, filter::Limit,
+    path::ACME_CHALLENGE,
 };
 
 mod compression;
@@ -33,6 +34,8 @@ pub struct Subject<'r> {
     pub client: IpAddr,
     /// HTTPS port for clients; 443 is omitted in redirects.
     pub https_port: u16,
+    /// Port that the client connected to: the listener's, or that of a trusted proxy in front of it.
+    pub listener_port: u16,
 }
 
 /// Validity of the client's certificate for the host of the request.
@@ -221,13 +224,38 @@ pub fn compression(filters: &[Filter]) -> Option<&Compression> {
 /// Returns the target of a redirect for this request.
 #[must_use]
 pub fn location(redirect: &Redirect, subject: &Subject<'_>) -> String {
-    let location = render(&redirect.location, subject, None);
+    let template = match &redirect.location {
+        Location::Template(template) => template,
+        Location::Parts(parts) => return url(parts, subject),
+    };
+    let location = render(template, subject, None);
     // RFC 9110, 10.2.2, allows a bare path, but old clients expect an absolute URI.
     if location.starts_with('/') {
         let scheme = if subject.secure { "https" } else { "http" };
         return format!("{scheme}://{}{location}", subject.host);
     }
     location
+}
+
+/// Returns the URL of the request with `parts` in place of its own.
+fn url(parts: &LocationParts, subject: &Subject<'_>) -> String {
+    let LocationParts { scheme, host, port, path: modifier } = parts;
+    let own_scheme = if subject.secure { UrlScheme::Https } else { UrlScheme::Http };
+    let port = port.map_or_else(|| scheme.map_or(subject.listener_port, UrlScheme::default_port), NonZeroU16::get);
+    let scheme = scheme.unwrap_or(own_scheme);
+    let mut url = format!("{}://{}", scheme.as_str(), host.as_ref().map_or(subject.host, Host::as_str));
+    if port != scheme.default_port() {
+        // Writing to a string cannot fail.
+        let _infallible = write!(url, ":{port}");
+    }
+    let old = path(subject.target);
+    let new = modifier.as_ref().map_or(Cow::Borrowed(old), |modifier| modifier.apply(old).into());
+    // `*` is the server as a whole, which a URL names by an empty path (RFC 9112, 3.2.4).
+    if new != "*" {
+        url.push_str(&new);
+    }
+    url.push_str(&subject.target[old.len()..]);
+    url
 }
 
 /// Renders the value of a field, or returns `None` if the request's data does not form a valid one.

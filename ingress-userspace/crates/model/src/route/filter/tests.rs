@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Access, Cors, Networks, Origins, Pattern};
+use crate::{Access, Cors, Networks, Origins, PathModifier, Pattern, ReplacementPath, Template};
 
 fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
     Subject {
@@ -16,6 +16,7 @@ fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
         certificate: Shown::Nothing,
         client: [192, 0, 2, 7].into(),
         https_port: 443,
+        listener_port: 80,
     }
 }
 
@@ -42,6 +43,44 @@ fn acme_challenges_and_excepted_paths_stay_on_http() {
     check_redirect("/plain", false, 443, None);
     check_redirect("/plain/below?x=/", false, 443, None);
     check_redirect("/plainer?x=/plain", false, 443, Some("https://a.test/plainer?x=/plain"));
+}
+
+#[test]
+fn redirects_take_missing_parts_from_the_request() {
+    const NOTHING: LocationParts = LocationParts { scheme: None, host: None, port: None, path: None };
+    let other = || Some(Host::parse("b.test").expect("valid"));
+    let (http, https) = (Some(UrlScheme::Http), Some(UrlScheme::Https));
+    let replacement = |text| ReplacementPath::parse(text).expect("valid");
+    let full = |text| Some(PathModifier::Full(replacement(text)));
+    let prefix = |text| Some(PathModifier::Prefix { matched: "/x".into(), replacement: replacement(text) });
+    let headers = HeaderMap::new();
+    for (secure, listener_port, parts, expect) in [
+        (false, 80, NOTHING, "http://a.test/x/y?q=1"),
+        (false, 8080, NOTHING, "http://a.test:8080/x/y?q=1"),
+        (true, 443, NOTHING, "https://a.test/x/y?q=1"),
+        (true, 80, NOTHING, "https://a.test:80/x/y?q=1"),
+        (false, 8080, LocationParts { scheme: https, ..NOTHING }, "https://a.test/x/y?q=1"),
+        (true, 8443, LocationParts { scheme: http, ..NOTHING }, "http://a.test/x/y?q=1"),
+        (true, 8443, LocationParts { scheme: https, ..NOTHING }, "https://a.test/x/y?q=1"),
+        (false, 8080, LocationParts { port: NonZeroU16::new(80), ..NOTHING }, "http://a.test/x/y?q=1"),
+        (false, 80, LocationParts { port: NonZeroU16::new(443), ..NOTHING }, "http://a.test:443/x/y?q=1"),
+        (false, 80, LocationParts { scheme: https, port: NonZeroU16::new(443), ..NOTHING }, "https://a.test/x/y?q=1"),
+        (false, 80, LocationParts { scheme: https, port: NonZeroU16::new(80), ..NOTHING }, "https://a.test:80/x/y?q=1"),
+        (false, 80, LocationParts { host: other(), ..NOTHING }, "http://b.test/x/y?q=1"),
+        (false, 80, LocationParts { path: full("/new"), ..NOTHING }, "http://a.test/new?q=1"),
+        (false, 80, LocationParts { path: prefix("/new"), ..NOTHING }, "http://a.test/new/y?q=1"),
+        (false, 80, LocationParts { path: prefix("/"), host: other(), ..NOTHING }, "http://b.test/y?q=1"),
+    ] {
+        let text = format!("{parts:?} {secure} {listener_port}");
+        let redirect = Redirect { status: 302, location: Location::Parts(parts) };
+        let subject = Subject { secure, listener_port, ..subject("/x/y?q=1", &headers) };
+        assert_eq!(location(&redirect, &subject), expect, "{text}");
+    }
+    let redirect = Redirect { status: 302, location: Location::Parts(NOTHING) };
+    assert_eq!(location(&redirect, &subject("*", &headers)), "http://a.test");
+    // A template stays one.
+    let redirect = Redirect { status: 302, location: Template::parse("/new?$args").expect("valid").into() };
+    assert_eq!(location(&redirect, &subject("/x?q=1", &headers)), "http://a.test/new?q=1");
 }
 
 #[test]

@@ -215,7 +215,18 @@ fn method(method: &Method) -> Option<&'static str> {
 
 /// Returns the attributes of the semantic conventions for HTTP servers.
 fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, SpanValue)> {
-    let Subject { method: _, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
+    let Subject {
+        method: _,
+        host,
+        port,
+        target,
+        headers,
+        secure,
+        certificate: _,
+        client,
+        https_port: _,
+        listener_port: _,
+    } = subject;
     let text = |text: &str| SpanValue::Text(cut(text).to_owned());
     let (path, query) = target.split_once('?').map_or((*target, None), |(path, query)| (path, Some(query)));
     let default_port = if *secure { 443 } else { 80 };
