@@ -169,7 +169,7 @@ fn cors(origins: &str) -> Filter {
 
 fn rewrite(pattern: Option<&str>, target: &str) -> Filter {
     let pattern = pattern.map(|pattern| Pattern::of_path(pattern).expect("a pattern"));
-    Filter::Rewrite(Arc::new(Rewrite { pattern, target: Rewrite::parse(target).expect("a target") }))
+    Filter::Rewrite(Arc::new(Rewrite::Template { pattern, target: Rewrite::parse(target).expect("a target") }))
 }
 
 fn codings() -> Compression {

@@ -42,7 +42,7 @@ fuzz_target!(|input: Input<'_>| {
     filters.extend(HeaderEdits::parse(response).ok().map(|edits| Filter::ResponseHeaders(edits.into())));
     let pattern = Pattern::of_path("/(.?)(.*)").expect("a pattern");
     if let Ok(target) = Rewrite::parse(rewrite) {
-        filters.push(Filter::Rewrite(Rewrite { pattern: Some(pattern), target }.into()));
+        filters.push(Filter::Rewrite(Rewrite::Template { pattern: Some(pattern), target }.into()));
     }
     let subject = Subject {
         method: &Method::GET,

@@ -2,15 +2,20 @@
 
 use std::fmt;
 
-use crate::{Pattern, Template, TemplateError, Variable};
+use crate::{PathModifier, Pattern, Template, TemplateError, Variable};
 
-/// New path of a request. The query is kept, appended to that of the target if it has one.
+/// New path of a request. The query is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rewrite {
-    /// The rule's path as a regular expression, for its groups; `None` if the path is of another kind, without groups.
-    pub pattern: Option<Pattern>,
-    /// The new path, and the beginning of its query if there is a `?`. Groups that did not participate are empty.
-    pub target: Template,
+pub enum Rewrite {
+    /// A target from the groups of an expression. The query is appended to that of the target if it has one.
+    Template {
+        /// The rule's path as a regular expression, for its groups; `None` if the path is of another kind, without
+        /// groups.
+        pattern: Option<Pattern>,
+        /// The new path, and the beginning of its query if there is a `?`. Groups that did not participate are empty.
+        target: Template,
+    },
+    Path(PathModifier),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +55,9 @@ impl Rewrite {
 
 impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pattern: _, target } = self;
-        write!(f, "{target}")
+        match self {
+            Self::Template { pattern: _, target } => write!(f, "{target}"),
+            Self::Path(modifier) => write!(f, "{modifier}"),
+        }
     }
 }

@@ -25,6 +25,7 @@ mod rates;
 mod redirects;
 mod requests;
 mod retry;
+mod rewrites;
 mod rfc6455;
 mod rfc9113;
 mod slow;

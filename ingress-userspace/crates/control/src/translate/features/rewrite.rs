@@ -54,6 +54,6 @@ impl ParsedRewrite {
             PathMatch::Pattern(pattern) => pattern.alone().cloned(),
             PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
         };
-        Some(Filter::Rewrite(Arc::new(Rewrite { pattern, target })))
+        Some(Filter::Rewrite(Arc::new(Rewrite::Template { pattern, target })))
     }
 }

@@ -318,7 +318,13 @@ fn lack(clients: &ClientCertificates, subject: &Subject<'_>) -> Option<Lack> {
 }
 
 fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {
-    let Rewrite { pattern, target } = rewrite;
+    let (pattern, target) = match rewrite {
+        Rewrite::Template { pattern, target } => (pattern, target),
+        Rewrite::Path(modifier) => {
+            let old = path(subject.target);
+            return modifier.apply(old) + &subject.target[old.len()..];
+        }
+    };
     let captures = pattern.as_ref().and_then(|pattern| pattern.captures(path(subject.target)));
     let mut rewritten = render(target, subject, captures.as_ref());
     if !rewritten.starts_with('/') {

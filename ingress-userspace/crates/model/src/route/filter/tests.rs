@@ -103,8 +103,10 @@ fn allow_and_deny_lists_decide_on_addresses() {
 
 fn check_rewrite(pattern: &str, rewrite: &str, target: &str, expect: Option<&str>) {
     let pattern = Pattern::of_path(pattern).expect("valid");
-    let filter =
-        Filter::Rewrite(Arc::new(Rewrite { pattern: Some(pattern), target: Rewrite::parse(rewrite).expect("valid") }));
+    let filter = Filter::Rewrite(Arc::new(Rewrite::Template {
+        pattern: Some(pattern),
+        target: Rewrite::parse(rewrite).expect("valid"),
+    }));
     let (headers, mut edits) = (HeaderMap::new(), Edits::default());
     assert_eq!(apply(&filter, &subject(target, &headers), &mut edits), Verdict::Continue);
     assert_eq!(edits.target.as_deref(), expect, "{target}");
@@ -123,6 +125,26 @@ fn targets_are_rewritten_from_capture_groups() {
         ("/(.*)", "/$1", "/x?", "/x"),
     ] {
         check_rewrite(pattern, rewrite, target, Some(expect));
+    }
+}
+
+#[test]
+fn paths_are_rewritten_and_queries_kept() {
+    let replacement = |text| ReplacementPath::parse(text).expect("valid");
+    let full = |text| PathModifier::Full(replacement(text));
+    let prefix = |text| PathModifier::Prefix { matched: "/foo".into(), replacement: replacement(text) };
+    for (modifier, target, expect) in [
+        (full("/one"), "/foo/one/two", "/one"),
+        (full("/one"), "/foo/one?x=/foo", "/one?x=/foo"),
+        (prefix("/xyz"), "/foo/bar?q=1", "/xyz/bar?q=1"),
+        (prefix(""), "/foo/bar", "/bar"),
+        (prefix("/"), "/foo?q=1", "/?q=1"),
+        (prefix("/"), "/foo?", "/?"),
+    ] {
+        let filter = Filter::Rewrite(Arc::new(Rewrite::Path(modifier)));
+        let (headers, mut edits) = (HeaderMap::new(), Edits::default());
+        assert_eq!(apply(&filter, &subject(target, &headers), &mut edits), Verdict::Continue);
+        assert_eq!(edits.target.as_deref(), Some(expect), "{filter} {target}");
     }
 }
 
