@@ -88,6 +88,38 @@ impl HeaderEdits {
         fields.into_iter().map(edit).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Builds edits from lists, which are applied in the order of the arguments. Values are literal: `$` begins no
+    /// variable. Only the first field of each name counts in a list, whatever its case, as Gateway API's `HTTPHeader`
+    /// wants.
+    ///
+    /// # Errors
+    /// Fails if a name or a value is not valid, or a field is reserved.
+    pub fn literal<'f>(
+        set: impl IntoIterator<Item = (&'f str, &'f str)>,
+        add: impl IntoIterator<Item = (&'f str, &'f str)>,
+        remove: impl IntoIterator<Item = &'f str>,
+    ) -> Result<Self, HeaderEditError> {
+        let mut edits = Self::default();
+        for (field, value) in set {
+            edits.push_first(HeaderEdit::Set(name(field)?, HeaderText::literal(field, value)?));
+        }
+        for (field, value) in add {
+            edits.push_first(HeaderEdit::Add(name(field)?, HeaderText::literal(field, value)?));
+        }
+        for field in remove {
+            edits.push_first(HeaderEdit::Remove(name(field)?));
+        }
+        Ok(edits)
+    }
+
+    /// Appends an edit, unless there is one of the same kind for the same field.
+    fn push_first(&mut self, edit: HeaderEdit) {
+        let kind = std::mem::discriminant(&edit);
+        if !self.iter().any(|known| std::mem::discriminant(known) == kind && known.name() == edit.name()) {
+            self.push(edit);
+        }
+    }
+
     pub fn push(&mut self, edit: HeaderEdit) {
         self.0.push(edit);
     }
@@ -152,6 +184,14 @@ fn name(text: &str) -> Result<HeaderName, HeaderEditError> {
 }
 
 impl HeaderText {
+    fn literal(field: &str, value: &str) -> Result<Self, HeaderEditError> {
+        let value = HeaderValue::from_str(value.trim_matches([' ', '\t']));
+        value.map(Self::Fixed).map_err(|_invalid| match name(field) {
+            Ok(name) => HeaderEditError::Value(name),
+            Err(error) => error,
+        })
+    }
+
     fn parse(name: &HeaderName, value: &str) -> Result<Self, HeaderEditError> {
         // The text around the variables must be a valid field value by itself.
         let fixed = HeaderValue::from_str(value).map_err(|_invalid| HeaderEditError::Value(name.clone()))?;
@@ -197,6 +237,31 @@ mod tests {
         assert_eq!(edits.to_string(), "x-a: 1, +x-b: b: c, -server, x-c: $host!");
         let edits = HeaderEdits::setting([("X-A", "1"), ("X-B", "")]).expect("valid");
         assert_eq!(edits.to_string(), "x-a: 1, -x-b");
+    }
+
+    #[test]
+    fn lists_are_applied_in_order_and_literally() {
+        let set = [("X-A", "$host"), ("X-B", "1"), ("x-a", "second")];
+        let edits = HeaderEdits::literal(set, [("X-A", "a, b"), ("x-c", " $1 ")], ["X-B", "x-b", "Server"]);
+        let edits = edits.expect("valid");
+        assert_eq!(edits.to_string(), "x-a: $host, x-b: 1, +x-a: a, b, +x-c: $1, -x-b, -server");
+        let fixed = |edit: &HeaderEdit| matches!(edit, HeaderEdit::Set(_, HeaderText::Fixed(_)));
+        assert!(edits.iter().take(2).all(fixed), "{edits:?}");
+        assert!(HeaderEdits::literal([], [], []).expect("valid").is_empty());
+    }
+
+    #[test]
+    fn invalid_and_protected_fields_of_lists_are_refused() {
+        let error = |edits: Result<HeaderEdits, HeaderEditError>| edits.expect_err("refused");
+        let host = HeaderEditError::Reserved(http::header::HOST);
+        assert_eq!(error(HeaderEdits::literal([("Host", "b.test")], [], [])), host);
+        assert_eq!(error(HeaderEdits::literal([], [("hOST", "b.test")], [])), host);
+        assert_eq!(error(HeaderEdits::literal([], [], ["Host"])), host);
+        let length = HeaderEditError::Reserved(http::header::CONTENT_LENGTH);
+        assert_eq!(error(HeaderEdits::literal([], [], ["Content-Length"])), length);
+        assert_eq!(error(HeaderEdits::literal([("a b", "1")], [], [])), HeaderEditError::Name("a b".into()));
+        let name = HeaderName::from_static("x-a");
+        assert_eq!(error(HeaderEdits::literal([("X-A", "a\r\nb: c")], [], [])), HeaderEditError::Value(name));
     }
 
     #[test]

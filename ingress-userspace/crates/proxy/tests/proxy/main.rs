@@ -12,6 +12,7 @@ mod framing;
 mod grpc;
 mod grpc_interop;
 mod h2c;
+mod header_lists;
 mod http2;
 mod https;
 mod library_defects;
