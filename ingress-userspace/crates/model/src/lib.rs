@@ -55,7 +55,7 @@ pub use escalation::{Escalation, FurtherViolations};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
     ErrorPages, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, JwksEndpoint, KeySet, KeySource,
-    MediaTypes, Mirror, Offer, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
+    MediaTypes, Mirror, MirrorShare, Offer, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
 };
 pub use forwarding::{Forwarding, Uploads};
 pub use handshakes::{Handshakes, Versions};

@@ -1,6 +1,6 @@
 //! Backends that share the requests of a rule by weight.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
 use super::{Filter, Unavailable, UpstreamKey};
 
@@ -36,8 +36,9 @@ impl WeightedBackends {
 
     /// Returns the sum of all weights.
     #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().map(|backend| u64::from(backend.weight)).sum()
+    pub fn total(&self) -> NonZeroU32 {
+        let sum = self.0.iter().fold(0_u32, |sum, backend| sum.saturating_add(backend.weight));
+        NonZeroU32::new(sum).unwrap_or(NonZeroU32::MIN)
     }
 }
 

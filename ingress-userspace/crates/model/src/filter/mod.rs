@@ -27,7 +27,7 @@ pub use error_pages::ErrorPages;
 pub use ext_authz::{AuthCache, AuthService, CacheTimes, CacheTimesError, ExtAuthz};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
-pub use mirror::Mirror;
+pub use mirror::{Mirror, MirrorShare};
 pub use rewrite::{Rewrite, RewriteError};
 pub use token::{ClaimPath, Demanded, JwksEndpoint, KeySet, KeySource, Token, TokenPlace};
 pub use users::{HashError, PasswordHash, Scheme, Users};
@@ -61,7 +61,7 @@ pub enum Filter {
     UpstreamHost(HeaderValue),
     /// Edits fields of the request.
     RequestHeaders(Arc<HeaderEdits>),
-    /// Sends a copy of the request to another upstream.
+    /// Sends a copy of the request to another upstream. A rule may have several.
     Mirror(Arc<Mirror>),
     /// Replaces error responses, and responses of missing pods, by custom pages.
     ErrorPages(Arc<ErrorPages>),

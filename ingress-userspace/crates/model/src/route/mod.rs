@@ -10,6 +10,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
+    num::NonZeroU32,
     sync::Arc,
 };
 
@@ -30,6 +31,7 @@ mod patterns;
 
 use automaton::Exhausted;
 pub use automaton::Work;
+pub use even_spread::EvenSpread;
 use hashing::{Hashing, hashing};
 
 pub use even_spread::EvenSpread;
@@ -126,7 +128,7 @@ pub enum RouteTarget {
 pub struct Shares {
     pub backends: Box<[Share]>,
     /// Sum of all weights.
-    total: u64,
+    total: NonZeroU32,
     sequence: EvenSpread,
 }
 
@@ -505,10 +507,10 @@ impl Shares {
     #[must_use]
     pub fn choose(&self) -> Option<&Share> {
         let Self { backends, total, sequence } = self;
-        let mut left = sequence.next_below(*total);
+        let mut left = sequence.below(*total);
         backends.iter().find(|share| {
-            let is_chosen = left < u64::from(share.weight);
-            left = left.saturating_sub(share.weight.into());
+            let is_chosen = left < share.weight;
+            left = left.saturating_sub(share.weight);
             is_chosen
         })
     }

@@ -1,7 +1,8 @@
-//! Request mirroring: sends a copy of a request to a second upstream and discards the response. The request itself
-//! neither waits for its mirror nor fails with it. A mirror that falls behind its backlog is cut off and counted.
+//! Request mirroring: sends copies of a request to further upstreams and discards the responses. The request itself
+//! neither waits for its mirrors nor fails with them. A mirror that falls behind its backlog is cut off and counted.
 
 use std::{
+    borrow::Cow,
     rc::Rc,
     sync::{LazyLock, atomic::Ordering::Relaxed},
 };
@@ -9,7 +10,7 @@ use std::{
 use http_body::{Body, SizeHint};
 
 use ingress_model::{
-    Mirror, Retry, UpstreamKey, request_path,
+    Mirror, Retry, Template, UpstreamKey, request_path,
     route::{Subject, filter::Edits, template::render},
 };
 
@@ -42,20 +43,18 @@ struct Running(Rc<Worker>);
 /// made for pods.
 pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
     let RequestContext { conn, snapshot, forwarding, subject, .. } = *context;
-    let rendered = render(&mirror.target, subject, None);
-    // nginx accepts `/$request_uri`, too.
-    let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
-    let target = target(rendered);
-    let path = target.split_once('?').map_or(&*target, |(path, _)| path);
-    // The client's part of the target must not lead to another path than the rule's.
-    let is_normal = request_path::normalise(path).ok().as_deref() == Some(path);
-    let Some(running) = Running::of(&conn.worker).filter(|_| is_normal) else {
+    let target = match &mirror.target {
+        Some(template) => own_target(template, subject).map(Cow::Owned),
+        // It was checked for the pod.
+        None => Some(Cow::Borrowed(edits.target.as_deref().unwrap_or(subject.target))),
+    };
+    let Some((target, running)) = target.and_then(|target| Some((target, Running::of(&conn.worker)?))) else {
         conn.worker.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
         return;
     };
     let question = Subject { target: &target, ..*subject };
-    let edits =
-        Edits { target: None, host: Some(&mirror.host), found: edits.found.clone(), headers: edits.headers.clone() };
+    let host = mirror.host.as_ref().or(edits.host);
+    let edits = Edits { target: None, host, found: edits.found.clone(), headers: edits.headers.clone() };
     let mut written = Vec::new();
     context.head(&question, &edits).write(&mut written);
     let length = if mirror.body { body.size_hint() } else { SizeHint::with_exact(0) };
@@ -75,6 +74,18 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
             running.0.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
         }
     });
+}
+
+/// Returns the target that a mirror's template makes of a request, or `None` if the client's part of it leads to another
+/// path than the rule's.
+fn own_target(template: &Template, subject: &Subject<'_>) -> Option<String> {
+    let rendered = render(template, subject, None);
+    // nginx accepts `/$request_uri`, too.
+    let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
+    let target = target(rendered);
+    let path = target.split_once('?').map_or(&*target, |(path, _)| path);
+    let is_normal = request_path::normalise(path).ok().as_deref() == Some(path);
+    is_normal.then_some(target)
 }
 
 /// Performs one exchange and discards the response.

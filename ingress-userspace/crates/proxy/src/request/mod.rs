@@ -306,7 +306,7 @@ fn upload(
     Ok(body)
 }
 
-/// Prepares an admitted request for its upstream, and starts its mirror.
+/// Prepares an admitted request for its upstream, and starts its mirrors.
 fn admit<'r>(
     context: &RequestContext<'r>,
     rule: Rule<'r>,
@@ -318,8 +318,10 @@ fn admit<'r>(
 ) -> Result<Admitted<'r>, Box<LocalReply>> {
     let RequestContext { snapshot, subject, request_id, .. } = *context;
     let Rule { filters, forwarding, action, .. } = rule;
-    if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
-        mirror::start(mirror, context, edits, &mut body);
+    if handshake.is_none() {
+        for mirror in filter::mirrors(filters).filter(|mirror| mirror.takes_next()) {
+            mirror::start(mirror, context, edits, &mut body);
+        }
     }
     let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&SubrequestError::NoEndpoints))?;
     body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(request_id, upstream.key())));

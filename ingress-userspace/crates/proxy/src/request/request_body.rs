@@ -45,8 +45,8 @@ struct UploadBody {
     without_trailers: bool,
     /// A second counter, for the access log.
     counter: Option<Rc<Cell<u64>>>,
-    /// The copy of the body for a mirror.
-    copy: Option<BodyCopy>,
+    /// The copies of the body for mirrors.
+    copies: Vec<BodyCopy>,
     /// Buffered bytes that precede `incoming`.
     kept: Option<RequestBuffer>,
     pace: Pace,
@@ -88,7 +88,7 @@ impl RequestBody {
             bytes: counters::Bytes::new(in_flight.cell(), Direction::In),
             without_trailers: false,
             counter: None,
-            copy: None,
+            copies: Vec::new(),
             kept: None,
             pace: Pace::default(),
             min_rate: None,
@@ -146,11 +146,11 @@ impl RequestBody {
         }
     }
 
-    /// Copies the bytes for a mirror as well.
+    /// Copies the bytes for one more mirror.
     pub(crate) fn copy_to(&mut self, copy: BodyCopy) {
         if let Some(upload) = &mut self.0 {
             upload.tap = None;
-            upload.copy = Some(copy);
+            upload.copies.push(copy);
         }
     }
 }
@@ -166,7 +166,7 @@ impl UploadBody {
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyPart, BoxError>>> {
-        if self.copy.as_ref().is_some_and(BodyCopy::is_behind) {
+        if self.copies.iter().any(BodyCopy::is_behind) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -203,19 +203,15 @@ impl UploadBody {
                 Some(left) => self.left = left,
                 None => return Poll::Ready(Some(Err(TooLarge.into()))),
             }
-            if let Some(copy) = &self.copy {
-                copy.push(data);
-            }
+            self.copies.iter().for_each(|copy| copy.push(data));
             if let Some(tap) = &self.tap {
                 pipe = tap.take(to_come, data.len())?;
             }
         }
         // A body is not polled again once its end is known, and trailers are an end as well.
         let is_last = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
-        if (is_last || self.incoming.is_end_stream())
-            && let Some(copy) = &self.copy
-        {
-            copy.end();
+        if !self.copies.is_empty() && (is_last || self.incoming.is_end_stream()) {
+            self.copies.iter().for_each(BodyCopy::end);
         }
         Poll::Ready(
             pipe.map_or_else(|| frame.map(|frame| frame.map(BodyPart::Frame)), |pipe| Some(Ok(BodyPart::Pipe(pipe)))),

@@ -19,6 +19,7 @@ mod library_defects;
 mod listeners;
 mod load;
 mod messages;
+mod mirrors;
 mod overload;
 mod parked;
 mod piped;

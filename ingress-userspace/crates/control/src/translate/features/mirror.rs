@@ -108,7 +108,8 @@ impl ParsedMirror {
             scope.report(Reason::InvalidAnnotation, message);
             None
         })?;
-        let mirror = Mirror { upstream, host: host.unwrap_or(known), target: url.into_target(), body };
+        let mirror =
+            Mirror { upstream, host: Some(host.unwrap_or(known)), target: Some(url.into_target()), body, share: None };
         Some(Filter::Mirror(mirror.into()))
     }
 }

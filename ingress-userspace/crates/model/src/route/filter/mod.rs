@@ -194,10 +194,9 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
     }
 }
 
-/// Returns the mirror of the request, if any.
-#[must_use]
-pub fn mirror(filters: &[Filter]) -> Option<&Mirror> {
-    filters.iter().find_map(|filter| match filter {
+/// Iterates over the mirrors of a rule, whether or not they take the next request.
+pub fn mirrors(filters: &[Filter]) -> impl Iterator<Item = &Mirror> {
+    filters.iter().filter_map(|filter| match filter {
         Filter::Mirror(mirror) => Some(&**mirror),
         _ => None,
     })
