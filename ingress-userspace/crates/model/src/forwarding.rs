@@ -13,6 +13,13 @@ pub struct Forwarding {
     pub read_timeout: Duration,
     /// Maximum time in which an endpoint accepts no byte of a request. Default 60 s.
     pub send_timeout: Duration,
+    /// Maximum time from the receipt of a request's head to the end of the response, over all tries. Answers 504 if no
+    /// byte was sent yet, and otherwise cuts the response off. It does not end an upgraded connection, and a client that
+    /// takes no bytes is left to the time-outs for clients. Default unlimited.
+    pub request_timeout: Option<Duration>,
+    /// The same for each try, from the choice of its endpoint. A try that ends before the head of the response counts as
+    /// [`Retry::timeout`]. Default unlimited.
+    pub backend_request_timeout: Option<Duration>,
     /// Maximum size of a request body in bytes, else 413. Default unlimited.
     pub body_max: Option<u64>,
     pub uploads: Uploads,
@@ -51,6 +58,8 @@ impl Default for Forwarding {
             connect_timeout: Duration::from_secs(5),
             read_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),
+            request_timeout: None,
+            backend_request_timeout: None,
             body_max: None,
             uploads: Uploads::Streamed,
             body_buffer: 1 << 20,

@@ -179,6 +179,8 @@ impl fmt::Display for Forwarding {
             connect_timeout,
             read_timeout,
             send_timeout,
+            request_timeout,
+            backend_request_timeout,
             body_max,
             uploads,
             body_buffer,
@@ -197,6 +199,13 @@ impl fmt::Display for Forwarding {
             ("send-timeout", send_timeout, default.send_timeout),
         ] {
             if *value != default {
+                write!(f, " {name}={value:?}")?;
+            }
+        }
+        for (name, value) in
+            [("request-timeout", request_timeout), ("backend-request-timeout", backend_request_timeout)]
+        {
+            if let Some(value) = value {
                 write!(f, " {name}={value:?}")?;
             }
         }

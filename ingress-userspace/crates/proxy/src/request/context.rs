@@ -81,6 +81,7 @@ impl RequestContext<'_> {
         let limits = ExchangeLimits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) };
         let header = |version| Box::new(self.conn.proxy_header(version, self.client.address));
         let is_timed = self.conn.worker.options.times_upstreams;
-        Plan { choice, retry, limits, proxy_header: upstream.proxy_header().map(header), is_judged: true, is_timed }
+        let proxy_header = upstream.proxy_header().map(header);
+        Plan { choice, retry, limits, proxy_header, is_judged: true, is_timed, try_timeout: None }
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     upstream::{
         ExchangeError,
         balance::{Choice, UpstreamState, hash},
-        subrequest::{Outcome, SubrequestError, send},
+        subrequest::{Deadline, Outcome, SubrequestError, by, send},
     },
 };
 
@@ -56,24 +56,44 @@ pub(super) async fn exchange(
     let bodiless = *subject.method == Method::HEAD;
     // Responses of the error page backend are not replaced by error pages.
     let pages = pages.filter(|pages| pages.backend != *upstream.key());
+    let deadline = forwarding.request_timeout.and_then(|limit| in_flight.deadline(limit));
     if let (Uploads::Buffered, Some(upload), None) = (forwarding.uploads, body.as_mut(), &*handshake)
         && !upload.is_end_stream()
     {
         let silence = context.snapshot.settings.stall_timeout;
         // Boxed so that other requests do not carry its size.
         let namespace = upstream.key().namespace();
-        if let Err(error) = Box::pin(upload.keep(conn, namespace, forwarding.body_buffer, silence)).await {
+        let keep = async {
+            let kept = upload.keep(conn, namespace, forwarding.body_buffer, silence);
+            kept.await.map_err(SubrequestError::Exchange)
+        };
+        let kept = match deadline {
+            None => Box::pin(keep).await,
+            Some(deadline) => Box::pin(by(deadline, keep)).await,
+        };
+        if let Err(error) = kept {
             *body = None;
-            let answer = failure(&SubrequestError::Exchange(error), &in_flight);
+            let answer = failure(&error, &in_flight);
             return own(in_flight, answer, bodiless);
         }
     }
     let head = ForwardedHead { handshake: handshake.as_ref(), ..context.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
-    let plan = context.plan(upstream, choice, &forwarding.retry);
-    match send(conn.worker.connections(), upstream, &plan, &head, body).await {
+    let mut plan = context.plan(upstream, choice, &forwarding.retry);
+    plan.try_timeout = forwarding.backend_request_timeout;
+    let connections = conn.worker.connections();
+    let sent = match deadline {
+        None => send(connections, upstream, &plan, &head, body).await,
+        // Boxed so that requests of other rules do not carry its size.
+        Some(deadline) => Box::pin(by(deadline, send(connections, upstream, &plan, &head, body))).await,
+    };
+    match sent {
         Ok((outcome, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.permit));
+            // A tunnel has no deadline.
+            if let (Some(deadline), Outcome::Response(_)) = (earlier(deadline, served.deadline), &outcome) {
+                in_flight.end_by(deadline);
+            }
             if let Some(log_entry) = log_entry {
                 log_entry.answered(served.endpoint.address(), outcome.status());
             }
@@ -116,6 +136,10 @@ pub(super) async fn exchange(
             }
         }
     }
+}
+
+fn earlier(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
+    one.into_iter().chain(other).min()
 }
 
 /// Returns the response to a request that failed, and counts a client that sent no more of its body.

@@ -1,14 +1,20 @@
 //! A request in flight: its resources, and the accounting at its end.
 
 use std::{
+    future::Future as _,
     net::IpAddr,
+    pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Instant,
+    task::Context,
+    time::{Duration, Instant},
 };
 
 use http::StatusCode;
-use tokio::task::AbortHandle;
+use tokio::{
+    task::AbortHandle,
+    time::{Sleep, sleep_until},
+};
 
 use ingress_common::{HostL7Cell, StatusClass};
 use ingress_model::{HostId, filter::Limit, route::Meter};
@@ -17,7 +23,7 @@ use crate::{
     downstream::{conn::Conn, h2_stalled_frames::StalledStream},
     limits::{CountGuard, Excess},
     observe::{access_log::entry::PendingLine, counters::Tally, traces::Span},
-    upstream::permit::UpstreamPermit,
+    upstream::{permit::UpstreamPermit, subrequest::Deadline},
 };
 
 /// A request in flight on a connection. Boxed, because it is moved many times until it is part of the response.
@@ -37,6 +43,8 @@ struct InFlightState {
     span: Option<Box<Span>>,
     /// Its count towards a limit of its client.
     counted: Option<CountGuard>,
+    /// Ready when the response must have ended.
+    deadline: Option<Pin<Box<Sleep>>>,
     stream: StalledStream,
     conn: Rc<Conn>,
 }
@@ -52,6 +60,7 @@ impl InFlight {
             line: None,
             span: None,
             counted: None,
+            deadline: None,
             stream,
             conn,
         }))
@@ -63,6 +72,21 @@ impl InFlight {
 
     pub(crate) fn cell(&self) -> &'static HostL7Cell {
         self.0.tally.cell()
+    }
+
+    /// Returns the deadline of a request that may last for `limit`.
+    pub(crate) fn deadline(&self, limit: Duration) -> Option<Deadline> {
+        Deadline::since(self.0.begun, limit)
+    }
+
+    /// Sets the time at which the response must have ended.
+    pub(crate) fn end_by(&mut self, deadline: Deadline) {
+        self.0.deadline = Some(Box::pin(sleep_until(deadline.at)));
+    }
+
+    /// Returns whether the response should have ended. If not, the task is woken when that is due.
+    pub(crate) fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        self.0.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
     }
 
     /// Keeps `permit` until the request has ended.

@@ -100,8 +100,15 @@ async fn send(
     let upstream =
         snapshot.upstream_id(key).and_then(|id| snapshot.upstream(id)).ok_or(SubrequestError::NoEndpoints)?;
     // There is no annotation for a PROXY header to a mirror.
-    let plan =
-        Plan { choice: Choice::Next, retry: &RETRY, limits, proxy_header: None, is_judged: true, is_timed: false };
+    let plan = Plan {
+        choice: Choice::Next,
+        retry: &RETRY,
+        limits,
+        proxy_header: None,
+        is_judged: true,
+        is_timed: false,
+        try_timeout: None,
+    };
     let (outcome, _served) =
         subrequest::send(worker.own_connections(), upstream, &plan, &message, &mut Some(body)).await?;
     discard(outcome.into_response()?.into_body()).await;

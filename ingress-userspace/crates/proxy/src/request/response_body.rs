@@ -20,7 +20,7 @@ use crate::{
     l4::pipe::{Pipe, WORTHWHILE},
     observe::counters::{self, Direction},
     request::{compress::Compressed, in_flight::InFlight, request_body::RequestBody, unread_body::BodyRemainder},
-    upstream::{BodyError, ResponseBody, h2},
+    upstream::{BodyError, ResponseBody, TimeoutPhase, h2},
 };
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one frame of each in
@@ -175,6 +175,10 @@ impl HttpBody for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
+        if this.in_flight.as_mut().is_some_and(|in_flight| in_flight.is_overdue(cx)) {
+            this.bytes.flush();
+            return Poll::Ready(Some(Err(BodyError::Timeout { what: TimeoutPhase::Body })));
+        }
         // Before the previous frame counts as taken by the client: a stream that waits here still has unsent bytes.
         if let Some(frames) = this.frames.as_ref().filter(|frames| frames.rest.is_empty())
             && frames.place.poll_room(cx).is_pending()

@@ -2,13 +2,18 @@
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::upstream::balance::{LoadGuard, Picked};
+use crate::upstream::{
+    balance::{LoadGuard, Picked},
+    subrequest::Deadline,
+};
 
 /// The endpoint of a response.
 pub(crate) struct Served<'u> {
     pub(crate) endpoint: Picked<'u>,
     /// Held until the response has ended.
     pub(crate) permit: UpstreamPermit,
+    /// Time at which the response must have ended, if its try has a limit.
+    pub(crate) deadline: Option<Deadline>,
 }
 
 /// Permit and in-flight guard held on a capped upstream.

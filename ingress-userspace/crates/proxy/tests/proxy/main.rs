@@ -25,6 +25,7 @@ mod parked;
 mod piped;
 mod rates;
 mod redirects;
+mod request_timeouts;
 mod requests;
 mod retry;
 mod rewrites;

@@ -350,6 +350,8 @@ impl ParsedForwarding {
             connect_timeout,
             read_timeout,
             send_timeout,
+            request_timeout: None,
+            backend_request_timeout: None,
             body_max,
             uploads,
             body_buffer,

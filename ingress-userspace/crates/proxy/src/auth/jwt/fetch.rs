@@ -82,8 +82,15 @@ async fn try_next(
     // The next fetch is too far off to keep the connection.
     let message = OwnMessage { method: &Method::GET, text: &text, is_last: true };
     let limits = ExchangeLimits { connect_timeout: CONNECT, read_timeout: TIMEOUT, ..ExchangeLimits::default() };
-    let plan =
-        Plan { choice: Choice::Next, retry: &ONE_TRY, limits, proxy_header: None, is_judged: true, is_timed: false };
+    let plan = Plan {
+        choice: Choice::Next,
+        retry: &ONE_TRY,
+        limits,
+        proxy_header: None,
+        is_judged: true,
+        is_timed: false,
+        try_timeout: None,
+    };
     let body = &mut Some(CopiedBody::default());
     let (outcome, _served) = send(worker.own_connections(), upstream, &plan, &message, body).await?;
     let (head, body) = outcome.into_response()?.into_parts();

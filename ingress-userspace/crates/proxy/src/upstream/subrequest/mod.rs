@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Collected, Either, LengthLimitError, Limited};
-use tokio::time::timeout;
+use tokio::time::{self, timeout, timeout_at};
 
 use super::{
     Accept, BegunExchange, BoxError, ConnectError, ConnectTarget, ExchangeError, ExchangeLimits, Malformed, Outgoing,
@@ -90,6 +90,16 @@ pub(crate) struct Plan<'r> {
     pub(crate) is_judged: bool,
     /// Whether the time to the head of the response is counted for the upstream.
     pub(crate) is_timed: bool,
+    /// Maximum time of each try.
+    pub(crate) try_timeout: Option<Duration>,
+}
+
+/// The time at which a request or a try must have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Deadline {
+    pub(crate) at: time::Instant,
+    /// Time that it had.
+    limit: Duration,
 }
 
 /// The outcome of a request.
@@ -140,7 +150,7 @@ pub(crate) async fn send<'u, B: Payload>(
     message: &impl Message,
     body: &mut Option<B>,
 ) -> Result<(Outcome<B>, Served<'u>), SubrequestError> {
-    let Plan { choice, retry, ref limits, ref proxy_header, is_judged, is_timed } = *plan;
+    let Plan { choice, retry, ref limits, ref proxy_header, is_judged, is_timed, try_timeout } = *plan;
     let place = match is_judged {
         true => upstream.enter(limits.connect_timeout).await.map_err(SubrequestError::Full)?,
         false => None,
@@ -158,13 +168,20 @@ pub(crate) async fn send<'u, B: Payload>(
     let (mut endpoint, mut busy) =
         pick().ok_or_else(|| upstream.refuse().map_or(SubrequestError::NoEndpoints, SubrequestError::Full))?;
     loop {
-        let spare = body.as_ref().filter(|body| retry.repeats_answers() && body.is_end_stream()).map(|_| B::default());
+        let may_repeat = retry.repeats_answers() || (retry.timeout && try_timeout.is_some());
+        let spare = body.as_ref().filter(|body| may_repeat && body.is_end_stream()).map(|_| B::default());
         // Other requests do not read the clock.
         let begun = (choice == Choice::Ewma || is_timed).then(Instant::now);
         let (address, transport) = (endpoint.address(), upstream.transport());
         let target = ConnectTarget { address, transport, proxy_header: proxy_header.as_deref() };
         let attempt = Attempt { target, limits, retry, message };
-        match connections.attempt(upstream.protocol(), attempt, body).await {
+        let deadline = try_timeout.and_then(Deadline::after);
+        let result = match deadline {
+            None => connections.attempt(upstream.protocol(), attempt, body).await,
+            // Boxed so that requests of other rules do not carry its size.
+            Some(deadline) => Box::pin(connections.attempt_by(deadline, upstream.protocol(), attempt, body)).await,
+        };
+        match result {
             Ok(outcome) => {
                 let status = outcome.status();
                 if is_judged {
@@ -183,7 +200,7 @@ pub(crate) async fn send<'u, B: Payload>(
                 let Some((other, spare)) = spare.filter(|_| is_repeated()).and_then(|spare| Some((pick()?, spare)))
                 else {
                     let permit = UpstreamPermit { _busy: busy, _place: place };
-                    return Ok((outcome, Served { endpoint, permit }));
+                    return Ok((outcome, Served { endpoint, permit, deadline }));
                 };
                 outcome.discard();
                 (endpoint, busy) = other;
@@ -194,7 +211,10 @@ pub(crate) async fn send<'u, B: Payload>(
                 if is_judged && retry::is_blamed(&error) {
                     endpoint.failed(clock::now_ms());
                 }
-                let is_repeated = || retry::is_repeated_invalid(&error, message.method(), retry);
+                let is_repeated = || {
+                    retry::is_repeated_invalid(&error, message.method(), retry)
+                        || (deadline.is_some() && retry::is_repeated_late(&error, message.method(), retry))
+                };
                 let Some(unsent) = unsent.or(spare.filter(|_| is_repeated())) else { return Err(error) };
                 if retry::is_closed(&error) && std::mem::replace(&mut was_closed, true) {
                     return Err(error);
@@ -222,6 +242,17 @@ pub(crate) async fn within<T, E: From<SubrequestError>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     timeout(deadline, work).await.unwrap_or_else(|_elapsed| Err(SubrequestError::Deadline(deadline).into()))
+}
+
+/// The same until a given time.
+///
+/// # Errors
+/// Those of `work`, or [`SubrequestError::Deadline`].
+pub(crate) async fn by<T>(
+    Deadline { at, limit }: Deadline,
+    work: impl Future<Output = Result<T, SubrequestError>>,
+) -> Result<T, SubrequestError> {
+    timeout_at(at, work).await.unwrap_or(Err(SubrequestError::Deadline(limit)))
 }
 
 /// Reads a body to its end, or its first `max` bytes, and keeps nothing of it.
@@ -260,6 +291,20 @@ impl Message for OwnMessage<'_> {
 
     fn is_last(&self) -> bool {
         self.is_last
+    }
+}
+
+// === impl Deadline ===
+
+impl Deadline {
+    /// Returns the time in `limit` from now; `None` if that is too far away to be told.
+    fn after(limit: Duration) -> Option<Self> {
+        Some(Self { at: time::Instant::now().checked_add(limit)?, limit })
+    }
+
+    /// Returns the time when `limit` has passed since `begun`; `None` if that is too far away to be told.
+    pub(crate) fn since(begun: Instant, limit: Duration) -> Option<Self> {
+        Some(Self { at: time::Instant::from_std(begun).checked_add(limit)?, limit })
     }
 }
 

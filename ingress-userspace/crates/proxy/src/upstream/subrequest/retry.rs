@@ -69,6 +69,12 @@ pub(super) fn is_repeated_invalid(error: &SubrequestError, method: &Method, retr
     is_invalid && retry.invalid_header && is_repeatable(method, retry)
 }
 
+/// Returns whether a request without a response in time goes to another endpoint.
+pub(super) fn is_repeated_late(error: &SubrequestError, method: &Method, retry: &Retry) -> bool {
+    let is_late = matches!(error, SubrequestError::Exchange(ExchangeError::Timeout { .. }));
+    is_late && retry.timeout && is_repeatable(method, retry)
+}
+
 /// Returns whether a request may be repeated after it was sent: its method is idempotent (RFC 9110, section 9.2.2), or
 /// the rule allows it.
 pub(super) fn is_repeatable(method: &Method, retry: &Retry) -> bool {
@@ -207,6 +213,19 @@ mod tests {
                     .map(|error| is_stale(&ExchangeFailure { error, unsent, reused: true, written }, &method, retry));
                 assert_eq!(stale, expect.map(|expect| expect && unsent.is_some()), "{retry:?} {written} {method}");
             }
+        }
+    }
+
+    #[test]
+    fn late_responses_are_repeated_only_where_the_rule_says_so() {
+        let default = Retry::DEFAULT;
+        let repeats = Retry { timeout: true, ..default.clone() };
+        for (retry, method, expect) in
+            [(&default, Method::GET, false), (&repeats, Method::GET, true), (&repeats, Method::POST, false)]
+        {
+            let errors = exchange_errors().map(SubrequestError::Exchange);
+            let repeated = errors.map(|error| is_repeated_late(&error, &method, retry));
+            assert_eq!(repeated, [false, false, false, expect, false, false, false, false, false], "{method}");
         }
     }
 
