@@ -57,8 +57,8 @@ pub enum SameSite {
     None,
 }
 
-/// When, and how often, a request is retried at another endpoint (`proxy-next-upstream`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// When, and how often, a request is retried at another endpoint (`proxy-next-upstream`), or at any.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Retry {
     /// Connection failures, and connections closed before the first byte of a response. The latter are retried once
     /// only: if endpoint after endpoint closes the connection, the request is more likely the cause than the victim.
@@ -72,10 +72,16 @@ pub struct Retry {
     pub statuses: Vec<u16>,
     /// Whether requests that are not idempotent are retried after they were sent (RFC 9110, 9.2.2). Default false.
     pub non_idempotent: bool,
-    /// Maximum number of endpoints tried, from 1 to [`Retry::TRIES_MAX`]. Default 3.
+    /// Maximum number of tries, from 1. Without [`Self::same_endpoint`], each is at another endpoint, and
+    /// [`Retry::TRIES_MAX`] is the limit. Default 3.
     pub tries: usize,
     /// Time after which no further endpoint is tried. Default unlimited.
     pub within: Option<Duration>,
+    /// Whether the request comes back to endpoints that were tried, once there is no other one. Default false.
+    pub same_endpoint: bool,
+    /// Shortest pause before the first retry. It doubles with each further one, up to ten times its length, and is up to
+    /// a quarter longer at random. Default none.
+    pub backoff: Option<Duration>,
 }
 
 // === impl Retry ===
@@ -92,12 +98,44 @@ impl Retry {
         non_idempotent: false,
         tries: 3,
         within: None,
+        same_endpoint: false,
+        backoff: None,
     };
 
     /// Returns whether a response may lead to a retry at another endpoint.
     #[must_use]
     pub fn repeats_answers(&self) -> bool {
         self.invalid_header || !self.statuses.is_empty()
+    }
+}
+
+impl Retry {
+    /// Returns the pause before the `n`th retry, from 1. `draw` returns a random number.
+    #[must_use]
+    pub fn pause(&self, n: u32, draw: impl FnOnce() -> u8) -> Option<Duration> {
+        let shortest = self.backoff?;
+        let doubled = shortest.saturating_mul(1 << n.saturating_sub(1).min(4));
+        let pause = doubled.min(shortest.saturating_mul(10));
+        Some(pause.saturating_add((pause / 1024).saturating_mul(draw().into())))
+    }
+}
+
+/// Shows the fields that only some rules have if they are set.
+impl fmt::Debug for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error, timeout, invalid_header, statuses, non_idempotent, tries, within, same_endpoint, backoff } =
+            self;
+        let mut text = f.debug_struct("Retry");
+        text.field("error", error).field("timeout", timeout).field("invalid_header", invalid_header);
+        text.field("statuses", statuses).field("non_idempotent", non_idempotent);
+        text.field("tries", tries).field("within", within);
+        if *same_endpoint {
+            text.field("same_endpoint", same_endpoint);
+        }
+        if let Some(backoff) = backoff {
+            text.field("backoff", backoff);
+        }
+        text.finish()
     }
 }
 
@@ -126,5 +164,33 @@ impl fmt::Display for Balance {
             Self::Ewma => f.write_str("ewma"),
             Self::Hash(template) => write!(f, "hash({template})"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_and_have_a_limit() {
+        let retry = Retry { backoff: Some(Duration::from_millis(100)), ..Retry::DEFAULT };
+        for (n, shortest) in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1000), (6, 1000), (u32::MAX, 1000)] {
+            assert_eq!(retry.pause(n, || 0), Some(Duration::from_millis(shortest)), "{n}");
+            let longest = retry.pause(n, || u8::MAX).expect("a pause");
+            let limit = Duration::from_millis(shortest + shortest / 4);
+            assert!(longest > Duration::from_millis(shortest) && longest < limit, "{n}: {longest:?}");
+        }
+        let endless = Retry { backoff: Some(Duration::MAX), ..Retry::DEFAULT };
+        assert_eq!(endless.pause(3, || u8::MAX), Some(Duration::MAX));
+        assert_eq!(Retry::DEFAULT.pause(1, || unreachable!("nothing is drawn")), None);
+    }
+
+    #[test]
+    fn rare_fields_are_shown_if_they_are_set() {
+        let default = format!("{:?}", Retry::DEFAULT);
+        assert!(default.ends_with("tries: 3, within: None }"), "{default}");
+        let backoff = Some(Duration::from_millis(100));
+        let rare = format!("{:?}", Retry { same_endpoint: true, backoff, ..Retry::DEFAULT });
+        assert!(rare.ends_with("within: None, same_endpoint: true, backoff: 100ms }"), "{rare}");
     }
 }

@@ -115,6 +115,8 @@ pub(crate) struct Tried {
     indices: [u32; Retry::TRIES_MAX],
     count: usize,
     max: usize,
+    /// Tries before the endpoints were forgotten.
+    before: usize,
 }
 
 // === impl UpstreamState ===
@@ -386,7 +388,15 @@ impl UpstreamState {
 impl Tried {
     /// Returns an empty list for at most `max` endpoints.
     pub(crate) fn up_to(max: usize) -> Self {
-        Self { indices: [0; Retry::TRIES_MAX], count: 0, max: max.min(Retry::TRIES_MAX) }
+        Self { indices: [0; Retry::TRIES_MAX], count: 0, max: max.min(Retry::TRIES_MAX), before: 0 }
+    }
+
+    /// Forgets the endpoints, so that they may be tried again. Returns `false` if there were none, or if `total` tries
+    /// are used up.
+    pub(crate) fn begin_again(&mut self, total: usize) -> bool {
+        self.before += std::mem::take(&mut self.count);
+        self.max = total.saturating_sub(self.before).min(Retry::TRIES_MAX);
+        self.before > 0 && self.max > 0
     }
 
     fn contains(&self, index: usize) -> bool {

@@ -156,13 +156,17 @@ pub(crate) async fn send<'u, B: Payload>(
         false => None,
     };
     let mut tried = Tried::up_to(retry.tries);
-    let mut was_closed = false;
+    let (mut was_closed, mut retries) = (false, 0_u32);
     let until = retry.within.map(|within| Instant::now() + within);
+    let pick_one = |tried: &mut Tried| match is_judged {
+        true => upstream.engage(choice, clock::now_ms, tried),
+        false => upstream.pick(choice, clock::now_ms, tried).map(|picked| (picked, None)),
+    };
     let mut pick = || {
-        let picked = match is_judged {
-            true => upstream.engage(choice, clock::now_ms, &mut tried),
-            false => upstream.pick(choice, clock::now_ms, &mut tried).map(|picked| (picked, None)),
-        };
+        let mut picked = pick_one(&mut tried);
+        if picked.is_none() && retry.same_endpoint && tried.begin_again(retry.tries) {
+            picked = pick_one(&mut tried);
+        }
         picked.filter(|_| is_before(until))
     };
     let (mut endpoint, mut busy) =
@@ -225,6 +229,11 @@ pub(crate) async fn send<'u, B: Payload>(
             }
         }
         upstream.retried();
+        retries += 1;
+        if let Some(pause) = retry.pause(retries, || fastrand::u8(..)) {
+            // Boxed so that other requests do not carry its size.
+            Box::pin(time::sleep(pause)).await;
+        }
     }
 }
 

@@ -11,7 +11,8 @@
 //! | an HTTP/2 stream refused by the endpoint, or excluded by its GOAWAY | as for a closed connection; nothing was sent |
 //! | a timeout, a malformed response, a stream reset | never: the endpoint may still be processing the request |
 //!
-//! All cases require that the body is untouched.
+//! All cases require that the body is untouched. Where a rule has `same_endpoint`, "another endpoint" may be one that was
+//! tried already, once there is no other.
 
 use http::Method;
 
