@@ -10,8 +10,8 @@ use ingress_model::route::{
     filter::{Edits, Lack, Shown, Verdict, apply, compress, compression, location, respond},
 };
 use ingress_model::{
-    Access, Authentication, Authorities, Basic, ClientCertificates, Coding, Compression, Cors, Demand, Filter,
-    HeaderEdits, MediaTypes, Networks, Offer, Origins, Pattern, Redirect, Rewrite, Satisfy, Template,
+    Access, Authentication, Authorities, Basic, ClientCertificates, Coding, Compression, Cors, CorsWildcards, Demand,
+    Filter, HeaderEdits, MediaTypes, Networks, Offer, Origins, Pattern, Redirect, Rewrite, Satisfy, Template,
 };
 
 /// Header fields of a browser, including those of a preflight.
@@ -164,6 +164,7 @@ fn cors(origins: &str) -> Filter {
         expose: Some(HeaderValue::from_static("X-Page")),
         credentials: true,
         max_age: 600,
+        wildcards: CorsWildcards::AsConfigured,
     }))
 }
 

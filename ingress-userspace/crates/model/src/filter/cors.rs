@@ -1,6 +1,6 @@
 //! Cross-origin resource sharing (Fetch standard, 3.2): which origins may use a rule from their pages.
 
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
 
 use http::HeaderValue;
 
@@ -18,6 +18,19 @@ pub struct Cors {
     pub credentials: bool,
     /// Value of `Access-Control-Max-Age`, in seconds.
     pub max_age: u32,
+    /// Meaning of `*` and of empty lists. Default as configured.
+    pub wildcards: CorsWildcards,
+}
+
+/// Meaning of `*`, which browsers take literally in responses to requests with credentials (Fetch standard, 3.2.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CorsWildcards {
+    /// Values are sent as they are configured.
+    #[default]
+    AsConfigured,
+    /// As Gateway API's `HTTPCORSFilter` defines it: with credentials, `*` is replaced by the origin, method and fields
+    /// of the request, or by the names of the response's fields. Empty methods and fields are left out.
+    Resolved,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +39,23 @@ pub enum Origins {
     These(Vec<CorsOrigin>),
 }
 
-/// An origin, or all origins one label below a host: `https://*.a.test`.
+/// An origin, or all origins below a host: `https://*.a.test`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsOrigin {
     /// Scheme with the trailing `://`.
     scheme: Box<str>,
-    has_wildcard: bool,
+    wildcard: Option<OriginWildcard>,
     /// Host and port, or the part after `*` if there is a wildcard.
     rest: Box<str>,
+}
+
+/// Part of a host that a wildcard of an origin stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OriginWildcard {
+    /// One label.
+    Label,
+    /// Any number of labels, at least one.
+    Labels,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,42 +74,87 @@ impl Origins {
         if parts.contains(&"*") {
             return Ok(Self::Any);
         }
-        parts.into_iter().map(CorsOrigin::parse).collect::<Result<_, _>>().map(Self::These)
+        let parse = |part| CorsOrigin::parse(part, OriginWildcard::Label);
+        parts.into_iter().map(parse).collect::<Result<_, _>>().map(Self::These)
+    }
+
+    /// Parses a list of Gateway API origins, where a wildcard stands for any number of labels, and `https://*` is every
+    /// host. The default port of a scheme may be named. `*` among them is every origin.
+    ///
+    /// # Errors
+    /// Fails if a part is not an origin.
+    pub fn parse_list<'o>(list: impl IntoIterator<Item = &'o str>) -> Result<Self, OriginError> {
+        let mut origins = Vec::new();
+        for part in list {
+            if part == "*" {
+                return Ok(Self::Any);
+            }
+            origins.push(CorsOrigin::parse(part, OriginWildcard::Labels)?.without_default_port());
+        }
+        Ok(Self::These(origins))
     }
 }
 
 // === impl CorsOrigin ===
 
 impl CorsOrigin {
-    fn parse(text: &str) -> Result<Self, OriginError> {
+    /// Parses an origin in which `*.` stands for `wildcard`.
+    fn parse(text: &str, wildcard: OriginWildcard) -> Result<Self, OriginError> {
         let error = || OriginError(text.to_owned());
         let (scheme, host) = text.split_once("://").ok_or_else(error)?;
-        let (has_wildcard, rest) = match host.strip_prefix('*') {
-            Some(rest) if rest.starts_with('.') => (true, rest),
+        let is_every_host =
+            |rest: &str| wildcard == OriginWildcard::Labels && (rest.is_empty() || rest.starts_with(':'));
+        let (wildcard, rest) = match host.strip_prefix('*') {
+            Some(rest) if rest.starts_with('.') || is_every_host(rest) => (Some(wildcard), rest),
             Some(_) => return Err(error()),
-            None => (false, host),
+            None => (None, host),
         };
+        let begins_with_dot = rest.starts_with('.') && wildcard.is_some();
         let is_scheme = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-        let is_host = rest.len() > usize::from(has_wildcard)
+        let is_host = (rest.len() > usize::from(begins_with_dot) || wildcard == Some(OriginWildcard::Labels))
+            && rest != "."
             && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b));
         if !is_scheme || !is_host {
             return Err(error());
         }
         let scheme = format!("{scheme}://").to_ascii_lowercase().into();
-        Ok(Self { scheme, has_wildcard, rest: rest.to_ascii_lowercase().into() })
+        Ok(Self { scheme, wildcard, rest: rest.to_ascii_lowercase().into() })
+    }
+
+    /// Drops the port if it is that of the scheme, because browsers leave it out.
+    fn without_default_port(mut self) -> Self {
+        let port = match &*self.scheme {
+            "http://" => ":80",
+            "https://" => ":443",
+            _ => return self,
+        };
+        if let Some(host) = self.rest.strip_suffix(port) {
+            self.rest = host.into();
+        }
+        self
     }
 
     /// Returns whether `origin`, as sent by a browser, matches.
     #[must_use]
     pub fn matches(&self, origin: &str) -> bool {
-        let Self { scheme, has_wildcard, rest } = self;
+        let Self { scheme, wildcard, rest } = self;
         let Some(host) = origin.strip_prefix(&**scheme) else { return false };
-        if !has_wildcard {
-            return *host == **rest;
+        let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        match (wildcard, host.strip_suffix(&**rest)) {
+            (_, None) => false,
+            (None, Some(before)) => before.is_empty(),
+            (Some(OriginWildcard::Label), Some(before)) => is_label(before),
+            (Some(OriginWildcard::Labels), Some(before)) => {
+                before.split('.').all(is_label) || (!rest.starts_with('.') && is_ipv6(before))
+            }
         }
-        let label = host.strip_suffix(&**rest);
-        label.is_some_and(|label| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))
     }
+}
+
+/// Returns whether `host` is an IPv6 address as in a URL.
+fn is_ipv6(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
 impl fmt::Display for Origins {
@@ -95,8 +162,8 @@ impl fmt::Display for Origins {
         match self {
             Self::Any => f.write_str("*"),
             Self::These(origins) => {
-                for (n, CorsOrigin { scheme, has_wildcard, rest }) in origins.iter().enumerate() {
-                    let (space, star) = (if n == 0 { "" } else { " " }, if *has_wildcard { "*" } else { "" });
+                for (n, CorsOrigin { scheme, wildcard, rest }) in origins.iter().enumerate() {
+                    let (space, star) = (if n == 0 { "" } else { " " }, if wildcard.is_some() { "*" } else { "" });
                     write!(f, "{space}{scheme}{star}{rest}")?;
                 }
                 Ok(())
@@ -128,6 +195,40 @@ mod tests {
             assert_eq!(origins.iter().any(|allowed| allowed.matches(origin)), expect, "{allowed} {origin}");
         }
         assert_eq!(Origins::parse("https://a.test,*"), Ok(Origins::Any));
+    }
+
+    #[test]
+    fn wildcards_of_a_list_stand_for_any_number_of_labels() {
+        for (allowed, origin, expect) in [
+            ("https://*.a.test", "https://x.a.test", true),
+            ("https://*.a.test", "https://x.y.a.test", true),
+            ("https://*.a.test", "https://a.test", false),
+            ("https://*.a.test", "https://.a.test", false),
+            ("https://*.a.test", "https://x..a.test", false),
+            ("https://*.a.test", "https://xa.test", false),
+            ("https://*.a.test", "https://x.a.test.evil", false),
+            ("https://*.a.test", "https://evil@x.a.test", false),
+            ("https://*.a.test", "https://x.a.test:8443", false),
+            ("https://*.a.test", "http://x.a.test", false),
+            ("https://*.a.test:8443", "https://x.y.a.test:8443", true),
+            ("https://*", "https://x.y.a.test", true),
+            ("https://*", "https://[::1]", true),
+            ("https://*", "https://[::1", false),
+            ("https://*", "https://", false),
+            ("https://*", "https://a.test:8443", false),
+            ("https://*:8443", "https://a.test:8443", true),
+            ("https://*:8443", "https://a.test", false),
+            ("https://a.test:443", "https://a.test", true),
+            ("http://*.a.test:80", "http://x.a.test", true),
+            ("http://a.test:443", "http://a.test:443", true),
+        ] {
+            let Ok(Origins::These(origins)) = Origins::parse_list([allowed]) else { panic!("{allowed}") };
+            assert_eq!(origins[0].matches(origin), expect, "{allowed} {origin}");
+        }
+        assert_eq!(Origins::parse_list(["*"]), Ok(Origins::Any));
+        for text in ["a.test", "https://*a.test", "https://a.*.test", "https://*.", "https://a.test/x", ""] {
+            assert!(Origins::parse_list([text]).is_err(), "{text}");
+        }
     }
 
     #[test]

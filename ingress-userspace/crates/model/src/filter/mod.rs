@@ -22,7 +22,7 @@ mod users;
 pub use access::Access;
 pub use authentication::{Authentication, Basic, Satisfy};
 pub use compression::{Coding, Compression, MediaTypes, Offer};
-pub use cors::{Cors, CorsOrigin, OriginError, Origins};
+pub use cors::{Cors, CorsOrigin, CorsWildcards, OriginError, Origins};
 pub use error_pages::ErrorPages;
 pub use ext_authz::{AuthCache, AuthService, CacheTimes, CacheTimesError, ExtAuthz};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};

@@ -3,6 +3,7 @@
 mod authorities;
 mod bound_ports;
 mod buffering;
+mod cors;
 mod counters;
 mod drain;
 mod early;

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::row::{Row, key};
 use crate::translate::values::{Read, boolean, number};
-use ingress_model::{Cors, Filter, Origins};
+use ingress_model::{Cors, CorsWildcards, Filter, Origins};
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedCors>] = &[
@@ -73,6 +73,7 @@ impl Default for ParsedCors {
                 expose: None,
                 credentials: true,
                 max_age: 1_728_000,
+                wildcards: CorsWildcards::AsConfigured,
             },
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Access, Cors, Networks, Origins, PathModifier, Pattern, ReplacementPath, Template};
+use crate::{Access, Cors, CorsWildcards, Networks, Origins, PathModifier, Pattern, ReplacementPath, Template};
 
 fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
     Subject {
@@ -180,6 +180,7 @@ fn check_cors(origins: &str, request: &[(&'static str, &'static str)], method: &
         expose: Some(HeaderValue::from_static("X-E")),
         credentials: true,
         max_age: 600,
+        wildcards: CorsWildcards::AsConfigured,
     };
     let filters = [Filter::Cors(Arc::new(cors))];
     let headers = request.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
@@ -218,4 +219,101 @@ fn cors_headers_depend_on_origin_and_method() {
         &Method::GET,
         "access-control-allow-credentials: true|access-control-allow-origin: *|access-control-expose-headers: X-E",
     );
+}
+
+/// Returns the CORS fields of a response, with `*` for every list.
+fn wildcard_fields(credentials: bool, method: &Method, request: &[(&'static str, &'static str)]) -> String {
+    let any = HeaderValue::from_static("*");
+    let cors = Cors {
+        origins: Origins::Any,
+        methods: any.clone(),
+        headers: any.clone(),
+        expose: Some(any),
+        credentials,
+        max_age: 5,
+        wildcards: CorsWildcards::Resolved,
+    };
+    let filters = [Filter::Cors(Arc::new(cors))];
+    let headers = request.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
+    let headers: HeaderMap = headers.collect();
+    let mut response = HeaderMap::new();
+    response.insert("x-page", HeaderValue::from_static("7"));
+    response.insert(header::SET_COOKIE, HeaderValue::from_static("a=b"));
+    respond(&filters, &Subject { method, ..subject("/", &headers) }, &mut response);
+    response.remove("x-page");
+    response.remove(header::SET_COOKIE);
+    fields(&response)
+}
+
+#[test]
+fn wildcards_are_replaced_for_requests_with_credentials() {
+    let origin = ("origin", "https://b.test");
+    let method = ("access-control-request-method", "PUT");
+    let names = ("access-control-request-headers", "x-a, x-b");
+    for (credentials, method, request, expect) in [
+        (
+            true,
+            Method::OPTIONS,
+            &[origin, method, names][..],
+            "access-control-allow-credentials: true|access-control-allow-headers: x-a, x-b|\
+             access-control-allow-methods: PUT|access-control-allow-origin: https://b.test|\
+             access-control-expose-headers: x-page|access-control-max-age: 5|vary: Origin",
+        ),
+        (
+            true,
+            Method::OPTIONS,
+            &[origin, method],
+            "access-control-allow-credentials: true|access-control-allow-methods: PUT|\
+             access-control-allow-origin: https://b.test|access-control-expose-headers: x-page|\
+             access-control-max-age: 5|vary: Origin",
+        ),
+        (
+            true,
+            Method::GET,
+            &[origin],
+            "access-control-allow-credentials: true|access-control-allow-origin: https://b.test|\
+             access-control-expose-headers: x-page|vary: Origin",
+        ),
+        (true, Method::GET, &[], "vary: Origin"),
+        (
+            false,
+            Method::OPTIONS,
+            &[origin, method, names],
+            "access-control-allow-headers: *|access-control-allow-methods: *|access-control-allow-origin: *|\
+             access-control-expose-headers: *|access-control-max-age: 5",
+        ),
+        (false, Method::GET, &[origin], "access-control-allow-origin: *|access-control-expose-headers: *"),
+    ] {
+        assert_eq!(wildcard_fields(credentials, &method, request), expect, "{credentials} {method} {request:?}");
+    }
+}
+
+#[test]
+fn empty_lists_are_left_out_where_wildcards_are_resolved() {
+    let headers = [("origin", "https://b.test"), ("access-control-request-method", "PUT")];
+    let headers = headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    let headers: HeaderMap = headers.into_iter().collect();
+    let empty = HeaderValue::from_static("");
+    for (wildcards, expect) in [
+        (CorsWildcards::Resolved, "access-control-allow-origin: https://b.test|access-control-max-age: 5|vary: Origin"),
+        (
+            CorsWildcards::AsConfigured,
+            "access-control-allow-headers: |access-control-allow-methods: |\
+             access-control-allow-origin: https://b.test|access-control-max-age: 5|vary: Origin",
+        ),
+    ] {
+        let cors = Cors {
+            origins: Origins::parse_list(["https://b.test"]).expect("valid"),
+            methods: empty.clone(),
+            headers: empty.clone(),
+            expose: None,
+            credentials: false,
+            max_age: 5,
+            wildcards,
+        };
+        let mut response = HeaderMap::new();
+        let preflight = Subject { method: &Method::OPTIONS, ..subject("/", &headers) };
+        respond(&[Filter::Cors(Arc::new(cors))], &preflight, &mut response);
+        assert_eq!(fields(&response), expect, "{wildcards:?}");
+    }
 }
