@@ -64,7 +64,7 @@ impl AddressPool {
     pub fn parse_network(text: &str) -> Result<IpNet, InvalidPool> {
         let text = text.trim();
         let address = || text.parse::<IpAddr>().map(IpNet::from);
-        text.parse().or_else(|_| address()).map_err(|_| InvalidPool::Text(text.to_owned()))
+        text.parse().or_else(|_| address()).map_err(|_invalid| InvalidPool::Text(text.to_owned()))
     }
 
     /// Returns `true` if no network was named.

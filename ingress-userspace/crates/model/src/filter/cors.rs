@@ -28,7 +28,7 @@ pub enum CorsWildcards {
     /// Values are sent as they are configured.
     #[default]
     AsConfigured,
-    /// As Gateway API's `HTTPCORSFilter` defines it: with credentials, `*` is replaced by the origin, method and fields
+    /// The meaning in Gateway API's `HTTPCORSFilter`: with credentials, `*` is replaced by the origin, method and fields
     /// of the request, or by the names of the response's fields. Empty methods and fields are left out.
     Resolved,
 }

@@ -34,7 +34,6 @@ pub use automaton::Work;
 pub use even_spread::EvenSpread;
 use hashing::{Hashing, hashing};
 
-pub use even_spread::EvenSpread;
 pub use host_map::HostMap;
 pub use meter::{Meter, MeterView};
 pub use names::NameMap;

@@ -169,6 +169,8 @@ struct Rule<'r> {
     filters: &'r [Filter],
     forwarding: &'r Forwarding,
     action: &'r RouteTarget,
+    /// The backend that gets the request, if several share the rule by weight.
+    share: Option<&'r Share>,
 }
 
 impl Matching<'_> {
@@ -189,7 +191,7 @@ impl Matching<'_> {
             Ok(rule) => rule,
             Err(answer) => return own(in_flight, *answer, bodiless),
         };
-        let Rule { owner, filters, forwarding, action } = rule;
+        let Rule { owner, filters, forwarding, action, share } = rule;
         if let Matched::Route(Route { owner, meter, .. }) = found.matched {
             in_flight.measure(meter.as_ref());
             LogEntry::matched(log_entry, owner, forwarding.logged);
@@ -217,10 +219,6 @@ impl Matching<'_> {
         let mut trace =
             traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
         in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
-        let share = match action {
-            RouteTarget::Weighted(shares) => shares.choose(),
-            _ => None,
-        };
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
         let decided = decide(filters, action, share, &context, &mut edits, &mut cookies, &mut in_flight).await;
         let mut admitted = decided.and_then(|id| {
@@ -251,9 +249,15 @@ impl Matching<'_> {
             Matched::Nothing if snapshot.generation == 0 => Err(error::starting().into()),
             Matched::Nothing => Err(error::no_route().into()),
             Matched::Costly => Err(costly(conn, found).into()),
-            Matched::Default(action) => Ok(Rule { owner: "", filters: &[], forwarding: &snapshot.forwarding, action }),
+            Matched::Default(action) => {
+                Ok(Rule { owner: "", filters: &[], forwarding: &snapshot.forwarding, action, share: None })
+            }
             Matched::Route(Route { owner, filters, target: action, forwarding, .. }) => {
-                Ok(Rule { owner, filters, forwarding, action })
+                let share = match action {
+                    RouteTarget::Weighted(shares) => shares.choose(),
+                    _ => None,
+                };
+                Ok(Rule { owner, filters, forwarding, action, share })
             }
         }
     }
@@ -317,9 +321,11 @@ fn admit<'r>(
     log_entry: &mut Option<Box<LogEntry>>,
 ) -> Result<Admitted<'r>, Box<LocalReply>> {
     let RequestContext { snapshot, subject, request_id, .. } = *context;
-    let Rule { filters, forwarding, action, .. } = rule;
+    let Rule { filters, forwarding, action, share, .. } = rule;
     if handshake.is_none() {
-        for mirror in filter::mirrors(filters).filter(|mirror| mirror.takes_next()) {
+        let of_share = share.map_or(&[][..], |share| &share.filters);
+        let mirrors = filter::mirrors(filters).chain(filter::mirrors(of_share));
+        for mirror in mirrors.filter(|mirror| mirror.takes_next()) {
             mirror::start(mirror, context, edits, &mut body);
         }
     }
