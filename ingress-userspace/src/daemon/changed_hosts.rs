@@ -15,18 +15,17 @@ pub(super) fn changed_hosts<'t>(before: &'t RouteTable, after: &'t RouteTable) -
     collect(None, &before.hosts, &after.hosts, &mut changed);
     for Difference { key: listener, old, new } in before.listeners.differences(&after.listeners) {
         match (old, new) {
-            (Some(old), Some(new)) => collect(Some(listener), &old.hosts, &new.hosts, &mut changed),
+            (Some(old), Some(new)) => {
+                collect(Some(listener), &old.hosts, &new.hosts, &mut changed);
+                collect(Some(listener), &old.streams, &new.streams, &mut changed);
+            }
             (Some(only), None) | (None, Some(only)) => {
                 let name = |pattern| HostName { listener: Some(listener), pattern };
                 let is_gone = new.is_none();
-                changed.extend(only.hosts.keys().map(|pattern| ChangedHost { name: name(pattern), is_gone }));
+                let patterns = only.hosts.keys().chain(only.streams.keys());
+                changed.extend(patterns.map(|pattern| ChangedHost { name: name(pattern), is_gone }));
             }
             (None, None) => {}
-        }
-        let streams = [old, new].map(|listener| listener.is_some_and(|listener| listener.stream.is_some()));
-        if streams[0] != streams[1] {
-            let name = HostName { listener: Some(listener), pattern: &HostPattern::Any };
-            changed.push(ChangedHost { name, is_gone: streams[0] });
         }
     }
     changed
@@ -49,7 +48,7 @@ fn collect<'t, V: PartialEq>(
 mod tests {
     use std::sync::Arc;
 
-    use ingress_model::{Listener, ListenerProtocol, UpstreamKey, WeightedBackend, WeightedBackends};
+    use ingress_model::{Listener, ListenerProtocol};
 
     use super::*;
 
@@ -78,12 +77,8 @@ mod tests {
         before.listeners.insert(name("kept"), listener(&["a.test", "*.b.test"]));
         after.listeners.insert(name("kept"), listener(&["*.b.test", "c.test"]));
         before.listeners.insert(name("gone"), listener(&["a.test"]));
-        let backends = WeightedBackends::new([WeightedBackend {
-            weight: 1,
-            target: Ok(UpstreamKey::new("shop", "db", "1")),
-            filters: Vec::new(),
-        }]);
-        let stream = Listener { stream: backends.map(Arc::new), ..Listener::new(ListenerProtocol::Tcp) };
+        let mut stream = Listener::new(ListenerProtocol::Tcp);
+        stream.streams.insert(HostPattern::Any, None);
         after.listeners.insert(name("tcp"), Arc::new(stream));
         check(
             &before,

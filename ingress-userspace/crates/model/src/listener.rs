@@ -54,8 +54,9 @@ pub struct Listener {
     pub certificates: Vec<Arc<str>>,
     /// Requirements on client certificates in handshakes.
     pub clients: Option<Arc<ClientCertificates>>,
-    /// Backends of a TCP or UDP listener; `None` refuses connections.
-    pub stream: Option<Arc<WeightedBackends>>,
+    /// Routes for bytes, by the server name that the *route* has, of which the most specific one counts; for TCP and UDP
+    /// there is one for [`HostPattern::Any`]. Connections without a route, and without backends, are refused.
+    pub streams: Tree<HostPattern, Option<Arc<WeightedBackends>>>,
 }
 
 /// Protocol of a listener.
@@ -63,8 +64,10 @@ pub struct Listener {
 pub enum ListenerProtocol {
     Http,
     Https,
-    /// TLS whose hosts are terminated here and forwarded as bytes, or passed through.
-    Tls,
+    /// TLS that is passed through to pods.
+    TlsPassthrough,
+    /// TLS that is terminated here, and whose bytes go to pods.
+    TlsTerminate,
     Tcp,
     Udp,
 }
@@ -114,7 +117,7 @@ impl Listener {
     /// Returns a listener without routes.
     #[must_use]
     pub fn new(protocol: ListenerProtocol) -> Self {
-        Self { protocol, hosts: Tree::new(), certificates: Vec::new(), clients: None, stream: None }
+        Self { protocol, hosts: Tree::new(), certificates: Vec::new(), clients: None, streams: Tree::new() }
     }
 }
 
@@ -145,7 +148,8 @@ impl fmt::Display for ListenerProtocol {
         f.write_str(match self {
             Self::Http => "HTTP",
             Self::Https => "HTTPS",
-            Self::Tls => "TLS",
+            Self::TlsPassthrough => "TLS passthrough",
+            Self::TlsTerminate => "TLS",
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
         })

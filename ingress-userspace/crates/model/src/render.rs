@@ -41,7 +41,7 @@ impl fmt::Display for RouteTable {
             }
         }
         for (name, listener) in listeners {
-            let Listener { protocol, hosts, certificates, clients, stream } = &**listener;
+            let Listener { protocol, hosts, certificates, clients, streams } = &**listener;
             writeln!(f, "listener {name} {protocol}")?;
             for origin in certificates {
                 writeln!(f, "  {:<24} {origin}", "(certificate)")?;
@@ -49,8 +49,11 @@ impl fmt::Display for RouteTable {
             if let Some(clients) = clients {
                 writeln!(f, "  {:<24} {clients}", "(client certificates)")?;
             }
-            if let Some(backends) = stream {
-                writeln!(f, "  {:<24} {backends}", "(stream)")?;
+            for (pattern, backends) in streams {
+                match backends {
+                    Some(backends) => writeln!(f, "  {:<24} {pattern} -> {backends}", "(stream)")?,
+                    None => writeln!(f, "  {:<24} {pattern} refused", "(stream)")?,
+                }
             }
             for (pattern, routes) in hosts {
                 write_host(f, pattern, routes)?;

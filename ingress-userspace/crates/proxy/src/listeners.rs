@@ -13,11 +13,13 @@ use std::{
 };
 
 use ingress_model::{
-    Bind, Bound, HostId, HostName, HostPattern, Listener, ListenerName, RouteTable, StreamPort,
+    Bind, Bound, HostId, HostName, HostPattern, Listener, ListenerName, ListenerProtocol, RouteTable, StreamPort,
     Transport, Tree, UpstreamKey,
     route::{HostMap, Meter, NameMap, Routes, Shares, UpstreamId},
     tree::Difference,
 };
+
+use crate::{snapshot::Snapshot, upstream::balance::UpstreamState};
 
 /// All listeners of a snapshot. Clones share unchanged state.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Listeners {
     served: NameMap<Arc<ServedListener>, ListenerName>,
     /// The listeners that these were compiled from.
     source: Tree<ListenerName, Arc<Listener>>,
+    /// Listeners whose TLS is passed through.
+    passing: BTreeSet<ListenerName>,
     /// Listeners with hosts that have no number of their own, with how many.
     unnumbered: BTreeMap<ListenerName, usize>,
 }
@@ -36,6 +40,10 @@ struct Binds {
     addressed: HashMap<SocketAddr, BoundListeners>,
     /// Binds of every address of the node, by TCP port.
     anywhere: HashMap<u16, BoundListeners>,
+    /// UDP listeners of one address.
+    udp_addressed: HashMap<SocketAddr, ListenerName>,
+    /// UDP listeners of every address of the node, by port.
+    udp_anywhere: HashMap<u16, ListenerName>,
     ports: BTreeSet<StreamPort>,
     source: Tree<Bind, Arc<Bound>>,
 }
@@ -45,6 +53,7 @@ struct Binds {
 pub(crate) struct BoundListeners {
     http: HostMap<ListenerName>,
     tls: HostMap<ListenerName>,
+    /// The TCP listener.
     stream: Option<ListenerName>,
     protocol: BoundProtocol,
     /// Whether requests that no listener takes go on to the Ingresses.
@@ -63,15 +72,18 @@ pub(crate) enum BoundProtocol {
 #[derive(Debug)]
 pub(crate) struct ServedListener {
     pub(crate) routes: Routes,
+    pub(crate) protocol: ListenerProtocol,
     /// Origins of its certificates, in order of preference.
     pub(crate) certificates: Vec<Arc<str>>,
-    pub(crate) stream: Option<ServedStream>,
+    /// Routes for bytes, by server name.
+    pub(crate) streams: HostMap<Arc<ServedStream>>,
 }
 
-/// The backends of a TCP or UDP listener.
+/// A route for bytes.
 #[derive(Debug)]
 pub(crate) struct ServedStream {
-    pub(crate) shares: Shares,
+    /// `None` refuses connections.
+    pub(crate) shares: Option<Shares>,
     /// Number under which connections are counted.
     pub(crate) id: HostId,
 }
@@ -101,6 +113,11 @@ impl Listeners {
                 let host_id = |pattern: &HostPattern| host_id(HostName { listener: Some(name), pattern });
                 Arc::new(ServedListener::compile(listener, before.as_deref(), &mut upstream, host_id))
             });
+            if served.as_ref().is_some_and(|served| served.protocol == ListenerProtocol::TlsPassthrough) {
+                next.passing.insert((*name).clone());
+            } else {
+                next.passing.remove(*name);
+            }
             let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered());
             if missing > 0 {
                 next.unnumbered.insert((*name).clone(), missing);
@@ -115,10 +132,22 @@ impl Listeners {
         self.binds.ports.is_empty()
     }
 
+    /// Returns whether any listener passes TLS through.
+    pub(crate) fn pass_through(&self) -> bool {
+        !self.passing.is_empty()
+    }
+
     /// Returns the listeners at a local address, if there are any.
     pub(crate) fn at(&self, local: SocketAddr) -> Option<&BoundListeners> {
         let Binds { addressed, anywhere, .. } = &*self.binds;
         addressed.get(&local).or_else(|| anywhere.get(&local.port()))
+    }
+
+    /// Returns the route for datagrams to a local address, if a Gateway has one there.
+    pub(crate) fn datagrams_at(&self, local: SocketAddr) -> Option<&ServedStream> {
+        let Binds { udp_addressed, udp_anywhere, .. } = &*self.binds;
+        let name = udp_addressed.get(&local).or_else(|| udp_anywhere.get(&local.port()))?;
+        self.get(name)?.streams.get(&HostPattern::Any).map(Arc::as_ref)
     }
 
     pub(crate) fn get(&self, name: &ListenerName) -> Option<&ServedListener> {
@@ -148,15 +177,31 @@ impl Binds {
         let mut binds = Self { source: source.clone(), ..Self::default() };
         for (Bind { address, port }, bound) in source {
             binds.ports.insert(*port);
-            if port.transport == Transport::Tcp {
-                let listeners = BoundListeners::compile(*address, bound);
-                match address {
-                    Some(address) => drop(binds.addressed.insert(SocketAddr::new(*address, port.number), listeners)),
-                    None => drop(binds.anywhere.insert(port.number, listeners)),
+            let socket = address.map(|address| SocketAddr::new(address, port.number));
+            match (port.transport, socket, &bound.stream) {
+                (Transport::Tcp, Some(socket), _) => {
+                    binds.addressed.insert(socket, BoundListeners::compile(*address, bound));
                 }
+                (Transport::Tcp, None, _) => {
+                    binds.anywhere.insert(port.number, BoundListeners::compile(*address, bound));
+                }
+                (Transport::Udp, Some(socket), Some(name)) => drop(binds.udp_addressed.insert(socket, name.clone())),
+                (Transport::Udp, None, Some(name)) => drop(binds.udp_anywhere.insert(port.number, name.clone())),
+                (Transport::Udp, _, None) => {}
             }
         }
         binds
+    }
+}
+
+// === impl ServedStream ===
+
+impl ServedStream {
+    /// Returns the current state of `upstream`, if it is still one of the backends.
+    pub(crate) fn keeps(&self, upstream: &UpstreamState, snapshot: &Snapshot) -> Option<Arc<UpstreamState>> {
+        let mut ids = self.shares.iter().flat_map(|shares| &shares.backends).filter_map(|share| share.target.ok());
+        let id = ids.find(|id| snapshot.upstream(*id).is_some_and(|known| known.key() == upstream.key()))?;
+        snapshot.shared_upstream(id).cloned()
     }
 }
 
@@ -214,12 +259,14 @@ impl ServedListener {
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
         mut host_id: impl FnMut(&HostPattern) -> Option<HostId>,
     ) -> Self {
-        let Listener { protocol: _, hosts: _, certificates, clients: _, stream } = listener;
-        let stream = stream.as_ref().map(|backends| ServedStream {
-            shares: Shares::compile(backends, &mut upstream),
-            id: host_id(&HostPattern::Any).unwrap_or(HostId::UNATTRIBUTED),
-        });
+        let Listener { protocol, hosts: _, certificates, clients: _, streams: backends } = listener;
+        let mut streams = HostMap::default();
+        for (pattern, backends) in backends {
+            let shares = backends.as_ref().map(|backends| Shares::compile(backends, &mut upstream));
+            let id = host_id(pattern).unwrap_or(HostId::UNATTRIBUTED);
+            streams.set(pattern, Some(Arc::new(ServedStream { shares, id })));
+        }
         let routes = Routes::of_listener(previous.map(|served| &served.routes), listener, upstream, host_id);
-        Self { routes, certificates: certificates.clone(), stream }
+        Self { protocol: *protocol, routes, certificates: certificates.clone(), streams }
     }
 }

@@ -141,6 +141,11 @@ impl Snapshot {
         self.upstreams.get(id).map(Arc::as_ref)
     }
 
+    /// Same as [`Self::upstream`], for owners that outlive the snapshot.
+    pub(crate) fn shared_upstream(&self, id: UpstreamId) -> Option<&Arc<UpstreamState>> {
+        self.upstreams.get(id)
+    }
+
     /// Returns the upstreams with health checks.
     pub(crate) fn checked_upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
         self.upstreams.checked.iter().filter_map(|(_, id)| self.upstream(*id))

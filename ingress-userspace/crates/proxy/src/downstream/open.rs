@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
-use ingress_model::route::HostEntry;
+use ingress_model::{ListenerProtocol, route::HostEntry};
 
 use crate::{
     downstream::{
@@ -39,6 +39,10 @@ pub(crate) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened
     let io = if conn.secure {
         // Boxed to keep the handshake's size out of plain connections.
         let shaken = Box::pin(shake_hands(&conn, stream)).await?;
+        if let Some(name) = tcp::terminating_listener(&conn) {
+            Box::pin(tcp::serve_terminated(&conn, shaken, &name)).await;
+            return None;
+        }
         Io::Tls(Box::new(shaken))
     } else {
         Io::Plain(stream)
@@ -49,7 +53,9 @@ pub(crate) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened
 /// Performs the TLS handshake. Returns `None` if it fails or if the connection is passed through without termination.
 async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream<TcpStream>> {
     let deadline = Instant::now() + conn.worker.options.handshake_timeout;
-    let passes = conn.worker.snapshot().routes.pass_through();
+    let snapshot = conn.worker.snapshot();
+    let passes = snapshot.routes.pass_through() || snapshot.listeners.pass_through();
+    drop(snapshot);
     if passes {
         // Boxed for the same reason as below.
         stream = Box::pin(tcp::pass_through(conn, stream, deadline)).await?;
@@ -124,7 +130,8 @@ async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> 
         let Some(key) = snapshot.certificates.among(&listener.certificates, &server_name) else {
             return Err(tls::reject(&mut start.io).await);
         };
-        let config = configs.with_key(key, &conn.settings).map_err(io::Error::other)?;
+        let is_http = listener.protocol == ListenerProtocol::Https;
+        let config = configs.with_key(key, is_http, &conn.settings).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         conn.shown.greeted(Greeting { server_name, asked: false, chain: Vec::new() });
         return Ok(stream);

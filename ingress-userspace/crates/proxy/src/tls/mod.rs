@@ -86,10 +86,12 @@ impl ServerConfigs {
     }
 
     /// Returns the configuration for a handshake with the certificate `key` of a Gateway's listener. It is built for
-    /// each handshake, like the one that requests a client certificate. Tickets are bound to the server name.
+    /// each handshake, like the one that requests a client certificate. Tickets are bound to the server name. Without
+    /// `is_http`, no protocol is negotiated (RFC 7301), because only the pod knows which one it speaks.
     pub(crate) fn with_key(
         &self,
         key: Arc<CertifiedKey>,
+        is_http: bool,
         settings: &Settings,
     ) -> Result<Arc<ServerConfig>, rustls::Error> {
         let shared = self.of(settings);
@@ -97,7 +99,9 @@ impl ServerConfigs {
             .with_protocol_versions(VERSIONS[settings.handshakes.versions as usize])?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
-        config.alpn_protocols.clone_from(&shared.alpn_protocols);
+        if is_http {
+            config.alpn_protocols.clone_from(&shared.alpn_protocols);
+        }
         config.ticketer = Arc::clone(&shared.ticketer);
         config.send_tls13_tickets = shared.send_tls13_tickets;
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -97,6 +97,11 @@ impl UpstreamTunnel {
         Self { stream, limits, timer: Timer::default(), up: TunnelFlow::default(), down }
     }
 
+    /// Creates a tunnel over a connection on which nothing was exchanged yet.
+    pub(crate) fn over(connection: Connection, limits: ExchangeLimits) -> Self {
+        Self::new(connection, limits, ReadBuffer::default())
+    }
+
     /// Takes over the client's side, where `early` holds the bytes after its head. Returns the bytes buffered already.
     pub fn begin(&mut self, early: &[u8]) -> TunnelBytes {
         if !early.is_empty() {

@@ -13,7 +13,7 @@ mod serve;
 pub use crate::l4::pipe::Pipes;
 pub use hello::{HELLO_MAX, HelloReader, ParsedHello};
 pub use relay::{Relay, RelayError, RelayedBytes};
-pub(crate) use serve::{pass_through, serve};
+pub(crate) use serve::{pass_through, serve, serve_terminated, terminating_listener};
 
 #[cfg(test)]
 mod tests;

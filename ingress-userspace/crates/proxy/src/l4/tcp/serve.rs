@@ -5,6 +5,7 @@
 
 use std::{
     future::{Future, poll_fn},
+    net::SocketAddr,
     pin::pin,
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
@@ -17,6 +18,7 @@ use tokio::{
     net::TcpStream,
     time::{Instant, timeout, timeout_at},
 };
+use tokio_rustls::server::TlsStream;
 
 use super::{
     hello,
@@ -28,17 +30,21 @@ use crate::{
         open,
         proxy_protocol::ProxyHeader,
         refusal::Refusal,
+        tunnel::{Tunnel, TunnelClient},
     },
     listeners::{BoundListeners, ServedStream},
     observe::counters::{Bytes, Direction},
     request::in_flight::InFlight,
+    snapshot::Snapshot,
     upstream::{
-        self, ConnectError,
+        self, ConnectError, ConnectTarget, ExchangeLimits, UpstreamTunnel,
         balance::{Choice, Tried, UpstreamState},
     },
 };
-use ingress_model::route::HostEntry;
-use ingress_model::{ListenerName, StreamPort, StreamRetry, Transport};
+use ingress_model::{
+    HostPattern, ListenerName, ListenerProtocol, StreamPort, StreamRetry, Transport,
+    route::{HostEntry, Shares},
+};
 
 /// The destination of a stream.
 struct Opening<'s> {
@@ -46,6 +52,17 @@ struct Opening<'s> {
     upstream: Option<&'s UpstreamState>,
     connect_timeout: Duration,
     proxy_header: Option<ProxyHeader>,
+}
+
+// === impl Opening ===
+
+impl<'s> Opening<'s> {
+    /// Returns the destination of the next connection for a route of a Gateway's listener.
+    fn of_stream(stream: &ServedStream, snapshot: &'s Snapshot) -> Self {
+        let share = stream.shares.as_ref().and_then(Shares::choose);
+        let upstream = share.and_then(|share| snapshot.upstream(share.target.ok()?));
+        Self { upstream, connect_timeout: snapshot.forwarding.connect_timeout, proxy_header: None }
+    }
 }
 
 /// Passes a connection on to pods if it begins TLS for a host with TLS passthrough. Otherwise returns it, with all its
@@ -56,22 +73,39 @@ pub(crate) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: I
     let (in_flight, opened) = {
         // Held only while connecting, not for the lifetime of the stream.
         let snapshot = conn.worker.snapshot();
-        let host = snapshot.routes.host(&name);
-        let Some((host, passing)) = host.and_then(|host| Some((host, HostEntry::passing(host)?))) else {
-            return Some(client);
-        };
-        let mut in_flight = conn.begin(host.id);
-        let policy = &passing.policy;
-        if policy.access.as_ref().is_some_and(|access| !access.admits(conn.peer().address())) {
-            in_flight.finish(StatusClass::ClientError);
-            reset(&client);
-            return None;
+        let bound = snapshot.listeners.at(conn.local());
+        let listener = bound.and_then(|bound| snapshot.listeners.get(bound.of_server_name(&name)?));
+        match listener {
+            Some(listener) if listener.protocol == ListenerProtocol::TlsPassthrough => {
+                let Some(stream) = listener.streams.find(&name) else {
+                    reset(&client);
+                    return None;
+                };
+                let opening = Opening::of_stream(stream, &snapshot);
+                (conn.begin(stream.id), until_closed(conn, connect(conn, opening)).await)
+            }
+            // Terminated here.
+            Some(_) => return Some(client),
+            None if bound.is_some_and(|bound| !bound.shares_with_ingresses()) => return Some(client),
+            None => {
+                let host = snapshot.routes.host(&name);
+                let Some((host, passing)) = host.and_then(|host| Some((host, HostEntry::passing(host)?))) else {
+                    return Some(client);
+                };
+                let mut in_flight = conn.begin(host.id);
+                let policy = &passing.policy;
+                if policy.access.as_ref().is_some_and(|access| !access.admits(conn.peer().address())) {
+                    in_flight.finish(StatusClass::ClientError);
+                    reset(&client);
+                    return None;
+                }
+                let upstream = passing.upstream.and_then(|id| snapshot.upstream(id));
+                let version = upstream.and_then(UpstreamState::proxy_header);
+                let proxy_header = version.map(|version| conn.proxy_header(version, conn.peer().address()));
+                let opening = Opening { upstream, connect_timeout: policy.connect_timeout, proxy_header };
+                (in_flight, until_closed(conn, connect(conn, opening)).await)
+            }
         }
-        let upstream = passing.upstream.and_then(|id| snapshot.upstream(id));
-        let version = upstream.and_then(UpstreamState::proxy_header);
-        let proxy_header = version.map(|version| conn.proxy_header(version, conn.peer().address()));
-        let opening = Opening { upstream, connect_timeout: policy.connect_timeout, proxy_header };
-        (in_flight, until_closed(conn, connect(conn, opening)).await)
     };
     pass(conn, client, opened.flatten(), in_flight).await;
     None
@@ -119,15 +153,56 @@ async fn serve_listener(conn: Rc<Conn>, client: TcpStream, name: &ListenerName) 
     let (in_flight, opened) = {
         let snapshot = conn.worker.snapshot();
         let listener = snapshot.listeners.get(name);
-        let Some(ServedStream { shares, id }) = listener.and_then(|listener| listener.stream.as_ref()) else {
+        let Some(stream) = listener.and_then(|listener| listener.streams.get(&HostPattern::Any)) else {
             return reset(&client);
         };
-        let upstream = shares.choose().and_then(|share| snapshot.upstream(share.target.ok()?));
-        let connect_timeout = snapshot.forwarding.connect_timeout;
-        let opening = Opening { upstream, connect_timeout, proxy_header: None };
-        (conn.begin(*id), until_closed(&conn, connect(&conn, opening)).await)
+        let opening = Opening::of_stream(stream, &snapshot);
+        (conn.begin(stream.id), until_closed(&conn, connect(&conn, opening)).await)
     };
     pass(&conn, client, opened.flatten(), in_flight).await;
+}
+
+/// Returns the listener that forwards the bytes of this connection, whose handshake is complete.
+pub(crate) fn terminating_listener(conn: &Conn) -> Option<ListenerName> {
+    let snapshot = conn.worker.snapshot();
+    let name = snapshot.listeners.at(conn.local())?.of_server_name(conn.shown.server_name())?;
+    let is_terminating = snapshot.listeners.get(name)?.protocol == ListenerProtocol::TlsTerminate;
+    is_terminating.then(|| name.clone())
+}
+
+/// Relays the bytes of a TLS connection that was terminated for the listener `name` of a Gateway.
+pub(crate) async fn serve_terminated(conn: &Rc<Conn>, client: TlsStream<TcpStream>, name: &ListenerName) {
+    let (mut in_flight, opened) = {
+        let snapshot = conn.worker.snapshot();
+        let streams = snapshot.listeners.get(name).map(|listener| &listener.streams);
+        let Some(stream) = streams.and_then(|streams| streams.find(conn.shown.server_name())) else {
+            return reset(client.get_ref().0);
+        };
+        let opening = Opening::of_stream(stream, &snapshot);
+        let mut in_flight = conn.begin(stream.id);
+        let Some(upstream) = opening.upstream else {
+            in_flight.finish(StatusClass::ServerError);
+            return reset(client.get_ref().0);
+        };
+        let open = async |address| {
+            let target = ConnectTarget { address, transport: upstream.transport(), proxy_header: None };
+            conn.worker.pool.connect(target, opening.connect_timeout).await
+        };
+        let opened = until_closed(conn, try_endpoints(conn, upstream, open)).await;
+        let idle = conn.settings.streams.timeout;
+        let limits = ExchangeLimits { read_timeout: idle, client_timeout: idle, ..snapshot.limits(&snapshot.forwarding) };
+        (in_flight, opened.flatten().map(|connection| UpstreamTunnel::over(connection, limits)))
+    };
+    match opened {
+        Some(endpoint) => {
+            let client = TunnelClient { stream: client, tcp: |tls| tls.get_ref().0, early: Vec::new() };
+            Tunnel::new(endpoint, in_flight).run(conn, client).await;
+        }
+        None => {
+            in_flight.finish(StatusClass::ServerError);
+            reset(client.get_ref().0);
+        }
+    }
 }
 
 /// Relays the connection if an endpoint accepted one, or else resets it.
@@ -141,22 +216,33 @@ async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut i
     }
 }
 
-/// Connects to an endpoint of `opening`; tries one after the other.
+/// Connects to an endpoint of `opening`.
 async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
     let Opening { upstream, connect_timeout, proxy_header } = opening;
+    let open = async |address| match timeout(connect_timeout, conn.worker.pool.tcp(address, proxy_header.as_ref())).await
+    {
+        Ok(opened) => opened,
+        Err(_elapsed) => Err(ConnectError::Timeout { address }),
+    };
+    try_endpoints(conn, upstream?, open).await
+}
+
+/// Opens a connection to an endpoint of `upstream`; tries one after the other.
+async fn try_endpoints<T>(
+    conn: &Conn,
+    upstream: &UpstreamState,
+    open: impl AsyncFn(SocketAddr) -> Result<T, ConnectError>,
+) -> Option<T> {
     let StreamRetry { tries, within, enabled } = conn.settings.streams.retry;
     let mut tried = Tried::up_to(if enabled { tries as usize } else { 1 });
     let (worker, begun) = (&conn.worker, Instant::now());
-    let upstream = upstream?;
     while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
-        let address = endpoint.address();
-        let error = match timeout(connect_timeout, worker.pool.tcp(address, proxy_header.as_ref())).await {
-            Ok(Ok(tcp)) => {
+        let error = match open(endpoint.address()).await {
+            Ok(opened) => {
                 endpoint.succeeded();
-                return Some(tcp);
+                return Some(opened);
             }
-            Ok(Err(error)) => error,
-            Err(_elapsed) => ConnectError::Timeout { address },
+            Err(error) => error,
         };
         tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
         // Lack of resources on this node is not a failure of the endpoint.

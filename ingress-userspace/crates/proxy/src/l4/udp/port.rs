@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     convert::Infallible,
     io,
-    net::UdpSocket,
+    net::{SocketAddr, UdpSocket},
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -26,7 +26,9 @@ use super::{
 };
 use crate::{
     l4::udp::common::UdpCommon,
+    listeners::ServedStream,
     server::{memory::Pressure, worker::Worker},
+    snapshot::Snapshot,
     upstream::{
         ConnectError,
         balance::{Choice, Picked, Tried, UpstreamState, hash},
@@ -48,6 +50,8 @@ pub(super) struct UdpPort {
     /// The upstream of the port in the snapshot of `generation`.
     upstream: RefCell<Option<Arc<UpstreamState>>>,
     generation: Cell<u64>,
+    /// Whether the snapshot of `generation` had listeners of Gateways.
+    has_listeners: Cell<bool>,
     sessions: RefCell<HashMap<DatagramAddresses, OpenSession>>,
     /// Dropped after `socket`.
     _held: oneshot::Sender<Infallible>,
@@ -86,6 +90,7 @@ impl UdpPort {
             socket: PortSocket::new(socket)?,
             upstream: RefCell::default(),
             generation: Cell::new(0),
+            has_listeners: Cell::new(false),
             sessions: RefCell::default(),
             _held: held,
         }))
@@ -144,10 +149,10 @@ impl UdpPort {
         if self.common.sessions.get() >= max || self.worker.shared.pressure() >= Pressure::Scarce {
             return Err(Dropped::Sessions);
         }
-        let upstream = self.upstream.borrow().clone().ok_or(Dropped::NoEndpoint)?;
+        let upstream = self.choose(&client).ok_or(Dropped::NoEndpoint)?;
         let choice = Choice::Hash(hash(&client.key()));
         let picked = upstream.pick(choice, || self.worker.now_ms(), &mut Tried::up_to(1)).ok_or(Dropped::NoEndpoint)?;
-        let session = match UdpSession::open(picked.address()) {
+        let session = match UdpSession::open(picked.address(), Arc::clone(&upstream)) {
             Ok(session) => Rc::new(session),
             Err(error) => {
                 // Lack of resources on this node is not a failure of the endpoint.
@@ -234,7 +239,7 @@ impl UdpPort {
     }
 
     fn judge(&self, session: &UdpSession, verdict: impl FnOnce(Picked<'_>)) {
-        if let Some(picked) = self.upstream.borrow().as_ref().and_then(|upstream| upstream.at(session.endpoint)) {
+        if let Some(picked) = session.upstream.borrow().at(session.endpoint) {
             verdict(picked);
         }
     }
@@ -257,12 +262,39 @@ impl UdpPort {
         let port = StreamPort { transport: Transport::Udp, number: self.number };
         let upstream = snapshot.stream(port).map(|(_, upstream)| Arc::clone(upstream));
         let before = self.upstream.replace(upstream.clone());
-        if before.as_ref().map(Arc::as_ptr) == upstream.as_ref().map(Arc::as_ptr) {
+        let is_same = before.as_ref().map(Arc::as_ptr) == upstream.as_ref().map(Arc::as_ptr);
+        if is_same && snapshot.listeners.is_empty() && !self.has_listeners.replace(false) {
             return;
         }
-        let has =
-            |session: &UdpSession| upstream.as_ref().is_some_and(|upstream| upstream.at(session.endpoint).is_some());
-        self.sessions.borrow_mut().retain(|_, open| has(&open.session));
+        self.has_listeners.set(!snapshot.listeners.is_empty());
+        self.sessions.borrow_mut().retain(|client, OpenSession { session, .. }| {
+            let upstream = match self.route(&snapshot, client) {
+                Some(stream) => stream.keeps(&session.upstream.borrow(), &snapshot),
+                None => upstream.clone(),
+            };
+            let upstream = upstream.filter(|upstream| upstream.at(session.endpoint).is_some());
+            upstream.map(|upstream| session.upstream.replace(upstream)).is_some()
+        });
+    }
+
+    /// Returns the upstream for a new session of `client`.
+    fn choose(&self, client: &DatagramAddresses) -> Option<Arc<UpstreamState>> {
+        let snapshot = self.worker.snapshot();
+        match self.route(&snapshot, client) {
+            Some(stream) => {
+                let id = stream.shares.as_ref()?.choose()?.target.ok()?;
+                snapshot.shared_upstream(id).cloned()
+            }
+            None => self.upstream.borrow().clone(),
+        }
+    }
+
+    /// Returns the route of a Gateway's listener at the address that `client` sent to.
+    fn route<'s>(&self, snapshot: &'s Snapshot, client: &DatagramAddresses) -> Option<&'s ServedStream> {
+        if snapshot.listeners.is_empty() {
+            return None;
+        }
+        snapshot.listeners.datagrams_at(SocketAddr::new(client.local(), self.number))
     }
 }
 

@@ -1,12 +1,21 @@
 //! The session of one client of a port: its endpoint and its idle timeout. Other code moves the datagrams.
 
-use std::{cell::Cell, io, net::SocketAddr, os::fd::AsRawFd, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    net::SocketAddr,
+    os::fd::AsRawFd,
+    sync::Arc,
+    time::Duration,
+};
 
 use nix::sys::socket::{MsgFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{io::Interest, net::UdpSocket, time::Instant};
 
 use ingress_model::StreamSettings;
+
+use crate::upstream::balance::UpstreamState;
 
 /// Time for which a session is kept after all expected responses, for duplicate or late ones.
 const FINISHED: Duration = Duration::from_secs(1);
@@ -23,6 +32,8 @@ const RECEIVE: Interest = Interest::READABLE.add(Interest::ERROR);
 #[derive(Debug)]
 pub(super) struct UdpSession {
     pub(super) endpoint: SocketAddr,
+    /// The upstream of `endpoint`, in its current state.
+    pub(super) upstream: RefCell<Arc<UpstreamState>>,
     socket: UdpSocket,
     pub(super) exchange: Exchange,
 }
@@ -37,12 +48,12 @@ pub(super) struct Exchange {
 
 impl UdpSession {
     /// Opens a session with a socket of its own, so that every datagram received on it belongs to this client.
-    pub(super) fn open(endpoint: SocketAddr) -> io::Result<Self> {
+    pub(super) fn open(endpoint: SocketAddr, upstream: Arc<UpstreamState>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(endpoint), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
         // Connected, so that the kernel drops datagrams from other sources and reports ICMP errors.
         socket.connect(&endpoint.into())?;
         let socket = UdpSocket::from_std(socket.into())?;
-        Ok(Self { endpoint, socket, exchange: Exchange::new() })
+        Ok(Self { endpoint, upstream: RefCell::new(upstream), socket, exchange: Exchange::new() })
     }
 
     /// Sends without waiting for the reactor, which does not know yet that a new socket is writable.

@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::AsRawFd,
 };
 
@@ -36,6 +36,16 @@ pub(super) struct DatagramAddresses {
     /// The address as the socket reports it: IPv4 addresses are v4-mapped unless the node has no IPv6.
     pub(super) address: SocketAddr,
     local: LocalAddress,
+}
+
+impl DatagramAddresses {
+    /// Returns the address of the node that the client sent to.
+    pub(super) fn local(&self) -> IpAddr {
+        match self.local {
+            LocalAddress::V4(address) => address.into(),
+            LocalAddress::V6(address, _) => address.to_canonical(),
+        }
+    }
 }
 
 /// An address of the node.
@@ -160,8 +170,8 @@ impl DatagramAddresses {
     pub(super) fn key(&self) -> [u8; 18] {
         let mut key = [0; 18];
         let ip = match self.address.ip() {
-            std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            std::net::IpAddr::V6(ip) => ip,
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
         };
         key[..16].copy_from_slice(&ip.octets());
         key[16..].copy_from_slice(&self.address.port().to_be_bytes());
