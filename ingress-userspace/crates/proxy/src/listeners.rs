@@ -13,7 +13,7 @@ use std::{
 };
 
 use ingress_model::{
-    Bind, Bound, HostId, HostName, HostPattern, Listener, ListenerName, ListenerProtocol, RouteTable, StreamPort,
+    Bind, Bound, ClientCertificates, HostId, HostName, HostPattern, Listener, ListenerName, ListenerProtocol, RouteTable, StreamPort,
     Transport, Tree, UpstreamKey,
     route::{HostMap, Meter, NameMap, Routes, Shares, UpstreamId},
     tree::Difference,
@@ -73,6 +73,8 @@ pub(crate) enum BoundProtocol {
 pub(crate) struct ServedListener {
     pub(crate) routes: Routes,
     pub(crate) protocol: ListenerProtocol,
+    /// Requirements on client certificates in handshakes.
+    pub(crate) clients: Option<Arc<ClientCertificates>>,
     /// Origins of its certificates, in order of preference.
     pub(crate) certificates: Vec<Arc<str>>,
     /// Routes for bytes, by server name.
@@ -259,7 +261,7 @@ impl ServedListener {
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
         mut host_id: impl FnMut(&HostPattern) -> Option<HostId>,
     ) -> Self {
-        let Listener { protocol, hosts: _, certificates, clients: _, streams: backends } = listener;
+        let Listener { protocol, hosts: _, certificates, clients, streams: backends } = listener;
         let mut streams = HostMap::default();
         for (pattern, backends) in backends {
             let shares = backends.as_ref().map(|backends| Shares::compile(backends, &mut upstream));
@@ -267,6 +269,7 @@ impl ServedListener {
             streams.set(pattern, Some(Arc::new(ServedStream { shares, id })));
         }
         let routes = Routes::of_listener(previous.map(|served| &served.routes), listener, upstream, host_id);
-        Self { protocol: *protocol, routes, certificates: certificates.clone(), streams }
+        let (clients, certificates) = (clients.clone(), certificates.clone());
+        Self { protocol: *protocol, routes, clients, certificates, streams }
     }
 }

@@ -131,7 +131,8 @@ async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> 
             return Err(tls::reject(&mut start.io).await);
         };
         let is_http = listener.protocol == ListenerProtocol::Https;
-        let config = configs.with_key(key, is_http, &conn.settings).map_err(io::Error::other)?;
+        let clients = listener.clients.as_ref();
+        let config = configs.with_key(key, is_http, clients, &conn.settings).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         conn.shown.greeted(Greeting { server_name, asked: false, chain: Vec::new() });
         return Ok(stream);

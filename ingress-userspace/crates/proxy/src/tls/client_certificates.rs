@@ -13,7 +13,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::utf8_percent_encode;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     server::danger::{ClientCertVerified, ClientCertVerifier},
@@ -26,7 +26,7 @@ use webpki::{
 use x509_cert::{Certificate, der::Decode};
 
 use ingress_model::{
-    ClientCertificates,
+    ClientCertificates, Demand,
     route::{HostEntry, Routes, filter::Shown, template::RESERVED},
 };
 
@@ -198,6 +198,72 @@ pub(crate) struct PossessionVerifier {
     provider: Arc<CryptoProvider>,
     /// Names of certificate authorities, from which clients choose a certificate.
     hints: Vec<DistinguishedName>,
+}
+
+/// Enforces a policy in the handshake itself, as the Gateway API requires of a listener: a client without the required
+/// certificate gets an alert in place of a response.
+#[derive(Debug)]
+pub(crate) struct EnforcingVerifier {
+    possession: PossessionVerifier,
+    policy: Arc<ClientCertificates>,
+}
+
+// === impl EnforcingVerifier ===
+
+impl EnforcingVerifier {
+    pub(crate) fn for_policy(policy: &Arc<ClientCertificates>, provider: Arc<CryptoProvider>) -> Self {
+        Self { possession: PossessionVerifier::for_policy(policy, provider), policy: Arc::clone(policy) }
+    }
+}
+
+impl ClientCertVerifier for EnforcingVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.policy.demand == Demand::Required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.possession.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if self.policy.demand == Demand::OfAnyIssuer {
+            return Ok(ClientCertVerified::assertion());
+        }
+        match verify(end_entity, intermediates, &self.policy, now) {
+            Ok(()) => Ok(ClientCertVerified::assertion()),
+            Err(webpki::Error::UnknownIssuer) => Err(CertificateError::UnknownIssuer.into()),
+            Err(webpki::Error::CertRevoked) => Err(CertificateError::Revoked.into()),
+            Err(webpki::Error::CertExpired { .. }) => Err(CertificateError::Expired.into()),
+            Err(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.possession.verify_tls12_signature(message, cert, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.possession.verify_tls13_signature(message, cert, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.possession.supported_verify_schemes()
+    }
 }
 
 impl PossessionVerifier {

@@ -22,7 +22,11 @@ use ingress_model::{ClientCertificates, Handshakes, Settings};
 
 use crate::{
     snapshot::Snapshot,
-    tls::{client_certificates::PossessionVerifier, provider::provider, tickets::Tickets},
+    tls::{
+        client_certificates::{EnforcingVerifier, PossessionVerifier},
+        provider::provider,
+        tickets::Tickets,
+    },
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -87,23 +91,33 @@ impl ServerConfigs {
 
     /// Returns the configuration for a handshake with the certificate `key` of a Gateway's listener. It is built for
     /// each handshake, like the one that requests a client certificate. Tickets are bound to the server name. Without
-    /// `is_http`, no protocol is negotiated (RFC 7301), because only the pod knows which one it speaks.
+    /// `is_http`, no protocol is negotiated (RFC 7301), because only the pod knows which one it speaks. `clients` is
+    /// enforced in the handshake.
     pub(crate) fn with_key(
         &self,
         key: Arc<CertifiedKey>,
         is_http: bool,
+        clients: Option<&Arc<ClientCertificates>>,
         settings: &Settings,
     ) -> Result<Arc<ServerConfig>, rustls::Error> {
         let shared = self.of(settings);
-        let mut config = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(VERSIONS[settings.handshakes.versions as usize])?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS[settings.handshakes.versions as usize])?;
+        let builder = match clients {
+            Some(policy) => {
+                builder.with_client_cert_verifier(Arc::new(EnforcingVerifier::for_policy(policy, provider())))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
         if is_http {
             config.alpn_protocols.clone_from(&shared.alpn_protocols);
         }
-        config.ticketer = Arc::clone(&shared.ticketer);
-        config.send_tls13_tickets = shared.send_tls13_tickets;
+        // A resumed session would continue without a certificate, or with one that is not valid any more.
+        if clients.is_none() {
+            config.ticketer = Arc::clone(&shared.ticketer);
+        }
+        config.send_tls13_tickets = if clients.is_none() { shared.send_tls13_tickets } else { 0 };
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
         Ok(Arc::new(config))

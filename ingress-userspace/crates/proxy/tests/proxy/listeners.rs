@@ -8,15 +8,15 @@ use std::{
 
 use http::{HeaderName, HeaderValue, Method};
 use ingress_model::{
-    Action, Bind, Bound, Certificate, Conditions, Endpoint, Filter, HeaderCondition, HeaderEdits, HostPattern,
+    Action, Authorities, Bind, Bound, Certificate, ClientCertificates, Conditions, Demand, Endpoint, Filter, HeaderCondition, HeaderEdits, HostPattern,
     HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch, Rule, StreamPort, Transport, Unavailable,
     Upstream, UpstreamKey, WeightedBackend, WeightedBackends,
 };
 use ingress_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use ingress_proxy_testing::pki::TlsPod;
-use ingress_proxy_testing::tls::{config, connect};
+use ingress_proxy_testing::pki::{Authority, Issued, TlsPod};
+use ingress_proxy_testing::tls::{config, config_of, connect};
 use ingress_proxy_testing::{Client, DEADLINE, Origin, Proxy, Table};
 
 /// A table with binds and listeners, under construction.
@@ -351,4 +351,52 @@ fn pod_config() -> rustls::ServerConfig {
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key.into())
         .expect("a usable certificate")
+}
+
+/// Returns whether a client with `own` certificate gets a response at the proxy's listener for `a.test`.
+async fn is_admitted(proxy: &Proxy, own: Option<&Issued>) -> bool {
+    let own = own.map(|issued| (issued.chain(), issued.private_key()));
+    let config = Arc::new(config_of(rustls::ALL_VERSIONS, own));
+    let stream = tokio::net::TcpStream::connect(proxy.https).await.expect("connected");
+    let name = rustls_pki_types::ServerName::try_from("a.test").expect("valid");
+    let Ok(mut stream) = tokio_rustls::TlsConnector::from(config).connect(name, stream).await else { return false };
+    // With TLS 1.3 the client learns of an alert only by reading.
+    drop(stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n").await);
+    let mut response = Vec::new();
+    drop(stream.read_to_end(&mut response).await);
+    response.starts_with(b"HTTP/1.1 200")
+}
+
+#[tokio::test]
+async fn a_listener_refuses_clients_in_the_handshake() {
+    let origin = Origin::answering("secret");
+    let (authority, other) = (Authority::new("ca"), Authority::new("other"));
+    let (valid, expired, foreign) =
+        (authority.issue("client"), authority.issue_expired("client"), other.issue("client"));
+    let proxy = Proxy::start_empty(&Options::default());
+    for (demand, expect) in [
+        (Some(Demand::Required), [false, true, false, false]),
+        (Some(Demand::Optional), [true, true, false, false]),
+        (Some(Demand::OfAnyIssuer), [true, true, true, true]),
+        (None, [true, true, true, true]),
+    ] {
+        let authorities = Authorities { origin: "default/ca".into(), certificates: authority.chain() };
+        let clients = demand.map(|demand| {
+            let authorities = Arc::new(authorities);
+            Arc::new(ClientCertificates { authorities, revoked: Vec::new(), demand, depth: 1, passed: false })
+        });
+        let rules = vec![rule("/", to("origin"))];
+        let listener = Listener {
+            certificates: vec!["c/a".into()],
+            clients,
+            ..leading(ListenerProtocol::Https, "", rules)
+        };
+        let gateways = Gateways::default().upstream("origin", origin.address).certificate("c/a", &["a.test"]);
+        proxy.publish(&gateways.listener("a", proxy.https, "a.test", listener, false).0);
+        let mut admitted = Vec::new();
+        for own in [None, Some(&valid), Some(&expired), Some(&foreign)] {
+            admitted.push(is_admitted(&proxy, own).await);
+        }
+        assert_eq!(admitted, expect, "{demand:?}");
+    }
 }
