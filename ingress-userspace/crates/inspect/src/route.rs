@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ingress_model::{
-    Action, Canary, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
+    Action, Canary, HostPattern, HostRoutes, ListenerName, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
     WeightedBackend,
 };
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,18 @@ use crate::redaction;
 /// One rule: a path of a host, and the treatment of its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteDocument {
+    /// The listener of a Gateway that serves the host, as `namespace/gateway/listener`; `None` for hosts of Ingresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener: Option<String>,
     /// Host name, `*.` and a name for a wildcard, or `*` for every host without rules of its own.
     pub host: String,
     /// The path, prefix or regular expression; `None` for [`PathKind::Fallback`].
     pub path: Option<String>,
     pub path_type: PathKind,
-    /// The Ingress that the rule comes from, as `namespace/name`; empty for the default backend of the controller.
+    /// Conditions on method, fields and query besides the path; `None` if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<String>,
+    /// The Ingress or route that the rule comes from, as `namespace/name`; empty for the default backend of the controller.
     pub ingress: String,
     /// Filters in the order of their application, without values of header fields and without queries.
     pub filters: Vec<String>,
@@ -70,6 +76,7 @@ pub struct BackendDocument {
 #[derive(Clone, Copy, Debug)]
 pub struct RouteEntry<'t> {
     table: &'t RouteTable,
+    listener: Option<&'t ListenerName>,
     host: &'t HostPattern,
     rule: &'t Rule,
     is_fallback: bool,
@@ -86,35 +93,44 @@ pub struct RouteFilter {
     pub ingress: Option<String>,
 }
 
-/// Returns the selected rules in order of hosts, and for each host in order of precedence.
+/// Returns the selected rules in order of hosts, and for each host in order of precedence; first those of Ingresses,
+/// then those of each listener of a Gateway.
 pub fn routes<'t>(table: &'t RouteTable, filter: &'t RouteFilter) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
-    let hosts = table.hosts.iter().filter(|(pattern, _)| filter.takes_host(pattern));
-    let entries = hosts.flat_map(move |(host, routes)| entries(table, host, routes));
+    let of_ingresses = table.hosts.iter().map(|(host, routes)| (None, host, routes));
+    let of_listeners = table.listeners.iter();
+    let of_listeners = of_listeners.flat_map(|(name, listener)| {
+        listener.hosts.iter().map(move |(host, routes)| (Some(name), host, routes))
+    });
+    let hosts = of_ingresses.chain(of_listeners).filter(|(_, pattern, _)| filter.takes_host(pattern));
+    let entries = hosts.flat_map(move |(listener, host, routes)| entries(table, listener, host, routes));
     entries.filter(|entry| filter.takes_rule(entry.rule))
 }
 
-/// Returns the rules of one host in order of precedence; none if `table` does not have it.
+/// Returns the rules of one host of Ingresses in order of precedence; none if `table` does not have it.
 pub fn routes_of<'t>(table: &'t RouteTable, host: &'t HostPattern) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
-    table.hosts.get(host).into_iter().flat_map(move |routes| entries(table, host, routes))
+    table.hosts.get(host).into_iter().flat_map(move |routes| entries(table, None, host, routes))
 }
 
 fn entries<'t>(
     table: &'t RouteTable,
+    listener: Option<&'t ListenerName>,
     host: &'t HostPattern,
     routes: &'t HostRoutes,
 ) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
     let rules = routes.rules.iter().map(|rule| (rule, false));
     let fallback = routes.fallback.as_deref().map(|rule| (rule, true));
-    rules.chain(fallback).map(move |(rule, is_fallback)| RouteEntry { table, host, rule, is_fallback })
+    rules.chain(fallback).map(move |(rule, is_fallback)| RouteEntry { table, listener, host, rule, is_fallback })
 }
 
 /// Returns the document of the default backend of the controller, if there is one.
 #[must_use]
 pub(crate) fn default_backend(table: &RouteTable) -> Option<RouteDocument> {
     table.default.as_ref().map(|action| RouteDocument {
+        listener: None,
         host: HostPattern::Any.to_string(),
         path: None,
         path_type: PathKind::Fallback,
+        conditions: None,
         ingress: String::new(),
         filters: Vec::new(),
         action: action_document(table, action),
@@ -173,10 +189,10 @@ fn status_of(reason: Unavailable) -> u16 {
 
 impl<'t> RouteEntry<'t> {
     pub(crate) fn new(table: &'t RouteTable, host: &'t HostPattern, rule: &'t Rule, is_fallback: bool) -> Self {
-        Self { table, host, rule, is_fallback }
+        Self { table, listener: None, host, rule, is_fallback }
     }
 
-    /// Returns the Ingress that the rule comes from, as `namespace/name`.
+    /// Returns the Ingress or route that the rule comes from, as `namespace/name`.
     #[must_use]
     pub fn ingress(&self) -> &'t str {
         &self.rule.owner
@@ -184,12 +200,14 @@ impl<'t> RouteEntry<'t> {
 
     #[must_use]
     pub fn document(&self) -> RouteDocument {
-        let Self { table, host, rule, is_fallback } = *self;
-        let Rule { path, conditions: _, owner, filters, action, forwarding } = rule;
+        let Self { table, listener, host, rule, is_fallback } = *self;
+        let Rule { path, conditions, owner, filters, action, forwarding } = rule;
         RouteDocument {
+            listener: listener.map(ToString::to_string),
             host: host.to_string(),
             path: (!is_fallback).then(|| path.as_str().to_owned()),
             path_type: if is_fallback { PathKind::Fallback } else { PathKind::of(path) },
+            conditions: conditions.as_ref().map(ToString::to_string),
             ingress: owner.to_string(),
             filters: filters.iter().map(redaction::filter).collect(),
             action: action_document(table, action),

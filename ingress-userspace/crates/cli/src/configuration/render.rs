@@ -35,6 +35,23 @@ pub(super) fn routes(routes: &[RouteDocument], style: Style) -> String {
     coloured(columns, &routes.iter().map(|route| cells(route, SHORT)).collect::<Vec<_>>(), style.palette)
 }
 
+/// Returns the host as counters name it.
+fn host(route: &RouteDocument) -> String {
+    match &route.listener {
+        Some(listener) => format!("{}@{listener}", route.host),
+        None => route.host.clone(),
+    }
+}
+
+/// Returns the path and further conditions.
+fn path(route: &RouteDocument) -> String {
+    let path = route.path.as_deref().unwrap_or("(other paths)");
+    match &route.conditions {
+        Some(conditions) => format!("{path} if {conditions}"),
+        None => path.to_owned(),
+    }
+}
+
 /// Returns the cells of a narrow table, with up to `most` endpoints.
 fn cells(route: &RouteDocument, most: usize) -> [Cell; 6] {
     let tone = match &route.action {
@@ -42,8 +59,8 @@ fn cells(route: &RouteDocument, most: usize) -> [Cell; 6] {
         ActionDocument::Forward { .. } | ActionDocument::Redirect { .. } => Tone::Plain,
     };
     [
-        route.host.clone().into(),
-        route.path.clone().unwrap_or_else(|| "(other paths)".to_owned()).into(),
+        host(route).into(),
+        path(route).into(),
         route.path_type.as_str().to_owned().into(),
         route.ingress.clone().into(),
         Cell::new(action(&route.action), tone),

@@ -22,7 +22,9 @@ pub(super) fn routes(answers: Vec<(String, Vec<RouteDocument>)>) -> Merged<Vec<R
     let nodes = answers.len();
     for (node, routes) in answers {
         for route in routes {
-            let key = (route.host.clone(), route.path.clone(), route.path_type.as_str(), route.ingress.clone());
+            let RouteDocument { listener, host, path, path_type, conditions, ingress, .. } = &route;
+            let rule = (path.clone(), path_type.as_str(), conditions.clone());
+            let key = (listener.clone(), host.clone(), rule, ingress.clone());
             let place = *places.entry(key).or_insert_with(|| {
                 value.push(route.clone());
                 counts.push(0);

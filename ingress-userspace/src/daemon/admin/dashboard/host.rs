@@ -97,7 +97,7 @@ fn route_table(documents: &[RouteDocument], upstream: impl Fn(&str) -> Option<Up
     let columns = [number("#"), text("Path"), text("Type"), text("Ingress"), text("Filters"), text("Action")];
     let rows = html! {
         @for (index, route) in documents.iter().enumerate() {
-            @let RouteDocument { host: _, path, path_type, ingress, filters, action: to, settings } = route;
+            @let RouteDocument { listener: _, host: _, path, path_type, conditions: _, ingress, filters, action: to, settings } = route;
             tr data-key={ (path_type.as_str()) " " (path_text(path.as_deref())) } {
                 td.n { (before + index + 1) }
                 th scope="row" { code { (path_text(path.as_deref())) } }
