@@ -249,6 +249,11 @@ totals! {
     /// follows, whereas the stack reassembles fragments and follows all headers. Without limits it counts as
     /// [`Total::Malformed`], from a denied sender as [`Total::Denied`].
     HiddenPort = 11 "hidden_port",
+    /// Verdict: a question for the link-layer address of a held address ([`crate::steer::ADDR_HELD`]) that this node
+    /// announces, in ARP or neighbour discovery; answered by the program.
+    Announced = 12 "announced",
+    /// Verdict: such a question for an address that another node announces; dropped.
+    Unannounced = 13 "unannounced",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose a worker

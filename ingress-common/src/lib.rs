@@ -22,7 +22,7 @@ pub use denial::{DenialKey, DenialReason, DenialValue};
 pub use flow::{Flow, FlowKey, HostName, RawHostId};
 pub use limit::{Bucket, ClientEntry, ClientKey, LimitBuckets};
 pub use steer::{
-    Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NodeAddr, PortKey, PortRule,
+    Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NicMac, NodeAddr, PortKey, PortRule,
     WorkerCell, WorkerLoad,
 };
 

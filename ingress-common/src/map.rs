@@ -11,6 +11,9 @@ pub const PORTS: &str = "ports";
 pub const NODE_ADDRS: &str = "node_addrs";
 /// Interfaces that pass their packets to `ingress_xdp` or `ingress_tc_in` (ifindex `u32` → [`crate::Nic`]), hash.
 pub const NICS: &str = "nics";
+/// Ethernet addresses of the interfaces that answer for addresses which no interface has (ifindex `u32` →
+/// [`crate::NicMac`]), hash. Versions before it use the other maps as they are.
+pub const NIC_MACS: &str = "nic_macs";
 /// Packets and bytes by [`crate::Total`], per-CPU array of [`crate::Traffic`].
 pub const TOTALS: &str = "totals";
 /// Connection → host ([`crate::FlowKey`] → [`crate::Flow`]), hash without preallocation.

@@ -2,7 +2,7 @@
 
 use crate::{
     Alive, Bucket, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, Flow, FlowKey, Handoff,
-    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, Traffic,
     WorkerLoad,
 };
 
@@ -33,6 +33,7 @@ pod!(
     HostNet,
     LimitBuckets,
     Nic,
+    NicMac,
     NicNet,
     NodeAddr,
     PortKey,

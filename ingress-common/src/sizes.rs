@@ -9,6 +9,8 @@ pub const PORTS_MAX: u32 = 64;
 pub const NODE_ADDRS_MAX: u32 = 1024;
 /// Maximum number of interfaces with a program, including the interfaces above those.
 pub const NICS_MAX: u32 = 64;
+/// Entries of [`crate::map::NIC_MACS`].
+pub const NIC_MACS_MAX: u32 = NICS_MAX;
 /// Entries of [`crate::map::NIC_NET`]: the interfaces, [`crate::map::NIC_OTHER`] and [`crate::map::NIC_GONE`].
 pub const NIC_NET_MAX: u32 = NICS_MAX + 2;
 /// Entries of [`crate::map::TOTALS`]. The map has spare entries, so that a new reason needs no new layout.

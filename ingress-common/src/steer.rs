@@ -75,7 +75,22 @@ impl PortRule {
 pub struct NodeAddr {
     /// Interface that holds the address.
     pub ifindex: u32,
+    /// Bits of `ADDR_*`.
     pub flags: u32,
+}
+
+/// Every node holds this address, by a local route, and no interface has it. The stack must not answer questions for its
+/// link-layer address; the programs do, or drop them.
+pub const ADDR_HELD: u32 = 1;
+/// With [`ADDR_HELD`]: this node answers the questions.
+pub const ADDR_ANNOUNCED: u32 = 2;
+
+/// Value of [`crate::map::NIC_MACS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NicMac {
+    pub mac: [u8; 6],
+    pub pad: [u8; 2],
 }
 
 /// Value of [`crate::map::NICS`].
@@ -292,6 +307,7 @@ const _: () = assert!(size_of::<HandoffEntry>() == 56 && align_of::<HandoffEntry
 const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 4);
 const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4);
 const _: () = assert!(size_of::<NodeAddr>() == 8 && align_of::<NodeAddr>() == 4);
+const _: () = assert!(size_of::<NicMac>() == 8 && align_of::<NicMac>() == 1);
 const _: () = assert!(size_of::<Nic>() == 8 && align_of::<Nic>() == 4);
 const _: () = assert!(size_of::<Handoff>() == 16 && align_of::<Handoff>() == 8);
 const _: () = assert!(size_of::<WorkerLoad>() == 24 && align_of::<WorkerLoad>() == 8);

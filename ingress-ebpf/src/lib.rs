@@ -4,6 +4,7 @@
 //! frame ── parse ──> Segment ── decide, choose (ask a Node) ──> Decision ── receive.rs, tc_out.rs ──> counters, handoffs
 //!            │                    └─ limit (of a client) ──> Draws ── client_limits.rs ──> clients
 //!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
+//! frame ── announce ──> Question ── neighbours.rs ──> frame
 //! ```
 //!
 //! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`node_facts::Node`]
@@ -11,6 +12,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod announce;
 pub mod checksum;
 mod choose;
 pub mod decide;

@@ -2,7 +2,10 @@
 
 use aya_ebpf::programs::TcContext;
 use ingress_common::Total;
-use ingress_ebpf::parse::{self, Ends, Frame, Quoted, Segment, parse};
+use ingress_ebpf::{
+    announce::{self, FrameMut, Question},
+    parse::{self, Ends, Frame, Quoted, Segment, parse},
+};
 
 /// Bytes that are pulled into the linear part of a packet if it lacks the headers: enough for two VLAN tags, an IP
 /// header with more options or extensions than real traffic has, and a TCP header.
@@ -36,6 +39,21 @@ impl Frame for Linear {
     }
 }
 
+/// Only for frames in XDP: others may share the memory of the stack's packets.
+impl FrameMut for Linear {
+    #[inline(always)]
+    fn write<const N: usize>(&mut self, offset: usize, bytes: &[u8; N]) -> bool {
+        let at = self.start + offset;
+        // As in `bytes`.
+        if at + N > self.end {
+            return false;
+        }
+        // SAFETY: as in `bytes`; `&mut self` is the only access.
+        unsafe { (at as *mut [u8; N]).write_unaligned(*bytes) };
+        true
+    }
+}
+
 /// Parses a packet of the stack. Returns the verdict for a packet that is neither TCP nor UDP.
 #[inline(always)]
 pub(crate) fn segment(ctx: &TcContext) -> Result<Segment, Total> {
@@ -64,3 +82,16 @@ pub(crate) fn quoted(ctx: &TcContext) -> Option<Quoted> {
     ctx.pull_data(ctx.len().min(HEADERS)).ok()?;
     parse::quoted(&Linear::new(ctx.data(), ctx.data_end()))
 }
+
+/// Returns the question that a packet of the stack asks. Its headers are pulled into the linear part if they are not
+/// there.
+#[inline(always)]
+pub(crate) fn question(ctx: &TcContext, verdict: Total) -> Option<Question> {
+    if ctx.data_end() - ctx.data() < QUESTION && ctx.len() as usize > ctx.data_end() - ctx.data() {
+        ctx.pull_data(ctx.len().min(HEADERS)).ok()?;
+    }
+    announce::question(&Linear::new(ctx.data(), ctx.data_end()), verdict)
+}
+
+/// Bytes of a question for an IPv6 address behind two VLAN tags.
+const QUESTION: usize = 94;

@@ -25,6 +25,8 @@ mod lookup;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
+mod neighbours;
+#[cfg(target_arch = "bpf")]
 mod node;
 #[cfg(target_arch = "bpf")]
 mod receive;

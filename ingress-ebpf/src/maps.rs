@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use ingress_common::{
     Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
-    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, Traffic,
     WorkerLoad, map,
 };
 
@@ -20,6 +20,9 @@ pub(crate) static NODE_ADDRS: HashMap<[u8; 16], NodeAddr, { map::NODE_ADDRS_MAX 
 
 #[btf_map(name = "nics")]
 pub(crate) static NICS: HashMap<u32, Nic, { map::NICS_MAX as usize }> = HashMap::new();
+
+#[btf_map(name = "nic_macs")]
+pub(crate) static NIC_MACS: HashMap<u32, NicMac, { map::NIC_MACS_MAX as usize }> = HashMap::new();
 
 #[btf_map(name = "totals")]
 pub(crate) static TOTALS: PerCpuArray<Traffic, { map::TOTALS_MAX as usize }> = PerCpuArray::new();

@@ -85,9 +85,9 @@ impl Segment {
 const TCP_CHECKSUM: usize = 16;
 
 const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+pub(crate) const IPV6: u16 = 0x86dd;
 const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
+pub(crate) const ICMPV6: u8 = 58;
 
 /// Result of the network layer: protocol, addresses and the place of the transport header.
 struct TransportHeader {
@@ -217,7 +217,7 @@ fn quoted_segment(frame: &impl Frame, message: usize, offset: usize, proto: u8, 
 
 /// Returns the EtherType behind the VLAN tags, and the offset of the network header.
 #[inline(always)]
-fn link(frame: &impl Frame) -> Result<(u16, usize), Total> {
+pub(crate) fn link(frame: &impl Frame) -> Result<(u16, usize), Total> {
     const CUSTOMER_TAG: u16 = 0x8100;
     const SERVICE_TAG: u16 = 0x88a8;
     let mut ethertype = u16::from_be_bytes(*frame.bytes(12).ok_or(Total::Malformed)?);

@@ -2,7 +2,8 @@
 //! for a steered port, and chooses the worker of a new connection.
 //!
 //! Dropped are packets that the deny list denies, packets above a client's limits, packets that hide their port from
-//! those limits, and requests for a rewritten port; all others pass. Packets are changed only to rewrite ports.
+//! those limits, requests for a rewritten port, and questions for held addresses that another node announces; all others
+//! pass, but for the questions that this node answers. Packets are changed only to rewrite ports and to answer.
 //!
 //! The deny list applies always. Limits and the choice of workers apply only while the proxy's heartbeat is at most 3 s
 //! old. Senders with a pass entry in the deny list are not limited (ADR 0024).
@@ -14,12 +15,13 @@ use ingress_common::{
     flow::{PROTO_TCP, UNATTRIBUTED},
 };
 use ingress_ebpf::{
+    announce::Question,
     decide::{Decision, WorkerChoice, decide, decide_hidden, ours, rewritten},
     parse::{Ends, FieldOffsets, Quoted, Segment},
 };
 
 use crate::{
-    client_limits, count, handoffs,
+    client_limits, count, handoffs, neighbours,
     node::{Maps, count_choice, host, known_host},
     rewrite,
 };
@@ -36,6 +38,11 @@ pub(crate) trait Received: EbpfContext {
     fn ends(&self) -> Option<Ends>;
     /// Returns the segment that an ICMP error quotes; `None` for other packets.
     fn quoted(&self) -> Option<Quoted>;
+    /// Returns the question for a link-layer address in a packet with this verdict; `None` for other packets.
+    fn question(&self, verdict: Total) -> Option<Question>;
+    /// Turns the packet into the answer, with this address of the interface. Returns `false` if it cannot be sent; the
+    /// packet may then be changed.
+    fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool;
     /// Returns `true` if ports are rewritten in packets from this interface.
     #[inline(always)]
     fn is_rewritten(&self) -> bool {
@@ -49,9 +56,11 @@ pub(crate) trait Received: EbpfContext {
 #[derive(Clone, Copy)]
 pub(crate) enum PacketAction {
     Pass,
-    /// The deny list denies the sender, or the packet is above a limit, hides its port or requests a port that clients
-    /// may not use.
+    /// The deny list denies the sender, or the packet is above a limit, hides its port, requests a port that clients may
+    /// not use, or asks for an address that another node announces.
     Drop,
+    /// The packet is now an answer: send it back.
+    Answer,
 }
 
 /// Decides about a packet and carries the decision out, except for the returned action.
@@ -62,6 +71,11 @@ pub(crate) fn receive(packet: &impl Received) -> PacketAction {
         Ok(segment) => act(packet, &segment, bytes),
         Err(Total::HiddenPort) => act_hidden(packet, bytes),
         Err(verdict) => {
+            if matches!(verdict, Total::NotIp | Total::OtherProtocol)
+                && let Some(action) = neighbours::asked(packet, verdict, bytes)
+            {
+                return action;
+            }
             if verdict == Total::OtherProtocol && packet.is_rewritten() {
                 rewrite_quoted(packet);
             }

@@ -5,16 +5,19 @@
 use aya_ebpf::{
     bindings::{
         __sk_buff,
-        tcx_action_base::{TCX_DROP, TCX_NEXT},
+        tcx_action_base::{TCX_DROP, TCX_NEXT, TCX_REDIRECT},
     },
     macros::classifier,
     programs::TcContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Ends, FieldOffsets, Quoted, Segment};
+use ingress_ebpf::{
+    announce::Question,
+    parse::{Ends, FieldOffsets, Quoted, Segment},
+};
 
 use crate::{
-    linear,
+    linear, neighbours,
     receive::{PacketAction, Received, receive},
     rewrite,
 };
@@ -22,9 +25,10 @@ use crate::{
 #[classifier]
 fn ingress_tc_in(ctx: TcContext) -> i32 {
     match receive(&ctx) {
-        // The same numbers as clsact's TC_ACT_UNSPEC and TC_ACT_SHOT. After a pass the next program runs.
+        // The same numbers as clsact's TC_ACT_UNSPEC, TC_ACT_SHOT and TC_ACT_REDIRECT. After a pass the next program runs.
         PacketAction::Pass => TCX_NEXT,
         PacketAction::Drop => TCX_DROP,
+        PacketAction::Answer => TCX_REDIRECT,
     }
 }
 
@@ -55,6 +59,16 @@ impl Received for TcContext {
     #[inline(always)]
     fn quoted(&self) -> Option<Quoted> {
         linear::quoted(self)
+    }
+
+    #[inline(always)]
+    fn question(&self, verdict: Total) -> Option<Question> {
+        linear::question(self, verdict)
+    }
+
+    #[inline(always)]
+    fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool {
+        neighbours::by_tc(self, question, mac)
     }
 
     #[inline(always)]

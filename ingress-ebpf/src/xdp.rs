@@ -5,13 +5,16 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::xdp_action::{XDP_DROP, XDP_PASS},
+    bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
     helpers::generated::bpf_xdp_get_buff_len,
     macros::xdp,
     programs::XdpContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Ends, FieldOffsets, Quoted, Segment, ends, parse, quoted};
+use ingress_ebpf::{
+    announce::{self, Question},
+    parse::{Ends, FieldOffsets, Quoted, Segment, ends, parse, quoted},
+};
 
 use crate::{
     linear::Linear,
@@ -34,6 +37,7 @@ fn see(frame: &impl Received) -> u32 {
     match receive(frame) {
         PacketAction::Pass => XDP_PASS,
         PacketAction::Drop => XDP_DROP,
+        PacketAction::Answer => XDP_TX,
     }
 }
 
@@ -68,6 +72,16 @@ impl Received for XdpContext {
     #[inline(always)]
     fn quoted(&self) -> Option<Quoted> {
         quoted(&Linear::new(self.data(), self.data_end()))
+    }
+
+    #[inline(always)]
+    fn question(&self, verdict: Total) -> Option<Question> {
+        announce::question(&Linear::new(self.data(), self.data_end()), verdict)
+    }
+
+    #[inline(always)]
+    fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool {
+        announce::answer(&mut Linear::new(self.data(), self.data_end()), question, mac)
     }
 
     #[inline(always)]
@@ -113,6 +127,18 @@ impl Received for OneBuffer {
     #[inline(always)]
     fn quoted(&self) -> Option<Quoted> {
         None
+    }
+
+    #[inline(always)]
+    fn question(&self, verdict: Total) -> Option<Question> {
+        let Self(ctx) = self;
+        ctx.question(verdict)
+    }
+
+    #[inline(always)]
+    fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool {
+        let Self(ctx) = self;
+        ctx.answer(question, mac)
     }
 
     /// Always `false`: the helpers that read and write ports arrived with multi-buffer frames (kernel commit

@@ -63,8 +63,11 @@ impl AddressPool {
     /// Fails if the text is neither.
     pub fn parse_network(text: &str) -> Result<IpNet, InvalidPool> {
         let text = text.trim();
-        let address = || text.parse::<IpAddr>().map(IpNet::from);
-        text.parse().or_else(|_| address()).map_err(|_invalid| InvalidPool::Text(text.to_owned()))
+        match (text.parse(), text.parse::<IpAddr>()) {
+            (Ok(network), _) => Ok(network),
+            (_, Ok(address)) => Ok(address.into()),
+            (Err(_), Err(_)) => Err(InvalidPool::Text(text.to_owned())),
+        }
     }
 
     /// Returns `true` if no network was named.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
-//! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
+//! control ── set_ports, set_addresses, host_ids ──> ports, node_addrs, nic_macs, host_ids
 //!            follow ─────────────────────────────> links of interfaces, nics, nic_net
 //!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, deny_changed, limits
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6, deny_changed
@@ -24,6 +24,7 @@ mod deny;
 mod error;
 mod flags;
 mod flows;
+mod held;
 mod hosts;
 mod kernel;
 mod limits;
@@ -45,7 +46,6 @@ mod tc;
 mod test_run;
 
 use std::{
-    net::IpAddr,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     path::Path,
     sync::{
@@ -65,12 +65,13 @@ use self::{
     object::Variant,
     pins::Pins,
     sys::PinAccess,
+    table::MapTable,
     tc::Direction,
 };
-use crate::shared::{DatapathShared, octets};
+use crate::shared::DatapathShared;
 use ingress_common::{
-    HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total, WorkerCell,
-    map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
+    HostL7Cell, HostNet, PortKey, PortRule, Total, WorkerCell,
+    map::{LISTENERS_MAX, NIC_MACS, PORTS_MAX},
     steer::{PORT_REWRITTEN, SLOTS_PER_PORT, WORKER_ABSENT},
 };
 
@@ -81,6 +82,7 @@ pub use self::{
     },
     error::{Error, Missing},
     flows::{Flows, flow_key},
+    held::HeldAddress,
     hosts::{Given, HostIds},
     limits::{ClientLimiter, ClientLimits, LimitedClient, PacketRate},
     log::DebugLog,
@@ -164,7 +166,8 @@ impl Datapath {
             host_capacity: maps.host_capacity(),
             programs,
         };
-        let shared = Arc::new(DatapathShared { pins, maps, life, flows_full: AtomicU64::new(0) });
+        let nic_macs = MapTable::open(&pins, NIC_MACS, PinAccess::Write)?;
+        let shared = Arc::new(DatapathShared { pins, maps, nic_macs, life, flows_full: AtomicU64::new(0) });
         let host_ids = HostIds::read(Arc::clone(&shared), host_cells)?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
@@ -206,20 +209,6 @@ impl Datapath {
             wanted.push((key(port), PortRule { rewrite_be: rewritten.unwrap_or(0).to_be(), ..rule }));
         }
         self.shared.maps.ports.replace(&wanted)
-    }
-
-    /// Sets the node's addresses, with the indices of their interfaces, to exactly these. Addresses that stay are never
-    /// absent meanwhile.
-    ///
-    /// # Errors
-    /// Fails with [`Error::TooMany`], or with [`Error::Kernel`], after which some of the changes may be made.
-    pub fn set_node_addrs(&self, addrs: &[(IpAddr, u32)]) -> Result<(), Error> {
-        if addrs.len() > NODE_ADDRS_MAX as usize {
-            return Err(Error::TooMany { what: "node addresses", count: addrs.len(), max: NODE_ADDRS_MAX });
-        }
-        let wanted: Vec<_> =
-            addrs.iter().map(|&(addr, ifindex)| (octets(addr), NodeAddr { ifindex, flags: 0 })).collect();
-        self.shared.maps.node_addrs.replace(&wanted)
     }
 
     /// Puts a listening TCP socket into a slot, replacing the current one. The slot becomes empty when the socket

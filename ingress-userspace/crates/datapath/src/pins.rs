@@ -26,6 +26,7 @@ pub(super) const MAPS: &[&str] = &[
     map::PORTS,
     map::NODE_ADDRS,
     map::NICS,
+    map::NIC_MACS,
     map::NIC_NET,
     map::TOTALS,
     map::FLOWS,

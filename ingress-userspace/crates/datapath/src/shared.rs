@@ -2,14 +2,16 @@
 
 use std::{net::IpAddr, sync::atomic::AtomicU64};
 
-use crate::{alive::Life, maps::Maps, pins::Pins};
-use ingress_common::flow::v4_mapped;
+use crate::{alive::Life, maps::Maps, pins::Pins, table::MapTable};
+use ingress_common::{NicMac, flow::v4_mapped};
 
 /// State shared by the handles of a [`Datapath`](crate::Datapath).
 #[derive(Debug)]
 pub(crate) struct DatapathShared {
     pub(crate) pins: Pins,
     pub(crate) maps: Maps,
+    /// Not among `maps`, because tools also read the pins of versions that lack it.
+    pub(crate) nic_macs: MapTable<u32, NicMac>,
     pub(crate) life: Life,
     /// Number of connections that did not fit in `flows` and are not yet in `totals`.
     pub(crate) flows_full: AtomicU64,

@@ -10,6 +10,7 @@
 )]
 
 mod adopt;
+mod announce;
 mod denials;
 mod deny;
 mod drops;

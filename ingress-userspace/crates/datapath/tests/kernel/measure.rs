@@ -25,7 +25,7 @@ pub(crate) const REPEAT: u32 = 200_000;
 /// Limit on verified instructions, far below the kernel's million, so that growth is noticed. Most come from the
 /// verifier's walks through the loop over workers, from each state that a packet may have by then. `ingress_tc_in` has
 /// more, because it may have to fetch headers first.
-const INSTRUCTIONS_MAX: u32 = 150_000;
+const INSTRUCTIONS_MAX: u32 = 180_000;
 
 /// A node that steers port 80 of two addresses.
 pub(crate) fn serving(sandbox: &Sandbox) -> Datapath {

@@ -26,7 +26,7 @@ const DROPS: [(&str, &str); 7] = [
 ];
 
 /// All other reasons that the kernel part counts.
-const OTHERS: [(&str, &str); 20] = [
+const OTHERS: [(&str, &str); 22] = [
     ("accepted", "For an address of the node and a served port."),
     ("transmitted", "Sent from served ports."),
     ("not_ip", "Neither IPv4 nor IPv6; passed on."),
@@ -35,6 +35,8 @@ const OTHERS: [(&str, &str); 20] = [
     ("other_protocol", "Neither TCP nor UDP; passed on."),
     ("other_port", "A port that is not served; passed on."),
     ("transit", "For another machine; passed on."),
+    ("announced", "Questions for a Gateway's address that this node answered."),
+    ("unannounced", "Questions for a Gateway's address that another node answers; dropped."),
     ("decided", "Connection requests for which XDP chose a worker."),
     ("lookup_decided", "Connections delivered to the worker that XDP chose."),
     ("lookup_default", "Connections from this node or its pods, delivered by the default rule."),
