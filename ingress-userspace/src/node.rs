@@ -21,6 +21,10 @@ use rtnetlink::{
 };
 use tokio::time::{Instant, timeout_at};
 
+mod held_routes;
+
+pub(crate) use held_routes::HeldRoutes;
+
 /// Interfaces with addresses that do not belong to the node: kube-proxy's ipvs mode assigns every Service address
 /// there, NodeLocal DNSCache its listen addresses.
 const FOREIGN_ADDRESSES: [&str; 2] = ["kube-ipvs0", "nodelocaldns"];
@@ -43,7 +47,14 @@ pub(crate) struct Link {
     pub(crate) kind: LinkKind,
     /// Index of its controller: a bond, a bridge, ….
     pub(crate) controller: Option<u32>,
+    /// Its Ethernet address; `None` for loopback, tunnels and others without one.
+    pub(crate) mac: Option<Mac>,
+    /// Whether it is one end of a pair of virtual interfaces.
+    pub(crate) is_veth: bool,
 }
+
+/// An Ethernet address.
+pub(crate) type Mac = [u8; 6];
 
 /// Path by which packets reach an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +104,11 @@ impl NodeReader {
         tokio::spawn(vital(connection));
         let changes = messages.filter_map(|(message, _)| std::future::ready(change(&message.payload)));
         Ok(Self { handle, changes: changes.boxed(), seen: None })
+    }
+
+    /// Returns access to the routes of the held addresses.
+    pub(crate) fn held_routes(&self) -> HeldRoutes {
+        HeldRoutes::new(self.handle.clone())
     }
 
     /// Returns the current interfaces.
@@ -179,7 +195,10 @@ impl NodeReader {
 /// Returns the scope of the change in a netlink message.
 fn change(payload: &NetlinkPayload<RouteNetlinkMessage>) -> Option<ChangeScope> {
     match payload {
-        // Only default routes matter: a node may have very many other routes, which come and go.
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(route)) if held_routes::is_ours(route) => {
+            Some(ChangeScope::Links)
+        }
+        // Only default routes matter otherwise: a node may have very many routes, which come and go.
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
             (route.header.destination_prefix_length == 0).then_some(ChangeScope::Routes)
         }
@@ -192,9 +211,11 @@ fn change(payload: &NetlinkPayload<RouteNetlinkMessage>) -> Option<ChangeScope> 
 /// Parses an interface from netlink, or returns `None` if it has no name.
 fn link(message: LinkMessage) -> Option<Link> {
     let (mut name, mut kind, mut controller, mut lower, mut is_elsewhere) = (None, None, None, None, false);
+    let mut mac = None;
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text),
+            LinkAttribute::Address(bytes) => mac = Mac::try_from(bytes).ok().filter(|mac| *mac != [0; 6]),
             LinkAttribute::Controller(index) => controller = Some(index),
             LinkAttribute::Link(index) => lower = Some(index),
             // The namespace of `lower`.
@@ -208,12 +229,13 @@ fn link(message: LinkMessage) -> Option<Link> {
             _ => {}
         }
     }
+    let is_veth = kind == Some(InfoKind::Veth);
     let kind = match (kind, lower) {
         (Some(InfoKind::Bond | InfoKind::Team), _) => LinkKind::Bundle,
         (Some(InfoKind::Vlan), Some(on)) if !is_elsewhere => LinkKind::Vlan { on },
         _ => LinkKind::Other,
     };
-    Some(Link { name: name?, kind, controller })
+    Some(Link { name: name?, kind, controller, mac, is_veth })
 }
 
 /// Returns the output interfaces of a route: its own, or those of its next hops.

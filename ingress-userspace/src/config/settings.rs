@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time
 
 use ingress_cli::options::{source_config, translate_options};
 use ingress_control::{
+    AddressPool, InvalidPool,
     saved::PrivateKeys,
     status::{self, Leadership, NodeAddresses, Publish, Updates},
 };
@@ -58,6 +59,8 @@ pub(crate) struct KernelSettings {
     pub(crate) lookup: bool,
     /// Rewritten ports of packets, with `--steer rewrite`.
     pub(crate) port_rewrite: Option<PortRewrite>,
+    /// Addresses that every node holds and one of them announces.
+    pub(crate) gateway_addresses: AddressPool,
     pub(crate) log: bool,
 }
 
@@ -71,6 +74,10 @@ pub(crate) enum SettingsError {
         "`--steer rewrite` needs programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the two"
     )]
     RewriteWithoutXdp,
+    #[error("`--gateway-addresses` needs the kernel part; drop `--steer bind` or `--xdp-mode off`")]
+    GatewayAddressesWithoutKernel,
+    #[error("`--gateway-addresses`: {0}")]
+    GatewayAddresses(#[from] InvalidPool),
     #[error("`--api-addr` has no means to authenticate clients; give `--api-token-review` or `--api-client-ca-file`")]
     ApiWithoutAuthentication,
     #[error(transparent)]
@@ -117,6 +124,7 @@ impl RunSettings {
                 translate,
                 saved,
                 contact: ingress_control::Contact::default(),
+                gateway_addresses: kernel.as_ref().map(|kernel| kernel.gateway_addresses.clone()).unwrap_or_default(),
                 status,
             },
             kernel,
@@ -170,7 +178,9 @@ fn metrics(operation: &OperationArgs) -> Metrics {
 
 /// Returns `None` if no kernel program is needed.
 fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<KernelSettings>, SettingsError> {
-    let KernelArgs { interface, steer, rewrite_offset, xdp_mode, bpffs, host_capacity: _, bpf_log } = args;
+    let KernelArgs { interface, gateway_addresses, steer, rewrite_offset, xdp_mode, bpffs, host_capacity: _, bpf_log } =
+        args;
+    let gateway_addresses = AddressPool::new(gateway_addresses)?;
     if xdp_mode == XdpModeArg::Off && !interface.is_empty() {
         return Err(SettingsError::InterfaceWithoutXdp);
     }
@@ -178,6 +188,9 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
         return Err(SettingsError::RewriteWithoutXdp);
     }
     let is_needed = steer != Steer::Bind || xdp_mode != XdpModeArg::Off;
+    if !is_needed && !gateway_addresses.is_empty() {
+        return Err(SettingsError::GatewayAddressesWithoutKernel);
+    }
     Ok(is_needed.then(|| KernelSettings {
         bpffs,
         interfaces: interface,
@@ -190,6 +203,7 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
         },
         lookup: steer != Steer::Bind,
         port_rewrite: (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own_ports)),
+        gateway_addresses,
         log: bpf_log,
     }))
 }

@@ -195,6 +195,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     }
     if let Some(kernel) = &mut kernel {
         signs(&view.liveness, kernel.offer()).await;
+        kernel.leave();
         // Otherwise, the kernel would keep queueing connections for closed acceptors.
         kernel.release();
     }
@@ -204,6 +205,9 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
             () = drain(server, timeout.unwrap_or(drain_timeout), &mut signals) => {}
             _never = attend => {}
         }
+    }
+    if let Some(kernel) = &mut kernel {
+        kernel.let_go().await;
     }
     control.stop().await;
     admin.stop().await;

@@ -14,6 +14,7 @@ mod escalation;
 mod faults;
 mod fragments;
 mod full;
+mod gateway_addresses;
 mod generation;
 mod handover;
 mod health;

@@ -28,6 +28,7 @@ use crate::{
     node::{Addresses, NodeReader},
 };
 
+mod announce;
 mod deny;
 mod escalation;
 mod handover;
@@ -35,6 +36,7 @@ mod limits;
 mod nics;
 mod steering;
 
+use announce::{HELLO, Holding};
 use deny::Denied;
 use limits::LimitInput;
 use nics::Chosen;
@@ -70,6 +72,8 @@ pub(super) struct Kernel {
     addresses: Addresses,
     /// Whether `addresses` still has to be written to the kernel.
     stale: bool,
+    /// Addresses that no interface has, and their announcement.
+    holding: Holding,
     /// The two ports for HTTP.
     ports: [SteeredPort; 2],
     /// Ports last accepted by the kernel.
@@ -109,7 +113,8 @@ impl Kernel {
         workers: u32,
         host_capacity: u32,
     ) -> anyhow::Result<Self> {
-        let settings::KernelSettings { bpffs, interfaces, xdp_mode, lookup, port_rewrite, log } = settings;
+        let settings::KernelSettings { bpffs, interfaces, xdp_mode, lookup, port_rewrite, gateway_addresses, log } =
+            settings;
         let node = NodeReader::open()?;
         let chosen = Chosen::new(xdp_mode, interfaces, &node).await?;
         let links = node.links().await?;
@@ -134,6 +139,14 @@ impl Kernel {
         let ports = [steered(http, HTTP, workers), steered(https, HTTPS, workers)];
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
+        let found = if datapath.report().has_predecessor {
+            datapath.maps().held_addresses().context("cannot read the addresses of an earlier process")?
+        } else {
+            // Other nodes may have taken over the addresses of one that died.
+            Vec::new()
+        };
+        let mut holding = Holding::open(&gateway_addresses, node.held_routes(), &found)?;
+        holding.see(&links, &addresses);
         Ok(Self {
             datapath,
             log,
@@ -144,6 +157,7 @@ impl Kernel {
             astray: true,
             addresses,
             stale: true,
+            holding,
             ports,
             applied: Vec::new(),
             left_out: Vec::new(),
@@ -242,8 +256,8 @@ impl Kernel {
         // A snapshot may have been published since the node was claimed.
         self.changed = true;
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
-        let (mut evict_dead, mut drain) = (interval(SWEEP), interval(LOG));
-        for timer in [&mut heartbeat, &mut look] {
+        let (mut evict_dead, mut drain, mut hello) = (interval(SWEEP), interval(LOG), interval(HELLO));
+        for timer in [&mut heartbeat, &mut look, &mut hello] {
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
         loop {
@@ -253,6 +267,7 @@ impl Kernel {
                     self.beat();
                     self.escalate(shared);
                     self.refresh(owner, shared);
+                    self.settle(*owner.borrow()).await;
                 }
                 Ok(()) = published.changed() => {
                     self.changed = true;
@@ -272,7 +287,10 @@ impl Kernel {
                     let change = change.context("netlink no longer reports changes of the node's addresses")?;
                     self.read_node(change).await;
                     self.refresh(owner, shared);
+                    self.settle(*owner.borrow()).await;
                 }
+                _ = hello.tick(), if self.holding.takes_part() => self.announce(*owner.borrow()),
+                () = self.holding.hear() => {}
             }
         }
     }

@@ -103,6 +103,9 @@ impl Kernel {
                 self.interfaces = self.chosen.interfaces(&links);
                 self.astray = true;
                 self.read_addresses(&links).await;
+                self.holding.see(&links, &self.addresses);
+                // Ethernet addresses may have changed.
+                self.stale |= self.holding.takes_part();
             }
             Err(error) => warn!("keeping the interfaces and addresses known so far: {error:#}"),
         }
@@ -177,7 +180,10 @@ mod tests {
                 None if kind == "bundle" => LinkKind::Bundle,
                 None => LinkKind::Other,
             };
-            (index.parse().expect("an index"), Link { name: name.to_owned(), kind, controller })
+            (
+                index.parse().expect("an index"),
+                Link { name: name.to_owned(), kind, controller, mac: None, is_veth: false },
+            )
         };
         text.split(", ").map(link).collect()
     }

@@ -139,7 +139,8 @@ impl Kernel {
                 "there are more addresses than the kernel part has room for; link-local ones are left out first"
             );
         }
-        match self.datapath.set_node_addrs(&addresses) {
+        let held = self.held(addresses.len());
+        match self.datapath.set_addresses(&addresses, &held).and_then(|()| self.set_macs()) {
             Ok(()) => self.stale = false,
             Err(error) => {
                 self.stale = true;

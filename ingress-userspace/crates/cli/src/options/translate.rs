@@ -15,7 +15,11 @@ pub fn read_only(
 ) -> (ingress_control::SourceConfig, ingress_control::Options) {
     let translate = translate_options(&source, routing, BTreeSet::from([80, 443]));
     let contact = ingress_control::Contact::default();
-    (source_config(source), ingress_control::Options { translate, saved: None, contact, status: None })
+    let gateway_addresses = ingress_control::AddressPool::default();
+    (
+        source_config(source),
+        ingress_control::Options { translate, saved: None, contact, gateway_addresses, status: None },
+    )
 }
 
 /// Returns the source that the options name.

@@ -1,14 +1,14 @@
-//! Reads the addresses of this node's interfaces, once per call. It does not follow changes.
+//! Reads the addresses of this node, once per call. It does not follow changes.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use nix::ifaddrs::getifaddrs;
 
-use crate::translate::is_always_refused;
+use crate::{address_pool::AddressPool, translate::is_always_refused};
 
-/// Returns the relevant addresses, or `None` if they cannot be read. Loopback and link-local addresses are left out:
+/// Returns the relevant addresses of interfaces, and those that the node holds, or `None` if they cannot be read. Loopback and link-local addresses are left out:
 /// they come and go with pods, and endpoints with such addresses are refused anyway.
-pub(super) fn addresses() -> Option<BTreeSet<IpAddr>> {
+pub(super) fn addresses(held: &AddressPool) -> Option<BTreeSet<IpAddr>> {
     let interfaces = getifaddrs().inspect_err(|errno| {
         tracing::warn!(%errno, "cannot read the addresses of this node; endpoints are checked against the addresses that were read before");
     });
@@ -17,7 +17,7 @@ pub(super) fn addresses() -> Option<BTreeSet<IpAddr>> {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     };
-    Some(that_matter(addresses.filter_map(ip)))
+    Some(that_matter(addresses.filter_map(ip).chain(held.addresses())))
 }
 
 fn that_matter(addresses: impl Iterator<Item = IpAddr>) -> BTreeSet<IpAddr> {
@@ -30,7 +30,9 @@ mod tests {
 
     #[test]
     fn interface_addresses_exclude_loopback_and_link_local() {
-        let found = addresses().expect("interfaces");
+        let held = AddressPool::new([AddressPool::parse_network("192.0.2.8/30").expect("a network")]).expect("a pool");
+        let found = addresses(&held).expect("interfaces");
+        assert!(found.contains(&IpAddr::from([192, 0, 2, 9])), "{found:?}");
         assert!(!found.contains(&IpAddr::from([127, 0, 0, 1])), "{found:?}");
         let all = ["127.0.0.1", "::1", "169.254.1.1", "fe80::1", "10.1.0.1", "2001:db8::1"];
         let found = that_matter(all.iter().map(|address| address.parse().expect("an address")));

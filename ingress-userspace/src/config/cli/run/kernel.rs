@@ -3,7 +3,9 @@
 use std::{num::NonZeroU16, path::PathBuf};
 
 use clap::{Args, ValueEnum};
+use ingress_control::{AddressPool, InvalidPool};
 use ingress_datapath::BPFFS;
+use ipnet::IpNet;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernel")]
@@ -12,6 +14,11 @@ pub(crate) struct KernelArgs {
     /// For a bond or VLAN, XDP is attached to the interfaces below it.
     #[arg(long, value_name = "NAME")]
     pub(crate) interface: Vec<String>,
+
+    /// Networks with addresses that all nodes hold and one node announces by ARP and neighbour discovery; repeatable, or
+    /// separated by commas. No other machine may use the addresses; at most 4096.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
+    pub(crate) gateway_addresses: Vec<IpNet>,
 
     /// Delivery of connections to the proxy.
     #[arg(long, value_enum, default_value_t = Steer::Auto)]
@@ -63,4 +70,8 @@ pub(crate) enum XdpModeArg {
     Tcx,
     /// No program on any interface; sk_lookup still delivers with `--steer auto`.
     Off,
+}
+
+fn network(text: &str) -> Result<IpNet, InvalidPool> {
+    AddressPool::parse_network(text)
 }

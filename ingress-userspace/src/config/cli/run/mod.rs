@@ -71,6 +71,22 @@ mod tests {
     }
 
     #[test]
+    fn gateway_addresses_are_a_pool_and_need_the_kernel_part() {
+        use crate::config::settings::{RunSettings, SettingsError};
+
+        let resolve = |typed: &[&str]| RunSettings::resolve(parse(typed).expect("valid"));
+        let pool = |typed: &[&str]| resolve(typed).expect("valid").kernel.expect("on").gateway_addresses;
+        assert!(pool(&[]).is_empty());
+        let both = ["--gateway-addresses", "192.0.2.0/30,192.0.2.8", "--gateway-addresses=2001:db8::/126"];
+        assert_eq!(pool(&both).addresses().count(), 6);
+        assert!(parse(&["--gateway-addresses", "192.0.2.0/33"]).is_err());
+        let large = resolve(&["--gateway-addresses", "10.0.0.0/8"]);
+        assert!(matches!(large, Err(SettingsError::GatewayAddresses(_))));
+        let off = resolve(&["--gateway-addresses=192.0.2.8", "--steer=bind", "--xdp-mode=off"]);
+        assert!(matches!(off, Err(SettingsError::GatewayAddressesWithoutKernel)));
+    }
+
+    #[test]
     fn switches_are_written_as_for_ingress_nginx() {
         for (typed, expected) in [
             (&[][..], (true, true, None)),

@@ -1,0 +1,248 @@
+//! The nodes on the same links that announce addresses of the same pool, and the datagrams by which they hear of each
+//! other.
+//!
+//! A node that serves says so every 200 ms, to a multicast group that no router forwards. Nodes that were silent for a
+//! second are gone. The sockets receive only datagrams to the groups, so that senders beyond the link cannot take part;
+//! machines on the link can, as they can answer ARP.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    time::Duration,
+};
+
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use tokio::{net::UdpSocket, time::Instant};
+use tracing::debug;
+
+use super::choice::NodeId;
+
+/// Interval of the datagrams of a node.
+pub(in crate::daemon::kernel) const HELLO: Duration = Duration::from_millis(200);
+/// Silence after which a node is gone.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+/// Groups of one link, both for experiments (RFC 3692-style numbers of IANA's registries).
+const GROUP4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
+const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x114);
+/// Port of the groups.
+pub(super) const PORT: u16 = 9111;
+
+/// Bytes of a datagram: magic and version, pool, node, whether it leaves.
+const LENGTH: usize = MAGIC.len() + 8 + 6 + 1;
+const MAGIC: [u8; 5] = *b"xdpi\x01";
+
+/// A message of a node to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// Hash of the pool: nodes with another pool take no part.
+    pub(super) pool: u64,
+    pub(super) node: NodeId,
+    /// Whether the node no longer announces.
+    pub(super) leaves: bool,
+}
+
+/// The nodes heard lately. Pure; the time is an argument.
+#[derive(Debug, Default)]
+pub(super) struct Members(BTreeMap<NodeId, Instant>);
+
+/// A node's interface, from which it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) index: u32,
+    /// An IPv4 address of it.
+    pub(super) v4: Option<Ipv4Addr>,
+}
+
+/// Sockets on the groups.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    v4: Option<UdpSocket>,
+    v6: Option<UdpSocket>,
+    places: BTreeSet<Place>,
+}
+
+// === impl Hello ===
+
+impl Hello {
+    fn encode(&self) -> [u8; LENGTH] {
+        let Self { pool, node, leaves } = self;
+        let mut bytes = [0; LENGTH];
+        bytes[..5].copy_from_slice(&MAGIC);
+        bytes[5..13].copy_from_slice(&pool.to_be_bytes());
+        bytes[13..19].copy_from_slice(node);
+        bytes[19] = u8::from(*leaves);
+        bytes
+    }
+
+    /// Returns `None` for another protocol or version.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        let (pool, rest) = rest.split_first_chunk()?;
+        let (node, rest) = rest.split_first_chunk()?;
+        let leaves = match rest {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        Some(Self { pool: u64::from_be_bytes(*pool), node: *node, leaves })
+    }
+}
+
+// === impl Members ===
+
+impl Members {
+    /// Takes note of a datagram.
+    pub(super) fn hear(&mut self, hello: &Hello, now: Instant) {
+        let Self(heard) = self;
+        if hello.leaves {
+            heard.remove(&hello.node);
+        } else {
+            heard.insert(hello.node, now);
+        }
+    }
+
+    /// Forgets nodes that are silent, and returns the others.
+    pub(super) fn present(&mut self, now: Instant) -> impl Iterator<Item = NodeId> {
+        let Self(heard) = self;
+        heard.retain(|_, last| now.saturating_duration_since(*last) < SILENCE);
+        heard.keys().copied()
+    }
+}
+
+// === impl Sockets ===
+
+impl Sockets {
+    /// Opens the sockets of both families, as far as the node has them.
+    ///
+    /// # Errors
+    /// Fails if the node has neither, or if another program uses the port.
+    pub(super) fn open() -> io::Result<Self> {
+        let (v4, v6) = match (open(GROUP4.into()), open(GROUP6.into())) {
+            (Err(error), Err(_)) => return Err(error),
+            (v4, v6) => (v4.ok(), v6.ok()),
+        };
+        Ok(Self { v4, v6, places: BTreeSet::new() })
+    }
+
+    /// Listens on these interfaces, and speaks from them.
+    pub(super) fn follow(&mut self, places: BTreeSet<Place>) {
+        for place in places.difference(&self.places) {
+            let index = place.index;
+            let joined = [
+                self.v4.as_ref().map(|socket| {
+                    let interface = InterfaceIndexOrAddress::Index(index);
+                    socket2::SockRef::from(socket).join_multicast_v4_n(&GROUP4, &interface)
+                }),
+                self.v6.as_ref().map(|socket| socket.join_multicast_v6(&GROUP6, index)),
+            ];
+            for error in joined.into_iter().flatten().filter_map(Result::err) {
+                // The kernel forgets a membership with its interface; the other family may work.
+                debug!(index, %error, "cannot join the group of nodes");
+            }
+        }
+        self.places = places;
+    }
+
+    /// Says this on all interfaces. Failures are those of interfaces that come or go, and the next time is soon.
+    pub(super) fn say(&self, hello: &Hello) {
+        let bytes = hello.encode();
+        for Place { index, v4: address } in &self.places {
+            if let (Some(socket), Some(address)) = (&self.v4, address) {
+                let to = SocketAddrV4::new(GROUP4, PORT).into();
+                let sent = socket2::SockRef::from(socket)
+                    .set_multicast_if_v4(address)
+                    .and_then(|()| socket.try_send_to(&bytes, to));
+                if let Err(error) = sent {
+                    debug!(index, %error, "cannot speak to the group of nodes");
+                }
+            }
+            if let Some(socket) = &self.v6 {
+                let to = SocketAddrV6::new(GROUP6, PORT, 0, *index).into();
+                if let Err(error) = socket.try_send_to(&bytes, to) {
+                    debug!(index, %error, "cannot speak to the group of nodes");
+                }
+            }
+        }
+    }
+
+    /// Waits for the next datagram of this protocol. Cancel-safe.
+    pub(super) async fn hear(&self) -> Hello {
+        loop {
+            let (mut four, mut six) = ([0; LENGTH + 1], [0; LENGTH + 1]);
+            let bytes = tokio::select! {
+                length = receive(self.v4.as_ref(), &mut four) => &four[..length],
+                length = receive(self.v6.as_ref(), &mut six) => &six[..length],
+            };
+            if let Some(hello) = Hello::decode(bytes) {
+                return hello;
+            }
+        }
+    }
+}
+
+async fn receive(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> usize {
+    let Some(socket) = socket else { return std::future::pending().await };
+    // An error is one of an earlier datagram, such as a refusal, and there is none after it.
+    socket.recv_from(buffer).await.map_or(0, |(length, _)| length)
+}
+
+/// Opens a socket that receives what is sent to `group`, and nothing that is sent to an address of this node.
+fn open(group: IpAddr) -> io::Result<UdpSocket> {
+    let address = SocketAddr::new(group, PORT);
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    // The processes of an update overlap.
+    socket.set_reuse_address(true)?;
+    match group {
+        IpAddr::V4(_) => {
+            socket.set_multicast_loop_v4(false)?;
+            // Otherwise datagrams of groups that other programs joined would arrive as well.
+            socket.set_multicast_all_v4(false)?;
+        }
+        IpAddr::V6(_) => {
+            socket.set_only_v6(true)?;
+            socket.set_multicast_loop_v6(false)?;
+        }
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    UdpSocket::from_std(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Hello = Hello { pool: 7, node: [2, 0, 0, 0, 0, 1], leaves: false };
+
+    #[test]
+    fn datagrams_are_understood_and_others_ignored() {
+        for hello in [HERE, Hello { leaves: true, pool: u64::MAX, ..HERE }] {
+            assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        }
+        let bytes = HERE.encode();
+        for cut in 0..bytes.len() {
+            assert_eq!(Hello::decode(&bytes[..cut]), None, "{cut} bytes");
+        }
+        assert_eq!(Hello::decode(&[&bytes[..], &[0]].concat()), None, "a byte too many");
+        for (at, to) in [(0, b'y'), (4, 2), (19, 2)] {
+            let mut other = bytes;
+            other[at] = to;
+            assert_eq!(Hello::decode(&other), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn silent_and_leaving_nodes_are_gone() {
+        let (mut members, start) = (Members::default(), Instant::now());
+        let other = Hello { node: [2, 0, 0, 0, 0, 2], ..HERE };
+        members.hear(&HERE, start);
+        members.hear(&other, start + HELLO);
+        let present =
+            |members: &mut Members, after| members.present(start + after).map(|node| node[5]).collect::<Vec<_>>();
+        assert_eq!(present(&mut members, HELLO), [1, 2]);
+        assert_eq!(present(&mut members, SILENCE), [2]);
+        members.hear(&Hello { leaves: true, ..other }, start + SILENCE);
+        assert_eq!(present(&mut members, SILENCE), [0; 0]);
+    }
+}
