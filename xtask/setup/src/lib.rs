@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! system ── programs of the distribution
-//! apt ── files of Debian's packages, without their installation
+//! apt ── debian ── files of Debian's packages, without their installation
 //! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus, browser
 //! go ── programs without a package
 //! build ── the kernel programs and the product; other crates of the tooling
@@ -16,6 +16,7 @@ mod browser;
 pub mod build;
 pub mod cache;
 mod compiler;
+pub mod debian;
 pub mod go;
 mod linker;
 mod mdbook;
@@ -54,7 +55,8 @@ What it makes sure of, in this order:
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
-mdBook by `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which
+the conformance tests of Gateway API (70 MB) and Go 1.27 (240 MB) by `cargo xtask test gateway`, mdBook by `cargo
+xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which
 also installs the packages chromium and chromium-driver), none of them by this command.
 
 Environment:

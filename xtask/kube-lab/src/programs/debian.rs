@@ -4,16 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::versions::Package;
 use xtask_setup::apt::PrivateApt;
-use xtask_setup::cache::{Cache, sha256_file};
-use xtask_tools::{process, progress, workspace};
-
-const UNPACK_LIMIT: Duration = Duration::from_secs(300);
+use xtask_setup::cache::Cache;
+use xtask_setup::debian::Recorded;
+use xtask_tools::workspace;
 
 /// Returns the directory into which `package` is unpacked; it may not exist yet.
 ///
@@ -42,55 +40,16 @@ pub(super) fn install(cache: &Cache, packages: &[&Package]) -> Result<()> {
     // The index is kept only during the download; the cache keeps the unpacked files.
     let index = cache.install("debian-index", |work| {
         let apt = PrivateApt::open(work, first.suite)?;
-        let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
         for package in packages {
             cache.install(&dir_name(package), |staging| {
-                let file = fetch(&apt, package, &architecture)?;
-                let mut unpack = Command::new("dpkg-deb");
-                unpack.arg("-x").arg(&file).arg(staging);
-                process::run_shown(&format!("unpacking {}", package.name), &mut unpack, UNPACK_LIMIT)?;
-                fs::remove_file(&file).with_context(|| format!("cannot remove `{}`", file.display()))?;
+                let Package { name, suite, version, sha256, .. } = package;
+                Recorded { name, suite, version, sha256 }.unpack(&apt, staging)?;
                 verify_programs(staging, package)
             })?;
         }
         Ok(())
     })?;
     fs::remove_dir_all(&index).with_context(|| format!("cannot remove `{}`", index.display()))
-}
-
-fn fetch(apt: &PrivateApt, package: &Package, architecture: &str) -> Result<PathBuf> {
-    let Package { name, suite, version: recorded, sha256, programs: _, asset: _ } = package;
-    let versions = apt.versions(name)?;
-    let version = versions
-        .iter()
-        .find(|version| version == recorded)
-        .or(versions.first())
-        .with_context(|| format!("Debian {suite} carries no `{name}` for {architecture}"))?;
-    let file = apt.download(name, version)?;
-    let expect = sha256.iter().find(|(of, _)| *of == architecture).map(|(_, sum)| *sum);
-    match expect {
-        Some(sum) if version == recorded => verify(&file, package, sum)?,
-        _ => progress::warn(&format!(
-            "taking Debian's `{name}` {version} for {architecture}, which apt checked against Debian's signature; this \
-             project has recorded {recorded} and may not have been tried with it"
-        )),
-    }
-    Ok(file)
-}
-
-fn verify(file: &Path, package: &Package, expect: &str) -> Result<()> {
-    let found = sha256_file(file)?;
-    if found != expect {
-        bail!(
-            "`{}` {} has the SHA-256 `{found}`, but this project recorded `{expect}`: the download was damaged, or a \
-             mirror serves another file under the same version; compare with https://packages.debian.org/{}/{}",
-            package.name,
-            package.version,
-            package.suite,
-            package.name
-        );
-    }
-    Ok(())
 }
 
 /// Reports early, and in plain words, that a program was built for a newer C library than this machine has.
@@ -115,13 +74,6 @@ fn dir_name(package: &Package) -> String {
 mod tests {
     use super::super::versions;
     use super::*;
-
-    #[test]
-    fn a_changed_package_is_refused_and_explained() {
-        let (_, sum) = versions::ETCD.sha256[0];
-        let error = verify(Path::new("/dev/null"), &versions::ETCD, sum).unwrap_err().to_string();
-        assert!(error.contains(sum) && error.contains("e3b0c44298fc1c14"), "{error}");
-    }
 
     #[test]
     fn a_missing_program_is_named() {
