@@ -33,6 +33,10 @@ Lanes:
            chromium-driver are installed as root, and axe-core is fetched once; where these cannot be had it is skipped
            loudly, and with REQUIRE_UI=1 that is an error
   docs     examples in the documentation
+  gateway  the conformance tests of Gateway API in a real Kubernetes of two nodes, from outside; root, and programs that
+           are fetched and built once. It runs only if it is named. Skipped loudly where they cannot be had; with
+           REQUIRE_KUBE=1 that is an error. Without arguments it runs the tests that are not in
+           xtask/conformance/failing.txt; `cargo xtask test gateway -- --help` has more
 
 Examples:
   cargo xtask test
@@ -43,12 +47,15 @@ Examples:
 /// Run everything that can be tested on one machine, or some of its lanes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The lanes to run; all of them if none is named
+    /// The lanes to run; if none is named, all that do not have to be named
     lane: Vec<Lane>,
     /// Arguments for the test programs, such as a part of a test's name
     #[arg(last = true)]
     pass_on: Vec<String>,
 }
+
+/// Lanes that run only if they are named.
+const ONLY_BY_NAME: &[Lane] = &[Lane::Gateway];
 
 /// A set of tests with the same requirements on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,6 +76,8 @@ pub enum Lane {
     Ui,
     /// Examples in the documentation
     Docs,
+    /// Conformance to Gateway API
+    Gateway,
 }
 
 /// Runs `cargo xtask test`.
@@ -77,7 +86,8 @@ pub enum Lane {
 /// Fails if a test fails, does not compile, or a tool is missing.
 pub fn run(args: &Args) -> Result<()> {
     build::kernel_programs()?;
-    let lanes = if args.lane.is_empty() { Lane::value_variants() } else { &args.lane };
+    let unnamed = || Lane::value_variants().iter().filter(|lane| !ONLY_BY_NAME.contains(lane)).copied().collect();
+    let lanes = if args.lane.is_empty() { unnamed() } else { args.lane.clone() };
     let mut summary = Summary::default();
     for lane in lanes {
         summary.step(lane.name(), || lane.run(&args.pass_on));
@@ -96,12 +106,16 @@ impl Lane {
             Self::Monitoring => "monitoring",
             Self::Ui => "ui",
             Self::Docs => "docs",
+            Self::Gateway => "gateway",
         }
     }
 
     fn run(self, pass_on: &[String]) -> Result<Outcome> {
         if self == Self::Cluster {
             return step_of(build::tool("xtask-kube-lab").args(["lane", "--"]).args(pass_on));
+        }
+        if self == Self::Gateway {
+            return step_of(build::tool("xtask-conformance").arg("lane").args(pass_on));
         }
         if self == Self::Kernels {
             return step_of(build::tool("xtask-kernels").arg("lane"));
@@ -160,7 +174,7 @@ impl Lane {
                 &["--package", "ingress-datapath", "--no-fail-fast", "--test", "kernel"],
                 &["--package", "ingress-userspace", "--no-fail-fast", "--test", "namespaces"],
             ],
-            Self::Cluster | Self::Kernels | Self::Monitoring | Self::Ui => &[],
+            Self::Cluster | Self::Gateway | Self::Kernels | Self::Monitoring | Self::Ui => &[],
             Self::Docs => &[&["--workspace", "--doc"]],
         }
     }

@@ -55,9 +55,9 @@ What it makes sure of, in this order:
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
-the conformance tests of Gateway API (70 MB) and Go 1.27 (240 MB) by `cargo xtask test gateway`, mdBook by `cargo
-xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which
-also installs the packages chromium and chromium-driver), none of them by this command.
+the conformance tests of Gateway API (70 MB) and Go 1.27 (280 MB) by `cargo xtask test gateway`, mdBook by
+`cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which also installs
+the packages chromium and chromium-driver), none of them by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others

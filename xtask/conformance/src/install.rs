@@ -1,0 +1,41 @@
+//! Installs what the conformance tests need in a cluster: the custom resources of Gateway API, images, and the product
+//! with the overlay `product/`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::suite::Suite;
+use xtask_kube_lab::Cluster;
+use xtask_tools::{progress, workspace};
+
+/// The GatewayClass of `deploy/gateway-api`, for which the tests make their Gateways.
+pub(super) const CLASS: &str = "xdp-ingress";
+/// What is installed, relative to the work tree: the product with the flags that the tests need.
+const PRODUCT: &str = "xtask/conformance/product";
+/// Longest wait for custom resources, and for the product on all nodes.
+const LIMIT: &str = "--timeout=180s";
+
+/// Installs everything. In a cluster that has the product already, its pods are replaced, to run the new image.
+///
+/// # Errors
+/// Fails if an image cannot be imported, objects are refused, or the product does not become ready.
+pub(super) fn run(cluster: &Cluster, suite: &Suite, images: &[&Path]) -> Result<()> {
+    images.iter().try_for_each(|image| cluster.import_image(image))?;
+    let resources = suite.resources();
+    let resources = resources.to_str().context("the path of the cache is not UTF-8")?;
+    progress::note(&format!("installing the custom resources of Gateway API {}", suite.version));
+    // Their texts are too long for the annotation that `kubectl apply` makes without `--server-side`.
+    cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "--filename", resources])?;
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", LIMIT])?;
+    progress::note(&format!("$ kubectl apply -k {PRODUCT}"));
+    let product = workspace::root().join(PRODUCT);
+    let product = product.to_str().context("the path of the work tree is not UTF-8")?;
+    let of_product = |args: &[&str]| cluster.kubectl(&[&["--namespace=xdp-ingress"], args].concat());
+    let ran = of_product(&["get", "daemonset", "xdp-ingress", "--ignore-not-found", "--output=name"])?;
+    cluster.kubectl(&["apply", "--kustomize", product])?;
+    if !ran.is_empty() {
+        of_product(&["rollout", "restart", "daemonset/xdp-ingress"])?;
+    }
+    of_product(&["rollout", "status", "daemonset/xdp-ingress", LIMIT]).map(drop)
+}

@@ -1,0 +1,20 @@
+//! The conformance tests that Gateway API publishes, against the product in a real Kubernetes (`xtask_kube_lab`), from a
+//! client outside of it.
+//!
+//! ```text
+//! suite ── the test program, custom resources and names of tests, built from `suite/go.mod` into the cache
+//! echo ── the pods' image, built from `echo/go.mod`
+//! install ── custom resources, images and the product (`product/`) in the cluster
+//! run ── the program in the client's network ── output ── a verdict for each test
+//! listed ── `failing.txt`: the tests that fail still, compared with the verdicts
+//! lane ── all of this in order
+//! ```
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
+
+mod echo;
+mod install;
+pub mod lane;
+mod listed;
+mod output;
+mod run;
+mod suite;
