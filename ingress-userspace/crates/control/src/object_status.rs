@@ -31,9 +31,13 @@ pub enum StatusBody {
         listeners: Vec<ListenerStatus>,
     },
     /// Any kind of route: one entry for each reference to a parent of this controller, in the order of the references.
-    Route { parents: Vec<ParentStatus> },
+    Route {
+        parents: Vec<ParentStatus>,
+    },
     /// A policy: one entry for each Gateway of this controller that it affects, sorted.
-    Policy { ancestors: Vec<ParentStatus> },
+    Policy {
+        ancestors: Vec<ParentStatus>,
+    },
 }
 
 /// A condition (KEP-1623). The time of the last transition belongs to the writer.

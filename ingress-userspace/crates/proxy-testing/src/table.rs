@@ -56,7 +56,8 @@ impl Table {
     /// Adds a rule of `host` for `path` and below, before its others.
     pub fn path(mut self, host: &str, path: &str, action: Action) -> Self {
         let path = PathMatch::prefix(path).expect("valid path");
-        let rule = Rule { path, owner: "p".into(), filters: vec![], action, forwarding: Arc::default(), conditions: None };
+        let rule =
+            Rule { path, owner: "p".into(), filters: vec![], action, forwarding: Arc::default(), conditions: None };
         let pattern = HostPattern::parse(host).expect("valid host");
         let mut routes = self.0.hosts.remove(&pattern).unwrap_or_default();
         Arc::make_mut(&mut routes).rules.insert(0, rule);

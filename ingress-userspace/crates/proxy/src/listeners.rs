@@ -13,8 +13,8 @@ use std::{
 };
 
 use ingress_model::{
-    Bind, Bound, ClientCertificates, HostId, HostName, HostPattern, Listener, ListenerName, ListenerProtocol, RouteTable, StreamPort,
-    Transport, Tree, UpstreamKey,
+    Bind, Bound, ClientCertificates, HostId, HostName, HostPattern, Listener, ListenerName, ListenerProtocol,
+    RouteTable, StreamPort, Transport, Tree, UpstreamKey,
     route::{HostMap, Meter, NameMap, Routes, Shares, UpstreamId},
     tree::Difference,
 };

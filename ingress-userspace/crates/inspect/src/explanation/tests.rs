@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ingress_model::{
-    Action, Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, RequestHead, Template, Unavailable, Upstream,
-    UpstreamKey,
+    Action, Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, RequestHead, Template, Unavailable,
+    Upstream, UpstreamKey,
     route::{Matched, Routes, UpstreamId},
 };
 use proptest::prelude::*;

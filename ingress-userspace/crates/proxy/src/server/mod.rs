@@ -103,8 +103,15 @@ impl Server {
     pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
         let signal = watch::Sender::new(Signal::Serve);
         let http_ports = [options.http_port, options.https_port];
-        let mut server =
-            Self { shared, signal, http_ports, workers: Vec::with_capacity(listeners.len()), checks: None, exporter: None, cut: 0 };
+        let mut server = Self {
+            shared,
+            signal,
+            http_ports,
+            workers: Vec::with_capacity(listeners.len()),
+            checks: None,
+            exporter: None,
+            cut: 0,
+        };
         let filter = WorkerFilter::new(options.seccomp).map_err(|source| StartError::Seccomp { source })?;
         if let Some(filter) = filter.as_ref().filter(|_| options.needs_seccomp) {
             filter.try_out().map_err(|source| StartError::Unfiltered { source })?;

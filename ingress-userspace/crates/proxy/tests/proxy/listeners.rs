@@ -8,9 +8,9 @@ use std::{
 
 use http::{HeaderName, HeaderValue, Method};
 use ingress_model::{
-    Action, Authorities, Bind, Bound, Certificate, ClientCertificates, Conditions, Demand, Endpoint, Filter, HeaderCondition, HeaderEdits, HostPattern,
-    HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch, Rule, StreamPort, Transport, Unavailable,
-    Upstream, UpstreamKey, WeightedBackend, WeightedBackends,
+    Action, Authorities, Bind, Bound, Certificate, ClientCertificates, Conditions, Demand, Endpoint, Filter,
+    HeaderCondition, HeaderEdits, HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch, Rule,
+    StreamPort, Transport, Unavailable, Upstream, UpstreamKey, WeightedBackend, WeightedBackends,
 };
 use ingress_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,7 +53,9 @@ impl Gateways {
         let pattern = HostPattern::parse_suffix(hostname).expect("valid hostname");
         match listener.protocol {
             ListenerProtocol::Http => drop(http.insert(pattern, listener_name(name))),
-            ListenerProtocol::Https | ListenerProtocol::TlsTerminate | ListenerProtocol::TlsPassthrough => drop(tls.insert(pattern, listener_name(name))),
+            ListenerProtocol::Https | ListenerProtocol::TlsTerminate | ListenerProtocol::TlsPassthrough => {
+                drop(tls.insert(pattern, listener_name(name)))
+            }
             ListenerProtocol::Tcp | ListenerProtocol::Udp => *stream = Some(listener_name(name)),
         }
         table.binds.insert(bind, bound);
@@ -174,7 +176,10 @@ fn weighted_backends_get_their_shares_and_their_own_filters() {
         WeightedBackend {
             weight: 3,
             target: Ok(key("first")),
-            filters: vec![Filter::RequestHeaders(edits("X-Backend: first")), Filter::ResponseHeaders(edits("X-From: 1"))],
+            filters: vec![
+                Filter::RequestHeaders(edits("X-Backend: first")),
+                Filter::ResponseHeaders(edits("X-From: 1")),
+            ],
         },
         WeightedBackend { weight: 1, target: Ok(key("second")), filters: Vec::new() },
         WeightedBackend { weight: 1, target: Err(Unavailable::InvalidReference), filters: Vec::new() },
@@ -386,11 +391,8 @@ async fn a_listener_refuses_clients_in_the_handshake() {
             Arc::new(ClientCertificates { authorities, revoked: Vec::new(), demand, depth: 1, passed: false })
         });
         let rules = vec![rule("/", to("origin"))];
-        let listener = Listener {
-            certificates: vec!["c/a".into()],
-            clients,
-            ..leading(ListenerProtocol::Https, "", rules)
-        };
+        let listener =
+            Listener { certificates: vec!["c/a".into()], clients, ..leading(ListenerProtocol::Https, "", rules) };
         let gateways = Gateways::default().upstream("origin", origin.address).certificate("c/a", &["a.test"]);
         proxy.publish(&gateways.listener("a", proxy.https, "a.test", listener, false).0);
         let mut admitted = Vec::new();

@@ -190,7 +190,8 @@ pub(crate) async fn serve_terminated(conn: &Rc<Conn>, client: TlsStream<TcpStrea
         };
         let opened = until_closed(conn, try_endpoints(conn, upstream, open)).await;
         let idle = conn.settings.streams.timeout;
-        let limits = ExchangeLimits { read_timeout: idle, client_timeout: idle, ..snapshot.limits(&snapshot.forwarding) };
+        let limits =
+            ExchangeLimits { read_timeout: idle, client_timeout: idle, ..snapshot.limits(&snapshot.forwarding) };
         (in_flight, opened.flatten().map(|connection| UpstreamTunnel::over(connection, limits)))
     };
     match opened {
@@ -219,11 +220,11 @@ async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut i
 /// Connects to an endpoint of `opening`.
 async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
     let Opening { upstream, connect_timeout, proxy_header } = opening;
-    let open = async |address| match timeout(connect_timeout, conn.worker.pool.tcp(address, proxy_header.as_ref())).await
-    {
-        Ok(opened) => opened,
-        Err(_elapsed) => Err(ConnectError::Timeout { address }),
-    };
+    let open =
+        async |address| match timeout(connect_timeout, conn.worker.pool.tcp(address, proxy_header.as_ref())).await {
+            Ok(opened) => opened,
+            Err(_elapsed) => Err(ConnectError::Timeout { address }),
+        };
     try_endpoints(conn, upstream?, open).await
 }
 
