@@ -1,5 +1,5 @@
-//! ReferenceGrant of the Gateway API (`gateway.networking.k8s.io`), and its reduced form: the references to Services
-//! that the owner of a namespace allows. This module decides nothing.
+//! ReferenceGrant of the Gateway API (`gateway.networking.k8s.io`), and its reduced form: the references that the owner
+//! of a namespace allows. This module looks up no referent.
 //!
 //! The Kubernetes types do not include it, because a cluster may lack the resource. Groups and kinds are open: a grant
 //! for unknown ones is read and allows nothing.
@@ -9,7 +9,10 @@ use std::sync::Arc;
 use k8s_openapi::{Metadata, NamespaceResourceScope, Resource, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
-use super::change::ObjectName;
+use super::{
+    change::ObjectName,
+    gateway::{GROUP, Group, ReferentKind},
+};
 
 /// The object in version `v1`, or in `v1beta1`, which differs only in its name. Releases of the Gateway API before 1.5
 /// serve only the latter.
@@ -58,25 +61,32 @@ pub struct ReferenceGrantTo {
     pub name: Option<String>,
 }
 
-/// Reduced form of a ReferenceGrant: the Services that Ingresses may refer to.
+/// Reduced form of a ReferenceGrant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub name: ObjectName,
-    /// Namespaces of Ingresses.
-    pub from: Box<[Arc<str>]>,
-    pub to: Box<[Granted]>,
+    pub from: Box<[GrantSource]>,
+    pub to: Box<[GrantTarget]>,
 }
 
+/// Objects that may refer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Granted {
-    AllServices,
-    Service(Arc<str>),
+pub struct GrantSource {
+    pub group: Group,
+    pub kind: ReferentKind,
+    pub namespace: Arc<str>,
 }
 
-const GROUP: &str = "gateway.networking.k8s.io";
+/// Objects in the namespace of the grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantTarget {
+    pub group: Group,
+    pub kind: ReferentKind,
+    /// `None`: all objects of the kind.
+    pub name: Option<Arc<str>>,
+}
+
 const KIND: &str = "ReferenceGrant";
-const INGRESS: (&str, &str) = ("networking.k8s.io", "Ingress");
-const SERVICE: (&str, &str) = ("", "Service");
 
 // === impl ReferenceGrant ===
 
@@ -107,28 +117,38 @@ impl<const BETA: bool> Metadata for ReferenceGrant<BETA> {
 impl Grant {
     /// Returns `true` if Ingresses in `namespace` may refer to `service`, which is in the namespace of the grant.
     pub(super) fn allows(&self, namespace: &str, service: &str) -> bool {
-        self.from.iter().any(|from| **from == *namespace)
-            && self.to.iter().any(|to| match to {
-                Granted::AllServices => true,
-                Granted::Service(name) => **name == *service,
-            })
+        self.permits(
+            (&Group::Networking, &ReferentKind::Ingress, namespace),
+            (&Group::Core, &ReferentKind::Service, service),
+        )
+    }
+
+    /// Returns `true` if objects of the kind and namespace in `from` may refer to the object of the kind and name in
+    /// `to`, which is in the namespace of the grant.
+    #[must_use]
+    pub fn permits(&self, from: (&Group, &ReferentKind, &str), to: (&Group, &ReferentKind, &str)) -> bool {
+        let is_source = |source: &GrantSource| (&source.group, &source.kind, &*source.namespace) == from;
+        let is_target = |target: &GrantTarget| {
+            (&target.group, &target.kind) == (to.0, to.1) && target.name.as_ref().is_none_or(|name| **name == *to.2)
+        };
+        self.from.iter().any(is_source) && self.to.iter().any(is_target)
     }
 }
 
 impl<const BETA: bool> From<ReferenceGrant<BETA>> for Grant {
     fn from(object: ReferenceGrant<BETA>) -> Self {
         let ReferenceGrant { api_version: _, kind: _, metadata, spec: ReferenceGrantSpec { from, to } } = object;
-        let from = from.into_iter().filter(|from| (&*from.group, &*from.kind) == INGRESS);
-        let to = to.into_iter().filter(|to| (&*to.group, &*to.kind) == SERVICE);
-        let granted = |to: ReferenceGrantTo| match to.name {
-            None => Granted::AllServices,
-            Some(name) => Granted::Service(name.into()),
-        };
-        Self {
-            name: ObjectName::of(&metadata),
-            from: from.map(|from| from.namespace.into()).collect(),
-            to: to.map(granted).collect(),
-        }
+        let from = from.into_iter().map(|ReferenceGrantFrom { group, kind, namespace }| GrantSource {
+            group: group.as_str().into(),
+            kind: kind.as_str().into(),
+            namespace: namespace.into(),
+        });
+        let to = to.into_iter().map(|ReferenceGrantTo { group, kind, name }| GrantTarget {
+            group: group.as_str().into(),
+            kind: kind.as_str().into(),
+            name: name.map(Into::into),
+        });
+        Self { name: ObjectName::of(&metadata), from: from.collect(), to: to.collect() }
     }
 }
 
@@ -141,18 +161,15 @@ impl From<&Grant> for ReferenceGrant {
             namespace: Some((**namespace).to_owned()),
             ..ObjectMeta::default()
         };
-        let from = from.iter().map(|namespace| ReferenceGrantFrom {
-            group: INGRESS.0.to_owned(),
-            kind: INGRESS.1.to_owned(),
+        let from = from.iter().map(|GrantSource { group, kind, namespace }| ReferenceGrantFrom {
+            group: group.to_string(),
+            kind: kind.to_string(),
             namespace: (**namespace).to_owned(),
         });
-        let to = to.iter().map(|to| ReferenceGrantTo {
-            group: SERVICE.0.to_owned(),
-            kind: SERVICE.1.to_owned(),
-            name: match to {
-                Granted::AllServices => None,
-                Granted::Service(name) => Some((**name).to_owned()),
-            },
+        let to = to.iter().map(|GrantTarget { group, kind, name }| ReferenceGrantTo {
+            group: group.to_string(),
+            kind: kind.to_string(),
+            name: name.as_deref().map(str::to_owned),
         });
         Self {
             api_version: <Self as Resource>::API_VERSION.to_owned(),
@@ -198,6 +215,30 @@ mod tests {
             let found = (grant.allows("a", "s"), grant.allows("b", "s"), grant.allows("a", "t"));
             assert_eq!(found, (of_a, of_another, other_service), "{from} {to}");
         }
+    }
+
+    #[test]
+    fn a_grant_permits_each_pair_of_a_source_and_a_target() {
+        let from = json!([{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "a"},
+            {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "c"}]);
+        let grant = grant(&from, &json!([{"group": "", "kind": "Service"}, {"kind": "Secret", "name": "s"}]));
+        let (route, gateway) = (ReferentKind::HttpRoute, ReferentKind::Gateway);
+        let (service, secret) = (ReferentKind::Service, ReferentKind::Secret);
+        for (kind, namespace, to, name, is_permitted) in [
+            (&route, "a", &service, "x", true),
+            (&route, "a", &secret, "s", true),
+            (&route, "a", &secret, "x", false),
+            (&route, "c", &service, "x", false),
+            (&gateway, "c", &secret, "s", true),
+            (&gateway, "a", &secret, "s", false),
+            (&ReferentKind::GrpcRoute, "a", &service, "x", false),
+            (&route, "a", &ReferentKind::ConfigMap, "x", false),
+        ] {
+            let found = grant.permits((&Group::Gateway, kind, namespace), (&Group::Core, to, name));
+            assert_eq!(found, is_permitted, "{kind} {namespace} {to} {name}");
+        }
+        assert!(!grant.permits((&Group::Networking, &route, "a"), (&Group::Core, &service, "x")));
+        assert!(!grant.permits((&Group::Gateway, &route, "a"), (&Group::Gateway, &service, "x")));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct BackendTlsValidation {
     /// Objects in the namespace of the policy, with `ca.crt`.
     #[serde(rename = "caCertificateRefs")]
     pub ca_certificate_refs: Box<[ObjectReference]>,
-    /// Certificates that are not in an object. Either these or `ca_certificate_refs` are given.
+    /// Certificates that are not in an object. An object has these or `ca_certificate_refs`.
     #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<WellKnownCertificates>,
     /// Name in the handshake, which the certificate must bear unless `subject_alt_names` has names.

@@ -11,6 +11,8 @@ open_enum! {
         #[default]
         Core = "",
         Gateway = "gateway.networking.k8s.io",
+        /// Ingresses.
+        Networking = "networking.k8s.io",
     }
 }
 
@@ -21,6 +23,7 @@ open_enum! {
         Service = "Service",
         Secret = "Secret",
         ConfigMap = "ConfigMap",
+        Ingress = "Ingress",
         Gateway = "Gateway",
         ListenerSet = "ListenerSet",
         HttpRoute = "HTTPRoute",

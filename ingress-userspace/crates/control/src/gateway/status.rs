@@ -51,7 +51,7 @@ pub struct RouteStatus {
     pub parents: Box<[Verbatim<ParentStatus>]>,
 }
 
-/// What a controller states about a route at one of its parents.
+/// Statement of a controller about a route at one of its parents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentStatus {
@@ -68,7 +68,7 @@ pub struct PolicyStatus {
     pub ancestors: Box<[Verbatim<AncestorStatus>]>,
 }
 
-/// What a controller states about a policy at one of its ancestors, mostly a Gateway.
+/// Statement of a controller about a policy at one of its ancestors, mostly a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AncestorStatus {
