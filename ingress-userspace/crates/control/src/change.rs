@@ -9,6 +9,7 @@ use k8s_openapi::api::{
 use tokio::time::Instant;
 
 use super::{
+    gateway::GatewayApiObject,
     held_secret::HeldSecret,
     namespace::Namespace,
     outcome::{Origin, Outcome},
@@ -54,6 +55,7 @@ pub enum Object {
     Node(Arc<Node>),
     Namespace(Arc<Namespace>),
     ReferenceGrant(Arc<Grant>),
+    GatewayApi(GatewayApiObject),
 }
 
 // === impl Object ===
@@ -71,6 +73,7 @@ impl Object {
             Self::Node(_) => Kind::Node,
             Self::Namespace(_) => Kind::Namespace,
             Self::ReferenceGrant(_) => Kind::ReferenceGrant,
+            Self::GatewayApi(object) => object.kind(),
         }
     }
 
@@ -90,6 +93,7 @@ impl Object {
             Self::Secret(object) => &object.metadata,
             Self::ConfigMap(object) => &object.metadata,
             Self::Node(object) => &object.metadata,
+            Self::GatewayApi(object) => object.metadata(),
         })
     }
 }

@@ -1,6 +1,13 @@
 //! The known objects of a cluster. This module stores and finds objects; it does not judge them.
 
-use std::{collections::BTreeSet, fmt, hash::Hash, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    hash::Hash,
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Node},
@@ -9,8 +16,9 @@ use k8s_openapi::api::{
 
 use super::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
+    gateway::GatewayStores,
     held_secret::HeldSecret,
-    namespace::LeftOut,
+    namespace::{LeftOut, Namespace},
     outcome::{ObjectRef, Origin},
     reference_grant::Grant,
     service::Service,
@@ -35,6 +43,7 @@ pub struct Cluster {
     pub resolved: Tree<Arc<str>, Vec<IpAddr>>,
     pub slices: Store<Slice>,
     pub grants: Store<Grant>,
+    pub gateway_api: GatewayStores,
     /// Unix time truncated to the hour, e.g. for the expiry of OCSP responses. Zero disables expiry.
     pub hour: Duration,
     /// Addresses of this node's interfaces; empty if they are not read.
@@ -42,6 +51,8 @@ pub struct Cluster {
     /// Services by their cluster IPs.
     pub(super) cluster_ips: Tree<IpAddr, Vec<ObjectName>>,
     left_out: LeftOut,
+    /// Labels of the known Namespaces.
+    pub(super) namespace_labels: Tree<Arc<str>, Arc<BTreeMap<String, String>>>,
     /// Slices by the service that their label names, in order; mostly one.
     slices_by_service: Tree<ObjectName, Vec<ObjectName>>,
     /// Grants by their namespace, in order.
@@ -88,14 +99,21 @@ impl Cluster {
     }
 
     /// Changes the cluster so that an Ingress counts only while its Namespace is known. The Namespaces of present
-    /// Ingresses are known.
+    /// Ingresses are known, besides those that are present themselves.
     pub fn select_namespaces(&mut self) {
-        self.left_out.select(self.ingresses.keys().map(|name| Arc::clone(&name.namespace)));
+        let of_ingresses = self.ingresses.keys().map(|name| Arc::clone(&name.namespace));
+        self.left_out.select(of_ingresses.chain(self.namespace_labels.keys().cloned()));
     }
 
     /// Returns `true` if an Ingress does not count, because its Namespace is being deleted or is not selected.
     pub(super) fn leaves_out(&self, ingress: &Ingress) -> bool {
         self.left_out.takes(ingress)
+    }
+
+    /// Returns `true` unless only selected Namespaces count, and this one is not selected.
+    #[must_use]
+    pub fn selects(&self, namespace: &str) -> bool {
+        self.left_out.selects(namespace)
     }
 
     /// Applies a change. Returns `true` if it makes a difference to translations.
@@ -129,7 +147,16 @@ impl Cluster {
             | Kind::EndpointSlice
             | Kind::Node
             | Kind::Namespace
-            | Kind::ReferenceGrant => None,
+            | Kind::ReferenceGrant
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ListenerSet
+            | Kind::HttpRoute
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => None,
         }
     }
 
@@ -156,10 +183,16 @@ impl Cluster {
         names.filter_map(|name| self.grants.get(name).map(|stored| &*stored.object))
     }
 
-    /// Returns `true` if the stored Ingress differs at most in its status. This controller writes the status itself,
-    /// and translation does not use it.
+    /// Returns `true` if the stored object differs only in fields that no translation reads. This controller writes
+    /// statuses itself, and translation uses only the addresses of Gateways.
     fn differs_in_status(&self, object: &Object, origin: &Origin) -> bool {
-        let Object::Ingress(new) = object else { return false };
+        let new = match object {
+            Object::Ingress(new) => new,
+            Object::GatewayApi(new) => return self.gateway_api.differ_in_status(new, origin),
+            // Only Gateways and ListenerSets ask for labels.
+            Object::Namespace(new) => return self.left_out.knows(new) && self.gateway_api.is_empty(),
+            _ => return false,
+        };
         let Some(Stored { object: old, origin: known }) = self.ingresses.get(&ObjectName::of(&new.metadata)) else {
             return false;
         };
@@ -194,10 +227,15 @@ impl Cluster {
             Object::Secret(object) => same(&self.secrets, &name, object, origin),
             Object::ConfigMap(object) => same(&self.config_maps, &name, object, origin),
             Object::Node(object) => same(&self.nodes, &name, object, origin),
-            Object::Namespace(namespace) => self.left_out.knows(namespace),
+            Object::Namespace(new) => self.left_out.knows(new) && self.knows_labels(new),
             Object::EndpointSlice(object) => same(&self.slices, &name, object, origin),
             Object::ReferenceGrant(object) => same(&self.grants, &name, object, origin),
+            Object::GatewayApi(object) => self.gateway_api.hold(object, origin),
         }
+    }
+
+    fn knows_labels(&self, Namespace { name, labels, .. }: &Namespace) -> bool {
+        self.namespace_labels.get(&name.name).map_or(labels.is_empty(), |known| known == labels)
     }
 
     fn insert(&mut self, object: Object, origin: Origin) {
@@ -216,7 +254,12 @@ impl Cluster {
             Object::Secret(object) => drop(self.secrets.insert(name, Stored { object, origin })),
             Object::ConfigMap(object) => drop(self.config_maps.insert(name, Stored { object, origin })),
             Object::Node(object) => drop(self.nodes.insert(name, Stored { object, origin })),
-            Object::Namespace(namespace) => self.left_out.set(&namespace, &mut self.ingresses),
+            Object::Namespace(namespace) => {
+                self.left_out.set(&namespace, &mut self.ingresses);
+                if !namespace.labels.is_empty() {
+                    self.namespace_labels.insert(name.name, Arc::clone(&namespace.labels));
+                }
+            }
             Object::EndpointSlice(object) => {
                 if let Some(service) = &object.service {
                     enlist(&mut self.slices_by_service, service, &name);
@@ -227,6 +270,7 @@ impl Cluster {
                 enlist(&mut self.grants_by_namespace, &name.namespace, &name);
                 self.grants.insert(name, Stored { object, origin });
             }
+            Object::GatewayApi(object) => self.gateway_api.insert(object, origin),
         }
     }
 
@@ -246,7 +290,10 @@ impl Cluster {
             Kind::Secret => self.secrets.remove(name).is_some(),
             Kind::ConfigMap => self.config_maps.remove(name).is_some(),
             Kind::Node => self.nodes.remove(name).is_some(),
-            Kind::Namespace => self.left_out.forget(name, &mut self.ingresses),
+            Kind::Namespace => {
+                let had_labels = self.namespace_labels.remove(&name.name).is_some();
+                self.left_out.forget(name, &mut self.ingresses) || had_labels && !self.gateway_api.is_empty()
+            }
             Kind::EndpointSlice => {
                 let Some(stored) = self.slices.remove(name) else { return false };
                 if let Some(service) = &stored.object.service {
@@ -259,6 +306,15 @@ impl Cluster {
                 delist(&mut self.grants_by_namespace, &name.namespace, name);
                 was_there
             }
+            Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ListenerSet
+            | Kind::HttpRoute
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => self.gateway_api.remove(*kind, name),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! (KEP-5080), which may take minutes. Until then the Ingresses still exist, and would keep their hosts from the
 //! namespace that replaces this one.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::{core::v1, networking::v1::Ingress},
@@ -24,6 +24,8 @@ pub struct Namespace {
     pub name: ObjectName,
     /// Time of the deletion request.
     pub deleted: Option<Time>,
+    /// These include `kubernetes.io/metadata.name`.
+    pub labels: Arc<BTreeMap<String, String>>,
 }
 
 /// Namespaces that are being deleted or not selected, and their Ingresses, which do not count.
@@ -35,12 +37,27 @@ pub(super) struct LeftOut {
     ingresses: Store<Ingress>,
 }
 
+/// Label with the name of the Namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
 // === impl Namespace ===
 
 impl From<v1::Namespace> for Namespace {
     fn from(object: v1::Namespace) -> Self {
-        let deleted = object.metadata.deletion_timestamp.clone();
-        Self { name: ObjectName::of(&object.metadata), deleted }
+        let name = ObjectName::of(&object.metadata);
+        let ObjectMeta { deletion_timestamp: deleted, labels, .. } = object.metadata;
+        let mut labels = labels.unwrap_or_default();
+        // The API server sets it on every Namespace; those of files may lack it.
+        labels.entry(NAME_LABEL.to_owned()).or_insert_with(|| (*name.name).to_owned());
+        Self { name, deleted, labels: labels.into() }
+    }
+}
+
+/// The form in which it is saved, without the time of deletion: what counted goes on to count.
+impl From<&Namespace> for v1::Namespace {
+    fn from(Namespace { name, deleted: _, labels }: &Namespace) -> Self {
+        let (name, labels) = (Some((*name.name).to_owned()), Some((**labels).clone()));
+        Self { metadata: ObjectMeta { name, labels, ..ObjectMeta::default() }, ..Self::default() }
     }
 }
 
@@ -76,7 +93,8 @@ impl LeftOut {
         self.selected = Some(known.map(|name| (name, ())).collect());
     }
 
-    fn selects(&self, namespace: &str) -> bool {
+    /// Returns `true` unless only known Namespaces count, and this one is not known.
+    pub(super) fn selects(&self, namespace: &str) -> bool {
         self.selected.as_ref().is_none_or(|selected| selected.contains_key(namespace))
     }
 
@@ -90,7 +108,7 @@ impl LeftOut {
 
     /// Returns `true` if the stored state of the Namespace is the same.
     pub(super) fn knows(&self, namespace: &Namespace) -> bool {
-        let Namespace { name: ObjectName { namespace: _, name }, deleted } = namespace;
+        let Namespace { name: ObjectName { namespace: _, name }, deleted, labels: _ } = namespace;
         self.selects(name)
             && self.deleted.get(name) == deleted.as_ref()
             && (deleted.is_some() || of_namespace(&self.ingresses, name).next().is_none())
@@ -98,7 +116,7 @@ impl LeftOut {
 
     /// Removes the Ingresses of a Namespace from those that count, or puts them back.
     pub(super) fn set(&mut self, namespace: &Namespace, counting: &mut Store<Ingress>) {
-        let Namespace { name: ObjectName { namespace: _, name }, deleted } = namespace;
+        let Namespace { name: ObjectName { namespace: _, name }, deleted, labels: _ } = namespace;
         if let Some(selected) = &mut self.selected {
             selected.insert(Arc::clone(name), ());
         }
@@ -179,7 +197,8 @@ mod tests {
     }
 
     fn namespace(deleted: Option<i64>) -> Object {
-        Object::Namespace(Arc::new(Namespace { name: ObjectName::new("", "n"), deleted: deleted.map(time) }))
+        let (name, labels) = (ObjectName::new("", "n"), Arc::default());
+        Object::Namespace(Arc::new(Namespace { name, deleted: deleted.map(time), labels }))
     }
 
     fn ingress(name: &str, uid: &str, created: i64) -> Object {

@@ -18,6 +18,15 @@ pub enum Kind {
     Node,
     Namespace,
     ReferenceGrant,
+    GatewayClass,
+    Gateway,
+    ListenerSet,
+    HttpRoute,
+    GrpcRoute,
+    TlsRoute,
+    TcpRoute,
+    UdpRoute,
+    BackendTlsPolicy,
 }
 
 /// Name of an object within its kind. The namespace is empty for cluster-scoped kinds.
@@ -36,7 +45,8 @@ pub struct ObjectId {
 // === impl Kind ===
 
 impl Kind {
-    /// Returns the kind of this name and API version, if it is supported.
+    /// Returns the kind of this name and API version, if it is supported. The Gateway API serves some kinds in
+    /// `v1beta1`, too, with the same fields.
     #[must_use]
     pub fn parse(api_version: &str, kind: &str) -> Option<Self> {
         match (api_version, kind) {
@@ -51,6 +61,19 @@ impl Kind {
             ("gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1", "ReferenceGrant") => {
                 Some(Self::ReferenceGrant)
             }
+            ("gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1", "GatewayClass") => {
+                Some(Self::GatewayClass)
+            }
+            ("gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1", "Gateway") => Some(Self::Gateway),
+            ("gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1", "HTTPRoute") => {
+                Some(Self::HttpRoute)
+            }
+            ("gateway.networking.k8s.io/v1", "ListenerSet") => Some(Self::ListenerSet),
+            ("gateway.networking.k8s.io/v1", "GRPCRoute") => Some(Self::GrpcRoute),
+            ("gateway.networking.k8s.io/v1", "TLSRoute") => Some(Self::TlsRoute),
+            ("gateway.networking.k8s.io/v1", "TCPRoute") => Some(Self::TcpRoute),
+            ("gateway.networking.k8s.io/v1", "UDPRoute") => Some(Self::UdpRoute),
+            ("gateway.networking.k8s.io/v1", "BackendTLSPolicy") => Some(Self::BackendTlsPolicy),
             _ => None,
         }
     }
@@ -67,13 +90,22 @@ impl Kind {
             Self::Node => "Node",
             Self::Namespace => "Namespace",
             Self::ReferenceGrant => "ReferenceGrant",
+            Self::GatewayClass => "GatewayClass",
+            Self::Gateway => "Gateway",
+            Self::ListenerSet => "ListenerSet",
+            Self::HttpRoute => "HTTPRoute",
+            Self::GrpcRoute => "GRPCRoute",
+            Self::TlsRoute => "TLSRoute",
+            Self::TcpRoute => "TCPRoute",
+            Self::UdpRoute => "UDPRoute",
+            Self::BackendTlsPolicy => "BackendTLSPolicy",
         }
     }
 
     /// Returns `true` if objects of this kind live in namespaces.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
-        !matches!(self, Self::IngressClass | Self::Node | Self::Namespace)
+        !matches!(self, Self::IngressClass | Self::Node | Self::Namespace | Self::GatewayClass)
     }
 }
 

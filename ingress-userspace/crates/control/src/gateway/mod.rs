@@ -17,12 +17,14 @@ mod class;
 mod duration;
 mod listener;
 mod listener_set;
+mod named;
 mod object;
 mod open_enum;
 mod reference;
 pub mod route;
 mod selector;
 mod status;
+mod stores;
 mod tls;
 mod verbatim;
 
@@ -37,14 +39,17 @@ pub use object::GatewayObject;
 pub use reference::{BackendRef, Group, ObjectReference, ParentReference, ReferentKind};
 pub use selector::selects;
 pub use status::{AncestorStatus, Condition, ConditionStatus, ListenerStatus, ParentStatus, PolicyStatus, RouteStatus};
+pub use stores::{GatewayApiObject, GatewayStores};
 pub use tls::{
     FrontendTls, FrontendTlsPort, FrontendTlsValidation, FrontendValidation, FrontendValidationMode, GatewayBackendTls,
     GatewayTls, ListenerTls, TlsMode,
 };
 pub use verbatim::Verbatim;
 
+pub(crate) use named::named;
 use object::gateway_object;
 use open_enum::open_enum;
+pub(crate) use stores::StoredKind;
 
 /// API group of all kinds in this module.
 pub const GROUP: &str = "gateway.networking.k8s.io";

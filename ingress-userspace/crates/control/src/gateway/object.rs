@@ -68,7 +68,7 @@ macro_rules! gateway_object {
         impl ::serde::Serialize for $name {
             fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let Self { metadata, spec, status } = self;
-                $crate::gateway::object::write::<Self, _>(metadata, spec, status, serializer)
+                $crate::gateway::object::write::<Self, _>(metadata, spec, Some(status), serializer)
             }
         }
     )* };
@@ -80,16 +80,18 @@ pub(in crate::gateway) use gateway_object;
 pub(super) fn write<K: Resource, S: Serializer>(
     metadata: &ObjectMeta,
     spec: &impl Serialize,
-    status: &impl Serialize,
+    status: Option<&impl Serialize>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let spec = serde_json::to_value(spec).map_err(serde::ser::Error::custom)?;
-    let mut object = serializer.serialize_struct(K::KIND, 5)?;
+    let mut object = serializer.serialize_struct(K::KIND, 4 + usize::from(status.is_some()))?;
     object.serialize_field("apiVersion", K::API_VERSION)?;
     object.serialize_field("kind", K::KIND)?;
     object.serialize_field("metadata", metadata)?;
     object.serialize_field("spec", &filled(spec))?;
-    object.serialize_field("status", status)?;
+    if let Some(status) = status {
+        object.serialize_field("status", status)?;
+    }
     object.end()
 }
 

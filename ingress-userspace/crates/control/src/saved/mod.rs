@@ -18,17 +18,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use k8s_openapi::api::{
-    core::v1::{Secret, Service},
-    discovery::v1::EndpointSlice,
-    networking::v1::Ingress,
-};
+use k8s_openapi::api::{core::v1::Secret, networking::v1::Ingress};
 use nix::{
     fcntl::{Flock, FlockArg, OFlag},
     sys::statfs::{TMPFS_MAGIC, statfs},
     unistd::geteuid,
 };
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
@@ -36,11 +32,15 @@ use super::{
     cluster::{Cluster, Stored},
     held_secret::HeldSecret,
     outcome::Origin,
-    reference_grant::ReferenceGrant,
     service,
     translate::{self, Translation, annotation_references, reached, services_of, settings_services, stream_references},
 };
 use ingress_model::TicketKeys;
+
+mod gateway_api;
+mod written;
+
+use written::{Written, read_object};
 
 /// Location and content of the saved configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,9 +121,6 @@ struct Body {
     objects: Vec<Value>,
 }
 
-/// An object as JSON, with its `apiVersion` and `kind`.
-struct Written<'c>(&'c Object);
-
 // === impl SavedContent ===
 
 impl SavedContent {
@@ -150,14 +147,15 @@ impl SavedContent {
         let streams = [&options.tcp_services, &options.udp_services].into_iter().flatten();
         let streams = streams.filter_map(|name| cluster.config_maps.get(name));
         services.extend(streams.flat_map(|stored| stream_references(&stored.object)));
+        objects.extend(gateway_api::objects(cluster, &mut services, &mut secrets));
         for name in &services {
             objects.extend(cluster.services.get(name).map(|stored| Object::Service(Arc::clone(&stored.object))));
             let slices = cluster.slices_of(name);
             objects.extend(slices.map(|(_, stored)| Object::EndpointSlice(Arc::clone(&stored.object))));
         }
         objects.extend(self.trespassed(&objects).into_iter().map(Object::Service));
-        // Grants in namespaces that no Ingress leads to have no effect on this configuration.
-        let led_to: BTreeSet<_> = services.iter().map(|service| &service.namespace).collect();
+        // Grants in namespaces that no reference leads to have no effect on this configuration.
+        let led_to: BTreeSet<_> = services.iter().chain(&secrets).map(|name| &name.namespace).collect();
         let grants = cluster.grants.iter().filter(|(name, _)| led_to.contains(&name.namespace));
         objects.extend(grants.map(|(_, stored)| Object::ReferenceGrant(Arc::clone(&stored.object))));
         let secret = |name| cluster.secrets.get(name).map(|stored| Object::Secret(saved_secret(&stored.object, *keys)));
@@ -350,52 +348,6 @@ fn put(new: &Path, content: &SavedContent, now: SystemTime) -> io::Result<u64> {
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
     Ok(file.metadata()?.len())
-}
-
-/// Returns `None` for a kind that this program does not read.
-fn read_object(value: Value) -> Result<Option<Object>, serde_json::Error> {
-    let field = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    let Some(kind) = Kind::parse(field("apiVersion"), field("kind")) else { return Ok(None) };
-    Ok(Some(match kind {
-        Kind::Ingress => Object::Ingress(serde_json::from_value(value).map(Arc::new)?),
-        Kind::IngressClass => Object::IngressClass(serde_json::from_value(value).map(Arc::new)?),
-        Kind::Service => {
-            let object: Service = serde_json::from_value(value)?;
-            Object::Service(Arc::new(object.into()))
-        }
-        Kind::EndpointSlice => {
-            let object: EndpointSlice = serde_json::from_value(value)?;
-            Object::EndpointSlice(Arc::new(object.into()))
-        }
-        Kind::Secret => {
-            let object: Secret = serde_json::from_value(value)?;
-            Object::Secret(Arc::new(object.into()))
-        }
-        Kind::ConfigMap => Object::ConfigMap(serde_json::from_value(value).map(Arc::new)?),
-        Kind::Node => Object::Node(serde_json::from_value(value).map(Arc::new)?),
-        // Namespaces are not saved.
-        Kind::Namespace => return Ok(None),
-        Kind::ReferenceGrant => {
-            let object: ReferenceGrant = serde_json::from_value(value)?;
-            Object::ReferenceGrant(Arc::new(object.into()))
-        }
-    }))
-}
-
-impl Serialize for Written<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Object::Ingress(object) => (**object).serialize(serializer),
-            Object::IngressClass(object) => (**object).serialize(serializer),
-            Object::Service(service) => Service::from(&**service).serialize(serializer),
-            Object::EndpointSlice(slice) => EndpointSlice::from(&**slice).serialize(serializer),
-            Object::Secret(secret) => (***secret).serialize(serializer),
-            Object::ConfigMap(object) => (**object).serialize(serializer),
-            Object::Node(object) => (**object).serialize(serializer),
-            Object::Namespace(_) => serializer.serialize_unit(),
-            Object::ReferenceGrant(grant) => ReferenceGrant::from(&**grant).serialize(serializer),
-        }
-    }
 }
 
 #[cfg(test)]

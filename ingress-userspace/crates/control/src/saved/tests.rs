@@ -122,6 +122,92 @@ fn a_saved_configuration_is_restored() {
     assert_eq!(names(restored.grants.keys().collect()), ["auth/n-may"], "nothing of the other namespace is asked");
 }
 
+fn of_gateway_api(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "spec": spec,
+        "metadata": {"name": name, "namespace": "n", "uid": name, "generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}], "parents": [], "conditions":
+            [{"type": "Accepted", "status": "True"}]}})
+}
+
+#[test]
+fn objects_of_gateways_of_this_controller_are_restored() {
+    let class = |name: &str, controller: &str| {
+        let mut class = of_gateway_api("GatewayClass", name, &json!({"controllerName": controller}));
+        class["metadata"].as_object_mut().expect("fields").remove("namespace");
+        class
+    };
+    let gateway = |name: &str, class: &str| {
+        let listener =
+            json!({"name": "l", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": name}]}});
+        of_gateway_api("Gateway", name, &json!({"gatewayClassName": class, "listeners": [listener]}))
+    };
+    let route = |kind: &str, name: &str, parent: &Value, service: &str| {
+        let rules = json!([{"backendRefs": [{"name": service, "port": 80}]}]);
+        of_gateway_api(kind, name, &json!({"parentRefs": [parent], "rules": rules}))
+    };
+    let secret =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "n"}});
+    let service =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "n"}});
+    let policy = |name: &str, service: &str| {
+        let target = json!({"group": "", "kind": "Service", "name": service});
+        of_gateway_api("BackendTLSPolicy", name, &json!({"targetRefs": [target], "validation": {"hostname": "a.test"}}))
+    };
+    let set = |name: &str, gateway: &str| {
+        of_gateway_api(
+            "ListenerSet",
+            name,
+            &json!({"parentRef": {"name": gateway}, "listeners": [{"name": "l", "port": 81}]}),
+        )
+    };
+    let objects = [
+        class("xdp", "xdp-ingress.io/gateway-controller"),
+        class("other", "acme.test/controller"),
+        gateway("g", "xdp"),
+        gateway("foreign", "other"),
+        set("set", "g"),
+        set("of-foreign", "foreign"),
+        route("HTTPRoute", "a", &json!({"name": "g"}), "web"),
+        route("TCPRoute", "b", &json!({"kind": "ListenerSet", "name": "set"}), "db"),
+        route("HTTPRoute", "c", &json!({"name": "foreign"}), "unused"),
+        secret("g"),
+        secret("foreign"),
+        service("web"),
+        service("db"),
+        service("unused"),
+        policy("p", "web"),
+        policy("q", "unused"),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"team": "a"}}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m"}}),
+    ];
+    let mut cluster = Cluster::default();
+    for object in objects {
+        let object = read_object(object).expect("an object").expect("a known kind");
+        cluster.apply(Change::Apply { object, origin: Origin::Api });
+    }
+    let (translation, options) = (Translation::default(), options());
+    let content = SavedContent { cluster: cluster.clone(), translation, options, keys: PrivateKeys::Leave };
+    let root = tempfile::TempDir::new().expect("a directory");
+    let file = file(&root, PrivateKeys::Leave);
+    file.write(&content, at(0)).expect("written");
+    let Restored { cluster: restored, age: _ } = file.read(at(1)).expect("readable").expect("a file");
+    let text = fs::read_to_string(&file.path).expect("text");
+    assert!(!text.contains("conditions") && !text.contains("foreign"), "{text}");
+    let names = |store: Vec<&ObjectName>| store.iter().map(|name| (*name.name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(restored.gateway_classes().keys().collect()), ["xdp"]);
+    assert_eq!(names(restored.listener_sets().keys().collect()), ["set"]);
+    assert_eq!(names(restored.http_routes().keys().collect()), ["a"]);
+    assert_eq!(names(restored.tcp_routes().keys().collect()), ["b"]);
+    assert_eq!(names(restored.backend_tls_policies().keys().collect()), ["p"]);
+    assert_eq!(names(restored.services.keys().collect()), ["db", "web"]);
+    assert_eq!(names(restored.secrets.keys().collect()), ["g"]);
+    assert_eq!((restored.namespace_labels("n"), restored.namespace_labels("m")), (cluster.namespace_labels("n"), None));
+    let name = ObjectName::new("n", "g");
+    let (kept, before) = (restored.gateway(&name).expect("a Gateway"), cluster.gateway(&name).expect("a Gateway"));
+    assert_eq!((&kept.object.metadata, &kept.object.spec), (&before.object.metadata, &before.object.spec));
+    assert_eq!(kept.object.status.addresses, before.object.status.addresses, "they are input");
+}
+
 #[test]
 fn private_keys_are_saved_only_if_enabled() {
     for (keys, is_there) in [(PrivateKeys::Leave, false), (PrivateKeys::Keep, true)] {

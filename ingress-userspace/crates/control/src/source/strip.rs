@@ -18,7 +18,7 @@ use k8s_openapi::{
 
 use zeroize::Zeroize as _;
 
-use crate::{change::Object, reference_grant::ReferenceGrant, status::field_owners::reduce};
+use crate::{change::Object, gateway::StoredKind, reference_grant::ReferenceGrant, status::field_owners::reduce};
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
 /// Written by `kubectl apply`: a copy of the whole object, which is not used here.
@@ -62,6 +62,16 @@ pub(super) fn namespace(object: Namespace) -> Object {
 
 pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) -> Object {
     Object::ReferenceGrant(Arc::new(object.into()))
+}
+
+/// Keeps the status, with which statuses to write are compared, and the version, which a change of a shared list needs.
+pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
+    let metadata = object.metadata_mut();
+    let (resource_version, generation) = (metadata.resource_version.take(), metadata.generation);
+    let deletion_timestamp = metadata.deletion_timestamp.take();
+    strip(metadata);
+    *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, ..std::mem::take(metadata) };
+    Object::GatewayApi(K::any(Arc::new(object)))
 }
 
 pub(super) fn config_map(mut object: ConfigMap) -> Object {
@@ -133,7 +143,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::slice::SERVICE_NAME;
+    use crate::{
+        gateway::{Gateway, GatewayApiObject},
+        slice::SERVICE_NAME,
+    };
 
     /// Returns the length of the JSON of an object before and after, as a measure of the remaining size.
     fn kept<K: serde::de::DeserializeOwned + serde::Serialize>(
@@ -215,6 +228,26 @@ mod tests {
             {"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         let (_, ours) = kept(&ours, self::ingress);
         assert_eq!(ours["metadata"]["managedFields"], json!([{"manager": "xdp-ingress"}]), "whose the status is");
+    }
+
+    #[test]
+    fn gateways_keep_what_their_statuses_need() {
+        let mut object =
+            json!({"metadata": metadata(), "status": {"conditions": [{"type": "Accepted", "status": "True"}]}});
+        object["metadata"]["generation"] = json!(3);
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
+        let kept = gateway_api::<Gateway>(serde_json::from_value(object).expect("a Gateway"));
+        let Object::GatewayApi(GatewayApiObject::Gateway(gateway)) = kept else { panic!("unexpected {kept:?}") };
+        let kept = serde_json::to_value(&*gateway).expect("JSON");
+        let mut expected = metadata();
+        expected["generation"] = json!(3);
+        expected["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
+        expected["annotations"] = json!({"kept": "yes"});
+        for dropped in ["managedFields", "ownerReferences"] {
+            expected.as_object_mut().expect("fields").remove(dropped);
+        }
+        assert_eq!(kept["metadata"], expected);
+        assert_eq!(gateway.status.conditions.len(), 1);
     }
 
     #[test]

@@ -152,7 +152,16 @@ impl Problem {
             Kind::Ingress | Kind::IngressClass => "networking.k8s.io/v1",
             Kind::EndpointSlice => "discovery.k8s.io/v1",
             Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Node | Kind::Namespace => "v1",
-            Kind::ReferenceGrant => "gateway.networking.k8s.io/v1",
+            Kind::ReferenceGrant
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ListenerSet
+            | Kind::HttpRoute
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => "gateway.networking.k8s.io/v1",
         };
         ObjectReference {
             api_version: Some(version.into()),

@@ -11,6 +11,10 @@ use serde_json::Value;
 
 use crate::{
     change::{Kind, Object},
+    gateway::{
+        BackendTlsPolicy, Gateway, GatewayClass, ListenerSet,
+        route::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute, UdpRoute},
+    },
     outcome::{ObjectRef, Origin, Outcome, Reason},
     source::strip,
 };
@@ -194,6 +198,15 @@ fn decode(kind: Kind, source: &impl Decode) -> Result<Object, ParseFailure> {
         Kind::Namespace => read(kind, source, strip::namespace),
         // Both versions have the same fields.
         Kind::ReferenceGrant => read(kind, source, strip::reference_grant::<false>),
+        Kind::GatewayClass => read(kind, source, strip::gateway_api::<GatewayClass>),
+        Kind::Gateway => read(kind, source, strip::gateway_api::<Gateway>),
+        Kind::ListenerSet => read(kind, source, strip::gateway_api::<ListenerSet>),
+        Kind::HttpRoute => read(kind, source, strip::gateway_api::<HttpRoute>),
+        Kind::GrpcRoute => read(kind, source, strip::gateway_api::<GrpcRoute>),
+        Kind::TlsRoute => read(kind, source, strip::gateway_api::<TlsRoute>),
+        Kind::TcpRoute => read(kind, source, strip::gateway_api::<TcpRoute>),
+        Kind::UdpRoute => read(kind, source, strip::gateway_api::<UdpRoute>),
+        Kind::BackendTlsPolicy => read(kind, source, strip::gateway_api::<BackendTlsPolicy>),
         Kind::Secret => read(kind, source, strip::secret).map_err(|failure| ParseFailure {
             reason: MALFORMED_SECRET.into(),
             may_quote: false,

@@ -160,3 +160,34 @@ fn errors_name_their_line() {
     check("a.json", r#"{"metadata": "x"}"#, &[], &[&format!("document 1, line 1: {MALFORMED}; ")]);
     check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: expected value"]);
 }
+
+#[test]
+fn kinds_of_the_gateway_api_are_read() {
+    let kinds = [
+        ("GatewayClass", "a"),
+        ("Gateway", "default/a"),
+        ("ListenerSet", "default/a"),
+        ("HTTPRoute", "default/a"),
+        ("GRPCRoute", "default/a"),
+        ("TLSRoute", "default/a"),
+        ("TCPRoute", "default/a"),
+        ("UDPRoute", "default/a"),
+        ("BackendTLSPolicy", "default/a"),
+        ("ReferenceGrant", "default/a"),
+    ];
+    let text = kinds
+        .map(|(kind, _)| format!("apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: a}}\n"));
+    let objects = kinds.map(|(kind, name)| format!("{kind} {name}"));
+    check("a.yaml", &text.join("---\n"), &objects.each_ref().map(String::as_str), &[]);
+    let older = "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: HTTPRoute\nmetadata: {name: a}\nspec: {rules: [{filters: [{type: Later}]}]}\n";
+    check("a.yaml", older, &["HTTPRoute default/a"], &[]);
+    let experimental = "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: a}\n";
+    check("a.yaml", experimental, &[], &["objects of `gateway.networking.k8s.io/v1alpha2` `TCPRoute` are not read"]);
+    let port = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: a}\nspec: {listeners: [{port: x}]}\n";
+    check(
+        "a.yaml",
+        &format!("{port}---\n{SERVICE}"),
+        &["Service default/a"],
+        &["warning InvalidObject Gateway default/a"],
+    );
+}
