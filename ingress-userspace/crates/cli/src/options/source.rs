@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::selector;
 
@@ -40,6 +40,12 @@ pub struct SourceArgs {
     /// Also serve Ingresses that name no class.
     #[arg(long)]
     pub watch_ingress_without_class: bool,
+
+    /// Read objects of Gateway API, once a GatewayClass names the controller `xdp-ingress.io/gateway-controller`. A
+    /// cluster may lack their kinds, and the roles may lack the permission.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set)]
+    pub gateway_api: bool,
 
     /// Read objects of this namespace only. Default: all namespaces.
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests")]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ingress_control::translate::{self, CatchAll, ExternalNames};
+use ingress_control::translate::{self, CatchAll, ExternalNames, GatewayApi};
 
 use super::{RoutingArgs, SourceArgs};
 
@@ -97,6 +97,7 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         max_metered_rules,
         max_metered_rules_per_namespace,
         host_sharing,
+        gateway_api: if source.gateway_api { GatewayApi::Serve } else { GatewayApi::Ignore },
         selects_namespaces: source.watch_namespace_selector.is_some(),
         annotations_prefix,
     }

@@ -77,7 +77,7 @@ pub(crate) use address::{is_always_refused, reached};
 pub(crate) use annotation_reader::{references as annotation_references, services_of};
 use context::Context;
 pub(crate) use named::{Affected, Namer};
-pub use options::{CatchAll, Classes, ExternalNames, HostSharing, Options, ServicePattern};
+pub use options::{CatchAll, Classes, ExternalNames, GatewayApi, HostSharing, Options, ServicePattern};
 pub(crate) use settings::{references as settings_references, services_of as settings_services};
 pub(crate) use stream_rows::references as stream_references;
 

@@ -43,6 +43,11 @@ impl Namer {
         &self.options
     }
 
+    /// Returns `true` unless Namespaces are selected, and this one is not.
+    pub(crate) fn selects(&self, namespace: &str) -> bool {
+        self.cluster.selects(namespace)
+    }
+
     /// Applies a change of an IngressClass, or of a Namespace if these are selected. Returns the Ingresses that may
     /// have joined or left this controller.
     pub(crate) fn learn(&mut self, change: &Change) -> Affected {

@@ -55,6 +55,7 @@ pub struct Options {
     /// Claims that Ingresses may make on hosts of other namespaces, unless settings decide. Default further paths
     /// alone.
     pub host_sharing: HostSharing,
+    pub gateway_api: GatewayApi,
     /// Whether an Ingress counts only while its Namespace matches a selector. Default false.
     pub selects_namespaces: bool,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
@@ -70,6 +71,15 @@ pub enum ExternalNames {
     Allow,
     #[default]
     Refuse,
+}
+
+/// Whether objects of the Gateway API are read. Grants for Ingresses are read in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GatewayApi {
+    /// Read, if the API server knows them and a GatewayClass is of this controller.
+    #[default]
+    Serve,
+    Ignore,
 }
 
 /// A single Service, or all Services of a namespace.
@@ -111,6 +121,7 @@ impl Default for Options {
             max_metered_rules: 10_000,
             max_metered_rules_per_namespace: 2_000,
             host_sharing: HostSharing::default(),
+            gateway_api: GatewayApi::default(),
             selects_namespaces: false,
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),
         }

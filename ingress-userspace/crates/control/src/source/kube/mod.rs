@@ -11,10 +11,12 @@
 //! | Ingresses, Services, EndpointSlices | of the watched namespace, or all | nothing is served |
 //! | IngressClasses | all | nothing is served |
 //! | Nodes | all: name, zone, addresses | zones are unknown; names and endpoints may lead to nodes |
-//! | Namespaces | the watched one, the selected ones, or all: name, deletion time | Ingresses of a namespace that is being deleted count until each is gone; with a selector nothing is served |
+//! | Namespaces | the watched one, the selected ones, or all: name, deletion time, labels | Ingresses of a namespace that is being deleted count until each is gone; with a selector nothing is served |
 //! | ReferenceGrants | all, if the API server knows them and all namespaces are watched | no grant allows anything |
-//! | Secrets | those that an Ingress or the operator names, each by itself | the default certificate is served |
-//! | ConfigMaps | those that the operator, a class of this controller, or one of these ConfigMaps names, each by itself | settings are the defaults |
+//! | GatewayClasses | all, if the API server knows them | the Gateway API is not served |
+//! | Gateways, ListenerSets, routes, BackendTLSPolicies | of the watched namespace, or all, once a GatewayClass is of this controller; each kind that the API server knows | they are not served |
+//! | Secrets | those that an Ingress, a Gateway, a ListenerSet, a BackendTLSPolicy or the operator names, each by itself | the default certificate is served |
+//! | ConfigMaps | those that the operator, a class of this controller, an object of the Gateway API, or one of these ConfigMaps names, each by itself | settings are the defaults |
 //! | Services, EndpointSlices | of the default backend and `default/kubernetes`, if they are outside the watched namespace | as above |
 //!
 //! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
@@ -47,25 +49,32 @@ use tokio::{
 use super::strip;
 use crate::{
     Contact, SourceError,
-    change::{Batch, Kind, Object, ObjectId, ObjectName},
+    change::{Batch, Change, Kind, Object, ObjectId, ObjectName},
     clock::expiry,
+    gateway::{
+        BackendTlsPolicy, Gateway, GatewayClass, ListenerSet, StoredKind,
+        route::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute, UdpRoute},
+    },
     slice::SERVICE_NAME,
-    translate,
+    translate::{self, GatewayApi},
 };
 use ingress_panics::vital;
 
 mod client;
 mod config;
 mod connections;
+mod gate;
+mod gateway_names;
 mod held_changes;
 mod tracker;
 mod watching;
 
 pub use client::connect;
 pub use config::KubernetesConfig;
+use gate::Gate;
 use held_changes::{HeldChanges, MAX_HOLD};
 use tracker::{Need, Tracker, TrackerEvent, WatchId};
-use watching::WatchSelection;
+use watching::{Source, WatchSelection};
 
 /// Capacity of the queue of watch events. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
@@ -106,9 +115,13 @@ pub(crate) async fn watch_with_client(
     let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
     let may_have_ended = BTreeSet::new();
     let Scope { namespace, selector } = scope;
-    let mut watches = Watches { client, namespace, selector, events: sender, tasks, by_name, may_have_ended };
+    let mut watches =
+        Watches { client, namespace, selector, events: sender, tasks, by_name, may_have_ended, gate: None };
     let mut tracker = Tracker::new(options, named(options));
     watches.start(&mut tracker, options.default_backend.as_ref());
+    if options.gateway_api == GatewayApi::Serve {
+        watches.watch_gateway_api(&mut tracker);
+    }
     watches.begin_references(&mut tracker);
     let (mut batch, mut held) = (Batch::default(), HeldChanges::default());
     let mut is_first = true;
@@ -119,11 +132,11 @@ pub(crate) async fn watch_with_client(
             // `watches` keeps a sender, so the channel does not end before this loop does.
             Some((id, event)) = events.recv() => {
                 batch.received.get_or_insert_with(Instant::now);
-                changes.extend(tracker.on(id, event));
+                changes.extend(watches.on(id, event, &mut tracker));
                 // No wait here: the receiver decides whether a batch is published at once.
                 for _ in 0..QUEUED_EVENTS {
                     let Ok((id, event)) = events.try_recv() else { break };
-                    changes.extend(tracker.on(id, event));
+                    changes.extend(watches.on(id, event, &mut tracker));
                 }
             }
             () = expiry(held_until) => if is_first { batch.unread.extend(tracker.give_up_waiting()) },
@@ -178,6 +191,8 @@ struct Watches<'n> {
     by_name: BTreeMap<ObjectId, (WatchId, AbortHandle)>,
     /// Objects that had no reference left at some time since watches were last ended.
     may_have_ended: BTreeSet<ObjectId>,
+    /// Holds back the watches of the Gateway API, if it is served.
+    gate: Option<Gate>,
 }
 
 /// The functions that are lost without the objects of a watch, for the log.
@@ -186,6 +201,8 @@ const NO_NODES: &str = "zones of nodes are unknown, and names and endpoints of S
 const NO_NAMESPACES: &str =
     "Ingresses of a namespace that is being deleted are served, and keep their hosts, until each of them is gone";
 const NO_GRANTS: &str = "changes of ReferenceGrants have no effect, and after a start no grant is in effect";
+const NO_GATEWAYS: &str =
+    "changes of the Gateway API's objects have no effect, and after a start none of them is served";
 const NO_BACKEND: &str = "the API server's Service, or one of another namespace that the operator names, is unknown";
 const NO_CERTIFICATE: &str = "the default certificate is served for its hosts";
 const NO_SETTINGS: &str = "its settings have their defaults";
@@ -224,10 +241,53 @@ impl Watches<'_> {
     }
 
     fn watch_grants(&mut self, id: WatchId) {
-        let apis = (Api::all(self.client.clone()), Api::all(self.client.clone()));
+        let newer: Source<_> = (Api::all(self.client.clone()), strip::reference_grant::<false>);
+        let older: Source<_> = (Api::all(self.client.clone()), strip::reference_grant::<true>);
         let selection = WatchSelection { lost: NO_GRANTS, ..WatchSelection::default() };
-        let convert = (strip::reference_grant::<false> as fn(_) -> _, strip::reference_grant::<true> as fn(_) -> _);
-        self.tasks.spawn(vital(watching::watch_if_known(id, apis, selection, convert, self.events.clone())));
+        self.tasks.spawn(vital(watching::watch_if_known(id, newer, Some(older), selection, self.events.clone())));
+    }
+
+    /// Watches GatewayClasses, and the other kinds of the Gateway API once one of the classes is of this controller.
+    fn watch_gateway_api(&mut self, tracker: &mut Tracker) {
+        let gate = Gate::new(tracker.open(Need::Optional));
+        let classes: Source<GatewayClass> = (Api::all(self.client.clone()), strip::gateway_api);
+        let selection = WatchSelection { lost: NO_GATEWAYS, is_opt_in: true, ..WatchSelection::default() };
+        let watch = watching::watch_if_known(
+            gate.classes,
+            classes,
+            None::<Source<GatewayClass>>,
+            selection,
+            self.events.clone(),
+        );
+        self.tasks.spawn(vital(watch));
+        self.watch_behind::<Gateway>(&gate, tracker);
+        self.watch_behind::<ListenerSet>(&gate, tracker);
+        self.watch_behind::<HttpRoute>(&gate, tracker);
+        self.watch_behind::<GrpcRoute>(&gate, tracker);
+        self.watch_behind::<TlsRoute>(&gate, tracker);
+        self.watch_behind::<TcpRoute>(&gate, tracker);
+        self.watch_behind::<UdpRoute>(&gate, tracker);
+        self.watch_behind::<BackendTlsPolicy>(&gate, tracker);
+        self.gate = Some(gate);
+    }
+
+    fn watch_behind<K>(&mut self, gate: &Gate, tracker: &mut Tracker)
+    where
+        K: watching::Watched + Resource<Scope = NamespaceResourceScope> + StoredKind,
+    {
+        let id = tracker.open(Need::Optional);
+        let source: Source<K> = (self.api(), strip::gateway_api);
+        let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
+        let watch = watching::watch_if_known(id, source, None::<Source<K>>, selection, self.events.clone());
+        self.tasks.spawn(vital(gate::behind(gate.subscribe(), id, self.events.clone(), watch)));
+    }
+
+    /// Applies an event of a watch.
+    fn on(&self, id: WatchId, event: TrackerEvent, tracker: &mut Tracker) -> Vec<Change> {
+        if let Some(gate) = &self.gate {
+            gate.look(id, &event);
+        }
+        tracker.on(id, event)
     }
 
     /// Watches a Service outside the watched namespace, and its slices.

@@ -7,6 +7,7 @@ use std::{
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressClassParametersReference};
 
+use super::gateway_names::{GatewayNames, is_kind_with_names};
 use crate::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     outcome::Origin,
@@ -47,8 +48,8 @@ pub(super) enum Need {
     Optional,
 }
 
-/// State of each watch, and the Secrets and ConfigMaps that are named by Ingresses, by their classes, by ConfigMaps,
-/// and by the operator.
+/// State of each watch, and the Secrets and ConfigMaps that are named by Ingresses, by their classes, by ConfigMaps, by
+/// objects of the Gateway API, and by the operator.
 pub(super) struct Tracker {
     next: u64,
     watches: BTreeMap<WatchId, TrackedWatch>,
@@ -57,6 +58,7 @@ pub(super) struct Tracker {
     namer: Namer,
     /// Ingresses that name other objects, of any class: their classes may turn out later to belong to this controller.
     ingresses: BTreeMap<ObjectId, Arc<Ingress>>,
+    gateway_names: GatewayNames,
     /// Named objects by the object that names them.
     references: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     /// References removed by a change that has not been sent yet; they count until then.
@@ -113,6 +115,7 @@ impl Tracker {
             by_object: BTreeMap::new(),
             namer: Namer::new(options),
             ingresses: BTreeMap::new(),
+            gateway_names: GatewayNames::new(options.max_references),
             references: BTreeMap::new(),
             leaving: BTreeMap::new(),
             named: fixed.iter().map(|id| (id.clone(), 1)).collect(),
@@ -249,11 +252,27 @@ impl Tracker {
     }
 
     fn refer(&mut self, change: &Change) {
-        for (id, ingress) in self.affected_by(change) {
+        let affected = self.namer.learn(change);
+        for (id, ingress) in self.affected(&affected) {
             self.name(&id, self.namer.named(&ingress));
             self.release(&id);
         }
-        let Some(id) = owner(change) else { return };
+        let of_gateways = match &affected {
+            Affected::OfNamespace(namespace) => {
+                self.gateway_names.of(Some(namespace), |namespace| self.namer.selects(namespace))
+            }
+            Affected::NoIngress | Affected::All => Vec::new(),
+        };
+        let learnt = self.gateway_names.learn(change, |namespace| self.namer.selects(namespace));
+        let is_of_gateways = learnt.is_some();
+        let id = owner(change);
+        for (other, named) in of_gateways.into_iter().chain(learnt.into_iter().flatten()) {
+            self.name(&other, named);
+            if Some(&other) != id.as_ref() {
+                self.release(&other);
+            }
+        }
+        let Some(id) = id.filter(|_| !is_of_gateways) else { return };
         let named = match change {
             Change::Apply { object: Object::Ingress(ingress), origin: _ } => {
                 if names_anything(ingress) {
@@ -277,12 +296,12 @@ impl Tracker {
         self.name(&id, named);
     }
 
-    /// Returns the Ingresses with references that may differ after `change` of their class or namespace.
-    fn affected_by(&mut self, change: &Change) -> Vec<(ObjectId, Arc<Ingress>)> {
-        let namespace = match self.namer.learn(change) {
+    /// Returns the Ingresses with references that may differ after a change of their class or namespace.
+    fn affected(&self, affected: &Affected) -> Vec<(ObjectId, Arc<Ingress>)> {
+        let namespace = match affected {
             Affected::NoIngress => return Vec::new(),
             Affected::All => None,
-            Affected::OfNamespace(namespace) => Some(namespace),
+            Affected::OfNamespace(namespace) => Some(Arc::clone(namespace)),
         };
         let name = ObjectName { namespace: namespace.clone().unwrap_or_else(|| "".into()), name: "".into() };
         let first = ObjectId { kind: Kind::Ingress, name };
@@ -318,7 +337,8 @@ pub(super) fn owner(change: &Change) -> Option<ObjectId> {
         Change::Remove(id) => id.clone(),
         Change::Resolve { .. } | Change::Forget { .. } => return None,
     };
-    matches!(id.kind, Kind::Ingress | Kind::IngressClass | Kind::ConfigMap).then_some(id)
+    let names = matches!(id.kind, Kind::Ingress | Kind::IngressClass | Kind::ConfigMap) || is_kind_with_names(id.kind);
+    names.then_some(id)
 }
 
 /// Returns `true` if `ingress` has fields by which it could name other objects.

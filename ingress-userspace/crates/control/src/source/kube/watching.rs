@@ -21,7 +21,10 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::mpsc, time};
+use tokio::{
+    sync::mpsc,
+    time::{self, Instant},
+};
 
 use super::tracker::{TrackerEvent, Version, WatchId};
 use crate::change::Object;
@@ -43,6 +46,8 @@ pub(super) struct WatchSelection {
     pub(super) lost: &'static str,
     /// Whether the server may lack this kind.
     pub(super) may_be_unknown: bool,
+    /// Whether an operator may have left out the permission on purpose.
+    pub(super) is_opt_in: bool,
 }
 
 /// Reason why a watch has ended.
@@ -82,46 +87,50 @@ type Convert<K> = fn(K) -> Object;
 /// The longest pause, in case the backoff ever ends.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// Pause before the next request to a server that knows a kind in no version, since an administrator has to install it
-/// first.
-const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+/// For how long a server must not know a kind before its objects count as gone. A server that is just starting, or one of
+/// several, may not know the kind yet.
+const GONE_AFTER: Duration = Duration::from_secs(60);
+
+/// A kind, or an older version of one, and the conversion of its objects.
+pub(super) type Source<K> = (Api<K>, Convert<K>);
 
 /// Sends the events of the selected objects until the receiver is dropped. The server may not know the kind, or may
-/// know it only in the `older` version. Once the server is known to lack the kind, no other part waits for its objects.
+/// know it only in the `older` version, if there is one. Once the server is known to lack the kind, no other part waits
+/// for its objects.
 pub(super) async fn watch_if_known<K: Watched, O: Watched>(
     id: WatchId,
-    (newer, older): (Api<K>, Api<O>),
+    (newer, convert): Source<K>,
+    older: Option<Source<O>>,
     selection: WatchSelection,
-    (convert, convert_older): (Convert<K>, Convert<O>),
     events: mpsc::Sender<(WatchId, TrackerEvent)>,
 ) {
     let selection = WatchSelection { may_be_unknown: true, ..selection };
-    let mut was_unknown = false;
+    let mut pauses = DefaultBackoff::default();
+    let mut unknown_since = None;
     loop {
-        let WatchEnd::Unknown { has_worked: newer_worked } =
-            watch(id, newer.clone(), selection.clone(), convert, events.clone()).await
-        else {
-            return;
-        };
-        let WatchEnd::Unknown { has_worked: older_worked } =
-            watch(id, older.clone(), selection.clone(), convert_older, events.clone()).await
-        else {
-            return;
-        };
-        was_unknown &= !newer_worked && !older_worked;
-        // A server that is just starting, or one of several, may not know the kind yet. Objects are removed with their
-        // kind when it is still unknown a pause later.
+        let end = watch(id, newer.clone(), selection.clone(), convert, events.clone()).await;
+        let WatchEnd::Unknown { mut has_worked } = end else { return };
+        if let Some((older, convert)) = &older {
+            let end = watch(id, older.clone(), selection.clone(), *convert, events.clone()).await;
+            let WatchEnd::Unknown { has_worked: older_has_worked } = end else { return };
+            has_worked |= older_has_worked;
+        }
+        if has_worked {
+            unknown_since = None;
+            pauses.reset();
+        }
+        if unknown_since.is_none() {
+            tracing::info!(kind = %K::kind(&()), "the API server does not know this kind; it is asked again, at least each minute");
+        }
+        let is_gone = unknown_since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER;
         let answers: &[TrackerEvent] =
-            if was_unknown { &[TrackerEvent::ListBegins, TrackerEvent::ListEnds] } else { &[TrackerEvent::Refused] };
+            if is_gone { &[TrackerEvent::ListBegins, TrackerEvent::ListEnds] } else { &[TrackerEvent::Refused] };
         for answer in answers {
             if events.send((id, answer.clone())).await.is_err() {
                 return;
             }
         }
-        if !std::mem::replace(&mut was_unknown, true) {
-            tracing::info!(kind = %K::kind(&()), "the API server does not know this kind; the list is tried again each minute");
-        }
-        time::sleep(UNKNOWN_PAUSE).await;
+        time::sleep(pauses.next().unwrap_or(MAX_PAUSE)).await;
     }
 }
 
@@ -328,9 +337,11 @@ impl WatchProgress {
         self.has_failed = true;
         // Two empty lists count only without an error between them.
         self.is_in_doubt = false;
-        let Self { kind, selection: WatchSelection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
+        let Self { kind, selection: WatchSelection { fields, labels, lost, may_be_unknown: _, is_opt_in }, .. } = self;
         if std::mem::replace(&mut self.is_reported, true) {
             tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
+        } else if *is_opt_in && !remedy.is_empty() && !self.has_worked {
+            tracing::info!(%kind, error, "watch not permitted, and tried again; meanwhile {lost}{remedy}");
         } else {
             tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}{remedy}");
         }
@@ -354,7 +365,7 @@ impl WatchProgress {
 
 impl Listing {
     fn config(self, selection: &WatchSelection) -> watcher::Config {
-        let WatchSelection { fields, labels, lost: _, may_be_unknown: _ } = selection;
+        let WatchSelection { fields, labels, lost: _, may_be_unknown: _, is_opt_in: _ } = selection;
         let mut config = watcher::Config::default();
         if self == Self::Streamed {
             config = config.streaming_lists();

@@ -49,8 +49,8 @@ async fn a_missing_kind_delays_nothing_and_is_retried() {
         _ => assert!(began.elapsed().is_zero(), "the first batch waited for {:?}", began.elapsed()),
     };
     check_batches(&server, &[&[], &["+ReferenceGrant n/g"]], act).await;
-    let minutes = began.elapsed().as_secs_f64() / 60.0;
-    assert!((2.0..2.1).contains(&minutes), "asked again after {minutes} min");
+    let seconds = began.elapsed().as_secs_f64();
+    assert!((2.4..5.0).contains(&seconds), "asked again after {seconds} s");
 }
 
 /// A new API server is just starting beside others, in a cluster that got the Gateway API later than this process.
@@ -84,8 +84,8 @@ async fn grants_are_removed_with_their_kind() {
     let act = async |number| {
         if number == 1 {
             *began.lock().expect("no panic") = Some(Instant::now());
-            for _ in 0..2 {
-                server.answer("watch referencegrants", 404, status(404));
+            server.answer("watch referencegrants", 404, status(404));
+            for _ in 0..12 {
                 server.answer("stream referencegrants", 404, status(404));
                 server.answer("stream beta:referencegrants", 404, status(404));
             }
@@ -93,5 +93,5 @@ async fn grants_are_removed_with_their_kind() {
     };
     check_batches(&server, &[&["+ReferenceGrant n/g"], &["-ReferenceGrant n/g"]], act).await;
     let waited = began.lock().expect("no panic").expect("it began").elapsed();
-    assert!(waited > Duration::from_secs(59), "believed after {waited:?}, as of a server that was just starting");
+    assert!((60..121).contains(&waited.as_secs()), "believed after {waited:?}, as of a server that was just starting");
 }

@@ -84,6 +84,7 @@ impl Server {
 }
 
 mod faults;
+mod gateway;
 mod grants;
 mod namespaces;
 mod remote;
@@ -104,7 +105,7 @@ fn object(kind: &str, name: &str, spec: &str) -> String {
 fn object_at(version: u64, kind: &str, name: &str, spec: &str) -> String {
     let api = match kind {
         "Secret" | "ConfigMap" | "Service" => "v1",
-        "ReferenceGrant" => "gateway.networking.k8s.io/v1",
+        "ReferenceGrant" | "GatewayClass" | "Gateway" | "ListenerSet" | "HTTPRoute" => "gateway.networking.k8s.io/v1",
         _ => "networking.k8s.io/v1",
     };
     format!(
@@ -151,6 +152,7 @@ fn server() -> Arc<Server> {
         .answer("stream services", 200, bookmark("Service", "v1"))
         .answer("stream nodes", 200, bookmark("Node", "v1"))
         .answer("stream namespaces", 200, bookmark("Namespace", "v1"))
+        .answer("stream gatewayclasses", 404, status(404))
         .answer("stream referencegrants", 200, bookmark("ReferenceGrant", "gateway.networking.k8s.io/v1"))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"));
     Arc::new(server)
@@ -356,6 +358,7 @@ async fn parameters_of_own_classes_are_watched_and_nodes_are_optional() {
         .answer("stream ingressclasses", 200, classes + &bookmark("IngressClass", "networking.k8s.io/v1"))
         .answer("stream services", 200, bookmark("Service", "v1"))
         .answer("stream nodes", 403, status(403))
+        .answer("stream gatewayclasses", 404, status(404))
         .answer("stream referencegrants", 403, status(403))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream configmaps/theirs", 200, event("ADDED", &object("ConfigMap", "theirs", "")))
@@ -431,6 +434,7 @@ async fn objects_named_by_class_settings_are_removed_with_them() {
         .answer("stream services", 200, bookmark("Service", "v1"))
         .answer("stream nodes", 200, bookmark("Node", "v1"))
         .answer("stream namespaces", 200, bookmark("Namespace", "v1"))
+        .answer("stream gatewayclasses", 404, status(404))
         .answer("stream referencegrants", 200, bookmark("ReferenceGrant", "gateway.networking.k8s.io/v1"))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream configmaps/settings", 200, found("settings", r#","data":{"add-headers":"n/fields"}"#))

@@ -30,6 +30,7 @@ async fn forbidden_namespaces_delay_nothing() {
         .answer("stream nodes", 200, bookmark("Node", "v1"))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream namespaces", 403, status(403))
+        .answer("stream gatewayclasses", 404, status(404))
         .answer("stream referencegrants", 200, bookmark("ReferenceGrant", "gateway.networking.k8s.io/v1"))
         .answer("stream ingresses", 422, status(422))
         .answer("list ingresses", 200, list("Ingress", &[object("Ingress", "a", "")]));
