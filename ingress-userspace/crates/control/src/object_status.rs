@@ -1,7 +1,7 @@
 //! Statuses that a translation derives for objects of the Gateway API, as data. They are compared and written
 //! elsewhere.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 /// The status that an object should show, for one generation of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum StatusBody {
     Gateway {
         conditions: Vec<Condition>,
         listeners: Vec<ListenerStatus>,
+        /// Addresses of the pool. Without a pool they are empty: the Gateway then shows those that Ingresses show, which
+        /// the writer of statuses knows.
         addresses: Vec<GatewayAddress>,
         /// Number of ListenerSets that are attached; `None` if the Gateway allows none.
         attached_listener_sets: Option<u32>,
@@ -119,6 +121,91 @@ impl ConditionStatus {
             Self::True => "True",
             Self::False => "False",
             Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// Formats a status in lines, for golden tests and for people.
+impl fmt::Display for ObjectStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { generation, body } = self;
+        writeln!(f, "  generation {generation}")?;
+        match body {
+            StatusBody::GatewayClass { conditions, supported_features } => {
+                write_conditions(f, "  ", conditions)?;
+                writeln!(f, "  features {}", supported_features.len())
+            }
+            StatusBody::Gateway { conditions, listeners, addresses, attached_listener_sets } => {
+                write_conditions(f, "  ", conditions)?;
+                for address in addresses {
+                    writeln!(f, "  address {address}")?;
+                }
+                if let Some(count) = attached_listener_sets {
+                    writeln!(f, "  listener sets {count}")?;
+                }
+                write_listeners(f, listeners)
+            }
+            StatusBody::ListenerSet { conditions, listeners } => {
+                write_conditions(f, "  ", conditions)?;
+                write_listeners(f, listeners)
+            }
+            StatusBody::Route { parents } => write_parents(f, "parent", parents),
+            StatusBody::Policy { ancestors } => write_parents(f, "ancestor", ancestors),
+        }
+    }
+}
+
+fn write_listeners(f: &mut fmt::Formatter<'_>, listeners: &[ListenerStatus]) -> fmt::Result {
+    for ListenerStatus { name, supported_kinds, attached_routes, conditions } in listeners {
+        writeln!(f, "  listener {name} [{}] routes {attached_routes}", supported_kinds.join(", "))?;
+        write_conditions(f, "    ", conditions)?;
+    }
+    Ok(())
+}
+
+fn write_parents(f: &mut fmt::Formatter<'_>, word: &str, parents: &[ParentStatus]) -> fmt::Result {
+    for ParentStatus { parent, conditions } in parents {
+        writeln!(f, "  {word} {parent}")?;
+        write_conditions(f, "    ", conditions)?;
+    }
+    Ok(())
+}
+
+fn write_conditions(f: &mut fmt::Formatter<'_>, indent: &str, conditions: &[Condition]) -> fmt::Result {
+    for Condition { kind, status, reason, message } in conditions {
+        write!(f, "{indent}{kind}={} {reason}", status.as_str())?;
+        if !message.is_empty() {
+            write!(f, ": {message}")?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+/// Formats the reference, such as `Gateway n/g section=http port=80`.
+impl fmt::Display for ParentReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group: _, kind, namespace, name, section_name, port } = self;
+        write!(f, "{kind} ")?;
+        if let Some(namespace) = namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(name)?;
+        if let Some(section) = section_name {
+            write!(f, " section={section}")?;
+        }
+        if let Some(port) = port {
+            write!(f, " port={port}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for GatewayAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => write!(f, "{address}"),
+            Self::Name(name) => f.write_str(name),
         }
     }
 }

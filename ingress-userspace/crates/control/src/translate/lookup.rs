@@ -2,8 +2,9 @@
 //! recorded as dependencies.
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
     time::Duration,
@@ -19,6 +20,7 @@ use super::{
     cluster_addresses::ClusterAddresses,
     compiled_expressions::KnownExpressions,
     destination::{Destination, Gathered},
+    gateway::parent::ParentView,
     part::{Dependency, Part, PartTrace, Vicinity},
     tls_secret::TlsSecretContent,
     topology::NodeTopology,
@@ -26,12 +28,16 @@ use super::{
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     cluster::{Cluster, Store, Stored},
+    gateway::{Gateway, GatewayClass},
     held_secret::HeldSecret,
     reference_grant::Grant,
     service::Service,
     slice::Slice,
 };
 use ingress_model::UpstreamKey;
+
+/// Label that every Namespace has: its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Results that are shared by parts, and kept from one translation to the next.
 #[derive(Default)]
@@ -41,6 +47,8 @@ pub(crate) struct Memo {
     /// Certificates by the Secret that holds them.
     pub(crate) certificates: HashMap<ObjectName, Arc<TlsSecretContent>>,
     pub(crate) expressions: KnownExpressions,
+    /// What routes see of the Gateways of this controller.
+    pub(crate) parents: HashMap<ObjectId, Arc<ParentView>>,
 }
 
 /// The inputs that all parts of one translation share.
@@ -126,6 +134,38 @@ impl<'c> Lookup<'c> {
     pub(crate) fn classes(&self) -> &'c Store<IngressClass> {
         self.read(Dependency::Classes);
         &self.cluster.classes
+    }
+
+    /// Returns every GatewayClass. Gateways depend on all of them together.
+    pub(crate) fn gateway_classes(&self) -> &'c Store<GatewayClass> {
+        self.read(Dependency::Gateways);
+        self.cluster.gateway_classes()
+    }
+
+    /// Returns every Gateway.
+    pub(crate) fn gateways(&self) -> &'c Store<Gateway> {
+        self.read(Dependency::Gateways);
+        self.cluster.gateways()
+    }
+
+    pub(crate) fn gateway(&self, name: &ObjectName) -> Option<&'c Stored<Gateway>> {
+        self.note(Kind::Gateway, name);
+        self.cluster.gateway(name)
+    }
+
+    /// Returns what routes see of a Gateway; `None` if it is not of this controller.
+    pub(crate) fn parent(&self, id: &ObjectId) -> Option<Arc<ParentView>> {
+        self.read(Dependency::Parent(id.clone()));
+        self.with_memo(|memo| memo.parents.get(id).cloned())
+    }
+
+    /// Returns the labels of a Namespace. One that is not known has the label with its name, as all have.
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> Cow<'c, BTreeMap<String, String>> {
+        self.note(Kind::Namespace, &ObjectName::new("", namespace));
+        match self.cluster.namespace_labels(namespace) {
+            Some(labels) => Cow::Borrowed(labels),
+            None => Cow::Owned([(NAME_LABEL.to_owned(), namespace.to_owned())].into()),
+        }
     }
 
     /// Returns the addresses of `name`, a DNS name in canonical form. Returns `None` until the name is resolved, which

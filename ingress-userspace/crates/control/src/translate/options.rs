@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::change::ObjectName;
+use crate::{address_pool::AddressPool, change::ObjectName};
 
 /// Options of a translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub struct Options {
     pub gateway_api: GatewayApi,
     /// Whether an Ingress counts only while its Namespace matches a selector. Default false.
     pub selects_namespaces: bool,
+    /// Addresses that Gateways get. Default none: they share those of the nodes.
+    pub gateway_addresses: AddressPool,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
     pub annotations_prefix: String,
 }
@@ -123,6 +125,7 @@ impl Default for Options {
             host_sharing: HostSharing::default(),
             gateway_api: GatewayApi::default(),
             selects_namespaces: false,
+            gateway_addresses: AddressPool::default(),
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     change::{ObjectId, ObjectName},
     outcome::Outcome,
 };
-use ingress_model::{HostPattern, Transport, UpstreamKey};
+use ingress_model::{HostPattern, ListenerName, Transport, UpstreamKey};
 
 /// A unit that is made anew separately. The variants are in order: a part may depend on those before it, and never on a
 /// later one.
@@ -40,6 +40,18 @@ pub(crate) enum Part {
     Host(HostPattern),
     /// Rules that hosts for challenges inherit.
     InheritedRoutes,
+    /// The status of a GatewayClass.
+    GatewayClass(ObjectName),
+    /// The addresses of all Gateways, and which of their listeners stand.
+    Placement,
+    /// The listeners of a Gateway.
+    Parent(ObjectId),
+    /// A route of the Gateway API.
+    Route(ObjectId),
+    /// The merged rules for a hostname of a listener.
+    ListenerHost(ListenerName, HostPattern),
+    /// The status of a Gateway, with the numbers of its routes.
+    ParentStatus(ObjectId),
     /// Upstreams of the table, and Ingresses beyond the check rate of a node.
     Checks,
 }
@@ -73,6 +85,10 @@ pub(crate) enum Dependency {
     Upstream(UpstreamKey),
     /// The names of the certificate in a Secret and its problems; chain and key are not included.
     Certificate(ObjectName),
+    /// Every GatewayClass and Gateway.
+    Gateways,
+    /// What routes see of a Gateway.
+    Parent(ObjectId),
 }
 
 /// Dependencies and reports of a part of a translation.

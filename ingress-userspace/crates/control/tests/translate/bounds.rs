@@ -1,6 +1,6 @@
 //! Objects that are too large are refused, without affecting others.
 
-use crate::case::translated;
+use crate::case::{Translated, translated};
 
 #[test]
 fn an_oversized_ingress_is_refused_alone() {
@@ -17,7 +17,7 @@ fn an_oversized_ingress_is_refused_alone() {
         )
     };
     let text = ingress("ok", 10, 1) + &ingress("annotated", 1 << 20, 1) + &ingress("many", 10, 10_001);
-    let (table, outcomes) = translated("in.yaml", &text);
+    let Translated { table, outcomes, .. } = translated("in.yaml", &text);
     assert!(table.contains("host ok.test") && !table.contains("annotated.test"), "{table}");
     assert!(table.ends_with("without effect default/annotated\nwithout effect default/many\n"), "{table}");
     for expect in
@@ -48,7 +48,7 @@ fn inherited_routes_are_limited_for_each_namespace() {
         )
     };
     let greedy = lender("greedy") + &solver("greedy", 'h', 200);
-    let (table, outcomes) = translated("in.yaml", &greedy);
+    let Translated { table, outcomes, .. } = translated("in.yaml", &greedy);
     let rules = table.lines().filter(|line| line.trim_start().starts_with("/p")).count();
     assert_eq!(rules, 1_000 + 100_000, "the lender's own, and what is lent");
     assert_eq!(
@@ -59,7 +59,8 @@ fn inherited_routes_are_limited_for_each_namespace() {
     );
 
     // Another namespace, with the host that comes last, has a share of its own.
-    let (table, outcomes) = translated("in.yaml", &(greedy + &lender("team") + &solver("team", 'z', 1)));
+    let Translated { table, outcomes, .. } =
+        translated("in.yaml", &(greedy + &lender("team") + &solver("team", 'z', 1)));
     let of_last = table.lines().skip_while(|line| *line != "host z0.team.test").skip(1);
     let lent = of_last.take_while(|line| line.starts_with(' ')).filter(|line| line.trim_start().starts_with("/p"));
     assert_eq!(lent.count(), 1_000);
@@ -82,7 +83,8 @@ fn excess_canaries_of_a_rule_receive_no_traffic() {
     };
     let canary = "xdp-ingress.io/canary: 'true', xdp-ingress.io/canary-by-header: x-to, xdp-ingress.io/canary-by-header-pattern: a";
     let canaries: String = (0..=MAX).map(|number| ingress(&format!("canary-{number:02}"), canary)).collect();
-    let (table, outcomes) = translated("in.yaml", &(service.to_owned() + &ingress("main", "") + &canaries));
+    let Translated { table, outcomes, .. } =
+        translated("in.yaml", &(service.to_owned() + &ingress("main", "") + &canaries));
     assert_eq!(table.matches("x-to~a").count(), MAX, "{table}");
     let expect = "TooLarge Ingress default/canary-16 (in.yaml): path `/` of host `a.test` has 16 canaries already";
     assert!(outcomes.contains(expect), "{outcomes}");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ingress_control::{
-    Origin,
+    AddressPool, Origin,
     change::{Change, ObjectName},
     cluster::Cluster,
     source::manifests::parse,
@@ -66,6 +66,10 @@ fn set(options: &mut Options, option: &str) {
         Some(ObjectName::new(namespace, name))
     };
     match flag {
+        "gateway-addresses" => {
+            let networks = value.split(',').map(|text| AddressPool::parse_network(text).expect("a network"));
+            options.gateway_addresses = AddressPool::new(networks).expect("a pool");
+        }
         "annotations-prefix" => options.annotations_prefix = value.into(),
         "configmap" => options.config_map = object(),
         "controller-class" => options.classes.controller = value.into(),
@@ -89,9 +93,16 @@ fn set(options: &mut Options, option: &str) {
     }
 }
 
-/// Returns the table, including external names and ineffective Ingresses, and the outcomes of a case in the file
-/// `name`, as text.
-pub(crate) fn translated(name: &str, text: &str) -> (String, String) {
+/// A translated case, as text.
+pub(crate) struct Translated {
+    /// The table, including external names and ineffective Ingresses.
+    pub(crate) table: String,
+    pub(crate) outcomes: String,
+    pub(crate) statuses: String,
+}
+
+/// Translates a case in the file `name`.
+pub(crate) fn translated(name: &str, text: &str) -> Translated {
     let path: Arc<Path> = Path::new(name).into();
     let parsed = parse(&path, text);
     let mut cluster = Cluster::default();
@@ -103,11 +114,16 @@ pub(crate) fn translated(name: &str, text: &str) -> (String, String) {
     for change in resolved {
         cluster.apply(change);
     }
-    let Translation { table, outcomes, served, in_effect, external_names, statuses: _ } = translate(&cluster, &options);
+    let Translation { table, outcomes, served, in_effect, external_names, statuses } = translate(&cluster, &options);
     let names = external_names.keys().map(|name| format!("external name {name}\n"));
     let vain =
         served.keys().filter(|name| !in_effect.contains_key(*name)).map(|name| format!("without effect {name}\n"));
     let names = names.chain(vain);
     let lines = parsed.remarks.iter().chain(outcomes.keys().map(AsRef::as_ref)).map(|outcome| format!("{outcome}\n"));
-    (table.to_string() + &names.collect::<String>(), lines.collect())
+    let statuses = statuses.iter().map(|(id, status)| format!("{} {}\n{status}", id.kind.as_str(), id.name));
+    Translated {
+        table: table.to_string() + &names.collect::<String>(),
+        outcomes: lines.collect(),
+        statuses: statuses.collect(),
+    }
 }

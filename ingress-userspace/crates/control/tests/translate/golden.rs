@@ -9,7 +9,7 @@ use std::{
 
 use expect_test::expect_file;
 
-use crate::case::{directory, translated};
+use crate::case::{Translated, directory, translated};
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a readable directory");
@@ -23,9 +23,14 @@ fn cases_translate_as_expected() {
     let mut count = 0;
     for case in entries(&directory()).into_iter().filter(|case| case.join("in.yaml").is_file()) {
         let text = fs::read_to_string(case.join("in.yaml")).expect("a readable case");
-        let (table, outcomes) = translated("in.yaml", &text);
+        let Translated { table, outcomes, statuses } = translated("in.yaml", &text);
         expect_file![case.join("table.txt")].assert_eq(&table);
         expect_file![case.join("outcomes.txt")].assert_eq(&outcomes);
+        let expected = case.join("statuses.txt");
+        // Only cases with Gateways have statuses.
+        if !statuses.is_empty() || expected.is_file() {
+            expect_file![expected].assert_eq(&statuses);
+        }
         count += 1;
     }
     assert!(count >= 60, "only {count} cases found");
@@ -40,8 +45,9 @@ fn examples_translate_as_expected() {
         }
         let name = example.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
         let text = fs::read_to_string(&example).expect("a readable example");
-        let (table, outcomes) = translated(name, &text);
-        let text = if outcomes.is_empty() { table } else { format!("{table}\n{outcomes}") };
+        let Translated { table, outcomes, statuses } = translated(name, &text);
+        let parts = [table, outcomes, statuses].into_iter().filter(|part| !part.is_empty());
+        let text = parts.collect::<Vec<_>>().join("\n");
         expect_file![expected.join(name.replace(".yaml", ".table.txt"))].assert_eq(&text);
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use ingress_control::{
-    Origin, Reason,
+    AddressPool, Origin, Reason,
     change::{Change, Kind, Object, ObjectName},
     cluster::Cluster,
     source::manifests::parse,
@@ -26,9 +26,14 @@ proptest! {
     fn a_translation_does_not_depend_on_previous_ones(
         batches in prop::collection::vec(prop::collection::vec(any_event(), 1..4), 1..40),
         has_default_certificate: bool,
+        has_pool: bool,
     ) {
         let mut options = options();
         options.default_certificate = options.default_certificate.filter(|_| has_default_certificate);
+        if has_pool {
+            let networks = ["192.0.2.1", "192.0.2.2"].map(|text| AddressPool::parse_network(text).expect("an address"));
+            options.gateway_addresses = AddressPool::new(networks).expect("a pool");
+        }
         let (mut cluster, mut translator) = (Cluster::default(), Translator::new(options.clone()));
         let (mut known, mut before) = (Vec::new(), Translation::default());
         for batch in &batches {
@@ -47,6 +52,16 @@ proptest! {
             for (key, upstream) in &translation.table.upstreams {
                 if let Some(old) = before.table.upstreams.get(key).filter(|old| *old == upstream) {
                     prop_assert!(Arc::ptr_eq(old, upstream), "{}", key);
+                }
+            }
+            for (name, listener) in &translation.table.listeners {
+                if let Some(old) = before.table.listeners.get(name).filter(|old| *old == listener) {
+                    prop_assert!(Arc::ptr_eq(old, listener), "{}", name);
+                }
+            }
+            for (id, status) in &translation.statuses {
+                if let Some(old) = before.statuses.get(id).filter(|old| *old == status) {
+                    prop_assert!(Arc::ptr_eq(old, status), "{:?}", id);
                 }
             }
             before = translation;
@@ -86,6 +101,23 @@ proptest! {
         }
         for service in table.streams.values() {
             prop_assert!(table.upstreams.contains_key(&service.upstream));
+        }
+        for bound in table.binds.values() {
+            let listeners = bound.http.values().chain(bound.tls.values()).chain(&bound.stream);
+            for name in listeners {
+                prop_assert!(table.listeners.contains_key(name), "{}", name);
+            }
+        }
+        for listener in table.listeners.values() {
+            for origin in &listener.certificates {
+                prop_assert!(table.certificates.contains_key(origin), "{}", origin);
+            }
+            for routes in listener.hosts.values() {
+                prop_assert!(routes.rules.is_sorted_by(|a, b| a.path <= b.path));
+                for key in routes.rules.iter().flat_map(Rule::upstreams) {
+                    prop_assert!(table.upstreams.contains_key(key));
+                }
+            }
         }
         for routes in table.hosts.values() {
             prop_assert!(routes.rules.is_sorted_by(|a, b| a.path < b.path));

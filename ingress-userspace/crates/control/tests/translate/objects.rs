@@ -18,6 +18,10 @@ pub(crate) fn any_object() -> impl Strategy<Value = String> {
         1 => any_class(),
         1 => any_node(),
         1 => any_grant(),
+        1 => any_gateway_class(),
+        3 => any_gateway(),
+        5 => any_http_route(),
+        1 => any_namespace(),
     ]
 }
 
@@ -192,16 +196,126 @@ fn any_node() -> impl Strategy<Value = String> {
 
 /// Grants mostly for Service `a/a`, which some Ingresses use for keys.
 fn any_grant() -> impl Strategy<Value = String> {
-    let kind =
-        prop::sample::select(vec!["networking.k8s.io, kind: Ingress", "gateway.networking.k8s.io, kind: HTTPRoute"]);
+    let kind = prop::sample::select(vec![
+        "networking.k8s.io, kind: Ingress",
+        "gateway.networking.k8s.io, kind: HTTPRoute",
+        "gateway.networking.k8s.io, kind: Gateway",
+    ]);
     let namespace = prop::sample::select(vec!["a", "a", "b"]);
     let to = prop::sample::select(vec!["", ", name: a", ", name: b"]);
     (namespace, any_name(), kind, any_name(), to).prop_map(|(namespace, name, kind, from, to)| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: ReferenceGrant\nmetadata: {{namespace: {namespace}, name: {name}}}\n\
-             spec: {{from: [{{group: {kind}, namespace: {from}}}], to: [{{group: \"\", kind: Service{to}}}]}}\n"
+             spec: {{from: [{{group: {kind}, namespace: {from}}}], to: [{{group: \"\", kind: Service{to}}}, {{group: \"\", kind: Secret{to}}}]}}\n"
         )
     })
+}
+
+fn any_namespace() -> impl Strategy<Value = String> {
+    (any_name(), any_name()).prop_map(|(name, team)| {
+        format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{team: {team}}}}}\n")
+    })
+}
+
+fn any_gateway_class() -> impl Strategy<Value = String> {
+    let controller = prop::sample::select(vec!["xdp-ingress.io/gateway-controller", "another.io/controller"]);
+    let parameters =
+        prop::sample::select(vec!["", "", ", parametersRef: {group: \"\", kind: ConfigMap, name: a, namespace: a}"]);
+    (any_name(), controller, parameters).prop_map(|(name, controller, parameters)| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: {name}}}\n\
+             spec: {{controllerName: {controller}{parameters}}}\n"
+        )
+    })
+}
+
+/// Listeners at two ports, which conflict often.
+fn any_gateway() -> impl Strategy<Value = String> {
+    let protocol = prop::sample::select(vec!["HTTP", "HTTP", "HTTPS", "OTHER"]);
+    let hostname = prop::sample::select(vec!["", ", hostname: a.test", ", hostname: \"*.test\""]);
+    let allowed = prop::sample::select(vec![
+        "",
+        ", allowedRoutes: {namespaces: {from: All}}",
+        ", allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {team: a}}}}",
+        ", allowedRoutes: {kinds: [{kind: TCPRoute}]}",
+    ]);
+    let listener = (any_name(), 80..82u16, protocol, hostname, allowed, any_name(), any_name());
+    let address = prop::sample::select(vec!["192.0.2.1", "192.0.2.2", "198.51.100.1"]);
+    let addresses = (prop::option::of(address.clone()), prop::option::of(address));
+    let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_name());
+    (metadata, prop::collection::vec(listener, 0..4), addresses).prop_map(
+        |((namespace, name, age, class), listeners, (wanted, shown))| {
+            let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
+            let mut text = format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
+                 spec:\n  gatewayClassName: {class}\n"
+            );
+            if let Some(address) = wanted {
+                text += &format!("  addresses: [{{value: {address}}}]\n");
+            }
+            text += "  listeners:\n";
+            for (name, port, protocol, hostname, allowed, secret, secret_namespace) in listeners {
+                let tls = if protocol == "HTTPS" {
+                    format!(", tls: {{certificateRefs: [{{name: {secret}, namespace: {secret_namespace}}}]}}")
+                } else {
+                    String::new()
+                };
+                text += &format!("  - {{name: {name}, port: {port}, protocol: {protocol}{hostname}{allowed}{tls}}}\n");
+            }
+            if let Some(address) = shown {
+                text += &format!("status: {{addresses: [{{type: IPAddress, value: {address}}}]}}\n");
+            }
+            text
+        },
+    )
+}
+
+fn any_http_route() -> impl Strategy<Value = String> {
+    let hostnames =
+        prop::sample::select(vec!["[]", "[a.test]", "[\"*.test\", b.test]", "[\"*.a.test\"]", "[\"bad..host\"]"]);
+    let section = prop::sample::select(vec!["", ", sectionName: a", ", port: 80"]);
+    let parent = (any_name(), any_name(), section);
+    let demand = prop::sample::select(vec![
+        "",
+        "{path: {value: /x}}",
+        "{path: {value: /x/}}, {path: {type: Exact, value: /x}, method: GET}",
+        "{headers: [{name: a, value: b}]}, {headers: [{name: A, value: b}], queryParams: [{name: q, value: r}]}",
+        "{path: {type: RegularExpression, value: x}}",
+    ]);
+    let filter = prop::sample::select(vec![
+        "",
+        "",
+        "{type: RequestRedirect, requestRedirect: {hostname: a.test}}",
+        "{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: b}]}}",
+        "{type: RequestMirror, requestMirror: {backendRef: {name: a, port: 80}}}",
+        "{type: Other}",
+    ]);
+    let backend = (any_name(), any_name(), 79..82u16, 0..3u8);
+    let rule = (demand, filter, prop::collection::vec(backend, 0..3));
+    let metadata = (any_name(), any_name(), prop::option::of(0..3u8));
+    (metadata, prop::collection::vec(parent, 0..3), hostnames, prop::collection::vec(rule, 0..3)).prop_map(
+        |((namespace, name, age), parents, hostnames, rules)| {
+            let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
+            let parents: String = parents
+                .iter()
+                .map(|(namespace, name, section)| format!("{{namespace: {namespace}, name: {name}{section}}}, "))
+                .collect();
+            let mut text = format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
+                 spec:\n  parentRefs: [{parents}]\n  hostnames: {hostnames}\n  rules:\n"
+            );
+            for (demand, filter, backends) in rules {
+                let backends: String = backends
+                    .iter()
+                    .map(|(namespace, name, port, weight)| {
+                        format!("{{namespace: {namespace}, name: {name}, port: {port}, weight: {weight}}}, ")
+                    })
+                    .collect();
+                text += &format!("  - {{matches: [{demand}], filters: [{filter}], backendRefs: [{backends}]}}\n");
+            }
+            text
+        },
+    )
 }
 
 fn any_slice() -> impl Strategy<Value = String> {

@@ -9,7 +9,21 @@ use crate::{
     translate::part::{Dependency, Vicinity},
 };
 
-/// Returns the differences of `cluster`, apart from Ingresses. `node` is the node of this process.
+/// Returns the differences of what Gateways are made from. Routes are parts themselves.
+fn gateway_differences(known: &Cluster, cluster: &Cluster) -> BTreeSet<Dependency> {
+    let mut found = BTreeSet::new();
+    let object = |kind, name| Dependency::Object(ObjectId { kind, name });
+    let gateways = known.gateways().differences(cluster.gateways()).into_iter();
+    found.extend(gateways.map(|difference| object(Kind::Gateway, difference.key.clone())));
+    if !found.is_empty() || !known.gateway_classes().differences(cluster.gateway_classes()).is_empty() {
+        found.insert(Dependency::Gateways);
+    }
+    let namespaces = known.namespace_labels.differences(&cluster.namespace_labels).into_iter();
+    found.extend(namespaces.map(|difference| object(Kind::Namespace, ObjectName::new("", difference.key))));
+    found
+}
+
+/// Returns the differences of `cluster`, apart from Ingresses and routes. `node` is the node of this process.
 pub(super) fn differences(known: &Cluster, cluster: &Cluster, node: Option<&str>) -> BTreeSet<Dependency> {
     fn names<T: PartialEq>(known: &Store<T>, now: &Store<T>) -> Vec<ObjectName> {
         known.differences(now).into_iter().map(|difference| difference.key.clone()).collect()
@@ -44,6 +58,7 @@ pub(super) fn differences(known: &Cluster, cluster: &Cluster, node: Option<&str>
     }
     let grants = known.grants.differences(grants).into_iter();
     found.extend(grants.map(|difference| Dependency::GrantsOf(Arc::clone(&difference.key.namespace))));
+    found.extend(gateway_differences(known, cluster));
     let cluster_ips = known.cluster_ips.differences(&cluster.cluster_ips).into_iter();
     found.extend(cluster_ips.map(|difference| Dependency::Taken(Vicinity::of(*difference.key))));
     if known.own_addresses != cluster.own_addresses {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::Ingress;
 
-use super::{PendingWork, Translator};
+use super::{PendingWork, Translator, gateways};
 use crate::{
     change::{Kind, ObjectName},
     cluster::{Cluster, Stored},
@@ -43,6 +43,12 @@ impl Translator {
             Part::Meters => Some(self.make_meters(lookup, work)),
             Part::Host(pattern) => Some(self.make_host(pattern, lookup, work)),
             Part::InheritedRoutes => Some(self.make_inherited_routes(lookup, work)),
+            Part::GatewayClass(name) => Some(self.make_gateway_class(name, cluster)),
+            Part::Placement => Some(self.make_placement(lookup, work)),
+            Part::Parent(id) => Some(self.make_parent(id, lookup, work)),
+            Part::Route(id) => Some(self.make_route(id, cluster, lookup, work)),
+            Part::ListenerHost(listener, pattern) => Some(self.make_listener_host(listener, pattern, work)),
+            Part::ParentStatus(id) => Some(self.make_parent_status(id)),
             Part::Checks => self.make_checks(lookup, work),
         };
         if let Some(trace) = trace {
@@ -56,6 +62,7 @@ impl Translator {
             self.globals = Arc::new(globals);
             work.stale.extend(cluster.ingresses.keys().cloned().map(Part::Ingress));
             work.stale.extend(self.claimants.keys().cloned().map(Part::Host));
+            work.stale.extend(gateways::routes(cluster));
             self.table.settings = self.globals.settings.clone();
             self.table.forwarding = Arc::clone(&self.globals.forwarding);
         }

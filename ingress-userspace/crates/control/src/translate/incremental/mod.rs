@@ -6,6 +6,7 @@
 //!    ▲                                                             │ first to last
 //!    └── as it was the last time                                   ▼
 //! globals, addresses > upstreams, certificates > Ingresses > hosts > inherited routes ──> Translation
+//!                             placement > Gateways > routes > hosts of listeners > statuses ──┘
 //!                                 a part that comes out the same makes nothing behind it stale
 //! ```
 
@@ -38,11 +39,13 @@ use crate::{
 use ingress_model::{HostPattern, RouteTable, Transport, Tree, UpstreamKey};
 
 mod differences;
+mod gateways;
 mod hosts;
 mod make;
 mod table;
 
 use differences::differences;
+use gateways::GatewayRecords;
 
 /// Translates successive states of a cluster. Each result is the same as that of [`translate`](super::translate) for
 /// this state alone.
@@ -55,6 +58,7 @@ pub struct Translator {
     records: Records,
     served: Tree<ObjectName, ()>,
     statuses: Tree<ObjectId, Arc<ObjectStatus>>,
+    gateways: GatewayRecords,
     effects: Effects,
     /// Claims of the Ingresses that are served.
     claims: HashMap<ObjectName, Arc<Claims>>,
@@ -98,6 +102,7 @@ impl Translator {
             records: Records::default(),
             served: Tree::new(),
             statuses: Tree::new(),
+            gateways: GatewayRecords::default(),
             effects: Effects::default(),
             claims: HashMap::new(),
             claimants: HashMap::new(),
@@ -157,9 +162,11 @@ impl Translator {
         let changed = |name: &ObjectName| Part::Ingress(name.clone());
         let mut stale: BTreeSet<Part> =
             known.ingresses.differences(&cluster.ingresses).iter().map(|difference| changed(difference.key)).collect();
+        stale.extend(gateways::changed(known, cluster));
         if self.cluster.is_none() {
             stale.extend([Part::Globals, Part::DefaultBackend, Part::FallbackCertificate, Part::TicketKeys]);
             stale.extend([Transport::Tcp, Transport::Udp].map(Part::Streams));
+            stale.insert(Part::Placement);
         }
         for dependency in differences(known, cluster, self.options.node.as_deref()) {
             stale.extend(self.records.dependents_of(&dependency).cloned());
@@ -191,7 +198,9 @@ impl Translator {
                 | Dependency::OwnAddresses
                 | Dependency::Addresses(_)
                 | Dependency::Topology
-                | Dependency::Hour => {}
+                | Dependency::Hour
+                | Dependency::Gateways
+                | Dependency::Parent(_) => {}
             }
         }
     }

@@ -1,0 +1,123 @@
+//! Finds the listeners to which a route attaches. Its rules are not known here.
+
+use std::collections::BTreeMap;
+
+use super::{
+    parent::{ListenerView, ParentView},
+    report::{ACCEPTED, Flaw, RESOLVED_REFS, met, parent_of, unless},
+};
+use crate::{
+    change::{Kind, ObjectId, ObjectName},
+    gateway::{Group, ParentReference, ReferentKind},
+    object_status::ParentStatus,
+    translate::{Context, text::shorten_error},
+};
+use ingress_model::{HostPattern, ListenerName};
+
+/// Listeners with those hostnames of a route for which requests can arrive there.
+pub(super) type Attachments = BTreeMap<ListenerName, Vec<HostPattern>>;
+
+/// A reference to a Gateway of this controller, and the listeners behind it.
+pub(super) struct Attachment<'r> {
+    reference: &'r ParentReference,
+    listeners: Result<Attachments, Flaw>,
+}
+
+/// Returns the hostnames of a route; all, if it names none.
+///
+/// # Errors
+/// The flaw of the first that is none.
+pub(super) fn hostnames(hostnames: &[Box<str>]) -> Result<Vec<HostPattern>, Flaw> {
+    if hostnames.is_empty() {
+        return Ok(vec![HostPattern::Any]);
+    }
+    let parse = |hostname: &Box<str>| {
+        HostPattern::parse_suffix(hostname)
+            .map_err(|error| Flaw::unsupported(format!("{}; correct `hostnames`", shorten_error(&error))))
+    };
+    let mut hostnames = hostnames.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    hostnames.sort();
+    hostnames.dedup();
+    Ok(hostnames)
+}
+
+/// Follows the references of route `id` to Gateways of this controller.
+pub(super) fn attach<'r>(
+    id: &ObjectId,
+    references: &'r [ParentReference],
+    hostnames: &[HostPattern],
+    context: &Context<'_, '_>,
+) -> Vec<Attachment<'r>> {
+    let follow = |reference: &'r ParentReference| {
+        let ParentReference { group, kind, namespace, name, .. } = reference;
+        let kind = match (group, kind) {
+            (Group::Gateway, ReferentKind::Gateway) => Kind::Gateway,
+            _ => return None,
+        };
+        let name = ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name);
+        let view = context.parent(&ObjectId { kind, name })?;
+        Some(Attachment { reference, listeners: listeners(id, reference, &view, hostnames, context) })
+    };
+    references.iter().filter_map(follow).collect()
+}
+
+fn listeners(
+    id: &ObjectId,
+    ParentReference { section_name, port, .. }: &ParentReference,
+    view: &ParentView,
+    hostnames: &[HostPattern],
+    context: &Context<'_, '_>,
+) -> Result<Attachments, Flaw> {
+    let is_named = |listener: &&ListenerView| {
+        section_name.as_ref().is_none_or(|section| **section == *listener.section)
+            && port.is_none_or(|port| port == listener.port)
+    };
+    let named: Vec<_> = view.listeners.iter().filter(is_named).collect();
+    if named.is_empty() {
+        let message = "no listener there has this name and port; correct `sectionName` and `port`";
+        return Err(Flaw::new("NoMatchingParent", message));
+    }
+    let allowing: Vec<_> =
+        named.into_iter().filter(|listener| listener.allows(id.kind, &id.name.namespace, context)).collect();
+    if allowing.is_empty() {
+        let message = format!(
+            "no listener there allows {} of namespace `{}`; extend its `allowedRoutes`",
+            id.kind.as_str(),
+            id.name.namespace
+        );
+        return Err(Flaw::new("NotAllowedByListeners", message));
+    }
+    let reached = |listener: &ListenerView| {
+        let hostnames: Vec<_> = listener.reached(hostnames).cloned().collect();
+        (!hostnames.is_empty()).then(|| (listener.name.clone(), hostnames))
+    };
+    let attachments: Attachments = allowing.into_iter().filter_map(reached).collect();
+    if attachments.is_empty() {
+        let message = "no listener there has a hostname that meets `hostnames`; correct them";
+        return Err(Flaw::new("NoMatchingListenerHostname", message));
+    }
+    Ok(attachments)
+}
+
+/// Returns all listeners of `attachments`, and the entries of the route's status. With `flaw`, the route attaches to
+/// none. `unresolved` is the flaw of its first unusable backend.
+pub(super) fn conclude(
+    attachments: Vec<Attachment<'_>>,
+    flaw: Option<&Flaw>,
+    unresolved: Option<&Flaw>,
+) -> (Attachments, Vec<ParentStatus>) {
+    let (mut all, mut parents) = (Attachments::new(), Vec::new());
+    for Attachment { reference, listeners } in attachments {
+        let listeners = listeners.and_then(|listeners| flaw.map_or(Ok(listeners), |flaw| Err(flaw.clone())));
+        let accepted = match listeners {
+            Ok(listeners) => {
+                all.extend(listeners);
+                met(ACCEPTED)
+            }
+            Err(flaw) => flaw.unmet(ACCEPTED),
+        };
+        let conditions = vec![accepted, unless(RESOLVED_REFS, unresolved)];
+        parents.push(ParentStatus { parent: parent_of(reference), conditions });
+    }
+    (all, parents)
+}

@@ -1,0 +1,90 @@
+//! Resolves a backend of a route to an upstream. Weights and filters are not known here.
+
+use super::{grants, report::Flaw};
+use crate::{
+    change::{Kind, ObjectId, ObjectName},
+    gateway::{BackendRef, Group, ReferentKind},
+    translate::{
+        Context,
+        destination::{Destination, SubrequestSender, Through},
+        grant::is_api_server,
+        port::PortReference,
+        text::shorten,
+    },
+};
+use ingress_model::{Protocol, Transport, UpstreamKey};
+
+/// Returns the upstream of a backend of route `id`. `protocol` holds for ports that name none. `sender` is set for copies
+/// of requests.
+///
+/// # Errors
+/// The flaw of the reference; requests for this backend get 500.
+pub(super) fn upstream(
+    id: &ObjectId,
+    reference: &BackendRef,
+    protocol: Option<Protocol>,
+    sender: Option<SubrequestSender>,
+    context: &mut Context<'_, '_>,
+) -> Result<UpstreamKey, Flaw> {
+    let (name, port) = service(id, reference, Transport::Tcp, context)?;
+    let plain = |protocol| Destination::Service {
+        name: name.clone(),
+        port,
+        protocol,
+        through: Through::Pods,
+        tls: None,
+        health_policy: None,
+        proxy_header: None,
+        sender: sender.clone(),
+    };
+    let (mut key, mut gathered) = context.upstream(&plain(None));
+    let own = gathered.upstream.as_ref().map(|upstream| upstream.protocol);
+    if own == Some(Protocol::Http1) && protocol.is_some_and(|protocol| protocol != Protocol::Http1) {
+        (key, gathered) = context.upstream(&plain(protocol));
+    }
+    if gathered.upstream.is_some() {
+        return Ok(key);
+    }
+    let message = gathered.findings.first().map_or_else(
+        || format!("service `{name}` cannot be reached; see its events"),
+        |finding| finding.message.clone(),
+    );
+    Err(Flaw::new("RefNotPermitted", message))
+}
+
+/// Returns the Service and port of a backend.
+///
+/// # Errors
+/// The flaw of the reference.
+fn service(
+    id: &ObjectId,
+    reference: &BackendRef,
+    transport: Transport,
+    context: &Context<'_, '_>,
+) -> Result<(ObjectName, i32), Flaw> {
+    let BackendRef { group, kind, namespace, name, port, weight: _, filters: _ } = reference;
+    if (group, kind) != (&Group::Core, &ReferentKind::Service) {
+        let kind = shorten(kind.as_str());
+        let message = format!("backends of kind `{kind}` are not supported; name a Service of the core group");
+        return Err(Flaw::new("InvalidKind", message));
+    }
+    let name = ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name);
+    grants::check(id, Kind::Service, &name, context.lookup)?;
+    if is_api_server(&name) {
+        let message =
+            format!("service `{name}` is the API server, which never gets requests from the proxy; name another");
+        return Err(Flaw::new("RefNotPermitted", message));
+    }
+    let Some(stored) = context.service(&name) else {
+        return Err(Flaw::new("BackendNotFound", format!("service `{name}` does not exist; create it")));
+    };
+    let Some(port) = port else {
+        return Err(Flaw::new("BackendNotFound", format!("there is no `port` for service `{name}`; add one")));
+    };
+    let number = i32::from(*port);
+    let is_known = PortReference::Number(number).find(&stored.object, transport).is_some();
+    if !is_known && stored.object.external_name.is_none() {
+        return Err(Flaw::new("BackendNotFound", format!("service `{name}` has no port `{port}`; correct it")));
+    }
+    Ok((name, number))
+}

@@ -1,0 +1,37 @@
+//! Merges the rules of all routes for one hostname of a listener.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::route::{Candidate, MadeRoute};
+use ingress_model::{HostRoutes, Rule};
+
+/// Returns the rules for a hostname, in order of precedence. `routes` are those with the hostname, oldest first.
+pub(crate) fn merge(routes: &[Arc<MadeRoute>]) -> HostRoutes {
+    let numbered = routes.iter().enumerate();
+    let mut candidates: Vec<(usize, &Candidate)> =
+        numbered.flat_map(|(at, route)| route.candidates.iter().map(move |candidate| (at, candidate))).collect();
+    candidates.sort_by(|(route, a), (other, b)| {
+        a.rank().cmp(&b.rank()).then_with(|| (route, a.index).cmp(&(other, b.index)))
+    });
+    let mut rules: Vec<Rule> = Vec::new();
+    // Rules of the current path by the text of their conditions, which seldom is the same for different ones.
+    let mut by_text: HashMap<String, Vec<usize>> = HashMap::new();
+    for (_, Candidate { rule, index: _ }) in candidates {
+        match rules.last() {
+            Some(last) if last.path == rule.path => {
+                if last.conditions.is_none() {
+                    continue;
+                }
+            }
+            _ => by_text.clear(),
+        }
+        let text = rule.conditions.as_ref().map(ToString::to_string).unwrap_or_default();
+        let alike = by_text.entry(text).or_default();
+        // A request that meets the demands of this rule would never get past the other.
+        if alike.iter().all(|at| rules[*at].conditions != rule.conditions) {
+            alike.push(rules.len());
+            rules.push(rule.clone());
+        }
+    }
+    HostRoutes { rules, ..HostRoutes::default() }
+}

@@ -1,0 +1,29 @@
+//! Translates the objects of the Gateway API into binds, listeners and statuses.
+//!
+//! ```text
+//! GatewayClass, Gateway ──placement──> addresses, binds, listeners that stand ──parent──> certificates ──┐
+//! HTTPRoute ──attach──> its listeners                                                                    ├─> Listener
+//!     └── matches, filters, backends ──> candidates ──host──> rules for a hostname of a listener ────────┘
+//! ```
+//!
+//! All Gateways are placed together, because they share addresses and ports. Each route is made by itself, from what it
+//! sees of its Gateways. A problem becomes a condition of the object that has it, and concerns no other object.
+
+mod addresses;
+mod attach;
+mod backend;
+pub(crate) mod class;
+mod conflicts;
+mod filters;
+mod forwarding;
+mod grants;
+pub(crate) mod host;
+pub(crate) mod http_route;
+mod listener;
+mod matches;
+pub(crate) mod parent;
+pub(crate) mod placement;
+mod report;
+pub(crate) mod route;
+mod secret;
+mod supported_features;

@@ -1,0 +1,222 @@
+//! The listeners of one Gateway: their certificates, and what routes need to know of them. Routes are not known here.
+
+use std::sync::Arc;
+
+use super::{
+    listener::{distinct, intersect, kinds},
+    placement::{Placed, PlacedListener},
+    report::{ACCEPTED, Flaw, PROGRAMMED, RESOLVED_REFS, conflicted, met, unless},
+    secret,
+};
+use crate::{
+    change::{Kind, ObjectId},
+    gateway::{Gateway, Listener, NamespacesFrom, RouteNamespaces, selects},
+    object_status::{Condition, GatewayAddress, ListenerStatus, ObjectStatus, StatusBody},
+    translate::Context,
+};
+use ingress_model::{HostPattern, ListenerName, ListenerProtocol};
+
+/// What routes see of a Gateway. If it stays the same, so do they.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ParentView {
+    /// In the order of the object.
+    pub(super) listeners: Vec<ListenerView>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ListenerView {
+    pub(super) name: ListenerName,
+    pub(super) section: Arc<str>,
+    pub(super) port: u16,
+    hostname: HostPattern,
+    kinds: Vec<Kind>,
+    namespace: Arc<str>,
+    namespaces: RouteNamespacesView,
+}
+
+/// Namespaces whose routes may attach.
+#[derive(Debug, PartialEq)]
+struct RouteNamespacesView(RouteNamespaces);
+
+/// A Gateway as it is, without its routes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Parent {
+    generation: i64,
+    pub(crate) view: Arc<ParentView>,
+    conditions: Vec<Condition>,
+    addresses: Vec<GatewayAddress>,
+    /// In the order of the object.
+    pub(crate) listeners: Vec<MadeListener>,
+}
+
+/// A listener as it is, without its routes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MadeListener {
+    pub(crate) name: ListenerName,
+    section: Arc<str>,
+    kinds: Vec<&'static str>,
+    conditions: Vec<Condition>,
+    /// `None` if it does not stand, or has no address.
+    pub(crate) served: Option<ServedListener>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ServedListener {
+    pub(crate) protocol: ListenerProtocol,
+    pub(crate) certificates: Vec<Arc<str>>,
+}
+
+/// Makes a Gateway; `None` if it is not of this controller, or gone.
+pub(crate) fn make(id: &ObjectId, placed: &Placed, context: &mut Context<'_, '_>) -> Option<Parent> {
+    let gateway = &*context.gateway(&id.name)?.object;
+    let (mut listeners, mut views) = (Vec::new(), Vec::new());
+    for (listener, placed_listener) in distinct(&gateway.spec.listeners).zip(&placed.listeners) {
+        let (made, view) = make_listener(id, listener, placed_listener, placed.allotted.is_reachable(), context);
+        listeners.push(made);
+        views.push(view);
+    }
+    let addresses = placed.allotted.addresses.iter().copied().map(GatewayAddress::Ip).collect();
+    Some(Parent {
+        generation: gateway.metadata.generation.unwrap_or_default(),
+        view: Arc::new(ParentView { listeners: views }),
+        conditions: conditions(gateway, placed, &listeners),
+        addresses,
+        listeners,
+    })
+}
+
+fn make_listener(
+    id: &ObjectId,
+    listener: &Listener,
+    placed: &PlacedListener,
+    is_reachable: bool,
+    context: &mut Context<'_, '_>,
+) -> (MadeListener, ListenerView) {
+    let section: Arc<str> = (*listener.name).into();
+    let (kinds, kinds_flaw) = kinds(listener);
+    let needs_certificates = placed.standing().is_some_and(|shape| shape.protocol == ListenerProtocol::Https);
+    let (certificates, certificates_flaw) =
+        if needs_certificates { secret::certificates(id, listener, context) } else { (Vec::new(), None) };
+    let accepted = placed.shape.as_ref().err().or(placed.conflict.as_ref());
+    let unserved = match accepted {
+        Some(flaw) if placed.conflict.is_some() => Some(flaw.clone()),
+        Some(flaw) => Some(Flaw::new("Invalid", flaw.message.clone())),
+        None if needs_certificates && certificates.is_empty() => certificates_flaw.as_ref().map(invalid),
+        None if kinds.is_empty() => kinds_flaw.as_ref().map(invalid),
+        None if !is_reachable => Some(Flaw::new("Pending", "the Gateway is not served; see its own conditions")),
+        None => None,
+    };
+    let made = MadeListener {
+        name: placed.name.clone(),
+        section: Arc::clone(&section),
+        kinds: kinds.iter().map(|kind| kind.as_str()).collect(),
+        conditions: vec![
+            unless(ACCEPTED, accepted),
+            conflicted(placed.conflict.as_ref()),
+            unless(RESOLVED_REFS, certificates_flaw.as_ref().or(kinds_flaw.as_ref())),
+            unless(PROGRAMMED, unserved.as_ref()),
+        ],
+        served: placed
+            .standing()
+            .filter(|_| is_reachable)
+            .map(|shape| ServedListener { protocol: shape.protocol, certificates }),
+    };
+    let view = ListenerView {
+        name: placed.name.clone(),
+        section,
+        port: listener.port,
+        hostname: placed.shape.as_ref().map_or(HostPattern::Any, |shape| shape.hostname.clone()),
+        kinds,
+        namespace: Arc::clone(&id.name.namespace),
+        namespaces: RouteNamespacesView(listener.allowed_routes.namespaces.clone()),
+    };
+    (made, view)
+}
+
+/// A listener with this flaw serves no requests.
+fn invalid(flaw: &Flaw) -> Flaw {
+    Flaw::new("Invalid", flaw.message.clone())
+}
+
+fn conditions(gateway: &Gateway, placed: &Placed, listeners: &[MadeListener]) -> Vec<Condition> {
+    let is_met = |listener: &MadeListener, kind| listener.conditions.iter().any(|condition| *condition == met(kind));
+    let fallen: Vec<_> = listeners.iter().filter(|listener| !is_met(listener, ACCEPTED)).collect();
+    let names = || fallen.iter().map(|listener| format!("`{}`", listener.section)).collect::<Vec<_>>().join(", ");
+    let none = gateway.spec.listeners.is_empty();
+    let accepted = match &placed.allotted.refused {
+        Some(flaw) => flaw.unmet(ACCEPTED),
+        None if fallen.len() == listeners.len() => {
+            let message = if none {
+                "there are no listeners; add one".to_owned()
+            } else {
+                format!("no listener is accepted: {}; see their conditions", names())
+            };
+            Flaw::new("ListenersNotValid", message).unmet(ACCEPTED)
+        }
+        None if fallen.is_empty() => met(ACCEPTED),
+        None => Condition {
+            message: format!("not accepted are the listeners {}; see their conditions", names()),
+            ..Condition::met(ACCEPTED, "ListenersNotValid")
+        },
+    };
+    let programmed = match (&placed.allotted.refused, &placed.allotted.lacks) {
+        (Some(flaw), _) => Some(invalid(flaw)),
+        (None, Some(flaw)) => Some(flaw.clone()),
+        (None, None) if listeners.iter().any(|listener| is_met(listener, PROGRAMMED)) => None,
+        (None, None) => Some(Flaw::new("Invalid", "no listener is served; see their conditions")),
+    };
+    vec![accepted, unless(PROGRAMMED, programmed.as_ref())]
+}
+
+// === impl Parent ===
+
+impl Parent {
+    /// Returns the status, with the number of routes for each listener.
+    pub(crate) fn status(&self, attached: impl Fn(&ListenerName) -> u32) -> ObjectStatus {
+        let Self { generation, view: _, conditions, addresses, listeners } = self;
+        let listeners = listeners.iter().map(|listener| {
+            let MadeListener { name, section, kinds, conditions, served: _ } = listener;
+            ListenerStatus {
+                name: Arc::clone(section),
+                supported_kinds: kinds.clone(),
+                attached_routes: attached(name),
+                conditions: conditions.clone(),
+            }
+        });
+        ObjectStatus {
+            generation: *generation,
+            body: StatusBody::Gateway {
+                conditions: conditions.clone(),
+                listeners: listeners.collect(),
+                addresses: addresses.clone(),
+                attached_listener_sets: None,
+            },
+        }
+    }
+}
+
+// === impl ListenerView ===
+
+impl ListenerView {
+    /// Returns whether routes of `kind` in `namespace` may attach.
+    pub(super) fn allows(&self, kind: Kind, namespace: &str, context: &Context<'_, '_>) -> bool {
+        let RouteNamespaces { from, selector } = &self.namespaces.0;
+        self.kinds.contains(&kind)
+            && match from {
+                NamespacesFrom::All => true,
+                NamespacesFrom::Same => *self.namespace == *namespace,
+                NamespacesFrom::Selector => selector
+                    .as_ref()
+                    .and_then(|selector| selects(selector, &context.namespace_labels(namespace)))
+                    .unwrap_or(false),
+                NamespacesFrom::None | NamespacesFrom::Other(_) => false,
+            }
+    }
+
+    /// Returns those of a route's hostnames for which requests can arrive.
+    pub(super) fn reached<'h>(&self, hostnames: &'h [HostPattern]) -> impl Iterator<Item = &'h HostPattern> {
+        hostnames.iter().filter(|hostname| intersect(&self.hostname, hostname))
+    }
+}
+
+impl Eq for RouteNamespacesView {}

@@ -1,0 +1,256 @@
+//! Keeps Gateways, their listeners and their routes up to date in the table and in the statuses. How each is made is
+//! known to [`gateway`](crate::translate::gateway).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{PendingWork, Translator};
+use crate::{
+    change::{Kind, ObjectId, ObjectName},
+    cluster::Cluster,
+    object_status::ObjectStatus,
+    translate::{
+        Context,
+        features::Globals,
+        gateway::{
+            class, host, http_route,
+            parent::{self, Parent, ServedListener},
+            placement::{self, Placement},
+            route::MadeRoute,
+        },
+        lookup::Lookup,
+        part::{Dependency, Part, PartTrace},
+    },
+};
+use ingress_model::{HostPattern, HostRoutes, Listener, ListenerName, Rule, UpstreamKey};
+
+/// What is kept of the Gateway API from one translation to the next.
+#[derive(Default)]
+pub(super) struct GatewayRecords {
+    placement: Placement,
+    parents: HashMap<ObjectId, Parent>,
+    /// The Gateway of each listener.
+    owners: HashMap<ListenerName, ObjectId>,
+    routes: HashMap<ObjectId, Arc<MadeRoute>>,
+    /// Routes of each listener by hostname, in order of precedence.
+    attached: HashMap<ListenerName, BTreeMap<HostPattern, Vec<Arc<MadeRoute>>>>,
+    /// Number of routes of each listener.
+    counts: HashMap<ListenerName, u32>,
+}
+
+/// Returns the parts for objects that came, changed or went.
+pub(super) fn changed(known: &Cluster, cluster: &Cluster) -> BTreeSet<Part> {
+    let classes = known.gateway_classes().differences(cluster.gateway_classes()).into_iter();
+    let classes = classes.map(|difference| Part::GatewayClass(difference.key.clone()));
+    let routes = known.http_routes().differences(cluster.http_routes()).into_iter();
+    let routes = routes.map(|difference| Part::Route(ObjectId { kind: Kind::HttpRoute, name: difference.key.clone() }));
+    classes.chain(routes).collect()
+}
+
+/// Returns the parts of all routes.
+pub(super) fn routes(cluster: &Cluster) -> impl Iterator<Item = Part> {
+    cluster.http_routes().keys().map(|name| Part::Route(ObjectId { kind: Kind::HttpRoute, name: name.clone() }))
+}
+
+impl Translator {
+    pub(super) fn make_gateway_class(&mut self, name: &ObjectName, cluster: &Cluster) -> PartTrace {
+        let class = cluster.gateway_classes().get(name).filter(|stored| stored.object.is_ours());
+        let status = class.map(|stored| class::status(&stored.object).into());
+        self.show(ObjectId { kind: Kind::GatewayClass, name: name.clone() }, status);
+        PartTrace::default()
+    }
+
+    pub(super) fn make_placement(&mut self, lookup: &Lookup<'_>, work: &mut PendingWork) -> PartTrace {
+        let (placement, trace) = lookup.traced(|context| placement::place(context.lookup));
+        let before = std::mem::replace(&mut self.gateways.placement, placement);
+        let Placement { parents, binds } = &self.gateways.placement;
+        let ids: BTreeSet<_> = before.parents.keys().chain(parents.keys()).collect();
+        let changed = ids.into_iter().filter(|id| before.parents.get(id) != parents.get(id));
+        work.stale.extend(changed.cloned().map(Part::Parent));
+        for bind in before.binds.keys().filter(|bind| !binds.contains_key(bind)) {
+            self.table.binds.remove(bind);
+        }
+        for (bind, bound) in binds.iter().filter(|(bind, bound)| before.binds.get(bind) != Some(bound)) {
+            self.table.binds.insert(*bind, Arc::new(bound.clone()));
+        }
+        trace
+    }
+
+    pub(super) fn make_parent(&mut self, id: &ObjectId, lookup: &Lookup<'_>, work: &mut PendingWork) -> PartTrace {
+        let placed = self.gateways.placement.parents.get(id).cloned();
+        let (made, trace) = lookup.traced(|context| parent::make(id, placed.as_deref()?, context));
+        let view = made.as_ref().map(|parent| Arc::clone(&parent.view));
+        let before = lookup.with_memo(|memo| match &view {
+            Some(view) => memo.parents.insert(id.clone(), Arc::clone(view)),
+            None => memo.parents.remove(id),
+        });
+        if before != view {
+            work.stale.extend(self.records.dependents_of(&Dependency::Parent(id.clone())).cloned());
+        }
+        let before = self.gateways.parents.remove(id);
+        let names = |parent: &Parent| -> BTreeSet<ListenerName> {
+            parent.listeners.iter().map(|listener| listener.name.clone()).collect()
+        };
+        let (old, new) = (before.iter().flat_map(names), made.iter().flat_map(names).collect::<BTreeSet<_>>());
+        for name in old.filter(|name| !new.contains(name)) {
+            self.gateways.owners.remove(&name);
+            self.serve(&name, None, work);
+        }
+        for listener in made.iter().flat_map(|parent| &parent.listeners) {
+            self.gateways.owners.insert(listener.name.clone(), id.clone());
+            self.serve(&listener.name, listener.served.as_ref(), work);
+        }
+        if let Some(made) = made {
+            self.gateways.parents.insert(id.clone(), made);
+        }
+        work.stale.insert(Part::ParentStatus(id.clone()));
+        trace
+    }
+
+    pub(super) fn make_route(
+        &mut self,
+        id: &ObjectId,
+        cluster: &Cluster,
+        lookup: &Lookup<'_>,
+        work: &mut PendingWork,
+    ) -> PartTrace {
+        let (made, trace) = lookup.traced(|context| route(id, cluster, &self.globals, context));
+        let before = self.gateways.routes.get(id).cloned();
+        if before.as_deref() == made.as_ref() {
+            return trace;
+        }
+        let made = made.map(Arc::new);
+        self.show(id.clone(), made.as_ref().map(|route| Arc::clone(&route.status)));
+        if let Some(route) = before {
+            self.detach(&route, work);
+        }
+        match made {
+            None => drop(self.gateways.routes.remove(id)),
+            Some(route) => {
+                self.attach(&route, work);
+                self.gateways.routes.insert(id.clone(), route);
+            }
+        }
+        trace
+    }
+
+    pub(super) fn make_listener_host(
+        &mut self,
+        name: &ListenerName,
+        pattern: &HostPattern,
+        work: &mut PendingWork,
+    ) -> PartTrace {
+        let Some(listener) = self.table.listeners.get(name) else { return PartTrace::default() };
+        let routes = self.gateways.attached.get(name).and_then(|hosts| hosts.get(pattern));
+        let merged = routes.map(|routes| host::merge(routes));
+        if listener.hosts.get(pattern).map(Arc::as_ref) == merged.as_ref() {
+            return PartTrace::default();
+        }
+        let mut listener = Listener::clone(listener);
+        let merged = merged.map(Arc::new);
+        let before = match &merged {
+            Some(routes) => listener.hosts.insert(pattern.clone(), Arc::clone(routes)),
+            None => listener.hosts.remove(pattern),
+        };
+        self.table.listeners.insert(name.clone(), Arc::new(listener));
+        self.count(merged.iter().flat_map(|routes| upstreams(routes)), before.iter().flat_map(|r| upstreams(r)), work);
+        PartTrace::default()
+    }
+
+    pub(super) fn make_parent_status(&mut self, id: &ObjectId) -> PartTrace {
+        let GatewayRecords { parents, counts, .. } = &self.gateways;
+        let count = |name: &ListenerName| counts.get(name).copied().unwrap_or_default();
+        let status = parents.get(id).map(|parent| Arc::new(parent.status(count)));
+        self.show(id.clone(), status);
+        PartTrace::default()
+    }
+
+    /// Sets the status of an object. An unchanged one stays the same object.
+    fn show(&mut self, id: ObjectId, status: Option<Arc<ObjectStatus>>) {
+        match status {
+            None => drop(self.statuses.remove(&id)),
+            Some(status) if self.statuses.get(&id) == Some(&status) => {}
+            Some(status) => drop(self.statuses.insert(id, status)),
+        }
+    }
+
+    /// Sets a listener in the table, or removes it.
+    fn serve(&mut self, name: &ListenerName, served: Option<&ServedListener>, work: &mut PendingWork) {
+        let known = self.table.listeners.get(name).cloned();
+        let Some(ServedListener { protocol, certificates }) = served else {
+            if let Some(listener) = known {
+                self.table.listeners.remove(name);
+                let old = listener.hosts.values().flat_map(|routes| upstreams(routes));
+                self.count(std::iter::empty(), old, work);
+            }
+            return;
+        };
+        let is_new = known.is_none();
+        let before = known.unwrap_or_else(|| Listener::new(*protocol).into());
+        let listener = Listener { protocol: *protocol, certificates: certificates.clone(), ..Listener::clone(&before) };
+        if is_new || listener != *before {
+            self.table.listeners.insert(name.clone(), Arc::new(listener));
+        }
+        if is_new {
+            let hostnames = self.gateways.attached.get(name).into_iter().flat_map(BTreeMap::keys);
+            work.stale.extend(hostnames.map(|pattern| Part::ListenerHost(name.clone(), pattern.clone())));
+        }
+    }
+
+    fn attach(&mut self, route: &Arc<MadeRoute>, work: &mut PendingWork) {
+        for (listener, patterns) in &route.attachments {
+            *self.gateways.counts.entry(listener.clone()).or_default() += 1;
+            self.recount(listener, work);
+            for pattern in patterns {
+                let hosts = self.gateways.attached.entry(listener.clone()).or_default();
+                let routes = hosts.entry(pattern.clone()).or_default();
+                let at = routes.partition_point(|other| other.precedence < route.precedence);
+                routes.insert(at, Arc::clone(route));
+                work.stale.insert(Part::ListenerHost(listener.clone(), pattern.clone()));
+            }
+        }
+    }
+
+    fn detach(&mut self, route: &MadeRoute, work: &mut PendingWork) {
+        for (listener, patterns) in &route.attachments {
+            if let Some(count) = self.gateways.counts.get_mut(listener) {
+                *count -= 1;
+                if *count == 0 {
+                    self.gateways.counts.remove(listener);
+                }
+            }
+            self.recount(listener, work);
+            for pattern in patterns {
+                let Some(hosts) = self.gateways.attached.get_mut(listener) else { continue };
+                if let Some(routes) = hosts.get_mut(pattern) {
+                    routes.retain(|other| other.precedence.id != route.precedence.id);
+                    if routes.is_empty() {
+                        hosts.remove(pattern);
+                    }
+                }
+                if hosts.is_empty() {
+                    self.gateways.attached.remove(listener);
+                }
+                work.stale.insert(Part::ListenerHost(listener.clone(), pattern.clone()));
+            }
+        }
+    }
+
+    /// Marks the status with the count of a listener as stale.
+    fn recount(&self, listener: &ListenerName, work: &mut PendingWork) {
+        work.stale.extend(self.gateways.owners.get(listener).cloned().map(Part::ParentStatus));
+    }
+}
+
+fn route(id: &ObjectId, cluster: &Cluster, globals: &Globals, context: &mut Context<'_, '_>) -> Option<MadeRoute> {
+    match id.kind {
+        Kind::HttpRoute => http_route::make(id, &cluster.http_route(&id.name)?.object, globals, context),
+        _ => None,
+    }
+}
+
+fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
+    routes.rules.iter().flat_map(Rule::upstreams)
+}
