@@ -113,7 +113,11 @@ impl RunSettings {
             .manifests
             .is_none()
             .then(|| status_options(status, vec![http_port, https_port], source.controller_class.clone()));
-        let translate = translate_options(&source, routing, reserved_ports);
+        let gateway_addresses = kernel.as_ref().map(|kernel| kernel.gateway_addresses.clone()).unwrap_or_default();
+        let translate = ingress_control::translate::Options {
+            gateway_addresses,
+            ..translate_options(&source, routing, reserved_ports)
+        };
         let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
         let saved = source.snapshot_file.clone().map(|path| ingress_control::saved::File { path, private_keys });
         let source = source_config(source);
@@ -124,7 +128,6 @@ impl RunSettings {
                 translate,
                 saved,
                 contact: ingress_control::Contact::default(),
-                gateway_addresses: kernel.as_ref().map(|kernel| kernel.gateway_addresses.clone()).unwrap_or_default(),
                 status,
             },
             kernel,

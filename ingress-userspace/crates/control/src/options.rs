@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{address_pool::AddressPool, contact::Contact, saved, source::kube::KubernetesConfig, status, translate};
+use crate::{contact::Contact, saved, source::kube::KubernetesConfig, status, translate};
 
 /// Options of [`run`](crate::run), other than the source of objects.
 #[derive(Clone, Debug, Default)]
@@ -12,9 +12,6 @@ pub struct Options {
     pub saved: Option<saved::File>,
     /// Reports to others how current the configuration is.
     pub contact: Contact,
-    /// Addresses that this node holds although no interface has them. Names and URLs do not lead to them, as to no other
-    /// address of this node. Default none.
-    pub gateway_addresses: AddressPool,
     /// Writes to the API server; `None` writes nothing. Has no effect for a directory of manifests.
     pub status: Option<status::Options>,
 }

@@ -15,10 +15,9 @@ pub fn read_only(
 ) -> (ingress_control::SourceConfig, ingress_control::Options) {
     let translate = translate_options(&source, routing, BTreeSet::from([80, 443]));
     let contact = ingress_control::Contact::default();
-    let gateway_addresses = ingress_control::AddressPool::default();
     (
         source_config(source),
-        ingress_control::Options { translate, saved: None, contact, gateway_addresses, status: None },
+        ingress_control::Options { translate, saved: None, contact, status: None },
     )
 }
 
@@ -97,6 +96,7 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         max_metered_rules,
         max_metered_rules_per_namespace,
         host_sharing,
+        gateway_addresses: defaults.gateway_addresses,
         gateway_api: if source.gateway_api { GatewayApi::Serve } else { GatewayApi::Ignore },
         selects_namespaces: source.watch_namespace_selector.is_some(),
         annotations_prefix,

@@ -121,7 +121,7 @@ async fn translate_batches(
                     drain(&mut resolved, state);
                 }
                 _ = hours.tick() => state.strike(SystemTime::now()),
-                _ = looks.tick() => state.locate(own::addresses(&options.gateway_addresses)),
+                _ = looks.tick() => state.locate(own::addresses(&options.translate.gateway_addresses)),
                 () = expiry(save_scheduler.restore_at()) => {
                     state.restored = save_scheduler.restore().await;
                     if let Some(Restored { cluster, age: _ }) = &mut state.restored
@@ -129,7 +129,7 @@ async fn translate_batches(
                     {
                         cluster.select_namespaces();
                     }
-                    state.locate(own::addresses(&options.gateway_addresses));
+                    state.locate(own::addresses(&options.translate.gateway_addresses));
                     // The file does not record the current hour.
                     state.strike(SystemTime::now());
                 }
@@ -267,7 +267,7 @@ impl WatchState {
 
     /// Returns the served state to save, once the source has confirmed it.
     fn content(&self, options: &Options) -> Option<SavedContent> {
-        let Options { translate, saved, contact: _, gateway_addresses: _, status: _ } = options;
+        let Options { translate, saved, contact: _, status: _ } = options;
         let Published { translation, cluster } = self.published.as_ref().filter(|_| self.is_confirmed)?;
         Some(SavedContent {
             cluster: cluster.clone(),

@@ -31,11 +31,11 @@ pub(super) fn hostnames(hostnames: &[Box<str>]) -> Result<Vec<HostPattern>, Flaw
     if hostnames.is_empty() {
         return Ok(vec![HostPattern::Any]);
     }
-    let parse = |hostname: &Box<str>| {
+    let parse = |hostname: &str| {
         HostPattern::parse_suffix(hostname)
             .map_err(|error| Flaw::unsupported(format!("{}; correct `hostnames`", shorten_error(&error))))
     };
-    let mut hostnames = hostnames.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut hostnames = hostnames.iter().map(|hostname| parse(hostname)).collect::<Result<Vec<_>, _>>()?;
     hostnames.sort();
     hostnames.dedup();
     Ok(hostnames)
