@@ -15,10 +15,7 @@ pub fn read_only(
 ) -> (ingress_control::SourceConfig, ingress_control::Options) {
     let translate = translate_options(&source, routing, BTreeSet::from([80, 443]));
     let contact = ingress_control::Contact::default();
-    (
-        source_config(source),
-        ingress_control::Options { translate, saved: None, contact, status: None },
-    )
+    (source_config(source), ingress_control::Options { translate, saved: None, contact, status: None })
 }
 
 /// Returns the source that the options name.
@@ -96,8 +93,8 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         max_metered_rules,
         max_metered_rules_per_namespace,
         host_sharing,
-        gateway_addresses: defaults.gateway_addresses,
         gateway_api: if source.gateway_api { GatewayApi::Serve } else { GatewayApi::Ignore },
+        gateway_addresses: defaults.gateway_addresses,
         selects_namespaces: source.watch_namespace_selector.is_some(),
         annotations_prefix,
     }

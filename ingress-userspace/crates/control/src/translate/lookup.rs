@@ -28,7 +28,7 @@ use super::{
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     cluster::{Cluster, Store, Stored},
-    gateway::{Gateway, GatewayClass},
+    gateway::{Gateway, GatewayClass, ListenerSet},
     held_secret::HeldSecret,
     reference_grant::Grant,
     service::Service,
@@ -153,7 +153,18 @@ impl<'c> Lookup<'c> {
         self.cluster.gateway(name)
     }
 
-    /// Returns what routes see of a Gateway; `None` if it is not of this controller.
+    /// Returns every ListenerSet.
+    pub(crate) fn listener_sets(&self) -> &'c Store<ListenerSet> {
+        self.read(Dependency::Gateways);
+        self.cluster.listener_sets()
+    }
+
+    pub(crate) fn listener_set(&self, name: &ObjectName) -> Option<&'c Stored<ListenerSet>> {
+        self.note(Kind::ListenerSet, name);
+        self.cluster.listener_sets().get(name)
+    }
+
+    /// Returns what routes see of a Gateway or ListenerSet; `None` if it is not of this controller.
     pub(crate) fn parent(&self, id: &ObjectId) -> Option<Arc<ParentView>> {
         self.read(Dependency::Parent(id.clone()));
         self.with_memo(|memo| memo.parents.get(id).cloned())

@@ -58,7 +58,7 @@ pub struct Options {
     pub gateway_api: GatewayApi,
     /// Whether an Ingress counts only while its Namespace matches a selector. Default false.
     pub selects_namespaces: bool,
-    /// Addresses that Gateways get, and that this node holds although no interface has them. Names and URLs do not lead to
+    /// Addresses that Gateways get. This node holds them although no interface has them, so names and URLs do not lead to
     /// them, as to no other address of this node. Default none: Gateways share the addresses of the nodes.
     pub gateway_addresses: AddressPool,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.

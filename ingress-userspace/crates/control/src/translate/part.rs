@@ -44,13 +44,13 @@ pub(crate) enum Part {
     GatewayClass(ObjectName),
     /// The addresses of all Gateways, and which of their listeners stand.
     Placement,
-    /// The listeners of a Gateway.
+    /// The listeners of a Gateway or ListenerSet.
     Parent(ObjectId),
     /// A route of the Gateway API.
     Route(ObjectId),
     /// The merged rules for a hostname of a listener.
     ListenerHost(ListenerName, HostPattern),
-    /// The status of a Gateway, with the numbers of its routes.
+    /// The status of a Gateway or ListenerSet, with the numbers of its routes.
     ParentStatus(ObjectId),
     /// Upstreams of the table, and Ingresses beyond the check rate of a node.
     Checks,
@@ -85,9 +85,9 @@ pub(crate) enum Dependency {
     Upstream(UpstreamKey),
     /// The names of the certificate in a Secret and its problems; chain and key are not included.
     Certificate(ObjectName),
-    /// Every GatewayClass and Gateway.
+    /// Every GatewayClass, Gateway and ListenerSet.
     Gateways,
-    /// What routes see of a Gateway.
+    /// What routes see of a Gateway or ListenerSet.
     Parent(ObjectId),
 }
 

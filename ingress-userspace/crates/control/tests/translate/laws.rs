@@ -112,6 +112,9 @@ proptest! {
             for origin in &listener.certificates {
                 prop_assert!(table.certificates.contains_key(origin), "{}", origin);
             }
+            for backend in listener.streams.values().flatten().flat_map(|backends| backends.as_slice()) {
+                prop_assert!(backend.target.as_ref().map_or(true, |key| table.upstreams.contains_key(key)));
+            }
             for routes in listener.hosts.values() {
                 prop_assert!(routes.rules.is_sorted_by(|a, b| a.path <= b.path));
                 for key in routes.rules.iter().flat_map(Rule::upstreams) {

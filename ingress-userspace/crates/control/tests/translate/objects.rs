@@ -21,6 +21,8 @@ pub(crate) fn any_object() -> impl Strategy<Value = String> {
         1 => any_gateway_class(),
         3 => any_gateway(),
         5 => any_http_route(),
+        3 => any_stream_route(),
+        2 => any_listener_set(),
         1 => any_namespace(),
     ]
 }
@@ -231,7 +233,7 @@ fn any_gateway_class() -> impl Strategy<Value = String> {
 
 /// Listeners at two ports, which conflict often.
 fn any_gateway() -> impl Strategy<Value = String> {
-    let protocol = prop::sample::select(vec!["HTTP", "HTTP", "HTTPS", "OTHER"]);
+    let protocol = prop::sample::select(vec!["HTTP", "HTTP", "HTTPS", "TLS", "TCP", "UDP", "OTHER"]);
     let hostname = prop::sample::select(vec!["", ", hostname: a.test", ", hostname: \"*.test\""]);
     let allowed = prop::sample::select(vec![
         "",
@@ -243,19 +245,22 @@ fn any_gateway() -> impl Strategy<Value = String> {
     let address = prop::sample::select(vec!["192.0.2.1", "192.0.2.2", "198.51.100.1"]);
     let addresses = (prop::option::of(address.clone()), prop::option::of(address));
     let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_name());
-    (metadata, prop::collection::vec(listener, 0..4), addresses).prop_map(
-        |((namespace, name, age, class), listeners, (wanted, shown))| {
+    let sets = prop::sample::select(vec!["None", "Same", "All"]);
+    (metadata, prop::collection::vec(listener, 0..4), addresses, sets).prop_map(
+        |((namespace, name, age, class), listeners, (wanted, shown), sets)| {
             let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
             let mut text = format!(
                 "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
-                 spec:\n  gatewayClassName: {class}\n"
+                 spec:\n  gatewayClassName: {class}\n  allowedListeners: {{namespaces: {{from: {sets}}}}}\n"
             );
             if let Some(address) = wanted {
                 text += &format!("  addresses: [{{value: {address}}}]\n");
             }
             text += "  listeners:\n";
             for (name, port, protocol, hostname, allowed, secret, secret_namespace) in listeners {
-                let tls = if protocol == "HTTPS" {
+                let tls = if protocol == "TLS" && port == 80 {
+                    ", tls: {mode: Passthrough}".to_owned()
+                } else if matches!(protocol, "HTTPS" | "TLS") {
                     format!(", tls: {{certificateRefs: [{{name: {secret}, namespace: {secret_namespace}}}]}}")
                 } else {
                     String::new()
@@ -270,11 +275,58 @@ fn any_gateway() -> impl Strategy<Value = String> {
     )
 }
 
+fn any_stream_route() -> impl Strategy<Value = String> {
+    let kind = prop::sample::select(vec!["TLSRoute", "TCPRoute", "UDPRoute", "GRPCRoute"]);
+    let parent = prop::sample::select(vec!["Gateway", "ListenerSet"]);
+    let backend = (any_name(), any_name(), 79..82u16, 0..3u8);
+    let metadata = (any_name(), any_name(), prop::option::of(0..3u8));
+    (metadata, kind, (parent, any_name(), any_name()), prop::collection::vec(backend, 0..3)).prop_map(
+        |((namespace, name, age), kind, (parent, of, parent_name), backends)| {
+            let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
+            let hostnames = if kind == "TLSRoute" { "[a.test]" } else { "[]" };
+            let backends: String = backends
+                .iter()
+                .map(|(namespace, name, port, weight)| {
+                    format!("{{namespace: {namespace}, name: {name}, port: {port}, weight: {weight}}}, ")
+                })
+                .collect();
+            format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
+                 spec:\n  parentRefs: [{{kind: {parent}, namespace: {of}, name: {parent_name}}}]\n  hostnames: {hostnames}\n  \
+                 rules: [{{backendRefs: [{backends}]}}]\n"
+            )
+        },
+    )
+}
+
+fn any_listener_set() -> impl Strategy<Value = String> {
+    let protocol = prop::sample::select(vec!["HTTP", "TCP", "UDP"]);
+    let hostname = prop::sample::select(vec!["", ", hostname: a.test"]);
+    let listener = (any_name(), 80..82u16, protocol, hostname);
+    let metadata = (any_name(), any_name(), prop::option::of(0..3u8));
+    (metadata, any_name(), any_name(), prop::collection::vec(listener, 0..3)).prop_map(
+        |((namespace, name, age), of, gateway, listeners)| {
+            let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
+            let listeners: String = listeners
+                .iter()
+                .map(|(name, port, protocol, hostname)| {
+                    format!("{{name: {name}, port: {port}, protocol: {protocol}{hostname}, allowedRoutes: {{namespaces: {{from: All}}}}}}, ")
+                })
+                .collect();
+            format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
+                 spec: {{parentRef: {{namespace: {of}, name: {gateway}}}, listeners: [{listeners}]}}\n"
+            )
+        },
+    )
+}
+
 fn any_http_route() -> impl Strategy<Value = String> {
     let hostnames =
         prop::sample::select(vec!["[]", "[a.test]", "[\"*.test\", b.test]", "[\"*.a.test\"]", "[\"bad..host\"]"]);
     let section = prop::sample::select(vec!["", ", sectionName: a", ", port: 80"]);
-    let parent = (any_name(), any_name(), section);
+    let kind = prop::sample::select(vec!["Gateway", "Gateway", "ListenerSet"]);
+    let parent = (any_name(), any_name(), section, kind);
     let demand = prop::sample::select(vec![
         "",
         "{path: {value: /x}}",
@@ -298,7 +350,9 @@ fn any_http_route() -> impl Strategy<Value = String> {
             let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
             let parents: String = parents
                 .iter()
-                .map(|(namespace, name, section)| format!("{{namespace: {namespace}, name: {name}{section}}}, "))
+                .map(|(namespace, name, section, kind)| {
+                    format!("{{kind: {kind}, namespace: {namespace}, name: {name}{section}}}, ")
+                })
                 .collect();
             let mut text = format!(
                 "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\

@@ -41,6 +41,12 @@ pub(super) fn hostnames(hostnames: &[Box<str>]) -> Result<Vec<HostPattern>, Flaw
     Ok(hostnames)
 }
 
+/// Returns the hostnames by which listeners are sought. A route without valid ones finds all, and is then attached to
+/// none for that reason.
+pub(super) fn reaching(hostnames: &Result<Vec<HostPattern>, Flaw>) -> &[HostPattern] {
+    hostnames.as_deref().unwrap_or(&[HostPattern::Any])
+}
+
 /// Follows the references of route `id` to Gateways of this controller.
 pub(super) fn attach<'r>(
     id: &ObjectId,
@@ -52,6 +58,7 @@ pub(super) fn attach<'r>(
         let ParentReference { group, kind, namespace, name, .. } = reference;
         let kind = match (group, kind) {
             (Group::Gateway, ReferentKind::Gateway) => Kind::Gateway,
+            (Group::Gateway, ReferentKind::ListenerSet) => Kind::ListenerSet,
             _ => return None,
         };
         let name = ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name);

@@ -6,7 +6,7 @@ use crate::{
     gateway::{BackendRef, Group, ReferentKind},
     translate::{
         Context,
-        destination::{Destination, SubrequestSender, Through},
+        destination::{Destination, Gathered, SubrequestSender, Through},
         grant::is_api_server,
         port::PortReference,
         text::shorten,
@@ -42,6 +42,10 @@ pub(super) fn upstream(
     if own == Some(Protocol::Http1) && protocol.is_some_and(|protocol| protocol != Protocol::Http1) {
         (key, gathered) = context.upstream(&plain(protocol));
     }
+    reachable(key, &name, &gathered)
+}
+
+fn reachable(key: UpstreamKey, name: &ObjectName, gathered: &Gathered) -> Result<UpstreamKey, Flaw> {
     if gathered.upstream.is_some() {
         return Ok(key);
     }
@@ -50,6 +54,21 @@ pub(super) fn upstream(
         |finding| finding.message.clone(),
     );
     Err(Flaw::new("RefNotPermitted", message))
+}
+
+/// Returns the upstream of a backend that gets bytes or datagrams.
+///
+/// # Errors
+/// The flaw of the reference; connections for this backend are refused.
+pub(super) fn stream(
+    id: &ObjectId,
+    reference: &BackendRef,
+    transport: Transport,
+    context: &mut Context<'_, '_>,
+) -> Result<UpstreamKey, Flaw> {
+    let (name, port) = service(id, reference, transport, context)?;
+    let (key, gathered) = context.upstream(&Destination::Stream { name: name.clone(), port, transport });
+    reachable(key, &name, &gathered)
 }
 
 /// Returns the Service and port of a backend.

@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::route::{Candidate, MadeRoute};
-use ingress_model::{HostRoutes, Rule};
+use super::route::{Candidate, MadeRoute, RouteRules};
+use ingress_model::{HostRoutes, Rule, WeightedBackends};
 
 /// Returns the rules for a hostname, in order of precedence. `routes` are those with the hostname, oldest first.
 pub(crate) fn merge(routes: &[Arc<MadeRoute>]) -> HostRoutes {
     let numbered = routes.iter().enumerate();
     let mut candidates: Vec<(usize, &Candidate)> =
-        numbered.flat_map(|(at, route)| route.candidates.iter().map(move |candidate| (at, candidate))).collect();
+        numbered.flat_map(|(at, route)| candidates(route).iter().map(move |candidate| (at, candidate))).collect();
     candidates.sort_by(|(route, a), (other, b)| {
         a.rank().cmp(&b.rank()).then_with(|| (route, a.index).cmp(&(other, b.index)))
     });
@@ -34,4 +34,19 @@ pub(crate) fn merge(routes: &[Arc<MadeRoute>]) -> HostRoutes {
         }
     }
     HostRoutes { rules, ..HostRoutes::default() }
+}
+
+fn candidates(route: &MadeRoute) -> &[Candidate] {
+    match &route.rules {
+        RouteRules::Requests(candidates) => candidates,
+        RouteRules::Bytes(_) => &[],
+    }
+}
+
+/// Returns the backends of connections for a hostname: those of the oldest route.
+pub(crate) fn stream(routes: &[Arc<MadeRoute>]) -> Option<Arc<WeightedBackends>> {
+    match &routes.first()?.rules {
+        RouteRules::Bytes(backends) => backends.clone(),
+        RouteRules::Requests(_) => None,
+    }
 }

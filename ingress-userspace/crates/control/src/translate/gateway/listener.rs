@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::report::Flaw;
 use crate::{
     change::Kind,
-    gateway::{Group, Listener, NamespacesFrom, Protocol, ReferentKind, RouteKind, RouteNamespaces, TlsMode, selects},
+    gateway::{
+        Group, Listener, ListenerTls, NamespacesFrom, Protocol, ReferentKind, RouteKind, RouteNamespaces, TlsMode,
+        selects,
+    },
     translate::text::{shorten, shorten_error},
 };
 use ingress_model::{HostPattern, ListenerProtocol, StreamPort, Transport};
@@ -34,37 +37,56 @@ impl Shape {
     /// The reason for which it cannot be served.
     pub(super) fn of(listener: &Listener) -> Result<Self, Flaw> {
         let Listener { name: _, hostname, port, protocol, tls, allowed_routes } = listener;
-        let protocol = match protocol {
-            Protocol::Http => ListenerProtocol::Http,
-            Protocol::Https => ListenerProtocol::Https,
-            other => {
-                let message = format!("protocol `{}` is not supported; use `HTTP` or `HTTPS`", shorten(other.as_str()));
-                return Err(Flaw::new("UnsupportedProtocol", message));
-            }
-        };
+        let protocol = protocol_of(protocol, tls.as_ref())?;
         if *port == 0 {
             return Err(Flaw::new("PortUnavailable", "port `0` is no port; name one from 1 to 65535"));
         }
-        let mode = tls.as_ref().map(|tls| &tls.mode);
-        match (protocol, mode) {
-            (ListenerProtocol::Https, None | Some(TlsMode::Terminate)) => {}
-            (ListenerProtocol::Https, Some(mode)) => {
-                let message =
-                    format!("TLS mode `{}` is not supported with HTTPS; use `Terminate`", shorten(mode.as_str()));
-                return Err(Flaw::unsupported(message));
-            }
-            (_, Some(_)) => return Err(Flaw::unsupported("`tls` has no place with HTTP; remove it, or use HTTPS")),
-            (_, None) => {}
+        let is_named = !matches!(protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp);
+        let hostname = hostname.as_deref().unwrap_or_default();
+        if !is_named && !hostname.is_empty() {
+            let message = format!("`hostname` has no meaning with protocol `{protocol}`; remove it");
+            return Err(Flaw::unsupported(message));
         }
-        let hostname = match HostPattern::parse_suffix(hostname.as_deref().unwrap_or_default()) {
+        let hostname = match HostPattern::parse_suffix(hostname) {
             Ok(hostname) => hostname,
             Err(error) => {
                 return Err(Flaw::unsupported(format!("{}; correct `hostname`", shorten_error(&error))));
             }
         };
         check_namespaces(&allowed_routes.namespaces)?;
-        Ok(Self { protocol, port: StreamPort { transport: Transport::Tcp, number: *port }, hostname })
+        let transport = if protocol == ListenerProtocol::Udp { Transport::Udp } else { Transport::Tcp };
+        Ok(Self { protocol, port: StreamPort { transport, number: *port }, hostname })
     }
+}
+
+fn protocol_of(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<ListenerProtocol, Flaw> {
+    let mode = tls.map(|tls| &tls.mode);
+    Ok(match (protocol, mode) {
+        (Protocol::Http, None) => ListenerProtocol::Http,
+        (Protocol::Https, None | Some(TlsMode::Terminate)) => ListenerProtocol::Https,
+        (Protocol::Tls, Some(TlsMode::Passthrough)) => ListenerProtocol::TlsPassthrough,
+        (Protocol::Tls, Some(TlsMode::Terminate)) => ListenerProtocol::TlsTerminate,
+        (Protocol::Tcp, None) => ListenerProtocol::Tcp,
+        (Protocol::Udp, None) => ListenerProtocol::Udp,
+        (Protocol::Tls, None) => return Err(Flaw::unsupported("there is no `tls`; add it with a `mode`")),
+        (Protocol::Https | Protocol::Tls, Some(mode)) => {
+            let message = format!(
+                "TLS mode `{}` is not supported with protocol `{}`; use `Terminate`",
+                shorten(mode.as_str()),
+                protocol.as_str()
+            );
+            return Err(Flaw::unsupported(message));
+        }
+        (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => {
+            let message = format!("`tls` has no place with protocol `{}`; remove it", protocol.as_str());
+            return Err(Flaw::unsupported(message));
+        }
+        (Protocol::Other(other), _) => {
+            let message =
+                format!("protocol `{}` is not supported; use `HTTP`, `HTTPS`, `TLS`, `TCP` or `UDP`", shorten(other));
+            return Err(Flaw::new("UnsupportedProtocol", message));
+        }
+    })
 }
 
 fn check_namespaces(allowed: &RouteNamespaces) -> Result<(), Flaw> {
@@ -85,8 +107,11 @@ fn check_namespaces(allowed: &RouteNamespaces) -> Result<(), Flaw> {
 /// Returns the kinds of routes that a protocol may have.
 fn kinds_of(protocol: &Protocol) -> &'static [Kind] {
     match protocol {
-        Protocol::Http | Protocol::Https => &[Kind::HttpRoute],
-        Protocol::Tls | Protocol::Tcp | Protocol::Udp | Protocol::Other(_) => &[],
+        Protocol::Http | Protocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
+        Protocol::Tls => &[Kind::TlsRoute],
+        Protocol::Tcp => &[Kind::TcpRoute],
+        Protocol::Udp => &[Kind::UdpRoute],
+        Protocol::Other(_) => &[],
     }
 }
 
@@ -116,11 +141,18 @@ pub(super) fn kinds(listener: &Listener) -> (Vec<Kind>, Option<Flaw>) {
     (kinds, flaw)
 }
 
-fn route_kind(kind: &RouteKind) -> Option<Kind> {
-    match kind {
-        RouteKind { group: Group::Gateway, kind: ReferentKind::HttpRoute } => Some(Kind::HttpRoute),
-        _ => None,
+fn route_kind(RouteKind { group, kind }: &RouteKind) -> Option<Kind> {
+    if *group != Group::Gateway {
+        return None;
     }
+    Some(match kind {
+        ReferentKind::HttpRoute => Kind::HttpRoute,
+        ReferentKind::GrpcRoute => Kind::GrpcRoute,
+        ReferentKind::TlsRoute => Kind::TlsRoute,
+        ReferentKind::TcpRoute => Kind::TcpRoute,
+        ReferentKind::UdpRoute => Kind::UdpRoute,
+        _ => return None,
+    })
 }
 
 /// Returns whether hosts exist that both patterns match.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GatewayClass, Gateway ──placement──> addresses, binds, listeners that stand ──parent──> certificates ──┐
-//! HTTPRoute ──attach──> its listeners                                                                    ├─> Listener
+//! every route ──attach──> its listeners                                                                  ├─> Listener
 //!     └── matches, filters, backends ──> candidates ──host──> rules for a hostname of a listener ────────┘
 //! ```
 //!
@@ -17,6 +17,7 @@ mod conflicts;
 mod filters;
 mod forwarding;
 mod grants;
+pub(crate) mod grpc_route;
 pub(crate) mod host;
 pub(crate) mod http_route;
 mod listener;
@@ -25,5 +26,7 @@ pub(crate) mod parent;
 pub(crate) mod placement;
 mod report;
 pub(crate) mod route;
+mod rules;
 mod secret;
+pub(crate) mod stream_route;
 mod supported_features;

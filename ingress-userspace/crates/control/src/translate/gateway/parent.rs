@@ -1,4 +1,4 @@
-//! The listeners of one Gateway: their certificates, and what routes need to know of them. Routes are not known here.
+//! The listeners of one Gateway or ListenerSet: their certificates, and what routes need to know of them. Routes are not known here.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::{
     change::{Kind, ObjectId},
-    gateway::{Gateway, Listener, NamespacesFrom, RouteNamespaces, selects},
-    object_status::{Condition, GatewayAddress, ListenerStatus, ObjectStatus, StatusBody},
+    gateway::{Listener, NamespacesFrom, RouteNamespaces, selects},
+    object_status::{Condition, ConditionStatus, GatewayAddress, ListenerStatus, ObjectStatus, StatusBody},
     translate::Context,
 };
 use ingress_model::{HostPattern, ListenerName, ListenerProtocol};
 
-/// What routes see of a Gateway. If it stays the same, so do they.
+/// What routes see of a Gateway or ListenerSet. If it stays the same, so do they.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ParentView {
     /// In the order of the object.
@@ -38,7 +38,7 @@ pub(crate) struct ListenerView {
 #[derive(Debug, PartialEq)]
 struct RouteNamespacesView(RouteNamespaces);
 
-/// A Gateway as it is, without its routes.
+/// A Gateway or ListenerSet as it is, without its routes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     generation: i64,
@@ -47,6 +47,10 @@ pub(crate) struct Parent {
     addresses: Vec<GatewayAddress>,
     /// In the order of the object.
     pub(crate) listeners: Vec<MadeListener>,
+    /// The Gateway of a ListenerSet.
+    pub(crate) gateway: Option<ObjectId>,
+    /// The ListenerSets of a Gateway that allows some.
+    sets: Option<Vec<ObjectId>>,
 }
 
 /// A listener as it is, without its routes.
@@ -66,22 +70,36 @@ pub(crate) struct ServedListener {
     pub(crate) certificates: Vec<Arc<str>>,
 }
 
-/// Makes a Gateway; `None` if it is not of this controller, or gone.
+/// Makes a Gateway or ListenerSet; `None` if it is gone.
 pub(crate) fn make(id: &ObjectId, placed: &Placed, context: &mut Context<'_, '_>) -> Option<Parent> {
-    let gateway = &*context.gateway(&id.name)?.object;
-    let (mut listeners, mut views) = (Vec::new(), Vec::new());
-    for (listener, placed_listener) in distinct(&gateway.spec.listeners).zip(&placed.listeners) {
-        let (made, view) = make_listener(id, listener, placed_listener, placed.allotted.is_reachable(), context);
-        listeners.push(made);
+    let (metadata, listeners) = match id.kind {
+        Kind::ListenerSet => {
+            let set = &*context.listener_set(&id.name)?.object;
+            (&set.metadata, &set.spec.listeners)
+        }
+        _ => {
+            let gateway = &*context.gateway(&id.name)?.object;
+            (&gateway.metadata, &gateway.spec.listeners)
+        }
+    };
+    let (mut made, mut views) = (Vec::new(), Vec::new());
+    for (listener, placed_listener) in distinct(listeners).zip(&placed.listeners) {
+        let (listener, view) = make_listener(id, listener, placed_listener, placed.allotted.is_reachable(), context);
+        made.push(listener);
         views.push(view);
     }
-    let addresses = placed.allotted.addresses.iter().copied().map(GatewayAddress::Ip).collect();
+    let conditions = match id.kind {
+        Kind::ListenerSet => set_conditions(placed, &made),
+        _ => conditions(placed, &made),
+    };
     Some(Parent {
-        generation: gateway.metadata.generation.unwrap_or_default(),
+        generation: metadata.generation.unwrap_or_default(),
         view: Arc::new(ParentView { listeners: views }),
-        conditions: conditions(gateway, placed, &listeners),
-        addresses,
-        listeners,
+        conditions,
+        addresses: placed.allotted.addresses.iter().copied().map(GatewayAddress::Ip).collect(),
+        listeners: made,
+        gateway: placed.gateway.clone(),
+        sets: placed.sets.clone(),
     })
 }
 
@@ -94,7 +112,9 @@ fn make_listener(
 ) -> (MadeListener, ListenerView) {
     let section: Arc<str> = (*listener.name).into();
     let (kinds, kinds_flaw) = kinds(listener);
-    let needs_certificates = placed.standing().is_some_and(|shape| shape.protocol == ListenerProtocol::Https);
+    let needs_certificates = placed
+        .standing()
+        .is_some_and(|shape| matches!(shape.protocol, ListenerProtocol::Https | ListenerProtocol::TlsTerminate));
     let (certificates, certificates_flaw) =
         if needs_certificates { secret::certificates(id, listener, context) } else { (Vec::new(), None) };
     let accepted = placed.shape.as_ref().err().or(placed.conflict.as_ref());
@@ -138,15 +158,34 @@ fn invalid(flaw: &Flaw) -> Flaw {
     Flaw::new("Invalid", flaw.message.clone())
 }
 
-fn conditions(gateway: &Gateway, placed: &Placed, listeners: &[MadeListener]) -> Vec<Condition> {
-    let is_met = |listener: &MadeListener, kind| listener.conditions.iter().any(|condition| *condition == met(kind));
+fn is_met(listener: &MadeListener, kind: &'static str) -> bool {
+    listener.conditions.contains(&met(kind))
+}
+
+/// Returns the conditions of a ListenerSet. It needs one listener that is served.
+fn set_conditions(placed: &Placed, listeners: &[MadeListener]) -> Vec<Condition> {
+    let is_served = |listener: &MadeListener| is_met(listener, PROGRAMMED) || !placed.allotted.is_reachable();
+    let flaw = match &placed.allotted.refused {
+        Some(flaw) => Some(flaw.clone()),
+        None if listeners.iter().any(|listener| is_met(listener, ACCEPTED) && is_served(listener)) => None,
+        None => Some(Flaw::new("ListenersNotValid", "no listener can be served; see their conditions")),
+    };
+    let lacks = placed
+        .allotted
+        .lacks
+        .as_ref()
+        .map(|_| Flaw::new("Pending", "its Gateway lacks an address; see the conditions of the Gateway"));
+    vec![unless(ACCEPTED, flaw.as_ref()), unless(PROGRAMMED, flaw.or(lacks).as_ref())]
+}
+
+/// Returns the conditions of a Gateway.
+fn conditions(placed: &Placed, listeners: &[MadeListener]) -> Vec<Condition> {
     let fallen: Vec<_> = listeners.iter().filter(|listener| !is_met(listener, ACCEPTED)).collect();
     let names = || fallen.iter().map(|listener| format!("`{}`", listener.section)).collect::<Vec<_>>().join(", ");
-    let none = gateway.spec.listeners.is_empty();
     let accepted = match &placed.allotted.refused {
         Some(flaw) => flaw.unmet(ACCEPTED),
         None if fallen.len() == listeners.len() => {
-            let message = if none {
+            let message = if listeners.is_empty() {
                 "there are no listeners; add one".to_owned()
             } else {
                 format!("no listener is accepted: {}; see their conditions", names())
@@ -171,9 +210,18 @@ fn conditions(gateway: &Gateway, placed: &Placed, listeners: &[MadeListener]) ->
 // === impl Parent ===
 
 impl Parent {
-    /// Returns the status, with the number of routes for each listener.
-    pub(crate) fn status(&self, attached: impl Fn(&ListenerName) -> u32) -> ObjectStatus {
-        let Self { generation, view: _, conditions, addresses, listeners } = self;
+    /// Returns whether the object is accepted.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == ACCEPTED && condition.status == ConditionStatus::True)
+    }
+
+    /// Returns the status. `attached` returns the number of routes of a listener, `is_accepted` tells about ListenerSets.
+    pub(crate) fn status(
+        &self,
+        attached: impl Fn(&ListenerName) -> u32,
+        is_accepted: impl Fn(&ObjectId) -> bool,
+    ) -> ObjectStatus {
+        let Self { generation, view: _, conditions, addresses, listeners, gateway, sets } = self;
         let listeners = listeners.iter().map(|listener| {
             let MadeListener { name, section, kinds, conditions, served: _ } = listener;
             ListenerStatus {
@@ -183,15 +231,19 @@ impl Parent {
                 conditions: conditions.clone(),
             }
         });
-        ObjectStatus {
-            generation: *generation,
-            body: StatusBody::Gateway {
-                conditions: conditions.clone(),
-                listeners: listeners.collect(),
+        let (conditions, listeners) = (conditions.clone(), listeners.collect());
+        let body = if gateway.is_some() {
+            StatusBody::ListenerSet { conditions, listeners }
+        } else {
+            let accepted = sets.as_ref().map(|sets| sets.iter().filter(|id| is_accepted(id)).count());
+            StatusBody::Gateway {
+                conditions,
+                listeners,
                 addresses: addresses.clone(),
-                attached_listener_sets: None,
-            },
-        }
+                attached_listener_sets: accepted.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+            }
+        };
+        ObjectStatus { generation: *generation, body }
     }
 }
 

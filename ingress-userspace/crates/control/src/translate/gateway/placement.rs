@@ -1,7 +1,11 @@
 //! Places all Gateways: which class and addresses each has, and which listeners stand beside the others. Certificates
 //! and routes are not known here.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{
     addresses::{self, Allotted},
@@ -12,7 +16,10 @@ use super::{
 };
 use crate::{
     change::{Kind, ObjectId, ObjectName},
-    gateway::{Gateway, GatewayClass},
+    gateway::{
+        Gateway, GatewayClass, Group, Listener, ListenerNamespaces, ListenerSet, NamespacesFrom, ParentReference,
+        ReferentKind, selects,
+    },
     translate::{claims::age, lookup::Lookup, text::shorten},
 };
 use ingress_model::{Bind, Bound, ListenerName, ListenerProtocol};
@@ -24,12 +31,17 @@ pub(crate) struct Placement {
     pub(crate) binds: BTreeMap<Bind, Bound>,
 }
 
-/// A Gateway among the others.
+/// A Gateway among the others, or a ListenerSet of one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
+    /// Of the Gateway, except for a refusal of the ListenerSet.
     pub(super) allotted: Allotted,
-    /// In the order of the object.
+    /// In the order of the object. Empty for a ListenerSet that is not allowed.
     pub(super) listeners: Vec<PlacedListener>,
+    /// The Gateway of a ListenerSet.
+    pub(crate) gateway: Option<ObjectId>,
+    /// The ListenerSets of a Gateway that allows some.
+    pub(crate) sets: Option<Vec<ObjectId>>,
 }
 
 /// A listener among the others.
@@ -42,7 +54,7 @@ pub(crate) struct PlacedListener {
     pub(super) conflict: Option<Flaw>,
 }
 
-/// Places the Gateways of this controller.
+/// Places the Gateways of this controller, the oldest first, and each before its ListenerSets.
 pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
     let classes = lookup.gateway_classes();
     let class_of = |gateway: &Gateway| -> Option<&GatewayClass> {
@@ -55,6 +67,7 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
     gateways.sort_by_cached_key(|(name, gateway, _)| (age(&gateway.metadata), (*name).clone()));
     let pool = &lookup.options.gateway_addresses;
     let allotted = addresses::allot(pool, gateways.iter().map(|(_, gateway, _)| *gateway));
+    let sets = sets(lookup);
     let (mut placement, mut occupied) = (Placement::default(), Occupied::default());
     for ((name, gateway, class), mut allotted) in gateways.into_iter().zip(allotted) {
         allotted.refused = class::flaw(class).or_else(|| parameters_flaw(gateway)).or(allotted.refused);
@@ -63,31 +76,101 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
             _ if pool.is_empty() => vec![None],
             Allotted { addresses, .. } => addresses.iter().copied().map(Some).collect(),
         };
-        let listeners = place_listeners(name, gateway, &addresses, &mut occupied);
-        for listener in &listeners {
-            placement.bind(&addresses, listener);
-        }
+        let mut place = |id: ObjectId, listeners: &[Listener], allotted, gateway, sets| {
+            let listeners = place_listeners(&id, listeners, &addresses, &mut occupied, lookup);
+            listeners.iter().for_each(|listener| placement.bind(&addresses, listener));
+            placement.parents.insert(id, Arc::new(Placed { allotted, listeners, gateway, sets }));
+        };
         let id = ObjectId { kind: Kind::Gateway, name: name.clone() };
-        placement.parents.insert(id, Arc::new(Placed { allotted, listeners }));
+        let own = sets.get(name).map(Vec::as_slice).unwrap_or_default();
+        let allows_sets = gateway.spec.allowed_listeners.namespaces.from != NamespacesFrom::None;
+        let allowed: Vec<_> = own.iter().filter(|(set, _)| allows(gateway, name, set, lookup)).collect();
+        let ids = allowed.iter().map(|(set, _)| set_id(set));
+        let ids = allows_sets.then(|| ids.collect());
+        place(id.clone(), &gateway.spec.listeners, allotted.clone(), None, ids);
+        for (set, object) in allowed {
+            let refused = allotted.refused.as_ref().map(|_| {
+                Flaw::new("ParentNotAccepted", "its Gateway is not accepted; see the conditions of the Gateway")
+            });
+            let allotted = Allotted { refused, ..allotted.clone() };
+            place(set_id(set), &object.spec.listeners, allotted, Some(id.clone()), None);
+        }
+        for (set, _) in own.iter().filter(|(set, _)| !allows(gateway, name, set, lookup)) {
+            let message = "its Gateway does not allow ListenerSets of this namespace; extend `allowedListeners` there";
+            let refused = Some(Flaw::new("NotAllowed", message));
+            let allotted = Allotted { refused, ..Allotted::default() };
+            let placed = Placed { allotted, gateway: Some(id.clone()), ..Placed::default() };
+            placement.parents.insert(set_id(set), Arc::new(placed));
+        }
     }
     placement
 }
 
+fn set_id(name: &ObjectName) -> ObjectId {
+    ObjectId { kind: Kind::ListenerSet, name: name.clone() }
+}
+
+/// Returns the ListenerSets by the Gateway that they name, the oldest first.
+fn sets<'c>(lookup: &Lookup<'c>) -> HashMap<ObjectName, Vec<(&'c ObjectName, &'c ListenerSet)>> {
+    let mut sets: HashMap<_, Vec<_>> = HashMap::new();
+    for (name, stored) in lookup.listener_sets() {
+        let ParentReference { group, kind, namespace, name: gateway, .. } = &stored.object.spec.parent_ref;
+        if (group, kind) == (&Group::Gateway, &ReferentKind::Gateway) {
+            let gateway = ObjectName::new(namespace.as_deref().unwrap_or(&name.namespace), gateway);
+            sets.entry(gateway).or_default().push((name, &*stored.object));
+        }
+    }
+    for sets in sets.values_mut() {
+        sets.sort_by_cached_key(|(name, set)| (age(&set.metadata), (*name).clone()));
+    }
+    sets
+}
+
+/// Returns whether a ListenerSet may add listeners to a Gateway.
+fn allows(gateway: &Gateway, name: &ObjectName, set: &ObjectName, lookup: &Lookup<'_>) -> bool {
+    let ListenerNamespaces { from, selector } = &gateway.spec.allowed_listeners.namespaces;
+    match from {
+        NamespacesFrom::All => true,
+        NamespacesFrom::Same => name.namespace == set.namespace,
+        NamespacesFrom::Selector => selector
+            .as_ref()
+            .and_then(|selector| selects(selector, &lookup.namespace_labels(&set.namespace)))
+            .unwrap_or(false),
+        NamespacesFrom::None | NamespacesFrom::Other(_) => false,
+    }
+}
+
 fn place_listeners(
-    name: &ObjectName,
-    gateway: &Gateway,
+    ObjectId { kind, name }: &ObjectId,
+    listeners: &[Listener],
     addresses: &[Option<IpAddr>],
     occupied: &mut Occupied,
+    lookup: &Lookup<'_>,
 ) -> Vec<PlacedListener> {
-    let shapes: Vec<_> = distinct(&gateway.spec.listeners).map(Shape::of).collect();
+    let shapes: Vec<_> =
+        distinct(listeners).map(|listener| Shape::of(listener).and_then(|shape| check_port(shape, lookup))).collect();
     let conflicts = occupied.place(addresses, &shapes.iter().map(|shape| shape.as_ref().ok()).collect::<Vec<_>>());
-    let listeners = distinct(&gateway.spec.listeners).zip(shapes.into_iter().zip(conflicts));
-    let placed = listeners.map(|(listener, (shape, conflict))| PlacedListener {
-        name: ListenerName::of_gateway(&name.namespace, &name.name, &listener.name),
-        shape,
-        conflict,
+    let ObjectName { namespace, name } = name;
+    let placed = distinct(listeners).zip(shapes.into_iter().zip(conflicts)).map(|(listener, (shape, conflict))| {
+        let name = match kind {
+            Kind::ListenerSet => ListenerName::of_set(namespace, name, &listener.name),
+            _ => ListenerName::of_gateway(namespace, name, &listener.name),
+        };
+        PlacedListener { name, shape, conflict }
     });
     placed.collect()
+}
+
+/// Refuses bytes at ports of the nodes that this process uses itself. Addresses of a pool have ports of their own.
+fn check_port(shape: Shape, lookup: &Lookup<'_>) -> Result<Shape, Flaw> {
+    let Shape { protocol, port, hostname: _ } = &shape;
+    let options = lookup.options;
+    let is_shared = options.gateway_addresses.is_empty() && options.reserved_ports.contains(&port.number);
+    if *protocol == ListenerProtocol::Tcp && is_shared {
+        let message = format!("port `{}` of the nodes is in use by the proxy itself; use another port", port.number);
+        return Err(Flaw::new("PortUnavailable", message));
+    }
+    Ok(shape)
 }
 
 /// Returns the flaw of parameters: there are none for Gateways.

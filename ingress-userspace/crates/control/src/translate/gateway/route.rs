@@ -4,9 +4,16 @@ use std::{cmp::Reverse, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::attach::Attachments;
-use crate::{change::ObjectId, object_status::ObjectStatus, translate::claims::age};
-use ingress_model::{PathMatch, Rule};
+use super::{
+    attach::{Attachment, Attachments, conclude},
+    report::Flaw,
+};
+use crate::{
+    change::ObjectId,
+    object_status::{ObjectStatus, StatusBody},
+    translate::claims::age,
+};
+use ingress_model::{PathMatch, Rule, WeightedBackends};
 
 /// A route of this controller.
 #[derive(PartialEq)]
@@ -14,8 +21,17 @@ pub(crate) struct MadeRoute {
     pub(crate) precedence: RoutePrecedence,
     /// Listeners to which the route is attached.
     pub(crate) attachments: Attachments,
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) rules: RouteRules,
     pub(crate) status: Arc<ObjectStatus>,
+}
+
+/// What a route does.
+#[derive(PartialEq)]
+pub(super) enum RouteRules {
+    /// Requests of HTTP and gRPC.
+    Requests(Vec<Candidate>),
+    /// Connections and sessions; `None` refuses them.
+    Bytes(Option<Arc<WeightedBackends>>),
 }
 
 /// Order of routes: the oldest first, then by namespace and name. Routes without a time, such as those from files, come
@@ -34,6 +50,29 @@ pub(super) struct Candidate {
     pub(super) rule: Rule,
     /// Index of the rule in the route, and of the match in the rule.
     pub(super) index: (usize, usize),
+}
+
+// === impl MadeRoute ===
+
+impl MadeRoute {
+    /// Makes a route of its parts. With `flaw`, it is attached nowhere. `unresolved` is the flaw of a backend.
+    pub(super) fn new(
+        id: &ObjectId,
+        metadata: &ObjectMeta,
+        found: Vec<Attachment<'_>>,
+        flaw: Option<Flaw>,
+        unresolved: Option<Flaw>,
+        rules: RouteRules,
+    ) -> Self {
+        let (attachments, parents) = conclude(found, flaw.as_ref(), unresolved.as_ref());
+        let generation = metadata.generation.unwrap_or_default();
+        Self {
+            precedence: RoutePrecedence::of(id, metadata),
+            attachments,
+            rules,
+            status: ObjectStatus { generation, body: StatusBody::Route { parents } }.into(),
+        }
+    }
 }
 
 // === impl RoutePrecedence ===

@@ -3,6 +3,9 @@
 /// Names of the features, sorted. The conformance suite reads them from the status of a GatewayClass, and runs the tests
 /// of these features.
 pub(crate) const SUPPORTED_FEATURES: &[&str] = &[
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "GRPCRouteRequestHeaderModifier",
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayHTTPListenerIsolation",
@@ -37,7 +40,13 @@ pub(crate) const SUPPORTED_FEATURES: &[&str] = &[
     "HTTPRouteRetryCodes",
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
+    "ListenerSet",
     "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
 ];
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ fn gateway_differences(known: &Cluster, cluster: &Cluster) -> BTreeSet<Dependenc
     let object = |kind, name| Dependency::Object(ObjectId { kind, name });
     let gateways = known.gateways().differences(cluster.gateways()).into_iter();
     found.extend(gateways.map(|difference| object(Kind::Gateway, difference.key.clone())));
+    let sets = known.listener_sets().differences(cluster.listener_sets()).into_iter();
+    found.extend(sets.map(|difference| object(Kind::ListenerSet, difference.key.clone())));
     if !found.is_empty() || !known.gateway_classes().differences(cluster.gateway_classes()).is_empty() {
         found.insert(Dependency::Gateways);
     }

@@ -15,23 +15,26 @@ use crate::{
         Context,
         features::Globals,
         gateway::{
-            class, host, http_route,
+            class, grpc_route, host, http_route,
             parent::{self, Parent, ServedListener},
             placement::{self, Placement},
             route::MadeRoute,
+            stream_route,
         },
         lookup::Lookup,
         part::{Dependency, Part, PartTrace},
     },
 };
-use ingress_model::{HostPattern, HostRoutes, Listener, ListenerName, Rule, UpstreamKey};
+use ingress_model::{
+    HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, Rule, UpstreamKey, WeightedBackends,
+};
 
 /// What is kept of the Gateway API from one translation to the next.
 #[derive(Default)]
 pub(super) struct GatewayRecords {
     placement: Placement,
     parents: HashMap<ObjectId, Parent>,
-    /// The Gateway of each listener.
+    /// The Gateway or ListenerSet of each listener.
     owners: HashMap<ListenerName, ObjectId>,
     routes: HashMap<ObjectId, Arc<MadeRoute>>,
     /// Routes of each listener by hostname, in order of precedence.
@@ -44,14 +47,24 @@ pub(super) struct GatewayRecords {
 pub(super) fn changed(known: &Cluster, cluster: &Cluster) -> BTreeSet<Part> {
     let classes = known.gateway_classes().differences(cluster.gateway_classes()).into_iter();
     let classes = classes.map(|difference| Part::GatewayClass(difference.key.clone()));
-    let routes = known.http_routes().differences(cluster.http_routes()).into_iter();
-    let routes = routes.map(|difference| Part::Route(ObjectId { kind: Kind::HttpRoute, name: difference.key.clone() }));
-    classes.chain(routes).collect()
+    let mut changed: BTreeSet<_> = classes.collect();
+    macro_rules! routes {
+        ($($kind:ident: $store:ident),*) => { $(
+            let differences = known.$store().differences(cluster.$store()).into_iter();
+            let id = |name: &ObjectName| ObjectId { kind: Kind::$kind, name: name.clone() };
+            changed.extend(differences.map(|difference| Part::Route(id(difference.key))));
+        )* };
+    }
+    routes!(HttpRoute: http_routes, GrpcRoute: grpc_routes, TlsRoute: tls_routes);
+    routes!(TcpRoute: tcp_routes, UdpRoute: udp_routes);
+    changed
 }
 
-/// Returns the parts of all routes.
+/// Returns the parts of all routes that depend on the settings.
 pub(super) fn routes(cluster: &Cluster) -> impl Iterator<Item = Part> {
-    cluster.http_routes().keys().map(|name| Part::Route(ObjectId { kind: Kind::HttpRoute, name: name.clone() }))
+    let part = |kind| move |name: &ObjectName| Part::Route(ObjectId { kind, name: name.clone() });
+    let http = cluster.http_routes().keys().map(part(Kind::HttpRoute));
+    http.chain(cluster.grpc_routes().keys().map(part(Kind::GrpcRoute)))
 }
 
 impl Translator {
@@ -102,6 +115,8 @@ impl Translator {
             self.gateways.owners.insert(listener.name.clone(), id.clone());
             self.serve(&listener.name, listener.served.as_ref(), work);
         }
+        let gateways = before.iter().chain(&made).filter_map(|parent| parent.gateway.clone());
+        work.stale.extend(gateways.map(Part::ParentStatus));
         if let Some(made) = made {
             self.gateways.parents.insert(id.clone(), made);
         }
@@ -144,25 +159,33 @@ impl Translator {
     ) -> PartTrace {
         let Some(listener) = self.table.listeners.get(name) else { return PartTrace::default() };
         let routes = self.gateways.attached.get(name).and_then(|hosts| hosts.get(pattern));
-        let merged = routes.map(|routes| host::merge(routes));
-        if listener.hosts.get(pattern).map(Arc::as_ref) == merged.as_ref() {
+        let mut changed = Listener::clone(listener);
+        match changed.protocol {
+            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(routes)) {
+                None => drop(changed.hosts.remove(pattern)),
+                Some(merged) if changed.hosts.get(pattern).map(Arc::as_ref) == Some(&merged) => {}
+                Some(merged) => drop(changed.hosts.insert(pattern.clone(), Arc::new(merged))),
+            },
+            _ => match routes.map(|routes| host::stream(routes)) {
+                None => drop(changed.streams.remove(pattern)),
+                Some(backends) if changed.streams.get(pattern) == Some(&backends) => {}
+                Some(backends) => drop(changed.streams.insert(pattern.clone(), backends)),
+            },
+        }
+        if changed == **listener {
             return PartTrace::default();
         }
-        let mut listener = Listener::clone(listener);
-        let merged = merged.map(Arc::new);
-        let before = match &merged {
-            Some(routes) => listener.hosts.insert(pattern.clone(), Arc::clone(routes)),
-            None => listener.hosts.remove(pattern),
-        };
-        self.table.listeners.insert(name.clone(), Arc::new(listener));
-        self.count(merged.iter().flat_map(|routes| upstreams(routes)), before.iter().flat_map(|r| upstreams(r)), work);
+        let before = self.table.listeners.insert(name.clone(), Arc::new(changed.clone()));
+        let before = before.iter().flat_map(|listener| upstreams_at(listener, pattern));
+        self.count(upstreams_at(&changed, pattern), before, work);
         PartTrace::default()
     }
 
     pub(super) fn make_parent_status(&mut self, id: &ObjectId) -> PartTrace {
         let GatewayRecords { parents, counts, .. } = &self.gateways;
         let count = |name: &ListenerName| counts.get(name).copied().unwrap_or_default();
-        let status = parents.get(id).map(|parent| Arc::new(parent.status(count)));
+        let is_accepted = |set: &ObjectId| parents.get(set).is_some_and(Parent::is_accepted);
+        let status = parents.get(id).map(|parent| Arc::new(parent.status(count, is_accepted)));
         self.show(id.clone(), status);
         PartTrace::default()
     }
@@ -182,7 +205,9 @@ impl Translator {
         let Some(ServedListener { protocol, certificates }) = served else {
             if let Some(listener) = known {
                 self.table.listeners.remove(name);
+                let streams = listener.streams.values().flatten();
                 let old = listener.hosts.values().flat_map(|routes| upstreams(routes));
+                let old = old.chain(streams.flat_map(|backends| targets(backends)));
                 self.count(std::iter::empty(), old, work);
             }
             return;
@@ -245,12 +270,28 @@ impl Translator {
 }
 
 fn route(id: &ObjectId, cluster: &Cluster, globals: &Globals, context: &mut Context<'_, '_>) -> Option<MadeRoute> {
+    let name = &id.name;
     match id.kind {
-        Kind::HttpRoute => http_route::make(id, &cluster.http_route(&id.name)?.object, globals, context),
+        Kind::HttpRoute => http_route::make(id, &cluster.http_routes().get(name)?.object, globals, context),
+        Kind::GrpcRoute => grpc_route::make(id, &cluster.grpc_routes().get(name)?.object, globals, context),
+        Kind::TlsRoute => stream_route::make(id, &*cluster.tls_routes().get(name)?.object, context),
+        Kind::TcpRoute => stream_route::make(id, &*cluster.tcp_routes().get(name)?.object, context),
+        Kind::UdpRoute => stream_route::make(id, &*cluster.udp_routes().get(name)?.object, context),
         _ => None,
     }
 }
 
+/// Returns the upstreams of a hostname of a listener.
+fn upstreams_at<'l>(listener: &'l Listener, pattern: &HostPattern) -> impl Iterator<Item = &'l UpstreamKey> + use<'l> {
+    let routes = listener.hosts.get(pattern).into_iter().flat_map(|routes| upstreams(routes));
+    let backends = listener.streams.get(pattern).into_iter().flatten();
+    routes.chain(backends.flat_map(|backends| targets(backends)))
+}
+
 fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
     routes.rules.iter().flat_map(Rule::upstreams)
+}
+
+fn targets(backends: &WeightedBackends) -> impl Iterator<Item = &UpstreamKey> {
+    backends.as_slice().iter().filter_map(|backend| backend.target.as_ref().ok())
 }

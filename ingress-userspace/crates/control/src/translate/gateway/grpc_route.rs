@@ -1,0 +1,97 @@
+//! GRPCRoutes. A method is a path: `/service/method`.
+
+use std::sync::Arc;
+
+use super::{
+    attach::{attach, hostnames, reaching},
+    matches::{ExpressionsLeft, read_headers},
+    report::Flaw,
+    route::{MadeRoute, RouteRules},
+    rules::{Demand, Rules},
+};
+use crate::{
+    change::ObjectId,
+    gateway::route::{GrpcMatch, GrpcMethodMatch, GrpcRoute, GrpcRule, MatchKind},
+    translate::{
+        Context,
+        features::Globals,
+        text::{shorten, shorten_error},
+    },
+};
+use ingress_model::{Conditions, PathMatch, Protocol};
+
+/// Makes a GRPCRoute; `None` if it refers to no Gateway of this controller.
+pub(crate) fn make(
+    id: &ObjectId,
+    route: &GrpcRoute,
+    globals: &Globals,
+    context: &mut Context<'_, '_>,
+) -> Option<MadeRoute> {
+    let names = hostnames(&route.spec.hostnames);
+    let found = attach(id, &route.spec.parent_refs, reaching(&names), context);
+    if found.is_empty() {
+        return None;
+    }
+    // Backends speak gRPC, whether their ports say so or not.
+    let mut rules = Rules::new(id, Some(Protocol::H2c));
+    let read = read(&route.spec.rules, &mut rules, globals, context);
+    let flaw = names.err().or(read.err());
+    let Rules { unresolved, candidates, .. } = rules;
+    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates)))
+}
+
+/// Reads all rules, even if one has a flaw.
+fn read(
+    written: &[GrpcRule],
+    rules: &mut Rules<'_>,
+    globals: &Globals,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Flaw> {
+    let all = [GrpcRule::default()];
+    let written = if written.is_empty() { &all } else { written };
+    let mut flaw = None;
+    for (index, GrpcRule { name: _, matches, filters, backend_refs }) in written.iter().enumerate() {
+        let all = [GrpcMatch::default()];
+        let matches = if matches.is_empty() { &all } else { &**matches };
+        let demands = matches.iter().map(|demand| read_match(demand, &mut rules.expressions)).collect();
+        let forwarding = Ok(Arc::clone(&globals.forwarding));
+        if let Err(found) = rules.add(index, demands, filters, backend_refs, forwarding, context) {
+            flaw.get_or_insert(found);
+        }
+    }
+    flaw.map_or(Ok(()), Err)
+}
+
+fn read_match(GrpcMatch { method, headers }: &GrpcMatch, left: &mut ExpressionsLeft) -> Result<Demand, Flaw> {
+    let headers = read_headers(headers, left)?;
+    let default = GrpcMethodMatch::default();
+    let path = read_method(method.as_ref().unwrap_or(&default), headers.is_empty())?;
+    Ok((path, Conditions { headers, ..Conditions::default() }))
+}
+
+/// Returns the paths of a method. Only without further demands (`is_alone`) it may have any service.
+fn read_method(demand: &GrpcMethodMatch, is_alone: bool) -> Result<PathMatch, Flaw> {
+    let GrpcMethodMatch { kind, service, method } = demand;
+    if *kind != MatchKind::Exact {
+        let message = format!("methods of type `{}` are not supported; use `Exact`", shorten(kind.as_str()));
+        return Err(Flaw::unsupported(message));
+    }
+    let path = match (service.as_deref(), method.as_deref()) {
+        (None, None) => PathMatch::prefix("/"),
+        (Some(service), Some(method)) => PathMatch::exact(&format!("/{service}/{method}")),
+        (Some(service), None) => PathMatch::prefix(&format!("/{service}")),
+        (None, Some(method)) if !is_name(method) => {
+            return Err(Flaw::unsupported(format!("`{}` is no name of a method; correct it", shorten(method))));
+        }
+        (None, Some(_)) if !is_alone => {
+            let message = "a method of any service cannot be combined with headers; name the service";
+            return Err(Flaw::unsupported(message));
+        }
+        (None, Some(method)) => PathMatch::pattern(&format!("/[^/]+/(?-i:{method})$")),
+    };
+    path.map_err(|error| Flaw::unsupported(format!("{}; correct the match", shorten_error(&error))))
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}

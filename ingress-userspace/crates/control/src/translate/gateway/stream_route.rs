@@ -1,0 +1,34 @@
+//! TLSRoutes, TCPRoutes and UDPRoutes, which divide whole connections or sessions among backends.
+
+use super::{
+    attach::{attach, hostnames, reaching},
+    backend,
+    route::{MadeRoute, RouteRules},
+};
+use crate::{
+    change::{Kind, ObjectId},
+    gateway::{BackendRef, route::Route},
+    translate::Context,
+};
+use ingress_model::{Transport, Unavailable, WeightedBackend, WeightedBackends};
+
+/// Makes a route; `None` if it refers to no Gateway of this controller.
+pub(crate) fn make<R: Route>(id: &ObjectId, route: &R, context: &mut Context<'_, '_>) -> Option<MadeRoute> {
+    let names = hostnames(route.hostnames());
+    let found = attach(id, route.parent_refs(), reaching(&names), context);
+    if found.is_empty() {
+        return None;
+    }
+    let transport = if id.kind == Kind::UdpRoute { Transport::Udp } else { Transport::Tcp };
+    let mut unresolved = None;
+    let mut resolve = |reference: &BackendRef| {
+        let target = backend::stream(id, reference, transport, context).map_err(|flaw| {
+            unresolved.get_or_insert(flaw);
+            Unavailable::InvalidReference
+        });
+        WeightedBackend { weight: reference.weight, target, filters: Vec::new() }
+    };
+    let backends: Vec<_> = route.backends().into_iter().map(&mut resolve).collect();
+    let rules = RouteRules::Bytes(WeightedBackends::new(backends).map(Into::into));
+    Some(MadeRoute::new(id, route.metadata(), found, names.err(), unresolved, rules))
+}
