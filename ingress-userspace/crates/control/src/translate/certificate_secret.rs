@@ -112,7 +112,12 @@ pub(super) fn field<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
 
 /// Returns the authorities in a Secret, or a description of the problem.
 pub(super) fn authorities(name: &ObjectName, secret: &Secret) -> Result<Authorities, String> {
-    let pem = field(secret, CA).ok_or_else(|| format!("`{CA}` is missing"))?;
+    authorities_of(name, field(secret, CA))
+}
+
+/// Returns the authorities in the field `ca.crt` of object `name`, or a description of the problem.
+pub(super) fn authorities_of(name: &ObjectName, pem: Option<&[u8]>) -> Result<Authorities, String> {
+    let pem = pem.ok_or_else(|| format!("`{CA}` is missing"))?;
     let authorities = Authorities::from_pem(&name.to_string(), pem).map_err(|error| error.to_string())?;
     match authorities.certificates.iter().find_map(|authority| webpki::anchor_from_trusted_cert(authority).err()) {
         Some(error) => Err(format!("`{CA}` holds a block that is not an X.509 version 3 certificate: {error}")),

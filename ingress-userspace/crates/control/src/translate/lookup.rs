@@ -28,7 +28,7 @@ use super::{
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     cluster::{Cluster, Store, Stored},
-    gateway::{Gateway, GatewayClass, ListenerSet},
+    gateway::{BackendTlsPolicy, Gateway, GatewayClass, ListenerSet},
     held_secret::HeldSecret,
     reference_grant::Grant,
     service::Service,
@@ -168,6 +168,15 @@ impl<'c> Lookup<'c> {
     pub(crate) fn parent(&self, id: &ObjectId) -> Option<Arc<ParentView>> {
         self.read(Dependency::Parent(id.clone()));
         self.with_memo(|memo| memo.parents.get(id).cloned())
+    }
+
+    /// Returns the BackendTLSPolicies of `namespace`, in order of their names.
+    pub(crate) fn policies_of(&self, namespace: &Arc<str>) -> impl Iterator<Item = &'c BackendTlsPolicy> + use<'c> {
+        self.read(Dependency::PoliciesOf(Arc::clone(namespace)));
+        let first = ObjectName { namespace: Arc::clone(namespace), name: "".into() };
+        let all = self.cluster.backend_tls_policies().iter_from(&first);
+        let namespace = Arc::clone(namespace);
+        all.take_while(move |(name, _)| name.namespace == namespace).map(|(_, stored)| &*stored.object)
     }
 
     /// Returns the labels of a Namespace. One that is not known has the label with its name, as all have.

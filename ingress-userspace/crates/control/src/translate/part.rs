@@ -85,6 +85,8 @@ pub(crate) enum Dependency {
     Upstream(UpstreamKey),
     /// The names of the certificate in a Secret and its problems; chain and key are not included.
     Certificate(ObjectName),
+    /// The BackendTLSPolicies of a namespace.
+    PoliciesOf(Arc<str>),
     /// Every GatewayClass, Gateway and ListenerSet.
     Gateways,
     /// What routes see of a Gateway or ListenerSet.

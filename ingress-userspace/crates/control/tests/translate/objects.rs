@@ -23,6 +23,7 @@ pub(crate) fn any_object() -> impl Strategy<Value = String> {
         5 => any_http_route(),
         3 => any_stream_route(),
         2 => any_listener_set(),
+        1 => any_policy(),
         1 => any_namespace(),
     ]
 }
@@ -246,8 +247,10 @@ fn any_gateway() -> impl Strategy<Value = String> {
     let addresses = (prop::option::of(address.clone()), prop::option::of(address));
     let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_name());
     let sets = prop::sample::select(vec!["None", "Same", "All"]);
+    let clients = prop::option::of((any_name(), any_name()));
+    let sets = (sets, clients);
     (metadata, prop::collection::vec(listener, 0..4), addresses, sets).prop_map(
-        |((namespace, name, age, class), listeners, (wanted, shown), sets)| {
+        |((namespace, name, age, class), listeners, (wanted, shown), (sets, clients))| {
             let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
             let mut text = format!(
                 "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
@@ -255,6 +258,12 @@ fn any_gateway() -> impl Strategy<Value = String> {
             );
             if let Some(address) = wanted {
                 text += &format!("  addresses: [{{value: {address}}}]\n");
+            }
+            if let Some((namespace, name)) = clients {
+                text += &format!(
+                    "  tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{{group: \"\", kind: ConfigMap, \
+                     namespace: {namespace}, name: {name}}}]}}}}}}}}\n"
+                );
             }
             text += "  listeners:\n";
             for (name, port, protocol, hostname, allowed, secret, secret_namespace) in listeners {
@@ -297,6 +306,15 @@ fn any_stream_route() -> impl Strategy<Value = String> {
             )
         },
     )
+}
+
+fn any_policy() -> impl Strategy<Value = String> {
+    (any_name(), any_name(), any_name()).prop_map(|(namespace, name, service)| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{namespace: {namespace}, name: {name}}}\n\
+             spec: {{targetRefs: [{{group: \"\", kind: Service, name: {service}}}], validation: {{hostname: a.test}}}}\n"
+        )
+    })
 }
 
 fn any_listener_set() -> impl Strategy<Value = String> {

@@ -3,7 +3,7 @@
 use super::{grants, report::Flaw};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
-    gateway::{BackendRef, Group, ReferentKind},
+    gateway::{BackendRef, BackendTlsPolicy, Group, PolicyTarget, ReferentKind},
     translate::{
         Context,
         destination::{Destination, Gathered, SubrequestSender, Through},
@@ -27,6 +27,12 @@ pub(super) fn upstream(
     context: &mut Context<'_, '_>,
 ) -> Result<UpstreamKey, Flaw> {
     let (name, port) = service(id, reference, Transport::Tcp, context)?;
+    if context.policies_of(&name.namespace).any(|policy| targets(policy, &name)) {
+        let message = format!(
+            "a BackendTLSPolicy demands TLS of service `{name}`, which is not supported; requests get 500, remove it"
+        );
+        return Err(Flaw::new("UnsupportedProtocol", message));
+    }
     let plain = |protocol| Destination::Service {
         name: name.clone(),
         port,
@@ -43,6 +49,12 @@ pub(super) fn upstream(
         (key, gathered) = context.upstream(&plain(protocol));
     }
     reachable(key, &name, &gathered)
+}
+
+fn targets(policy: &BackendTlsPolicy, service: &ObjectName) -> bool {
+    policy.spec.target_refs.iter().any(|PolicyTarget { group, kind, name, section_name: _ }| {
+        (group, kind, &**name) == (&Group::Core, &ReferentKind::Service, &*service.name)
+    })
 }
 
 fn reachable(key: UpstreamKey, name: &ObjectName, gathered: &Gathered) -> Result<UpstreamKey, Flaw> {

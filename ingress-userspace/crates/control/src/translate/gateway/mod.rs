@@ -11,11 +11,13 @@
 
 mod addresses;
 mod attach;
+mod authorities;
 mod backend;
 pub(crate) mod class;
 mod conflicts;
 mod filters;
 mod forwarding;
+mod frontend;
 mod grants;
 pub(crate) mod grpc_route;
 pub(crate) mod host;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    frontend::{self, Clients},
     listener::{distinct, intersect, kinds},
     placement::{Placed, PlacedListener},
     report::{ACCEPTED, Flaw, PROGRAMMED, RESOLVED_REFS, conflicted, met, unless},
@@ -14,7 +15,7 @@ use crate::{
     object_status::{Condition, ConditionStatus, GatewayAddress, ListenerStatus, ObjectStatus, StatusBody},
     translate::Context,
 };
-use ingress_model::{HostPattern, ListenerName, ListenerProtocol};
+use ingress_model::{ClientCertificates, HostPattern, ListenerName, ListenerProtocol};
 
 /// What routes see of a Gateway or ListenerSet. If it stays the same, so do they.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,30 +69,42 @@ pub(crate) struct MadeListener {
 pub(crate) struct ServedListener {
     pub(crate) protocol: ListenerProtocol,
     pub(crate) certificates: Vec<Arc<str>>,
+    pub(crate) clients: Option<Arc<ClientCertificates>>,
 }
 
 /// Makes a Gateway or ListenerSet; `None` if it is gone.
 pub(crate) fn make(id: &ObjectId, placed: &Placed, context: &mut Context<'_, '_>) -> Option<Parent> {
+    let gateway_id = placed.gateway.as_ref().unwrap_or(id);
+    let gateway = &*context.gateway(&gateway_id.name)?.object;
     let (metadata, listeners) = match id.kind {
         Kind::ListenerSet => {
             let set = &*context.listener_set(&id.name)?.object;
             (&set.metadata, &set.spec.listeners)
         }
-        _ => {
-            let gateway = &*context.gateway(&id.name)?.object;
-            (&gateway.metadata, &gateway.spec.listeners)
-        }
+        _ => (&gateway.metadata, &gateway.spec.listeners),
     };
     let (mut made, mut views) = (Vec::new(), Vec::new());
     for (listener, placed_listener) in distinct(listeners).zip(&placed.listeners) {
-        let (listener, view) = make_listener(id, listener, placed_listener, placed.allotted.is_reachable(), context);
+        let clients = if placed_listener.standing().is_some_and(|shape| shape.protocol == ListenerProtocol::Https) {
+            frontend::clients(gateway_id, &gateway.spec.tls, listener.port, context)
+        } else {
+            Clients::default()
+        };
+        let is_reachable = placed.allotted.is_reachable();
+        let (listener, view) = make_listener(id, listener, placed_listener, clients, is_reachable, context);
         made.push(listener);
         views.push(view);
     }
-    let conditions = match id.kind {
+    let mut conditions = match id.kind {
         Kind::ListenerSet => set_conditions(placed, &made),
         _ => conditions(placed, &made),
     };
+    if id.kind == Kind::Gateway && frontend::is_insecure(&gateway.spec.tls.frontend) {
+        conditions.push(Condition {
+            message: "clients without a valid certificate are served, too".to_owned(),
+            ..Condition::met("InsecureFrontendValidationMode", "ConfigurationChanged")
+        });
+    }
     Some(Parent {
         generation: metadata.generation.unwrap_or_default(),
         view: Arc::new(ParentView { listeners: views }),
@@ -107,6 +120,7 @@ fn make_listener(
     id: &ObjectId,
     listener: &Listener,
     placed: &PlacedListener,
+    clients: Clients,
     is_reachable: bool,
     context: &mut Context<'_, '_>,
 ) -> (MadeListener, ListenerView) {
@@ -115,9 +129,14 @@ fn make_listener(
     let needs_certificates = placed
         .standing()
         .is_some_and(|shape| matches!(shape.protocol, ListenerProtocol::Https | ListenerProtocol::TlsTerminate));
-    let (certificates, certificates_flaw) =
+    let (mut certificates, certificates_flaw) =
         if needs_certificates { secret::certificates(id, listener, context) } else { (Vec::new(), None) };
-    let accepted = placed.shape.as_ref().err().or(placed.conflict.as_ref());
+    let Clients { demand, unresolved, refused } = clients;
+    if refused.is_some() {
+        // Handshakes fail, so that no client gets past the demand.
+        certificates.clear();
+    }
+    let accepted = placed.shape.as_ref().err().or(placed.conflict.as_ref()).or(refused.as_ref());
     let unserved = match accepted {
         Some(flaw) if placed.conflict.is_some() => Some(flaw.clone()),
         Some(flaw) => Some(Flaw::new("Invalid", flaw.message.clone())),
@@ -133,13 +152,14 @@ fn make_listener(
         conditions: vec![
             unless(ACCEPTED, accepted),
             conflicted(placed.conflict.as_ref()),
-            unless(RESOLVED_REFS, certificates_flaw.as_ref().or(kinds_flaw.as_ref())),
+            unless(RESOLVED_REFS, unresolved.as_ref().or(certificates_flaw.as_ref()).or(kinds_flaw.as_ref())),
             unless(PROGRAMMED, unserved.as_ref()),
         ],
-        served: placed
-            .standing()
-            .filter(|_| is_reachable)
-            .map(|shape| ServedListener { protocol: shape.protocol, certificates }),
+        served: placed.standing().filter(|_| is_reachable).map(|shape| ServedListener {
+            protocol: shape.protocol,
+            certificates,
+            clients: demand,
+        }),
     };
     let view = ListenerView {
         name: placed.name.clone(),

@@ -202,7 +202,7 @@ impl Translator {
     /// Sets a listener in the table, or removes it.
     fn serve(&mut self, name: &ListenerName, served: Option<&ServedListener>, work: &mut PendingWork) {
         let known = self.table.listeners.get(name).cloned();
-        let Some(ServedListener { protocol, certificates }) = served else {
+        let Some(ServedListener { protocol, certificates, clients }) = served else {
             if let Some(listener) = known {
                 self.table.listeners.remove(name);
                 let streams = listener.streams.values().flatten();
@@ -214,7 +214,12 @@ impl Translator {
         };
         let is_new = known.is_none();
         let before = known.unwrap_or_else(|| Listener::new(*protocol).into());
-        let listener = Listener { protocol: *protocol, certificates: certificates.clone(), ..Listener::clone(&before) };
+        let listener = Listener {
+            protocol: *protocol,
+            certificates: certificates.clone(),
+            clients: clients.clone(),
+            ..Listener::clone(&before)
+        };
         if is_new || listener != *before {
             self.table.listeners.insert(name.clone(), Arc::new(listener));
         }

@@ -199,6 +199,7 @@ impl Translator {
                 | Dependency::Addresses(_)
                 | Dependency::Topology
                 | Dependency::Hour
+                | Dependency::PoliciesOf(_)
                 | Dependency::Gateways
                 | Dependency::Parent(_) => {}
             }
