@@ -18,7 +18,12 @@ use k8s_openapi::{
 
 use zeroize::Zeroize as _;
 
-use crate::{change::Object, gateway::StoredKind, reference_grant::ReferenceGrant, status::field_owners::reduce};
+use crate::{
+    change::Object,
+    gateway::StoredKind,
+    reference_grant::ReferenceGrant,
+    status::field_owners::{mark, reduce},
+};
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
 /// Written by `kubectl apply`: a copy of the whole object, which is not used here.
@@ -64,13 +69,17 @@ pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) ->
     Object::ReferenceGrant(Arc::new(object.into()))
 }
 
-/// Keeps the status, with which statuses to write are compared, and the version, which a change of a shared list needs.
+/// Keeps the status, with which statuses to write are compared, and whose it is. A change of a shared list also needs the
+/// version.
 pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     let metadata = object.metadata_mut();
+    mark(metadata);
+    let managed_fields = metadata.managed_fields.take();
     let (resource_version, generation) = (metadata.resource_version.take(), metadata.generation);
     let deletion_timestamp = metadata.deletion_timestamp.take();
     strip(metadata);
-    *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, ..std::mem::take(metadata) };
+    let kept = std::mem::take(metadata);
+    *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, managed_fields, ..kept };
     Object::GatewayApi(K::any(Arc::new(object)))
 }
 
@@ -224,7 +233,7 @@ mod tests {
         assert_eq!(ingress["metadata"]["annotations"], json!({"kept": "yes"}));
         assert_eq!(ingress["metadata"]["uid"], json!("u"));
         let mut ours = whole;
-        ours["metadata"]["managedFields"] = json!([{"manager": "xdp-ingress", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        ours["metadata"]["managedFields"] = json!([{"manager": "xdp-ingress", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}},
             {"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         let (_, ours) = kept(&ours, self::ingress);
         assert_eq!(ours["metadata"]["managedFields"], json!([{"manager": "xdp-ingress"}]), "whose the status is");
@@ -235,6 +244,11 @@ mod tests {
         let mut object =
             json!({"metadata": metadata(), "status": {"conditions": [{"type": "Accepted", "status": "True"}]}});
         object["metadata"]["generation"] = json!(3);
+        let owner = |operation: &str| {
+            json!({"manager": "xdp-ingress", "operation": operation, "subresource": "status",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:addresses": {}}}})
+        };
+        object["metadata"]["managedFields"] = json!([owner("Update"), owner("Apply")]);
         object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
         let kept = gateway_api::<Gateway>(serde_json::from_value(object).expect("a Gateway"));
         let Object::GatewayApi(GatewayApiObject::Gateway(gateway)) = kept else { panic!("unexpected {kept:?}") };
@@ -243,9 +257,8 @@ mod tests {
         expected["generation"] = json!(3);
         expected["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
         expected["annotations"] = json!({"kept": "yes"});
-        for dropped in ["managedFields", "ownerReferences"] {
-            expected.as_object_mut().expect("fields").remove(dropped);
-        }
+        expected["managedFields"] = json!([{"manager": "xdp-ingress"}]);
+        expected.as_object_mut().expect("fields").remove("ownerReferences");
         assert_eq!(kept["metadata"], expected);
         assert_eq!(gateway.status.conditions.len(), 1);
     }

@@ -1,30 +1,42 @@
-//! Statuses of an Ingress are recognized here by the owners of their fields, and objects reduced to what statuses need.
+//! Statuses of this controller are recognized here by the owners of their fields, and objects reduced to what statuses
+//! need.
 
 use k8s_openapi::{
     api::networking::v1::{Ingress, IngressLoadBalancerIngress},
-    apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
 };
 
 use super::options::MANAGER;
 
 /// Drops the parts that statuses do not need. Of the status only the load balancer is kept, and of field ownership only
 /// whether this controller owns any field.
+pub(crate) fn reduce(ingress: &mut Ingress) {
+    mark(&mut ingress.metadata);
+    if entries(ingress).is_empty() {
+        ingress.status = None;
+    }
+}
+
+/// Reduces the record of field owners to whether this controller owns any field of the status by server-side apply.
 ///
 /// The API server records for each manager which fields it owns. By that record a status is recognized as this
 /// controller's after a restart, by another leader, or when its addresses have changed since. The full record is
 /// several times as large as the status.
-pub(crate) fn reduce(ingress: &mut Ingress) {
-    let entries_of_ours = ingress.metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
+pub(crate) fn mark(metadata: &mut ObjectMeta) {
+    let entries_of_ours = metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
         entry.subresource.as_deref() == Some("status")
+            && entry.operation.as_deref() == Some("Apply")
             && entry.manager.as_deref().is_some_and(|manager| manager.starts_with(MANAGER))
     });
     let marks: Vec<_> = entries_of_ours
         .map(|entry| ManagedFieldsEntry { manager: entry.manager, ..ManagedFieldsEntry::default() })
         .collect();
-    ingress.metadata.managed_fields = (!marks.is_empty()).then_some(marks);
-    if entries(ingress).is_empty() {
-        ingress.status = None;
-    }
+    metadata.managed_fields = (!marks.is_empty()).then_some(marks);
+}
+
+/// Returns `true` if [`mark`] found fields of this manager.
+pub(crate) fn is_marked(metadata: &ObjectMeta, manager: &str) -> bool {
+    metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }
 
 /// Returns the load balancer entries of the current status.

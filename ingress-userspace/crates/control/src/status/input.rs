@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::{core::v1::ObjectReference, networking::v1::Ingress};
 
-use super::{Kind, ObjectName, field_owners::entries, handle::Uncounted};
+use super::{
+    Kind, ObjectName,
+    field_owners::{entries, is_marked},
+    handle::Uncounted,
+};
 use crate::{
     Translation,
     cluster::{Cluster, Stored},
@@ -48,16 +52,24 @@ pub(super) struct Problem {
     pub(super) message: Arc<str>,
 }
 
-/// Returns `true` if [`reduce`](super::field_owners::reduce) found fields of this manager.
-fn is_marked(ingress: &Ingress, manager: &str) -> bool {
-    ingress.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
-}
-
 // === impl StatusInput ===
 
 impl StatusInput {
     pub(super) fn new(cluster: &Cluster, translation: &Translation, manager: &Arc<str>) -> Self {
         Self { cluster: cluster.clone(), translation: translation.clone(), manager: Arc::clone(manager) }
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(super) fn translation(&self) -> &Translation {
+        &self.translation
+    }
+
+    /// Returns the field manager of this controller's entries.
+    pub(super) fn manager(&self) -> &str {
+        &self.manager
     }
 
     /// Returns the Ingresses in effect, and those not in effect that still have a status of this controller.
@@ -71,7 +83,7 @@ impl StatusInput {
         let Stored { object, origin } = cluster.ingresses.get(name)?;
         let managed_state = if translation.in_effect.contains_key(name) {
             ManagedState::InEffect
-        } else if is_marked(object, manager) && !entries(object).is_empty() {
+        } else if is_marked(&object.metadata, manager) && !entries(object).is_empty() {
             ManagedState::Left
         } else {
             return None;

@@ -1,10 +1,10 @@
-//! Reports to the cluster: addresses in the status of the Ingresses served, and Warning events about problems of
-//! objects. This module decides nothing about routes, and no other part waits for it.
+//! Reports to the cluster: addresses in the status of the Ingresses served, statuses of the Gateway API, and Warning
+//! events about problems of objects. This module decides nothing about routes, and no other part waits for it.
 //!
 //! ```text
-//! watch ──input──┬─> plan ──────> writer ──> ingresses/status     one leader among
-//!  addresses ────┘                                                all replicas, by
-//!       └──────────> events ────> recorder ─> events              a Lease
+//! watch ──input──┬─> plan ──────> writer ──> ingresses/status          one leader among
+//!  addresses ────┼─> gateway ──────────────> gateways/status, …        all replicas, by
+//!                └─> events ────> recorder ─> events                   a Lease
 //! ```
 //!
 //! `StatusTask` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`, and
@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Instant, timeout_at},
 };
@@ -32,9 +32,11 @@ use options::manager;
 mod access;
 mod address_watcher;
 mod addresses;
+mod batch;
 mod election;
 mod events;
 pub(crate) mod field_owners;
+mod gateway;
 mod handle;
 mod hash;
 mod input;
@@ -110,8 +112,8 @@ impl StatusTask {
 /// Returns `true` if `change` may matter to statuses although the translation stays the same.
 pub(super) fn concerns(change: &Change) -> bool {
     match change {
-        Change::Apply { object: Object::Ingress(_), origin: _ } => true,
-        Change::Remove(id) => id.kind == Kind::Ingress,
+        Change::Apply { object: Object::Ingress(_) | Object::GatewayApi(_), origin: _ } => true,
+        Change::Remove(id) => id.kind == Kind::Ingress || gateway::bears_status(id.kind),
         _ => false,
     }
 }
@@ -134,13 +136,23 @@ async fn run(client: Client, options: Options, input: watch::Receiver<Arc<Status
     let office = *leader_state.borrow();
     if office.is_held(Instant::now()) {
         let until = office.end().map_or(deadline, |end| end.min(deadline));
-        if timeout_at(until, writer::farewell(&client, &options, &input)).await.is_err() {
+        let known = Arc::clone(&input.borrow());
+        if timeout_at(until, farewell(&client, &options, &known)).await.is_err() {
             tracing::warn!("the API server did not answer in time; some statuses are not cleared");
         }
     }
     if timeout_at(deadline, elector.resign()).await.is_err() {
         tracing::debug!("the Lease was not released; it expires by itself");
     }
+}
+
+/// Clears the statuses that show this controller, if no replica remains to serve them.
+async fn farewell(client: &Client, options: &Options, known: &StatusInput) {
+    if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
+        return;
+    }
+    let budget = &Semaphore::new(batch::CONCURRENT);
+    tokio::join!(writer::clear(client, options, budget, known), gateway::clear(client, options, budget, known));
 }
 
 /// Resolves when the sender of the input is dropped.
@@ -171,13 +183,15 @@ async fn serve_terms(
 /// Writes until the future is dropped.
 async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>) {
     let (sender, addresses) = watch::channel(None);
+    let budget = &Semaphore::new(batch::CONCURRENT);
     let statuses = async {
         if options.updates == Updates::Never {
             std::future::pending::<()>().await;
         }
         tokio::join!(
             address_watcher::watch(client, options, &sender),
-            writer::keep(client, options, input.clone(), addresses)
+            writer::keep(client, options, budget, input.clone(), addresses.clone()),
+            gateway::keep(client, options, budget, input.clone(), addresses)
         );
     };
     tokio::join!(statuses, recorder::keep(client, options, input.clone()));

@@ -14,6 +14,7 @@ use api_server::{Entry, Server, node, pod};
 use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Unavailable};
 
 mod api_server;
+mod gateway;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -204,18 +205,18 @@ async fn a_forbidding_role_is_distinguished_from_an_object_policy() {
     // Exactly as many as may be refused before the rest of a round is given up …
     let server = Server::new();
     server.refuse("patch status n/a", 403);
-    let (_a, _) = replica(&server, "a", known(writer::REFUSED_MAX));
+    let (_a, _) = replica(&server, "a", known(batch::REFUSED_MAX));
     let b = server.until("patch status n/b", 1).await[0].at;
     assert!(b < Duration::from_secs(1), "{b:?}");
-    assert_eq!(server.seen("patch status n/a").len(), writer::REFUSED_MAX);
+    assert_eq!(server.seen("patch status n/a").len(), batch::REFUSED_MAX);
     // … and more.
     let server = Server::new();
     server.refuse("patch status n/a", 403);
     let (_a, _) = replica(&server, "a", known(60));
-    let attempts = server.until("patch status", 3 * writer::REFUSED_MAX).await;
+    let attempts = server.until("patch status", 3 * batch::REFUSED_MAX).await;
     let mut rounds: BTreeMap<Duration, usize> = BTreeMap::new();
     attempts.iter().for_each(|entry| *rounds.entry(entry.at).or_default() += 1);
-    assert!(rounds.len() >= 3 && rounds.values().all(|writes| *writes <= writer::REFUSED_MAX + 1), "{rounds:?}");
+    assert!(rounds.len() >= 3 && rounds.values().all(|writes| *writes <= batch::REFUSED_MAX + 1), "{rounds:?}");
 }
 
 #[tokio::test(start_paused = true)]

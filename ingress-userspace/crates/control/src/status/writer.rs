@@ -1,34 +1,28 @@
-//! Writes statuses as planned, several at a time, and clears them when the last replica leaves. It does not decide
-//! which.
+//! Writes statuses of Ingresses as planned, and clears them when the last replica leaves. It does not decide which.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, stream};
+use futures_util::FutureExt;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     time::{Instant, sleep},
 };
 
 use super::{
-    Options, Updates, WriteResult,
+    Options,
     access::{Permission, RequestFailure, RetryLog, ask},
     addresses::Address,
+    batch::{ROUND, send_all},
     input::{ManagedIngress, ManagedState, StatusInput},
     options::{manager, request_timeout},
     plan::{RecentWrites, StatusEntry, StatusPlan, Write, plan, wanted},
-    replicas,
 };
 use crate::clock::expiry;
-
-/// Maximum number of concurrent writes: one client must not keep an API server busy.
-const CONCURRENT: usize = 8;
-/// Maximum number of writes before the plan is made again.
-const ROUND: usize = 64;
 
 const PATCH: Permission = Permission {
     verb: "patch",
@@ -36,13 +30,11 @@ const PATCH: Permission = Permission {
     lost: "Ingresses do not show where they are served (`--update-status=false` ends the attempts)",
 };
 
-/// Writes of one round that may be forbidden before the rest is given up for now.
-pub(super) const REFUSED_MAX: usize = 8;
-
 /// Keeps statuses as planned, until the future is dropped.
 pub(super) async fn keep(
     client: &Client,
     options: &Options,
+    budget: &Semaphore,
     mut input: watch::Receiver<Arc<StatusInput>>,
     mut addresses: watch::Receiver<Option<Vec<Address>>>,
 ) {
@@ -73,7 +65,7 @@ pub(super) async fn keep(
             continue;
         }
         writes.truncate(ROUND);
-        if let Some(pause) = write_all(client, options, writes, &mut ledger, &mut retry_log).await {
+        if let Some(pause) = write_all(client, options, budget, writes, &mut ledger, &mut retry_log).await {
             sleep(pause).await;
         }
     }
@@ -84,51 +76,32 @@ pub(super) async fn keep(
 async fn write_all(
     client: &Client,
     options: &Options,
+    budget: &Semaphore,
     writes: Vec<Write>,
     ledger: &mut RecentWrites,
     retry_log: &mut RetryLog,
 ) -> Option<Duration> {
     let limit = request_timeout(options);
     let manager = &manager(&options.controller);
-    let attempts = writes.into_iter().map(|write| async move {
-        let result = send(client, manager, &write, limit).await;
-        (write, result)
-    });
-    let mut attempts = stream::iter(attempts).buffer_unordered(CONCURRENT);
-    let (mut failed, mut refusal, mut refused, mut succeeded) = (None, None, 0, false);
-    while let Some((write, result)) = attempts.next().await {
-        let stats = options.handle.stats();
+    let attempt = |write: Write| {
+        let attempt = async move {
+            // The semaphore is never closed.
+            let _permit = budget.acquire().await.ok();
+            let result = send(client, manager, &write, limit).await;
+            (write, result)
+        };
+        attempt.boxed()
+    };
+    let attempts = writes.into_iter().map(attempt).collect();
+    let note = |write: Write, result: Result<(), RequestFailure>| {
         match result {
-            Ok(()) => {
-                stats.count_status(WriteResult::Written);
-                tracing::debug!(ingress = %write.name, addresses = write.entries.len(), "status written");
-                retry_log.succeeded();
-                succeeded = true;
-                ledger.note(write, Instant::now());
-            }
-            Err(failure) if failure.is_particular() => {
-                stats.count_status(failure.result());
-                tracing::debug!(ingress = %write.name, %failure, "status not written");
-                ledger.note(write, Instant::now());
-            }
-            // Policies of a namespace answer with 403, too. Only if no write succeeds is the role the likely cause.
-            Err(failure @ RequestFailure::Forbidden(_)) if refused < REFUSED_MAX => {
-                stats.count_status(failure.result());
-                refused += 1;
-                tracing::debug!(ingress = %write.name, %failure, "status not written");
-                ledger.note(write, Instant::now());
-                refusal = Some(failure);
-            }
-            Err(failure) => {
-                stats.count_status(failure.result());
-                failed = Some(failure);
-                // The rest would fail as well; requests in progress are dropped with the stream.
-                break;
-            }
+            Ok(()) => tracing::debug!(ingress = %write.name, addresses = write.entries.len(), "status written"),
+            Err(failure) => tracing::debug!(ingress = %write.name, %failure, "status not written"),
         }
-    }
-    let failed = failed.or(refusal.filter(|_| !succeeded));
-    failed.map(|failure| retry_log.failed(&failure))
+        ledger.note(write, Instant::now());
+    };
+    let failure = send_all(attempts, options.handle.stats(), retry_log, note).await;
+    failure.map(|failure| retry_log.failed(&failure))
 }
 
 async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), RequestFailure> {
@@ -139,14 +112,10 @@ async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) ->
     ask(limit, api.patch_status(&write.name.name, &params, &Patch::Apply(write.body()))).await.map(drop)
 }
 
-/// Clears the statuses that show this controller, if no replica remains to serve them.
-pub(super) async fn farewell(client: &Client, options: &Options, input: &watch::Receiver<Arc<StatusInput>>) {
-    if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
-        return;
-    }
+/// Clears the statuses that show this controller, when no replica remains to serve them.
+pub(super) async fn clear(client: &Client, options: &Options, budget: &Semaphore, known: &StatusInput) {
     let nothing: Arc<[StatusEntry]> = Arc::default();
     // Nothing is served from now on, and there is no time for the delay of Ingresses out of effect.
-    let known = Arc::clone(&input.borrow());
     let managed_ingresses: Vec<ManagedIngress> = known
         .managed_ingresses()
         .map(|managed| ManagedIngress { managed_state: ManagedState::InEffect, ..managed })
@@ -155,7 +124,7 @@ pub(super) async fn farewell(client: &Client, options: &Options, input: &watch::
         plan(&managed_ingresses, Some(&nothing), &mut RecentWrites::default(), options.interval, Instant::now()).writes;
     let number = writes.len();
     let mut retry_log = RetryLog::new(PATCH);
-    if write_all(client, options, writes, &mut RecentWrites::default(), &mut retry_log).await.is_none() {
-        tracing::info!(number, "cleared the statuses, as the last replica stops");
+    if write_all(client, options, budget, writes, &mut RecentWrites::default(), &mut retry_log).await.is_none() {
+        tracing::info!(number, "cleared the statuses of Ingresses, as the last replica stops");
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) events: BTreeMap<String, Value>,
     pub(super) nodes: Vec<Value>,
     pub(super) pods: Vec<Value>,
+    /// Objects of the Gateway API by plural and name, e.g. `httproutes n/a`.
+    pub(super) objects: BTreeMap<String, Value>,
     /// An event that a watch reports once; without one the watch stays open.
     pub(super) happens: Option<(&'static str, Value)>,
     /// Status codes by the beginning of a request's description; 0 means no response.
@@ -134,6 +136,7 @@ impl State {
                 None => (0, Value::Null),
             },
             ("patch", "status") => (200, body.clone()),
+            ("patch", _) if is_of_gateway_api(resource) => self.patch(rest, body),
             ("create", "events") if self.events.contains_key(name) => (409, failure(409)),
             ("create", "events") => {
                 self.events.insert(name.into(), body.clone());
@@ -152,6 +155,29 @@ impl State {
         }
     }
 
+    /// Changes the status of an object of the Gateway API: by server-side apply, which here keeps only the conditions of
+    /// other writers, or by a merge patch.
+    fn patch(&mut self, name: &str, body: &Value) -> (u16, Value) {
+        let Some(object) = self.objects.get_mut(name) else { return (404, failure(404)) };
+        let version = &body["metadata"]["resourceVersion"];
+        if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+            return (409, failure(409));
+        }
+        let mut status = body["status"].clone();
+        let shown = object["status"]["conditions"].as_array().into_iter().flatten();
+        if let Some(applied) = status["conditions"].as_array_mut() {
+            let is_kept = |shown: &&Value| applied.iter().all(|condition| condition["type"] != shown["type"]);
+            let kept: Vec<Value> = shown.filter(is_kept).cloned().collect();
+            applied.extend(kept);
+        }
+        if object["status"] != status {
+            self.version += 1;
+            object["metadata"]["resourceVersion"] = self.version.to_string().into();
+            object["status"] = status;
+        }
+        (200, object.clone())
+    }
+
     pub(super) fn store(&mut self, lease: &Value) -> Value {
         self.version += 1;
         let mut lease = lease.clone();
@@ -161,7 +187,12 @@ impl State {
     }
 }
 
-/// Describes a request, e.g. `update leases l`, `patch status n/a`, `create events a.0123`.
+/// Returns `true` for the plural of a kind of the Gateway API in these tests.
+fn is_of_gateway_api(plural: &str) -> bool {
+    matches!(plural, "gatewayclasses" | "gateways" | "httproutes" | "tcproutes")
+}
+
+/// Describes a request, e.g. `update leases l`, `patch status n/a`, `patch httproutes n/a`, `create events a.0123`.
 pub(super) fn describe(method: &Method, uri: &http::Uri, body: &Value) -> String {
     let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
     let is_watch = uri.query().unwrap_or_default().contains("watch=true");
@@ -173,6 +204,10 @@ pub(super) fn describe(method: &Method, uri: &http::Uri, body: &Value) -> String
         ("GET", [.., kind, _]) => format!("get {kind} {last}"),
         ("PUT", [.., kind, _]) => format!("update {kind} {last}"),
         ("PATCH", [.., namespace, "ingresses", name, "status"]) => format!("patch status {namespace}/{name}"),
+        ("PATCH", [.., namespace, kind, name, "status"]) if is_of_gateway_api(kind) => {
+            let is_namespaced = *kind != "gatewayclasses";
+            format!("patch {kind} {}{name}", if is_namespaced { format!("{namespace}/") } else { String::new() })
+        }
         ("PATCH", [.., kind, _]) => format!("patch {kind} {last}"),
         _ => panic!("nobody expects {method} {uri}"),
     }

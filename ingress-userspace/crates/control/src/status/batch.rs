@@ -1,0 +1,50 @@
+//! Sends writes of statuses, several at a time, and tells failures of one object from those of the server or of the
+//! role. It does not decide which statuses are written.
+
+use futures_util::{StreamExt, future::BoxFuture, stream};
+
+use super::{
+    WriteResult,
+    access::{RequestFailure, RetryLog},
+    handle::StatusCounters,
+};
+
+/// Maximum number of concurrent writes of all parts: one client must not keep an API server busy.
+pub(super) const CONCURRENT: usize = 8;
+/// Maximum number of writes before the plan is made again.
+pub(super) const ROUND: usize = 64;
+/// Writes of one batch that may be forbidden before the rest is given up for now.
+pub(super) const REFUSED_MAX: usize = 8;
+
+/// Sends all writes. `note` receives those that succeeded, and those that failed because of their object alone, which
+/// are not to be sent again as they are before some time has passed. Returns the failure because of which the rest was
+/// given up, or which all writes met.
+pub(super) async fn send_all<W, T>(
+    writes: Vec<BoxFuture<'_, (W, Result<T, RequestFailure>)>>,
+    stats: &StatusCounters,
+    retry_log: &mut RetryLog,
+    mut note: impl FnMut(W, Result<T, RequestFailure>) + Send,
+) -> Option<RequestFailure> {
+    let mut writes = stream::iter(writes).buffer_unordered(CONCURRENT);
+    let (mut refusal, mut refused, mut succeeded) = (None, 0, false);
+    while let Some((write, result)) = writes.next().await {
+        stats.count_status(result.as_ref().err().map_or(WriteResult::Written, RequestFailure::result));
+        match result {
+            Ok(answer) => {
+                retry_log.succeeded();
+                succeeded = true;
+                note(write, Ok(answer));
+            }
+            Err(failure) if failure.is_particular() => note(write, Err(failure)),
+            // Policies of a namespace answer with 403, too. Only if no write succeeds is the role the likely cause.
+            Err(RequestFailure::Forbidden(message)) if refused < REFUSED_MAX => {
+                refused += 1;
+                note(write, Err(RequestFailure::Forbidden(message.clone())));
+                refusal = Some(RequestFailure::Forbidden(message));
+            }
+            // The rest would fail as well; requests in progress are dropped with the stream.
+            Err(failure) => return Some(failure),
+        }
+    }
+    refusal.filter(|_| !succeeded)
+}

@@ -1,0 +1,90 @@
+//! Addresses of Gateways that have none of their own: those at which Ingresses are served, too.
+
+use std::{net::IpAddr, sync::Arc};
+
+use crate::{
+    gateway::{self, AddressKind},
+    object_status::{Condition, ConditionStatus, GatewayAddress, ObjectStatus, StatusBody},
+    status::addresses::Address,
+};
+
+/// Largest number of addresses in the status of a Gateway.
+const LIMIT: usize = 16;
+
+/// Returns `addresses` as a Gateway shows them, as far as there is room.
+pub(super) fn shown(addresses: &[Address]) -> Vec<GatewayAddress> {
+    if addresses.len() > LIMIT {
+        tracing::warn!(
+            addresses = addresses.len(),
+            "the status of a Gateway has room for {LIMIT} addresses; choose them with `--publish-status-address`"
+        );
+    }
+    addresses.iter().take(LIMIT).map(GatewayAddress::from).collect()
+}
+
+/// Returns `status` with the addresses of a Gateway that is accepted and has none of its own: `known`, or if they are
+/// not known, those that it shows already. A Gateway without an address is not programmed.
+pub(super) fn addressed(
+    status: &Arc<ObjectStatus>,
+    present: &gateway::GatewayStatus,
+    known: Option<&[GatewayAddress]>,
+) -> Arc<ObjectStatus> {
+    let mut status = Arc::clone(status);
+    let StatusBody::Gateway { conditions, addresses, .. } = &status.body else { return status };
+    let is_true = |kind: &str| {
+        conditions.iter().any(|condition| condition.kind == kind && condition.status == ConditionStatus::True)
+    };
+    let (is_accepted, is_programmed) = (is_true("Accepted"), is_true("Programmed"));
+    if !addresses.is_empty() || !(is_accepted || is_programmed) {
+        return status;
+    }
+    if let StatusBody::Gateway { conditions, addresses, .. } = &mut Arc::make_mut(&mut status).body {
+        if is_accepted {
+            let before = || present.addresses.iter().filter_map(GatewayAddress::parse).collect();
+            *addresses = known.map_or_else(before, <[_]>::to_vec);
+        }
+        if addresses.is_empty() {
+            let programmed = conditions.iter_mut().filter(|condition| condition.kind == "Programmed");
+            programmed.filter(|condition| condition.status == ConditionStatus::True).for_each(|condition| {
+                *condition = Condition::unmet(
+                    "Programmed",
+                    "AddressNotAssigned",
+                    "no address is known at which this Gateway is served; run the controller on a Ready node, or give `--publish-status-address`".to_owned(),
+                );
+            });
+        }
+    }
+    status
+}
+
+// === impl GatewayAddress ===
+
+impl From<&Address> for GatewayAddress {
+    fn from(address: &Address) -> Self {
+        match address {
+            Address::Ip(ip) => Self::Ip(*ip),
+            Address::Name(name) => Self::Name(name.as_str().into()),
+        }
+    }
+}
+
+impl GatewayAddress {
+    /// Returns `None` for an address that this controller would not write.
+    fn parse(address: &gateway::GatewayAddress) -> Option<Self> {
+        let gateway::GatewayAddress { kind, value } = address;
+        match kind {
+            AddressKind::Ip => value.parse::<IpAddr>().ok().map(Self::Ip),
+            AddressKind::Hostname => Some(Self::Name((&**value).into())),
+            AddressKind::Named | AddressKind::Other(_) => None,
+        }
+    }
+}
+
+impl From<&GatewayAddress> for gateway::GatewayAddress {
+    fn from(address: &GatewayAddress) -> Self {
+        match address {
+            GatewayAddress::Ip(ip) => Self { kind: AddressKind::Ip, value: ip.to_string().into() },
+            GatewayAddress::Name(name) => Self { kind: AddressKind::Hostname, value: (&**name).into() },
+        }
+    }
+}

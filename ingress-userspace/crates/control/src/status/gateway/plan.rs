@@ -1,0 +1,144 @@
+//! Decides which statuses of the Gateway API to write. The module is pure: it takes the time as an argument, and writes
+//! nothing.
+//!
+//! Only statuses that differ are written. A shared list is written from the version that the watch showed last. If the
+//! object has another version by then, the server changes nothing (409). The write is planned again when the watch has
+//! caught up.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::Instant;
+
+use super::{
+    addresses::addressed,
+    attempts::{Attempts, Verdict},
+    bearer::Bearer,
+    patch::{Present, StatusPatch, patch},
+};
+use crate::{
+    change::{Kind, ObjectId},
+    object_status::{GatewayAddress, ObjectStatus},
+    status::plan::LEFT_FOR,
+};
+
+/// A status to write.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) id: ObjectId,
+    pub(super) uid: Arc<str>,
+    /// The version from which the patch was made.
+    pub(super) version: Arc<str>,
+    /// The status that the object shows afterwards; `None`: nothing of this controller.
+    pub(super) target: Option<Arc<ObjectStatus>>,
+    pub(super) patch: StatusPatch,
+}
+
+/// The statuses to write now, and when there may be more without any change.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) writes: Vec<Write>,
+    pub(super) next: Option<Instant>,
+    /// The objects to look at again even without a change: those of `writes`, those with a timer, and those beyond the
+    /// round.
+    pub(super) again: BTreeSet<ObjectId>,
+}
+
+/// Conditions that hold for all objects of one plan.
+#[derive(Debug)]
+pub(super) struct Circumstances<'a> {
+    /// Addresses of Gateways that have none of their own; `None`: not known.
+    pub(super) addresses: Option<&'a [GatewayAddress]>,
+    /// Kinds that are not written before this time.
+    pub(super) paused: &'a BTreeMap<Kind, Instant>,
+    /// How long a status stays that another writer keeps changing, or that could not be written.
+    pub(super) interval: Duration,
+    /// Largest number of writes.
+    pub(super) round: usize,
+    pub(super) now: Instant,
+    /// The same time by the clock on the wall.
+    pub(super) time: Time,
+}
+
+/// State between plans: recent writes, and objects that are to lose this controller's part of their status.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) attempts: Attempts,
+    /// When each of these objects ceased to be this controller's.
+    left: BTreeMap<ObjectId, Instant>,
+}
+
+/// Plans the writes for the objects of `due`, which `find` returns unless they are not this controller's.
+///
+/// Objects that are not in `due` neither changed nor had a timer since the last plan.
+pub(super) fn plan<'i>(
+    due: BTreeSet<ObjectId>,
+    find: impl Fn(&ObjectId) -> Option<Bearer<'i>>,
+    ledger: &mut Ledger,
+    circumstances: &Circumstances<'_>,
+) -> Plan {
+    let Circumstances { addresses: _, paused, interval, round, now, time: _ } = circumstances;
+    let mut plan = Plan::default();
+    for id in due {
+        if plan.writes.len() >= *round {
+            plan.again.insert(id);
+            continue;
+        }
+        let Some(bearer) = find(&id) else {
+            ledger.left.remove(&id);
+            continue;
+        };
+        let (target, patch) = match bearer.wanted {
+            Some(wanted) => {
+                ledger.left.remove(&id);
+                let target = effective(wanted, &bearer, circumstances);
+                let patch = patch(&target, bearer.present, &circumstances.time);
+                (Some(target), patch)
+            }
+            None => {
+                let since = *ledger.left.entry(id.clone()).or_insert(*now);
+                if *now < since + LEFT_FOR {
+                    plan.wake(id, since + LEFT_FOR);
+                    continue;
+                }
+                (None, StatusPatch::withdrawal(bearer.present, &circumstances.time))
+            }
+        };
+        let Some(patch) = patch else { continue };
+        if let Some(until) = paused.get(&id.kind).filter(|until| now < *until) {
+            plan.wake(id, *until);
+            continue;
+        }
+        match ledger.attempts.judge(&id, &bearer, target.as_ref(), &patch, *interval) {
+            Verdict::Settled => {}
+            Verdict::Wait(until) if *now < until => plan.wake(id, until),
+            Verdict::Wait(_) | Verdict::Write => {
+                let (uid, version) = (bearer.uid.into(), bearer.version.into());
+                plan.again.insert(id.clone());
+                plan.writes.push(Write { id, uid, version, target, patch });
+            }
+        }
+    }
+    plan
+}
+
+/// Returns the status to show: that of the translation, in which a Gateway may have no addresses yet.
+fn effective(wanted: &Arc<ObjectStatus>, bearer: &Bearer<'_>, circumstances: &Circumstances<'_>) -> Arc<ObjectStatus> {
+    match bearer.present {
+        Present::Gateway(present) => addressed(wanted, present, circumstances.addresses),
+        _ => Arc::clone(wanted),
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn wake(&mut self, id: ObjectId, at: Instant) {
+        self.again.insert(id);
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+}
