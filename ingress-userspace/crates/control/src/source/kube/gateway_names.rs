@@ -114,3 +114,82 @@ fn gateway_of(set: &ListenerSet, id: &ObjectId) -> ObjectId {
     let namespace = parent.namespace.as_deref().unwrap_or(&id.name.namespace);
     ObjectId { kind: Kind::Gateway, name: ObjectName::new(namespace, &parent.name) }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        gateway::{GatewayClass, StoredKind, route::HttpRoute},
+        outcome::Origin,
+    };
+
+    fn apply<K: StoredKind + DeserializeOwned>(name: &str, spec: &Value) -> Change {
+        let object = json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec});
+        let object: K = serde_json::from_value(object).expect("an object");
+        Change::Apply { object: Object::GatewayApi(K::any(object.into())), origin: Origin::Api }
+    }
+
+    /// Returns the names of the objects that are named after `change`, each with the object that names it.
+    fn learn(names: &mut GatewayNames, change: &Change) -> Vec<String> {
+        let learnt = names.learn(change, |namespace| namespace == "n").expect("of the Gateway API");
+        let mut found: Vec<_> = learnt
+            .iter()
+            .map(|(id, named)| {
+                let named: Vec<_> = named.iter().map(|named| &*named.name.name).collect();
+                format!("{}: {}", id.name.name, named.join(" "))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn names_count_while_the_class_is_of_this_controller() {
+        let class = |controller: &str| {
+            let object = json!({"metadata": {"name": "xdp"}, "spec": {"controllerName": controller}});
+            let class: GatewayClass = serde_json::from_value(object).expect("a class");
+            Change::Apply { object: Object::GatewayApi(GatewayClass::any(class.into())), origin: Origin::Api }
+        };
+        let ours = "xdp-ingress.io/gateway-controller";
+        let listeners = |secret: &str| json!([{"tls": {"certificateRefs": [{"name": secret}]}}]);
+        let gateway = |class: &str| {
+            apply::<Gateway>("g", &json!({"gatewayClassName": class, "listeners": listeners("of-gateway")}))
+        };
+        let set = apply::<ListenerSet>("set", &json!({"parentRef": {"name": "g"}, "listeners": listeners("of-set")}));
+        let extension =
+            json!({"type": "ExtensionRef", "extensionRef": {"group": "", "kind": "ConfigMap", "name": "keys"}});
+        let route = apply::<HttpRoute>("r", &json!({"rules": [{"filters": [extension]}]}));
+        let mut names = GatewayNames::new(9);
+        // The order in which objects arrive makes no difference in the end.
+        assert_eq!(learn(&mut names, &set), ["set: "]);
+        assert_eq!(learn(&mut names, &route), ["r: "]);
+        assert_eq!(learn(&mut names, &gateway("xdp")), ["g: "]);
+        assert_eq!(learn(&mut names, &class(ours)), ["g: of-gateway", "r: keys", "set: of-set", "xdp: "]);
+        assert_eq!(learn(&mut names, &class(ours)), ["xdp: "], "nothing is new");
+        assert_eq!(learn(&mut names, &gateway("other")), ["g: ", "set: "]);
+        assert_eq!(learn(&mut names, &gateway("xdp")), ["g: of-gateway", "set: of-set"]);
+        let gone = Change::Remove(ObjectId { kind: Kind::Gateway, name: ObjectName::new("n", "g") });
+        assert_eq!(learn(&mut names, &gone), ["g: ", "set: "]);
+        learn(&mut names, &gateway("xdp"));
+        assert_eq!(learn(&mut names, &class("acme.test/controller")), ["g: ", "r: ", "set: ", "xdp: "]);
+    }
+
+    #[test]
+    fn names_count_while_their_namespace_does() {
+        let mut names = GatewayNames::new(9);
+        names.classes.insert("xdp".into());
+        let spec = json!({"gatewayClassName": "xdp", "listeners": [{"tls": {"certificateRefs": [{"name": "s"}]}}]});
+        assert_eq!(learn(&mut names, &apply::<Gateway>("g", &spec)), ["g: s"]);
+        let named = |namespace: Option<&str>, counts: bool| {
+            names.of(namespace, |_| counts).iter().map(|(_, named)| named.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (named(Some("n"), true), named(Some("n"), false), named(Some("m"), true)),
+            (vec![1], vec![0], vec![])
+        );
+        assert_eq!(named(None, true), [1]);
+    }
+}
