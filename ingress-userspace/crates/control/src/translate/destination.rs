@@ -28,6 +28,15 @@ pub(crate) enum Destination {
     },
     /// A host that an annotation gives, by its name or address.
     Outside { host: Box<str>, port: u16, protocol: Protocol, trust_anchors: TrustAnchors, sender: SubrequestSender },
+    /// A port of a service with TLS, as a BackendTLSPolicy demands it.
+    Secured {
+        name: ObjectName,
+        port: i32,
+        policy: ObjectName,
+        /// Protocol for ports that name none.
+        protocol: Option<Protocol>,
+        sender: Option<SubrequestSender>,
+    },
     /// A port of a service, for protocols other than HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
 }
@@ -112,6 +121,16 @@ impl Destination {
                 }
                 if let Some(version) = proxy_header {
                     port += &format!("+proxy-protocol({version})");
+                }
+                if let Some(sender) = sender {
+                    port += &format!("+{sender}");
+                }
+                UpstreamKey::new(namespace, name, &port)
+            }
+            Self::Secured { name: ObjectName { namespace, name }, port, policy, protocol, sender } => {
+                let mut port = format!("{port}+policy({})", policy.name);
+                if let Some(protocol) = protocol {
+                    port += &format!("+{protocol}");
                 }
                 if let Some(sender) = sender {
                     port += &format!("+{sender}");

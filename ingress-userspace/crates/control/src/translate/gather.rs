@@ -11,6 +11,7 @@ use super::{
     endpoints::{self, Collected},
     external_name::{self, Lead},
     features::upstream_tls::{ParsedTls, material},
+    gateway::backend_tls,
     lookup::Lookup,
     port::PortReference,
     protocol,
@@ -48,6 +49,18 @@ pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -
                 tls,
                 endpoints,
                 ..Upstream::default()
+            })
+        }
+        Destination::Secured { name, port, policy, protocol, sender: _ } => {
+            let own = behind(name, *port, Through::Pods, &mut findings, context);
+            let tls = backend_tls::terms(policy, context.lookup);
+            let tls = tls.map_err(|message| findings.push(Finding { reason: Reason::InvalidCertificate, message }));
+            own.zip(tls.ok()).map(|(own, tls)| {
+                let protocol = match (own.protocol, protocol) {
+                    (Protocol::H2c | Protocol::H2, _) | (Protocol::Http1, Some(Protocol::H2c)) => Protocol::H2,
+                    (Protocol::Http1 | Protocol::Https, _) => Protocol::Https,
+                };
+                Upstream { protocol, tls: Some(tls), ..own }
             })
         }
         Destination::Stream { name, port, transport } => {

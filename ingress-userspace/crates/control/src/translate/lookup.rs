@@ -47,7 +47,7 @@ pub(crate) struct Memo {
     /// Certificates by the Secret that holds them.
     pub(crate) certificates: HashMap<ObjectName, Arc<TlsSecretContent>>,
     pub(crate) expressions: KnownExpressions,
-    /// What routes see of the Gateways of this controller.
+    /// The views that routes have of the Gateways of this controller.
     pub(crate) parents: HashMap<ObjectId, Arc<ParentView>>,
 }
 
@@ -164,7 +164,7 @@ impl<'c> Lookup<'c> {
         self.cluster.listener_sets().get(name)
     }
 
-    /// Returns what routes see of a Gateway or ListenerSet; `None` if it is not of this controller.
+    /// Returns the view that routes have of a Gateway or ListenerSet; `None` if it is not of this controller.
     pub(crate) fn parent(&self, id: &ObjectId) -> Option<Arc<ParentView>> {
         self.read(Dependency::Parent(id.clone()));
         self.with_memo(|memo| memo.parents.get(id).cloned())
@@ -177,6 +177,11 @@ impl<'c> Lookup<'c> {
         let all = self.cluster.backend_tls_policies().iter_from(&first);
         let namespace = Arc::clone(namespace);
         all.take_while(move |(name, _)| name.namespace == namespace).map(|(_, stored)| &*stored.object)
+    }
+
+    pub(crate) fn backend_tls_policy(&self, name: &ObjectName) -> Option<&'c Stored<BackendTlsPolicy>> {
+        self.note(Kind::BackendTlsPolicy, name);
+        self.cluster.backend_tls_policies().get(name)
     }
 
     /// Returns the labels of a Namespace. One that is not known has the label with its name, as all have.

@@ -48,6 +48,8 @@ pub(crate) enum Part {
     Parent(ObjectId),
     /// A route of the Gateway API.
     Route(ObjectId),
+    /// A BackendTLSPolicy, with the Gateways that it concerns.
+    Policy(ObjectName),
     /// The merged rules for a hostname of a listener.
     ListenerHost(ListenerName, HostPattern),
     /// The status of a Gateway or ListenerSet, with the numbers of its routes.
@@ -89,7 +91,7 @@ pub(crate) enum Dependency {
     PoliciesOf(Arc<str>),
     /// Every GatewayClass, Gateway and ListenerSet.
     Gateways,
-    /// What routes see of a Gateway or ListenerSet.
+    /// The view that routes have of a Gateway or ListenerSet.
     Parent(ObjectId),
 }
 

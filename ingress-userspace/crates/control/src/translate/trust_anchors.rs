@@ -19,6 +19,11 @@ static PUBLIC: LazyLock<Arc<Authorities>> = LazyLock::new(|| {
     Arc::new(Authorities { origin: "public authorities".into(), certificates })
 });
 
+/// Returns the authorities that browsers trust.
+pub(super) fn public() -> Arc<Authorities> {
+    Arc::clone(&PUBLIC)
+}
+
 /// Returns the TLS policy for `host`, or the reason why it may not be used at all. SNI carries the host's name only; an
 /// address is no server name.
 pub(super) fn tls(

@@ -20,7 +20,7 @@ pub(crate) struct Allotted {
     pub(super) lacks: Option<Flaw>,
 }
 
-/// What a Gateway asks for.
+/// The addresses that a Gateway asks for.
 struct Request<'g> {
     gateway: &'g Gateway,
     /// These addresses, or any if it names none.

@@ -6,7 +6,7 @@ use super::{grants, report::Flaw};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     gateway::{Group, ObjectReference, ReferentKind},
-    translate::{Context, certificate_secret, text::shorten},
+    translate::{certificate_secret, lookup::Lookup, text::shorten},
 };
 use ingress_model::Authorities;
 
@@ -15,11 +15,11 @@ use ingress_model::Authorities;
 pub(super) fn authorities(
     owner: &ObjectId,
     references: &[ObjectReference],
-    context: &Context<'_, '_>,
+    lookup: &Lookup<'_>,
 ) -> (Option<Arc<Authorities>>, Option<Flaw>) {
     let (mut origins, mut certificates, mut flaw) = (Vec::new(), Vec::new(), None);
     for reference in references {
-        match read(owner, reference, context) {
+        match read(owner, reference, lookup) {
             Ok(authorities) => {
                 origins.push(authorities.origin.to_string());
                 certificates.extend(authorities.certificates);
@@ -31,7 +31,7 @@ pub(super) fn authorities(
     ((!all.certificates.is_empty()).then(|| Arc::new(all)), flaw)
 }
 
-fn read(owner: &ObjectId, reference: &ObjectReference, context: &Context<'_, '_>) -> Result<Authorities, Flaw> {
+fn read(owner: &ObjectId, reference: &ObjectReference, lookup: &Lookup<'_>) -> Result<Authorities, Flaw> {
     let ObjectReference { group, kind, namespace, name } = reference;
     let kind = match (group, kind) {
         (Group::Core, ReferentKind::ConfigMap) => Kind::ConfigMap,
@@ -43,15 +43,15 @@ fn read(owner: &ObjectId, reference: &ObjectReference, context: &Context<'_, '_>
         }
     };
     let name = ObjectName::new(namespace.as_deref().unwrap_or(&owner.name.namespace), name);
-    grants::check(owner, kind, &name, context.lookup)?;
+    grants::check(owner, kind, &name, lookup)?;
     let missing = || format!("{} `{name}` does not exist; create it", kind.as_str());
     let authorities = if kind == Kind::Secret {
-        context.secret(&name).ok_or_else(missing).and_then(|stored| {
+        lookup.secret(&name).ok_or_else(missing).and_then(|stored| {
             certificate_secret::authorities(&name, &stored.object)
                 .map_err(|reason| format!("Secret `{name}`: {reason}; correct it"))
         })
     } else {
-        context.config_map(&name).ok_or_else(missing).and_then(|stored| {
+        lookup.config_map(&name).ok_or_else(missing).and_then(|stored| {
             let data = stored.object.data.as_ref().and_then(|data| data.get(certificate_secret::CA));
             let pem = data.map(|text| text.as_bytes());
             certificate_secret::authorities_of(&name, pem)

@@ -1,13 +1,16 @@
 //! Resolves a backend of a route to an upstream. Weights and filters are not known here.
 
-use super::{grants, report::Flaw};
+use std::collections::BTreeSet;
+
+use super::{backend_tls, grants, report::Flaw};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
-    gateway::{BackendRef, BackendTlsPolicy, Group, PolicyTarget, ReferentKind},
+    gateway::{BackendRef, Group, ReferentKind},
     translate::{
         Context,
         destination::{Destination, Gathered, SubrequestSender, Through},
         grant::is_api_server,
+        lookup::Lookup,
         port::PortReference,
         text::shorten,
     },
@@ -27,11 +30,10 @@ pub(super) fn upstream(
     context: &mut Context<'_, '_>,
 ) -> Result<UpstreamKey, Flaw> {
     let (name, port) = service(id, reference, Transport::Tcp, context)?;
-    if context.policies_of(&name.namespace).any(|policy| targets(policy, &name)) {
-        let message = format!(
-            "a BackendTLSPolicy demands TLS of service `{name}`, which is not supported; requests get 500, remove it"
-        );
-        return Err(Flaw::new("UnsupportedProtocol", message));
+    if let Some(policy) = policy(&name, port, context.lookup) {
+        let (key, gathered) =
+            context.upstream(&Destination::Secured { name: name.clone(), port, policy, protocol, sender });
+        return reachable(key, &name, &gathered).map_err(|flaw| Flaw::new("BackendNotFound", flaw.message));
     }
     let plain = |protocol| Destination::Service {
         name: name.clone(),
@@ -51,17 +53,19 @@ pub(super) fn upstream(
     reachable(key, &name, &gathered)
 }
 
-fn targets(policy: &BackendTlsPolicy, service: &ObjectName) -> bool {
-    policy.spec.target_refs.iter().any(|PolicyTarget { group, kind, name, section_name: _ }| {
-        (group, kind, &**name) == (&Group::Core, &ReferentKind::Service, &*service.name)
-    })
+/// Returns the BackendTLSPolicy of a port.
+fn policy(service: &ObjectName, port: i32, lookup: &Lookup<'_>) -> Option<ObjectName> {
+    let stored = lookup.service(service)?;
+    let port = PortReference::Number(port).find(&stored.object, Transport::Tcp);
+    let policy = backend_tls::chosen(service, port.and_then(|port| port.name.as_deref()), lookup)?;
+    Some(ObjectName::of(&policy.metadata))
 }
 
 fn reachable(key: UpstreamKey, name: &ObjectName, gathered: &Gathered) -> Result<UpstreamKey, Flaw> {
     if gathered.upstream.is_some() {
         return Ok(key);
     }
-    let message = gathered.findings.first().map_or_else(
+    let message = gathered.findings.last().map_or_else(
         || format!("service `{name}` cannot be reached; see its events"),
         |finding| finding.message.clone(),
     );
@@ -81,6 +85,17 @@ pub(super) fn stream(
     let (name, port) = service(id, reference, transport, context)?;
     let (key, gathered) = context.upstream(&Destination::Stream { name: name.clone(), port, transport });
     reachable(key, &name, &gathered)
+}
+
+/// Returns the Services that backends of route `id` name, whether they exist or not.
+pub(super) fn services(id: &ObjectId, references: Vec<&BackendRef>) -> BTreeSet<ObjectName> {
+    references.into_iter().filter_map(|reference| service_of(id, reference)).collect()
+}
+
+fn service_of(id: &ObjectId, reference: &BackendRef) -> Option<ObjectName> {
+    let BackendRef { group, kind, namespace, name, .. } = reference;
+    let is_service = (group, kind) == (&Group::Core, &ReferentKind::Service);
+    is_service.then(|| ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name))
 }
 
 /// Returns the Service and port of a backend.

@@ -13,7 +13,7 @@ use ingress_model::{ClientCertificates, Demand};
 /// Maximum number of certificates between a client's and an authority's. The specification has no limit.
 const MAX_DEPTH: usize = 8;
 
-/// What an HTTPS listener demands of its clients.
+/// Demands of an HTTPS listener on its clients.
 #[derive(Default)]
 pub(super) struct Clients {
     pub(super) demand: Option<Arc<ClientCertificates>>,
@@ -36,7 +36,7 @@ pub(super) fn clients(gateway: &ObjectId, tls: &GatewayTls, port: u16, context: 
             return Clients { refused: Some(Flaw::unsupported(message)), ..Clients::default() };
         }
     };
-    let (found, unresolved) = authorities(gateway, ca_certificate_refs, context);
+    let (found, unresolved) = authorities(gateway, ca_certificate_refs, context.lookup);
     let Some(authorities) = found else {
         let message =
             unresolved.as_ref().map_or("there are no `caCertificateRefs`; name a ConfigMap", |flaw| &flaw.message);

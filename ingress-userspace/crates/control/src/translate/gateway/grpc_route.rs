@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     attach::{attach, hostnames, reaching},
+    backend,
     matches::{ExpressionsLeft, read_headers},
     report::Flaw,
     route::{MadeRoute, RouteRules},
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     change::ObjectId,
-    gateway::route::{GrpcMatch, GrpcMethodMatch, GrpcRoute, GrpcRule, MatchKind},
+    gateway::route::{GrpcMatch, GrpcMethodMatch, GrpcRoute, GrpcRule, MatchKind, Route as _},
     translate::{
         Context,
         features::Globals,
@@ -35,9 +36,10 @@ pub(crate) fn make(
     // Backends speak gRPC, whether their ports say so or not.
     let mut rules = Rules::new(id, Some(Protocol::H2c));
     let read = read(&route.spec.rules, &mut rules, globals, context);
+    let services = backend::services(id, route.backends());
     let flaw = names.err().or(read.err());
     let Rules { unresolved, candidates, .. } = rules;
-    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates)))
+    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates), services))
 }
 
 /// Reads all rules, even if one has a flaw.

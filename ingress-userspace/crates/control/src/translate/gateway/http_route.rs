@@ -2,14 +2,14 @@
 
 use super::{
     attach::{attach, hostnames, reaching},
-    forwarding, matches,
+    backend, forwarding, matches,
     report::Flaw,
     route::{MadeRoute, RouteRules},
     rules::Rules,
 };
 use crate::{
     change::ObjectId,
-    gateway::route::{HttpMatch, HttpRoute, HttpRule},
+    gateway::route::{HttpMatch, HttpRoute, HttpRule, Route as _},
     translate::{Context, features::Globals},
 };
 
@@ -27,9 +27,10 @@ pub(crate) fn make(
     }
     let mut rules = Rules::new(id, None);
     let read = read(&route.spec.rules, &mut rules, globals, context);
+    let services = backend::services(id, route.backends());
     let flaw = names.err().or(read.err());
     let Rules { unresolved, candidates, .. } = rules;
-    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates)))
+    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates), services))
 }
 
 /// Reads all rules, even if one has a flaw.

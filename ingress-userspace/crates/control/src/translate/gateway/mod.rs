@@ -6,13 +6,14 @@
 //!     └── matches, filters, backends ──> candidates ──host──> rules for a hostname of a listener ────────┘
 //! ```
 //!
-//! All Gateways are placed together, because they share addresses and ports. Each route is made by itself, from what it
-//! sees of its Gateways. A problem becomes a condition of the object that has it, and concerns no other object.
+//! All Gateways are placed together, because they share addresses and ports. Each route is made by itself, from its
+//! view of its Gateways. A problem becomes a condition of its object, and concerns no other object.
 
 mod addresses;
 mod attach;
 mod authorities;
 mod backend;
+pub(crate) mod backend_tls;
 pub(crate) mod class;
 mod conflicts;
 mod filters;

@@ -1,4 +1,4 @@
-//! The listeners of one Gateway or ListenerSet: their certificates, and what routes need to know of them. Routes are not known here.
+//! The listeners of one Gateway or ListenerSet: their certificates, and the view that routes have of them. Routes are not known here.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 use ingress_model::{ClientCertificates, HostPattern, ListenerName, ListenerProtocol};
 
-/// What routes see of a Gateway or ListenerSet. If it stays the same, so do they.
+/// The view that routes have of a Gateway or ListenerSet. If it stays the same, so do they.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ParentView {
     /// In the order of the object.

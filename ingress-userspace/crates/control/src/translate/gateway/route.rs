@@ -1,6 +1,6 @@
 //! A route as it is made: where it is attached, and its rules as candidates for the hosts of listeners.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
@@ -9,7 +9,7 @@ use super::{
     report::Flaw,
 };
 use crate::{
-    change::ObjectId,
+    change::{ObjectId, ObjectName},
     object_status::{ObjectStatus, StatusBody},
     translate::claims::age,
 };
@@ -22,10 +22,12 @@ pub(crate) struct MadeRoute {
     /// Listeners to which the route is attached.
     pub(crate) attachments: Attachments,
     pub(super) rules: RouteRules,
+    /// Services that its backends name.
+    pub(crate) services: BTreeSet<ObjectName>,
     pub(crate) status: Arc<ObjectStatus>,
 }
 
-/// What a route does.
+/// The effect of a route.
 #[derive(PartialEq)]
 pub(super) enum RouteRules {
     /// Requests of HTTP and gRPC.
@@ -63,6 +65,7 @@ impl MadeRoute {
         flaw: Option<Flaw>,
         unresolved: Option<Flaw>,
         rules: RouteRules,
+        services: BTreeSet<ObjectName>,
     ) -> Self {
         let (attachments, parents) = conclude(found, flaw.as_ref(), unresolved.as_ref());
         let generation = metadata.generation.unwrap_or_default();
@@ -70,6 +73,7 @@ impl MadeRoute {
             precedence: RoutePrecedence::of(id, metadata),
             attachments,
             rules,
+            services,
             status: ObjectStatus { generation, body: StatusBody::Route { parents } }.into(),
         }
     }

@@ -29,6 +29,7 @@ pub(crate) fn make<R: Route>(id: &ObjectId, route: &R, context: &mut Context<'_,
         WeightedBackend { weight: reference.weight, target, filters: Vec::new() }
     };
     let backends: Vec<_> = route.backends().into_iter().map(&mut resolve).collect();
+    let services = backend::services(id, route.backends());
     let rules = RouteRules::Bytes(WeightedBackends::new(backends).map(Into::into));
-    Some(MadeRoute::new(id, route.metadata(), found, names.err(), unresolved, rules))
+    Some(MadeRoute::new(id, route.metadata(), found, names.err(), unresolved, rules, services))
 }

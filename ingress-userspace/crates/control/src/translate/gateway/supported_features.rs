@@ -3,6 +3,7 @@
 /// Names of the features, sorted. The conformance suite reads them from the status of a GatewayClass, and runs the tests
 /// of these features.
 pub(crate) const SUPPORTED_FEATURES: &[&str] = &[
+    "BackendTLSPolicy",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "GRPCRouteRequestHeaderModifier",

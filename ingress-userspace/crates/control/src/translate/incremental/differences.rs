@@ -20,8 +20,10 @@ fn gateway_differences(known: &Cluster, cluster: &Cluster) -> BTreeSet<Dependenc
     if !found.is_empty() || !known.gateway_classes().differences(cluster.gateway_classes()).is_empty() {
         found.insert(Dependency::Gateways);
     }
-    let policies = known.backend_tls_policies().differences(cluster.backend_tls_policies()).into_iter();
-    found.extend(policies.map(|difference| Dependency::PoliciesOf(Arc::clone(&difference.key.namespace))));
+    for difference in known.backend_tls_policies().differences(cluster.backend_tls_policies()) {
+        found.insert(Dependency::PoliciesOf(Arc::clone(&difference.key.namespace)));
+        found.insert(object(Kind::BackendTlsPolicy, difference.key.clone()));
+    }
     let namespaces = known.namespace_labels.differences(&cluster.namespace_labels).into_iter();
     found.extend(namespaces.map(|difference| object(Kind::Namespace, ObjectName::new("", difference.key))));
     found

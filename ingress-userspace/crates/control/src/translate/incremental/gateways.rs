@@ -15,6 +15,7 @@ use crate::{
         Context,
         features::Globals,
         gateway::{
+            backend_tls::{self, Policy},
             class, grpc_route, host, http_route,
             parent::{self, Parent, ServedListener},
             placement::{self, Placement},
@@ -29,7 +30,7 @@ use ingress_model::{
     HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, Rule, UpstreamKey, WeightedBackends,
 };
 
-/// What is kept of the Gateway API from one translation to the next.
+/// State of the Gateway API, kept from one translation to the next.
 #[derive(Default)]
 pub(super) struct GatewayRecords {
     placement: Placement,
@@ -39,6 +40,11 @@ pub(super) struct GatewayRecords {
     routes: HashMap<ObjectId, Arc<MadeRoute>>,
     /// Routes of each listener by hostname, in order of precedence.
     attached: HashMap<ListenerName, BTreeMap<HostPattern, Vec<Arc<MadeRoute>>>>,
+    /// Routes by the Services that they name.
+    users: HashMap<ObjectName, BTreeSet<ObjectId>>,
+    policies: HashMap<ObjectName, Policy>,
+    /// Policies by the Services that they target.
+    policies_of: HashMap<ObjectName, BTreeSet<ObjectName>>,
     /// Number of routes of each listener.
     counts: HashMap<ListenerName, u32>,
 }
@@ -57,6 +63,8 @@ pub(super) fn changed(known: &Cluster, cluster: &Cluster) -> BTreeSet<Part> {
     }
     routes!(HttpRoute: http_routes, GrpcRoute: grpc_routes, TlsRoute: tls_routes);
     routes!(TcpRoute: tcp_routes, UdpRoute: udp_routes);
+    let policies = known.backend_tls_policies().differences(cluster.backend_tls_policies()).into_iter();
+    changed.extend(policies.map(|difference| Part::Policy(difference.key.clone())));
     changed
 }
 
@@ -116,6 +124,11 @@ impl Translator {
             self.serve(&listener.name, listener.served.as_ref(), work);
         }
         let gateways = before.iter().chain(&made).filter_map(|parent| parent.gateway.clone());
+        let of = |parent: &Option<Parent>| parent.as_ref().and_then(|parent| parent.gateway.clone());
+        if of(&before) != of(&made) {
+            // Routes see no difference, but policies concern another Gateway.
+            work.stale.extend(self.gateways.policies.keys().cloned().map(Part::Policy));
+        }
         work.stale.extend(gateways.map(Part::ParentStatus));
         if let Some(made) = made {
             self.gateways.parents.insert(id.clone(), made);
@@ -181,6 +194,34 @@ impl Translator {
         PartTrace::default()
     }
 
+    pub(super) fn make_policy(&mut self, name: &ObjectName, lookup: &Lookup<'_>) -> PartTrace {
+        let (made, trace) = lookup.traced(|context| backend_tls::make(name, context.lookup));
+        let GatewayRecords { users, routes, owners, parents, policies, policies_of, .. } = &mut self.gateways;
+        for service in policies.remove(name).into_iter().flat_map(|policy| policy.services) {
+            if let Some(known) = policies_of.get_mut(&service) {
+                known.remove(name);
+                if known.is_empty() {
+                    policies_of.remove(&service);
+                }
+            }
+        }
+        let mut gateways = BTreeSet::new();
+        for service in made.iter().flat_map(|policy| &policy.services) {
+            policies_of.entry(service.clone()).or_default().insert(name.clone());
+            let routes = users.get(service).into_iter().flatten().filter_map(|id| routes.get(id));
+            for owner in routes.flat_map(|route| route.attachments.keys()).filter_map(|listener| owners.get(listener)) {
+                let gateway = parents.get(owner).and_then(|parent| parent.gateway.as_ref()).unwrap_or(owner);
+                gateways.insert(gateway.name.clone());
+            }
+        }
+        let status = made.as_ref().and_then(|policy| policy.status(&gateways)).map(Arc::new);
+        if let Some(made) = made {
+            policies.insert(name.clone(), made);
+        }
+        self.show(ObjectId { kind: Kind::BackendTlsPolicy, name: name.clone() }, status);
+        trace
+    }
+
     pub(super) fn make_parent_status(&mut self, id: &ObjectId) -> PartTrace {
         let GatewayRecords { parents, counts, .. } = &self.gateways;
         let count = |name: &ListenerName| counts.get(name).copied().unwrap_or_default();
@@ -230,6 +271,10 @@ impl Translator {
     }
 
     fn attach(&mut self, route: &Arc<MadeRoute>, work: &mut PendingWork) {
+        for service in &route.services {
+            self.gateways.users.entry(service.clone()).or_default().insert(route.precedence.id.clone());
+        }
+        self.look_at_policies(route, work);
         for (listener, patterns) in &route.attachments {
             *self.gateways.counts.entry(listener.clone()).or_default() += 1;
             self.recount(listener, work);
@@ -244,6 +289,15 @@ impl Translator {
     }
 
     fn detach(&mut self, route: &MadeRoute, work: &mut PendingWork) {
+        for service in &route.services {
+            if let Some(users) = self.gateways.users.get_mut(service) {
+                users.remove(&route.precedence.id);
+                if users.is_empty() {
+                    self.gateways.users.remove(service);
+                }
+            }
+        }
+        self.look_at_policies(route, work);
         for (listener, patterns) in &route.attachments {
             if let Some(count) = self.gateways.counts.get_mut(listener) {
                 *count -= 1;
@@ -266,6 +320,12 @@ impl Translator {
                 work.stale.insert(Part::ListenerHost(listener.clone(), pattern.clone()));
             }
         }
+    }
+
+    /// Marks the policies of a route's Services as stale, because they may concern other Gateways now.
+    fn look_at_policies(&self, route: &MadeRoute, work: &mut PendingWork) {
+        let policies = route.services.iter().filter_map(|service| self.gateways.policies_of.get(service)).flatten();
+        work.stale.extend(policies.cloned().map(Part::Policy));
     }
 
     /// Marks the status with the count of a listener as stale.
