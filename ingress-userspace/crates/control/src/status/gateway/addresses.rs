@@ -22,30 +22,24 @@ pub(super) fn shown(addresses: &[Address]) -> Vec<GatewayAddress> {
     addresses.iter().take(LIMIT).map(GatewayAddress::from).collect()
 }
 
-/// Returns `status` with the addresses of a Gateway that is accepted and has none of its own: `known`, or if they are
-/// not known, those that it shows already. A Gateway without an address is not programmed.
+/// Returns `status` with the addresses of a Gateway that is programmed and has none of its own: `known`, or if they are
+/// not known, those that it shows already. Without any, it is not programmed. A Gateway that lacks addresses which it
+/// asks for, or any of a pool, is not programmed in `status`, and gets none.
 pub(super) fn addressed(
     status: &Arc<ObjectStatus>,
     present: &gateway::GatewayStatus,
     known: Option<&[GatewayAddress]>,
 ) -> Arc<ObjectStatus> {
     let mut status = Arc::clone(status);
-    let StatusBody::Gateway { conditions, addresses, .. } = &status.body else { return status };
-    let is_true = |kind: &str| {
-        conditions.iter().any(|condition| condition.kind == kind && condition.status == ConditionStatus::True)
-    };
-    let (is_accepted, is_programmed) = (is_true("Accepted"), is_true("Programmed"));
-    if !addresses.is_empty() || !(is_accepted || is_programmed) {
-        return status;
-    }
-    if let StatusBody::Gateway { conditions, addresses, .. } = &mut Arc::make_mut(&mut status).body {
-        if is_accepted {
-            let before = || present.addresses.iter().filter_map(GatewayAddress::parse).collect();
-            *addresses = known.map_or_else(before, <[_]>::to_vec);
-        }
+    let is_programmed =
+        |condition: &Condition| condition.kind == "Programmed" && condition.status == ConditionStatus::True;
+    let lacks_addresses = matches!(&status.body, StatusBody::Gateway { conditions, addresses, .. }
+        if addresses.is_empty() && conditions.iter().any(is_programmed));
+    if lacks_addresses && let StatusBody::Gateway { conditions, addresses, .. } = &mut Arc::make_mut(&mut status).body {
+        let before = || present.addresses.iter().filter_map(GatewayAddress::parse).collect();
+        *addresses = known.map_or_else(before, <[_]>::to_vec);
         if addresses.is_empty() {
-            let programmed = conditions.iter_mut().filter(|condition| condition.kind == "Programmed");
-            programmed.filter(|condition| condition.status == ConditionStatus::True).for_each(|condition| {
+            conditions.iter_mut().filter(|condition| is_programmed(condition)).for_each(|condition| {
                 *condition = Condition::unmet(
                     "Programmed",
                     "AddressNotAssigned",

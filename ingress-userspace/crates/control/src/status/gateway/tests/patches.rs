@@ -165,6 +165,10 @@ fn a_gateway_without_addresses_shows_those_of_ingresses() {
         let unmet = |kind, reason| Condition::unmet(kind, reason, String::new());
         vec![unmet("Accepted", "InvalidParameters"), unmet("Programmed", "Invalid")]
     };
+    let lacking = || {
+        let unusable = Condition::unmet("Programmed", "AddressNotUsable", String::new());
+        vec![Condition::met("Accepted", "Accepted"), unusable]
+    };
     let known: Vec<_> = (1..=20).map(|part| GatewayAddress::Ip([192, 0, 2, part].into())).collect();
     let name = GatewayAddress::Name("edge.test".into());
     let present = json!({"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}]});
@@ -174,7 +178,9 @@ fn a_gateway_without_addresses_shows_those_of_ingresses() {
         // Not known yet, as after a change of leader: it stays as it is.
         (programmed(), None, present.clone(), vec!["192.0.2.7"], "Programmed"),
         (programmed(), None, json!({}), vec![], "AddressNotAssigned"),
-        (refused(), Some(known.clone()), present, vec![], "Invalid"),
+        (refused(), Some(known.clone()), present.clone(), vec![], "Invalid"),
+        // It asks for an address that it cannot have.
+        (lacking(), Some(known.clone()), present, vec![], "AddressNotUsable"),
     ] {
         let mut leader = Leader::new(Kind::Gateway);
         leader.addresses = addresses;
