@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use ingress_model::{
-    Action, Canary, HostPattern, HostRoutes, ListenerName, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream, UpstreamKey,
-    WeightedBackend,
+    Action, Canary, HostPattern, HostRoutes, ListenerName, PathMatch, RouteTable, Rule, Split, Unavailable, Upstream,
+    UpstreamKey, WeightedBackend,
 };
 use serde::{Deserialize, Serialize};
 
@@ -98,9 +98,8 @@ pub struct RouteFilter {
 pub fn routes<'t>(table: &'t RouteTable, filter: &'t RouteFilter) -> impl Iterator<Item = RouteEntry<'t>> + use<'t> {
     let of_ingresses = table.hosts.iter().map(|(host, routes)| (None, host, routes));
     let of_listeners = table.listeners.iter();
-    let of_listeners = of_listeners.flat_map(|(name, listener)| {
-        listener.hosts.iter().map(move |(host, routes)| (Some(name), host, routes))
-    });
+    let of_listeners = of_listeners
+        .flat_map(|(name, listener)| listener.hosts.iter().map(move |(host, routes)| (Some(name), host, routes)));
     let hosts = of_ingresses.chain(of_listeners).filter(|(_, pattern, _)| filter.takes_host(pattern));
     let entries = hosts.flat_map(move |(listener, host, routes)| entries(table, listener, host, routes));
     entries.filter(|entry| filter.takes_rule(entry.rule))

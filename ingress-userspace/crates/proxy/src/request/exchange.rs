@@ -91,7 +91,7 @@ pub(super) async fn exchange(
         Ok((outcome, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.permit));
             // A tunnel has no deadline.
-            if let (Some(deadline), Outcome::Response(_)) = (earlier(deadline, served.deadline), &outcome) {
+            if let (Some(deadline), Outcome::Response(_)) = (earlier(deadline, served.deadline.as_deref()), &outcome) {
                 in_flight.end_by(deadline);
             }
             if let Some(log_entry) = log_entry {
@@ -138,8 +138,8 @@ pub(super) async fn exchange(
     }
 }
 
-fn earlier(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
-    one.into_iter().chain(other).min()
+fn earlier(one: Option<Deadline>, other: Option<&Deadline>) -> Option<Deadline> {
+    one.into_iter().chain(other.copied()).min()
 }
 
 /// Returns the response to a request that failed, and counts a client that sent no more of its body.

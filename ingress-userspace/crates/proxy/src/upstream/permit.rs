@@ -12,8 +12,9 @@ pub(crate) struct Served<'u> {
     pub(crate) endpoint: Picked<'u>,
     /// Held until the response has ended.
     pub(crate) permit: UpstreamPermit,
-    /// Time at which the response must have ended, if its try has a limit.
-    pub(crate) deadline: Option<Deadline>,
+    /// Time at which the response must have ended, if its try has a limit. Boxed so that other requests do not carry its
+    /// size.
+    pub(crate) deadline: Option<Box<Deadline>>,
 }
 
 /// Permit and in-flight guard held on a capped upstream.

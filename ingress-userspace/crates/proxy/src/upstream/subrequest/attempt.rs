@@ -1,13 +1,14 @@
 //! A single attempt at an endpoint: on an idle connection first, and on a new one if that turns out closed. It picks no
 //! endpoint and judges none.
 
-use super::{Connections, Deadline, Message, Outcome, Payload, Started, SubrequestError, retry};
+use std::time::Duration;
+
+use super::{Connections, Message, Outcome, Payload, Started, SubrequestError, retry};
 use crate::upstream::{
     self, ConnectError, ConnectTarget, Connection, ExchangeError, ExchangeFailure, ExchangeLimits, TimeoutPhase,
     Upgraded, h2,
 };
 use ingress_model::{Protocol, Retry};
-use tokio::time::timeout_at;
 
 /// One attempt: the request, without its body, and the endpoint that is to answer it.
 pub(crate) struct Attempt<'a, M> {
@@ -56,32 +57,6 @@ impl<B: Payload> Connections<'_, B> {
             Err(error) => return Err(Failed::unconnected(error, retry, body.take())),
         };
         exchange(limits, connection, message, body).await.map_err(|failure| Failed::sent(failure, message, retry))
-    }
-
-    /// The same until `deadline`. An attempt that is not over by then has timed out, and its connection is closed.
-    ///
-    /// # Errors
-    /// If the endpoint returned no response head in time.
-    pub(super) async fn attempt_by<M: Message>(
-        &self,
-        Deadline { at, limit }: Deadline,
-        protocol: Protocol,
-        attempt: Attempt<'_, M>,
-        body: &mut Option<B>,
-    ) -> Result<Outcome<B>, Failed<B>> {
-        let retry = attempt.retry;
-        let has_body = body.as_ref().is_some_and(|body| !body.is_end_stream());
-        if let Ok(result) = timeout_at(at, self.attempt(protocol, attempt, body)).await {
-            return result;
-        }
-        let timeout = ExchangeError::Timeout { what: TimeoutPhase::Head };
-        Err(match body.take() {
-            // There was no connection yet.
-            Some(body) => Failed::of(timeout, Some(body).filter(|_| retry.error || retry.timeout)),
-            // The client may have been late with the body, so the endpoint is not blamed.
-            None if has_body => Failed { error: SubrequestError::Deadline(limit), unsent: None, is_unseen: false },
-            None => Failed::of(timeout, None),
-        })
     }
 
     /// Tries one HTTP/2 endpoint: on an open connection if there is one, and once more if that turns out closed.
@@ -174,6 +149,19 @@ impl<B: Payload> Failed<B> {
             error: SubrequestError::Connect(Box::new(error)),
             unsent: body.filter(|_| retry.error || retry.timeout),
             is_unseen: false,
+        }
+    }
+
+    /// The attempt took longer than `limit`, and was ended. `body` is the body unless an endpoint was about to get it, and
+    /// `has_body` is whether it has bytes.
+    pub(super) fn late(body: Option<B>, has_body: bool, limit: Duration, retry: &Retry) -> Self {
+        let timeout = ExchangeError::Timeout { what: TimeoutPhase::Head };
+        match body {
+            // There was no connection yet.
+            Some(body) => Self::of(timeout, Some(body).filter(|_| retry.error || retry.timeout)),
+            // The client may have been late with the body, so the endpoint is not blamed.
+            None if has_body => Self { error: SubrequestError::Deadline(limit), unsent: None, is_unseen: false },
+            None => Self::of(timeout, None),
         }
     }
 

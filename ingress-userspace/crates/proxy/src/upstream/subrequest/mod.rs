@@ -6,7 +6,9 @@
 //! [`ExchangeLimits`]; if the whole has a deadline, it is that of [`within`].
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -179,13 +181,15 @@ pub(crate) async fn send<'u, B: Payload>(
         let (address, transport) = (endpoint.address(), upstream.transport());
         let target = ConnectTarget { address, transport, proxy_header: proxy_header.as_deref() };
         let attempt = Attempt { target, limits, retry, message };
-        let deadline = try_timeout.and_then(Deadline::after);
-        let result = match deadline {
-            None => connections.attempt(upstream.protocol(), attempt, body).await,
-            // Boxed so that requests of other rules do not carry its size.
-            Some(deadline) => Box::pin(connections.attempt_by(deadline, upstream.protocol(), attempt, body)).await,
+        // Boxed so that requests of other rules do not carry its size.
+        let deadline = try_timeout.and_then(Deadline::after).map(Box::new);
+        let has_body = deadline.is_some() && body.as_ref().is_some_and(|body| !body.is_end_stream());
+        let result = {
+            let attempt = pin!(connections.attempt(upstream.protocol(), attempt, body));
+            unless_late(deadline.as_deref(), attempt).await
         };
-        match result {
+        let late = |limit| Err(Failed::late(body.take(), has_body, limit, retry));
+        match result.unwrap_or_else(late) {
             Ok(outcome) => {
                 let status = outcome.status();
                 if is_judged {
@@ -262,6 +266,21 @@ pub(crate) async fn by<T>(
     work: impl Future<Output = Result<T, SubrequestError>>,
 ) -> Result<T, SubrequestError> {
     timeout_at(at, work).await.unwrap_or(Err(SubrequestError::Deadline(limit)))
+}
+
+/// Performs `work` until the deadline, if there is one. There is a single place that polls `work`, so that the compiler
+/// makes no second copy for the deadline.
+///
+/// # Errors
+/// The time that the deadline allowed, once that is over.
+async fn unless_late<F: Future>(deadline: Option<&Deadline>, mut work: Pin<&mut F>) -> Result<F::Output, Duration> {
+    let mut end = deadline.map(|Deadline { at, limit }| (Box::pin(time::sleep_until(*at)), *limit));
+    poll_fn(|cx| match (work.as_mut().poll(cx), &mut end) {
+        (Poll::Ready(done), _) => Poll::Ready(Ok(done)),
+        (Poll::Pending, Some((end, limit))) => end.as_mut().poll(cx).map(|()| Err(*limit)),
+        (Poll::Pending, None) => Poll::Pending,
+    })
+    .await
 }
 
 /// Reads a body to its end, or its first `max` bytes, and keeps nothing of it.
