@@ -20,6 +20,7 @@ pub mod cluster;
 mod contact;
 mod error;
 pub mod gateway;
+mod hash;
 pub mod held_secret;
 pub mod namespace;
 mod object;

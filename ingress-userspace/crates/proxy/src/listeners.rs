@@ -28,8 +28,8 @@ pub(crate) struct Listeners {
     served: NameMap<Arc<ServedListener>, ListenerName>,
     /// The listeners that these were compiled from.
     source: Tree<ListenerName, Arc<Listener>>,
-    /// Listeners whose TLS is passed through.
-    passing: BTreeSet<ListenerName>,
+    /// Listeners that relay the bytes of TLS connections, passed through or terminated.
+    relaying: BTreeSet<ListenerName>,
     /// Listeners with hosts that have no number of their own, with how many.
     unnumbered: BTreeMap<ListenerName, usize>,
 }
@@ -115,10 +115,10 @@ impl Listeners {
                 let host_id = |pattern: &HostPattern| host_id(HostName { listener: Some(name), pattern });
                 Arc::new(ServedListener::compile(listener, before.as_deref(), &mut upstream, host_id))
             });
-            if served.as_ref().is_some_and(|served| served.protocol == ListenerProtocol::TlsPassthrough) {
-                next.passing.insert((*name).clone());
+            if served.as_ref().is_some_and(|served| !served.is_http()) {
+                next.relaying.insert((*name).clone());
             } else {
-                next.passing.remove(*name);
+                next.relaying.remove(*name);
             }
             let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered());
             if missing > 0 {
@@ -134,9 +134,10 @@ impl Listeners {
         self.binds.ports.is_empty()
     }
 
-    /// Returns whether any listener passes TLS through.
-    pub(crate) fn pass_through(&self) -> bool {
-        !self.passing.is_empty()
+    /// Returns whether any listener relays bytes, so that the server name of a connection is to be known before its
+    /// handshake.
+    pub(crate) fn relay_any(&self) -> bool {
+        !self.relaying.is_empty()
     }
 
     /// Returns the listeners at a local address, if there are any.
@@ -246,6 +247,11 @@ impl BoundListeners {
         self.tls.find(server_name)
     }
 
+    /// Iterates over the listeners for TLS connections.
+    pub(crate) fn of_tls(&self) -> impl Iterator<Item = &ListenerName> {
+        self.tls.values()
+    }
+
     /// Returns the listener for bytes of any kind.
     pub(crate) fn stream(&self) -> Option<&ListenerName> {
         self.stream.as_ref()
@@ -255,6 +261,11 @@ impl BoundListeners {
 // === impl ServedListener ===
 
 impl ServedListener {
+    /// Returns whether requests of HTTP are served, and not bytes or datagrams.
+    pub(crate) fn is_http(&self) -> bool {
+        matches!(self.protocol, ListenerProtocol::Http | ListenerProtocol::Https)
+    }
+
     fn compile(
         listener: &Listener,
         previous: Option<&Self>,

@@ -18,7 +18,8 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-use super::{hash::fnv, input::Problem};
+use super::input::Problem;
+use crate::hash::fnv;
 use crate::outcome::Reason;
 
 /// Interval at which a persistent problem is reported again. It is half of the API server's event lifetime

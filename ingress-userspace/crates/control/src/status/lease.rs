@@ -14,8 +14,8 @@ use super::{
     Leadership, Options,
     access::{Permission, RequestFailure, RetryLog, ask},
     election::{Election, LeaderState, LeaseStep, LeaseTimings},
-    hash::fnv,
 };
+use crate::hash::fnv;
 
 /// This process as a candidate in the leader election.
 pub(super) struct LeaderElector {

@@ -38,7 +38,6 @@ mod events;
 pub(crate) mod field_owners;
 mod gateway;
 mod handle;
-mod hash;
 mod input;
 mod lease;
 mod options;

@@ -54,7 +54,7 @@ pub(crate) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened
 async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream<TcpStream>> {
     let deadline = Instant::now() + conn.worker.options.handshake_timeout;
     let snapshot = conn.worker.snapshot();
-    let passes = snapshot.routes.pass_through() || snapshot.listeners.pass_through();
+    let passes = snapshot.routes.pass_through() || snapshot.listeners.relay_any();
     drop(snapshot);
     if passes {
         // Boxed for the same reason as below.

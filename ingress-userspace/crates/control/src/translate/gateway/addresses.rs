@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::report::Flaw;
 use crate::{
     address_pool::AddressPool,
     gateway::{AddressKind, Gateway, GatewayAddress},
+    hash::fnv,
     translate::text::shorten,
 };
 
@@ -29,12 +32,16 @@ struct Request<'g> {
 }
 
 /// Allots addresses to `gateways`, which are in order of precedence. A Gateway keeps the addresses in its status. Then
-/// those that ask for certain addresses get them, and at last those that ask for any: the first free one of each family.
+/// those that ask for certain addresses get them, and at last those that ask for any: the first free one of each family,
+/// from a place in the pool that the Gateway's name decides. A Gateway that is created a moment later thus seldom has a
+/// claim on an address that was assigned already but is not in the status yet.
 pub(super) fn allot<'g>(pool: &AddressPool, gateways: impl Iterator<Item = &'g Gateway>) -> Vec<Allotted> {
     let mut requests: Vec<_> = gateways.map(Request::of).collect();
     if pool.is_empty() {
         return requests.into_iter().map(Request::without_pool).collect();
     }
+    let families: [Vec<IpAddr>; 2] = [true, false]
+        .map(|is_v4| pool.addresses().filter(|address| address.is_ipv4() == is_v4).collect());
     let mut taken = BTreeSet::new();
     for request in &mut requests {
         request.keep(pool, &mut taken);
@@ -42,7 +49,7 @@ pub(super) fn allot<'g>(pool: &AddressPool, gateways: impl Iterator<Item = &'g G
     for request in &mut requests {
         request.take_named(pool, &mut taken);
     }
-    requests.into_iter().map(|request| request.take_any(pool, &mut taken)).collect()
+    requests.into_iter().map(|request| request.take_any(&families, &mut taken)).collect()
 }
 
 // === impl Allotted ===
@@ -125,12 +132,15 @@ impl<'g> Request<'g> {
         }
     }
 
-    fn take_any(self, pool: &AddressPool, taken: &mut BTreeSet<IpAddr>) -> Allotted {
+    fn take_any(self, families: &[Vec<IpAddr>], taken: &mut BTreeSet<IpAddr>) -> Allotted {
         let mut request = self;
         if request.allotted.refused.is_none() && request.named.is_empty() {
-            for address in pool.addresses() {
-                if !request.has_family_of(&address) && taken.insert(address) {
-                    request.allotted.addresses.insert(address);
+            for family in families {
+                let (before, from) = family.split_at(request.start_in(family));
+                for address in from.iter().chain(before) {
+                    if !request.has_family_of(address) && taken.insert(*address) {
+                        request.allotted.addresses.insert(*address);
+                    }
                 }
             }
             if request.allotted.addresses.is_empty() {
@@ -142,6 +152,14 @@ impl<'g> Request<'g> {
         request.allotted
     }
 
+    /// Returns the index in `family` from which the Gateway looks for a free address.
+    fn start_in(&self, family: &[IpAddr]) -> usize {
+        let ObjectMeta { namespace, name, .. } = &self.gateway.metadata;
+        let [namespace, name] = [namespace, name].map(|text| text.as_deref().unwrap_or_default());
+        let size = family.len().max(1) as u64;
+        usize::try_from(fnv(format!("{namespace}/{name}").as_bytes()) % size).unwrap_or_default()
+    }
+
     fn has_family_of(&self, address: &IpAddr) -> bool {
         self.allotted.addresses.iter().any(|own| own.is_ipv4() == address.is_ipv4())
     }
@@ -151,7 +169,8 @@ impl<'g> Request<'g> {
 mod tests {
     use super::*;
 
-    /// Makes a Gateway from the addresses that it asks for, each with its type, and those of its status.
+    /// Makes a Gateway from the addresses that it asks for, each with its type, and those of its status. Its name decides for
+    /// the first address of small pools.
     fn gateway(spec: &[&str], status: &[&str]) -> Gateway {
         let mut gateway = Gateway::default();
         let address = |text: &&str| {
@@ -182,6 +201,19 @@ mod tests {
             allotted(&pool, &[any(), any(), any()]),
             ["192.0.2.1 2001:db8::1", "192.0.2.2", "AddressNotAssigned"]
         );
+    }
+
+    #[test]
+    fn a_new_gateway_leaves_others_their_addresses_before_they_are_in_a_status() {
+        let named = |name: &str| {
+            let mut gateway = gateway(&[], &[]);
+            gateway.metadata.name = Some(name.into());
+            gateway
+        };
+        let alone = allotted(&["192.0.2.0/24"], &[named("exact")]);
+        let both = allotted(&["192.0.2.0/24"], &[named("empty"), named("exact")]);
+        assert_eq!(both[1], alone[0]);
+        assert_ne!(both[0], both[1]);
     }
 
     #[test]

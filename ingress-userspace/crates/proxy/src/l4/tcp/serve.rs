@@ -86,7 +86,15 @@ pub(crate) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: I
             }
             // Terminated here.
             Some(_) => return Some(client),
-            None if bound.is_some_and(|bound| !bound.shares_with_ingresses()) => return Some(client),
+            None if bound.is_some_and(|bound| !bound.shares_with_ingresses()) => {
+                let relays = |name| snapshot.listeners.get(name).is_some_and(|listener| !listener.is_http());
+                // A listener for bytes closes the connection, as the Gateway API requires; one for HTTPS sends an alert.
+                if bound.into_iter().flat_map(BoundListeners::of_tls).any(relays) {
+                    reset(&client);
+                    return None;
+                }
+                return Some(client);
+            }
             None => {
                 let host = snapshot.routes.host(&name);
                 let Some((host, passing)) = host.and_then(|host| Some((host, HostEntry::passing(host)?))) else {
