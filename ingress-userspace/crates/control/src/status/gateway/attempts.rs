@@ -59,7 +59,7 @@ const EVENT: Duration = Duration::from_secs(1);
 /// First pause before a status is written again that another writer changed. It doubles each time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many times the pause doubles before a status is written again that the server refused.
+/// Number of times that the pause doubles before a status is written again that the server refused.
 const REFUSALS: u32 = 5;
 
 // === impl Attempts ===

@@ -24,7 +24,7 @@ pub(super) enum Present<'a> {
     Policy(&'a gateway::PolicyStatus),
 }
 
-/// How to change a status.
+/// Change of a status.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum StatusPatch {
     /// Server-side apply of this status: its lists have keys, so entries of other writers stay. Without a status, this

@@ -68,7 +68,7 @@ pub(super) struct Circumstances<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) attempts: Attempts,
-    /// When each of these objects ceased to be this controller's.
+    /// Time at which each of these objects ceased to be this controller's.
     left: BTreeMap<ObjectId, Instant>,
 }
 
