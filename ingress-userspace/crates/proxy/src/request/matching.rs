@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{Method, Uri, Version, request::Parts};
 
-use ingress_model::route::{FoundRoute, Routes, Work};
+use ingress_model::route::{FoundRoute, Matched, Routes, Work};
 use ingress_model::{HostId, RefusedPaths, RequestHead, request_path};
 
 use crate::{
@@ -54,9 +54,9 @@ impl<'r> Matching<'r> {
         let fields = Fields::of(headers);
         let authority =
             Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
-        let (routes, is_of_listener) = match choose(conn, snapshot, authority.host()) {
-            ChosenRoutes::OfIngresses => (&snapshot.routes, false),
-            ChosenRoutes::OfListener(routes) => (routes, true),
+        let (routes, next) = match choose(conn, snapshot, authority.host()) {
+            ChosenRoutes::OfIngresses => (&snapshot.routes, None),
+            ChosenRoutes::OfListener { routes, next } => (routes, next),
             ChosenRoutes::Nothing => return Err(unattributed(error::no_route())),
             ChosenRoutes::Misdirected => return Err(unattributed(error::misdirected())),
         };
@@ -92,13 +92,19 @@ impl<'r> Matching<'r> {
         let mut work = Work::of_request();
         let method = if *method == Method::CONNECT { &Method::GET } else { method };
         let head = RequestHead { method, headers, query: uri.query().unwrap_or_default() };
-        let found = routes.find_within(authority.host(), &path, &head, &mut work);
+        let mut find = |path: &str| {
+            let found = routes.find_within(authority.host(), path, &head, &mut work);
+            match (found.matched, next) {
+                (Matched::Nothing, Some(ingresses)) => {
+                    (ingresses.find_within(authority.host(), path, &head, &mut work), false)
+                }
+                _ => (found, !std::ptr::eq(routes, &snapshot.routes)),
+            }
+        };
+        let (found, is_of_listener) = find(&path);
         // The proxy does not treat an escaped slash as a slash, but many pods do. If the path with real slashes matches
         // another rule, the request probably tries to bypass one of the two.
-        let is_other = |path: &String| {
-            !found.matched.is_same(&routes.find_within(authority.host(), path, &head, &mut work).matched)
-        };
-        if others.iter().any(is_other) {
+        if others.iter().any(|other| !found.matched.is_same(&find(other).0.matched)) {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);
@@ -109,7 +115,11 @@ impl<'r> Matching<'r> {
 /// The routes for a request, by the address and port it came to and by its host.
 enum ChosenRoutes<'s> {
     OfIngresses,
-    OfListener(&'s Routes),
+    OfListener {
+        routes: &'s Routes,
+        /// Routes for requests that match no rule of the listener: those of Ingresses, if both share the address.
+        next: Option<&'s Routes>,
+    },
     /// No listener at this address takes the host.
     Nothing,
     /// The host belongs to another listener than the server name of the handshake (RFC 9110, section 15.5.20).
@@ -130,7 +140,10 @@ fn choose<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> ChosenRoutes<'
         return if name.is_some() || is_of_ingress() { ChosenRoutes::Misdirected } else { ChosenRoutes::Nothing };
     }
     match name.and_then(|name| listeners.get(name)) {
-        Some(listener) => ChosenRoutes::OfListener(&listener.routes),
+        Some(listener) => {
+            let next = bound.shares_with_ingresses().then_some(&snapshot.routes);
+            ChosenRoutes::OfListener { routes: &listener.routes, next }
+        }
         None if bound.shares_with_ingresses() => ChosenRoutes::OfIngresses,
         None => ChosenRoutes::Nothing,
     }
