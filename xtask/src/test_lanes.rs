@@ -47,15 +47,12 @@ Examples:
 /// Run everything that can be tested on one machine, or some of its lanes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The lanes to run; if none is named, all that do not have to be named
+    /// The lanes to run; if none is named, all
     lane: Vec<Lane>,
     /// Arguments for the test programs, such as a part of a test's name
     #[arg(last = true)]
     pass_on: Vec<String>,
 }
-
-/// Lanes that run only if they are named.
-const ONLY_BY_NAME: &[Lane] = &[Lane::Gateway];
 
 /// A set of tests with the same requirements on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,8 +83,7 @@ pub enum Lane {
 /// Fails if a test fails, does not compile, or a tool is missing.
 pub fn run(args: &Args) -> Result<()> {
     build::kernel_programs()?;
-    let unnamed = || Lane::value_variants().iter().filter(|lane| !ONLY_BY_NAME.contains(lane)).copied().collect();
-    let lanes = if args.lane.is_empty() { unnamed() } else { args.lane.clone() };
+    let lanes = if args.lane.is_empty() { Lane::value_variants().to_vec() } else { args.lane.clone() };
     let mut summary = Summary::default();
     for lane in lanes {
         summary.step(lane.name(), || lane.run(&args.pass_on));

@@ -9,7 +9,7 @@ use std::{
 use http::{HeaderName, HeaderValue, Method};
 use ingress_model::{
     Action, Authorities, Bind, Bound, Certificate, ClientCertificates, Conditions, Demand, Endpoint, Filter,
-    HeaderCondition, HeaderEdits, HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch, Rule,
+    HeaderCondition, HeaderEdits, HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch, Protocol, Rule,
     StreamPort, Transport, Unavailable, Upstream, UpstreamKey, WeightedBackend, WeightedBackends,
 };
 use ingress_proxy::Options;
@@ -406,4 +406,28 @@ async fn a_listener_refuses_clients_in_the_handshake() {
         }
         assert_eq!(admitted, expect, "{demand:?}");
     }
+}
+
+#[tokio::test]
+async fn a_terminated_connection_may_reach_its_pod_over_tls() {
+    let pod = TlsPod::serving(pod_config(), |mut stream| async move {
+        let mut asked = [0; 4];
+        if stream.read_exact(&mut asked).await.is_ok() {
+            drop(stream.write_all(&asked).await);
+            drop(stream.flush().await);
+        }
+        drop(stream.read(&mut asked).await);
+    });
+    let proxy = Proxy::start_empty(&Options::default());
+    let backend = WeightedBackend { weight: 1, target: Ok(key("pod")), filters: Vec::new() };
+    let mut listener = Listener { certificates: vec!["c/a".into()], ..Listener::new(ListenerProtocol::TlsTerminate) };
+    listener.streams.insert(HostPattern::Any, WeightedBackends::new([backend]).map(Arc::new));
+    let gateways = Gateways::default().upstream("pod", pod.address).certificate("c/a", &["a.test"]);
+    let gateways = gateways.listener("terminated", proxy.https, "a.test", listener, false);
+    proxy.publish(&gateways.0.speaking(Protocol::Https));
+    let mut stream = connect(&proxy, &config(&[]), "a.test").await;
+    stream.write_all(b"ping").await.expect("sent");
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await.expect("an answer");
+    assert_eq!(&answer, b"ping");
 }

@@ -72,7 +72,8 @@ fn reachable(key: UpstreamKey, name: &ObjectName, gathered: &Gathered) -> Result
     Err(Flaw::new("RefNotPermitted", message))
 }
 
-/// Returns the upstream of a backend that gets bytes or datagrams.
+/// Returns the upstream of a backend that gets bytes or datagrams. A policy for TLS holds for bytes of connections that a
+/// listener terminates; those that are passed through reach pods as they are.
 ///
 /// # Errors
 /// The flaw of the reference; connections for this backend are refused.
@@ -83,7 +84,12 @@ pub(super) fn stream(
     context: &mut Context<'_, '_>,
 ) -> Result<UpstreamKey, Flaw> {
     let (name, port) = service(id, reference, transport, context)?;
-    let (key, gathered) = context.upstream(&Destination::Stream { name: name.clone(), port, transport });
+    let policy = if id.kind == Kind::TlsRoute { policy(&name, port, context.lookup) } else { None };
+    let destination = match policy {
+        Some(policy) => Destination::Secured { name: name.clone(), port, policy, protocol: None, sender: None },
+        None => Destination::Stream { name: name.clone(), port, transport },
+    };
+    let (key, gathered) = context.upstream(&destination);
     reachable(key, &name, &gathered)
 }
 
