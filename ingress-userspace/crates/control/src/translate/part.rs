@@ -48,6 +48,10 @@ pub(crate) enum Part {
     Parent(ObjectId),
     /// A route of the Gateway API.
     Route(ObjectId),
+    /// HTTPRoutes and GRPCRoutes of a listener that yield to older routes of the other kind.
+    RouteConflicts(ListenerName),
+    /// The status of a route.
+    RouteStatus(ObjectId),
     /// A BackendTLSPolicy, with the Gateways that it concerns.
     Policy(ObjectName),
     /// The merged rules for a hostname of a listener.

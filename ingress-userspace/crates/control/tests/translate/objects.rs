@@ -289,10 +289,16 @@ fn any_stream_route() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec!["Gateway", "ListenerSet"]);
     let backend = (any_name(), any_name(), 79..82u16, 0..3u8);
     let metadata = (any_name(), any_name(), prop::option::of(0..3u8));
-    (metadata, kind, (parent, any_name(), any_name()), prop::collection::vec(backend, 0..3)).prop_map(
-        |((namespace, name, age), kind, (parent, of, parent_name), backends)| {
+    let hostnames = prop::sample::select(vec!["[]", "[a.test]", "[\"*.test\", b.test]"]);
+    let parent = (parent, any_name(), any_name(), hostnames);
+    (metadata, kind, parent, prop::collection::vec(backend, 0..3)).prop_map(
+        |((namespace, name, age), kind, (parent, of, parent_name, hostnames), backends)| {
             let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
-            let hostnames = if kind == "TLSRoute" { "[a.test]" } else { "[]" };
+            let hostnames = match kind {
+                "TLSRoute" => "[a.test]",
+                "GRPCRoute" => hostnames,
+                _ => "[]",
+            };
             let backends: String = backends
                 .iter()
                 .map(|(namespace, name, port, weight)| {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::{
     parent::{ListenerView, ParentView},
-    report::{ACCEPTED, Flaw, RESOLVED_REFS, met, parent_of, unless},
+    report::{Flaw, parent_of},
+    route::RouteParent,
 };
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     gateway::{Group, ParentReference, ReferentKind},
-    object_status::ParentStatus,
     translate::{Context, text::shorten_error},
 };
 use ingress_model::{HostPattern, ListenerName};
@@ -106,25 +106,17 @@ fn listeners(
     Ok(attachments)
 }
 
-/// Returns all listeners of `attachments`, and the entries of the route's status. With `flaw`, the route attaches to
-/// none. `unresolved` is the flaw of its first unusable backend.
-pub(super) fn conclude(
-    attachments: Vec<Attachment<'_>>,
-    flaw: Option<&Flaw>,
-    unresolved: Option<&Flaw>,
-) -> (Attachments, Vec<ParentStatus>) {
+/// Returns all listeners of `attachments`, and the references to them. With `flaw`, the route attaches to none.
+pub(super) fn conclude(attachments: Vec<Attachment<'_>>, flaw: Option<&Flaw>) -> (Attachments, Vec<RouteParent>) {
     let (mut all, mut parents) = (Attachments::new(), Vec::new());
     for Attachment { reference, listeners } in attachments {
         let listeners = listeners.and_then(|listeners| flaw.map_or(Ok(listeners), |flaw| Err(flaw.clone())));
-        let accepted = match listeners {
-            Ok(listeners) => {
-                all.extend(listeners);
-                met(ACCEPTED)
-            }
-            Err(flaw) => flaw.unmet(ACCEPTED),
-        };
-        let conditions = vec![accepted, unless(RESOLVED_REFS, unresolved)];
-        parents.push(ParentStatus { parent: parent_of(reference), conditions });
+        let names = listeners.map(|listeners| {
+            let names = listeners.keys().cloned().collect();
+            all.extend(listeners);
+            names
+        });
+        parents.push(RouteParent { reference: parent_of(reference), listeners: names });
     }
     (all, parents)
 }

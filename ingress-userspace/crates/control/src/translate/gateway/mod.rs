@@ -7,7 +7,8 @@
 //! ```
 //!
 //! All Gateways are placed together, because they share addresses and ports. Each route is made by itself, from its
-//! view of its Gateways. A problem becomes a condition of its object, and concerns no other object.
+//! view of its Gateways; then the routes of a listener are compared, because HTTPRoutes and GRPCRoutes never share a
+//! hostname. A problem becomes a condition of its object, and concerns no other object.
 
 mod addresses;
 mod attach;
@@ -29,6 +30,7 @@ pub(crate) mod parent;
 pub(crate) mod placement;
 mod report;
 pub(crate) mod route;
+pub(crate) mod route_conflicts;
 mod rules;
 mod secret;
 pub(crate) mod stream_route;

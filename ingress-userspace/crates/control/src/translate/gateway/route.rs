@@ -1,4 +1,5 @@
-//! A route as it is made: where it is attached, and its rules as candidates for the hosts of listeners.
+//! A route as it is made: where it is attached, and its rules as candidates for the hosts of listeners. Other routes are
+//! not known here.
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
@@ -6,25 +7,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::{
     attach::{Attachment, Attachments, conclude},
-    report::Flaw,
+    report::{ACCEPTED, Flaw, RESOLVED_REFS, unless},
+    route_conflicts::accepted,
 };
 use crate::{
     change::{ObjectId, ObjectName},
-    object_status::{ObjectStatus, StatusBody},
+    object_status::{ObjectStatus, ParentReference, ParentStatus, StatusBody},
     translate::claims::age,
 };
-use ingress_model::{PathMatch, Rule, WeightedBackends};
+use ingress_model::{ListenerName, PathMatch, Rule, WeightedBackends};
 
 /// A route of this controller.
 #[derive(PartialEq)]
 pub(crate) struct MadeRoute {
     pub(crate) precedence: RoutePrecedence,
-    /// Listeners to which the route is attached.
+    /// Listeners to which the route is attached, unless it yields to another there.
     pub(crate) attachments: Attachments,
+    parents: Vec<RouteParent>,
+    /// The flaw of a backend.
+    unresolved: Option<Flaw>,
+    generation: i64,
     pub(super) rules: RouteRules,
     /// Services that its backends name.
     pub(crate) services: BTreeSet<ObjectName>,
-    pub(crate) status: Arc<ObjectStatus>,
+}
+
+/// A reference to a Gateway or ListenerSet of this controller, with the listeners to which the route attaches by it.
+#[derive(PartialEq)]
+pub(super) struct RouteParent {
+    pub(super) reference: ParentReference,
+    pub(super) listeners: Result<Vec<ListenerName>, Flaw>,
 }
 
 /// The effect of a route.
@@ -67,15 +79,30 @@ impl MadeRoute {
         rules: RouteRules,
         services: BTreeSet<ObjectName>,
     ) -> Self {
-        let (attachments, parents) = conclude(found, flaw.as_ref(), unresolved.as_ref());
-        let generation = metadata.generation.unwrap_or_default();
+        let (attachments, parents) = conclude(found, flaw.as_ref());
         Self {
             precedence: RoutePrecedence::of(id, metadata),
             attachments,
+            parents,
+            unresolved,
+            generation: metadata.generation.unwrap_or_default(),
             rules,
             services,
-            status: ObjectStatus { generation, body: StatusBody::Route { parents } }.into(),
         }
+    }
+
+    /// Returns the status. `yields_to` returns the older route to which this one yields at a listener.
+    pub(crate) fn status<'r>(&self, yields_to: impl Fn(&ListenerName) -> Option<&'r ObjectId>) -> ObjectStatus {
+        let parent = |RouteParent { reference, listeners }: &RouteParent| {
+            let accepted = match listeners {
+                Ok(listeners) => accepted(listeners, &yields_to),
+                Err(flaw) => flaw.unmet(ACCEPTED),
+            };
+            let conditions = vec![accepted, unless(RESOLVED_REFS, self.unresolved.as_ref())];
+            ParentStatus { parent: reference.clone(), conditions }
+        };
+        let parents = self.parents.iter().map(parent).collect();
+        ObjectStatus { generation: self.generation, body: StatusBody::Route { parents } }
     }
 }
 

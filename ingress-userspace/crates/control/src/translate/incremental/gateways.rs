@@ -37,16 +37,18 @@ pub(super) struct GatewayRecords {
     parents: HashMap<ObjectId, Parent>,
     /// The Gateway or ListenerSet of each listener.
     owners: HashMap<ListenerName, ObjectId>,
-    routes: HashMap<ObjectId, Arc<MadeRoute>>,
+    pub(super) routes: HashMap<ObjectId, Arc<MadeRoute>>,
     /// Routes of each listener by hostname, in order of precedence.
-    attached: HashMap<ListenerName, BTreeMap<HostPattern, Vec<Arc<MadeRoute>>>>,
+    pub(super) attached: HashMap<ListenerName, BTreeMap<HostPattern, Vec<Arc<MadeRoute>>>>,
     /// Routes by the Services that they name.
     users: HashMap<ObjectName, BTreeSet<ObjectId>>,
     policies: HashMap<ObjectName, Policy>,
     /// Policies by the Services that they target.
     policies_of: HashMap<ObjectName, BTreeSet<ObjectName>>,
-    /// Number of routes of each listener.
-    counts: HashMap<ListenerName, u32>,
+    /// Number of routes of each listener by kind, with those that yield.
+    pub(super) counts: HashMap<ListenerName, BTreeMap<Kind, u32>>,
+    /// Routes of each listener that yield, with the older routes to which they do.
+    pub(super) yielding: HashMap<ListenerName, BTreeMap<ObjectId, ObjectId>>,
 }
 
 /// Returns the parts for objects that came, changed or went.
@@ -150,7 +152,7 @@ impl Translator {
             return trace;
         }
         let made = made.map(Arc::new);
-        self.show(id.clone(), made.as_ref().map(|route| Arc::clone(&route.status)));
+        work.stale.insert(Part::RouteStatus(id.clone()));
         if let Some(route) = before {
             self.detach(&route, work);
         }
@@ -171,15 +173,15 @@ impl Translator {
         work: &mut PendingWork,
     ) -> PartTrace {
         let Some(listener) = self.table.listeners.get(name) else { return PartTrace::default() };
-        let routes = self.gateways.attached.get(name).and_then(|hosts| hosts.get(pattern));
+        let routes = self.gateways.staying(name, pattern);
         let mut changed = Listener::clone(listener);
         match changed.protocol {
-            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(routes)) {
+            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(&routes)) {
                 None => drop(changed.hosts.remove(pattern)),
                 Some(merged) if changed.hosts.get(pattern).map(Arc::as_ref) == Some(&merged) => {}
                 Some(merged) => drop(changed.hosts.insert(pattern.clone(), Arc::new(merged))),
             },
-            _ => match routes.map(|routes| host::stream(routes)) {
+            _ => match routes.map(|routes| host::stream(&routes)) {
                 None => drop(changed.streams.remove(pattern)),
                 Some(backends) if changed.streams.get(pattern) == Some(&backends) => {}
                 Some(backends) => drop(changed.streams.insert(pattern.clone(), backends)),
@@ -196,7 +198,8 @@ impl Translator {
 
     pub(super) fn make_policy(&mut self, name: &ObjectName, lookup: &Lookup<'_>) -> PartTrace {
         let (made, trace) = lookup.traced(|context| backend_tls::make(name, context.lookup));
-        let GatewayRecords { users, routes, owners, parents, policies, policies_of, .. } = &mut self.gateways;
+        let GatewayRecords { users, routes, owners, parents, policies, policies_of, yielding, .. } = &mut self.gateways;
+        let stays = |listener: &ListenerName, id| yielding.get(listener).is_none_or(|routes| !routes.contains_key(id));
         for service in policies.remove(name).into_iter().flat_map(|policy| policy.services) {
             if let Some(known) = policies_of.get_mut(&service) {
                 known.remove(name);
@@ -209,7 +212,9 @@ impl Translator {
         for service in made.iter().flat_map(|policy| &policy.services) {
             policies_of.entry(service.clone()).or_default().insert(name.clone());
             let routes = users.get(service).into_iter().flatten().filter_map(|id| routes.get(id));
-            for owner in routes.flat_map(|route| route.attachments.keys()).filter_map(|listener| owners.get(listener)) {
+            let listeners = routes
+                .flat_map(|route| route.attachments.keys().filter(|listener| stays(listener, &route.precedence.id)));
+            for owner in listeners.filter_map(|listener| owners.get(listener)) {
                 let gateway = parents.get(owner).and_then(|parent| parent.gateway.as_ref()).unwrap_or(owner);
                 gateways.insert(gateway.name.clone());
             }
@@ -223,8 +228,12 @@ impl Translator {
     }
 
     pub(super) fn make_parent_status(&mut self, id: &ObjectId) -> PartTrace {
-        let GatewayRecords { parents, counts, .. } = &self.gateways;
-        let count = |name: &ListenerName| counts.get(name).copied().unwrap_or_default();
+        let GatewayRecords { parents, counts, yielding, .. } = &self.gateways;
+        let count = |name: &ListenerName| {
+            let all: u32 = counts.get(name).into_iter().flat_map(BTreeMap::values).sum();
+            let yielding = yielding.get(name).map_or(0, BTreeMap::len);
+            all.saturating_sub(u32::try_from(yielding).unwrap_or(u32::MAX))
+        };
         let is_accepted = |set: &ObjectId| parents.get(set).is_some_and(Parent::is_accepted);
         let status = parents.get(id).map(|parent| Arc::new(parent.status(count, is_accepted)));
         self.show(id.clone(), status);
@@ -232,7 +241,7 @@ impl Translator {
     }
 
     /// Sets the status of an object. An unchanged one stays the same object.
-    fn show(&mut self, id: ObjectId, status: Option<Arc<ObjectStatus>>) {
+    pub(super) fn show(&mut self, id: ObjectId, status: Option<Arc<ObjectStatus>>) {
         match status {
             None => drop(self.statuses.remove(&id)),
             Some(status) if self.statuses.get(&id) == Some(&status) => {}
@@ -276,8 +285,10 @@ impl Translator {
         }
         self.look_at_policies(route, work);
         for (listener, patterns) in &route.attachments {
-            *self.gateways.counts.entry(listener.clone()).or_default() += 1;
+            let counts = self.gateways.counts.entry(listener.clone()).or_default();
+            *counts.entry(route.precedence.id.kind).or_default() += 1;
             self.recount(listener, work);
+            work.stale.insert(Part::RouteConflicts(listener.clone()));
             for pattern in patterns {
                 let hosts = self.gateways.attached.entry(listener.clone()).or_default();
                 let routes = hosts.entry(pattern.clone()).or_default();
@@ -299,13 +310,9 @@ impl Translator {
         }
         self.look_at_policies(route, work);
         for (listener, patterns) in &route.attachments {
-            if let Some(count) = self.gateways.counts.get_mut(listener) {
-                *count -= 1;
-                if *count == 0 {
-                    self.gateways.counts.remove(listener);
-                }
-            }
+            self.gateways.count_down(listener, route.precedence.id.kind);
             self.recount(listener, work);
+            work.stale.insert(Part::RouteConflicts(listener.clone()));
             for pattern in patterns {
                 let Some(hosts) = self.gateways.attached.get_mut(listener) else { continue };
                 if let Some(routes) = hosts.get_mut(pattern) {
@@ -323,14 +330,39 @@ impl Translator {
     }
 
     /// Marks the policies of a route's Services as stale, because they may concern other Gateways now.
-    fn look_at_policies(&self, route: &MadeRoute, work: &mut PendingWork) {
+    pub(super) fn look_at_policies(&self, route: &MadeRoute, work: &mut PendingWork) {
         let policies = route.services.iter().filter_map(|service| self.gateways.policies_of.get(service)).flatten();
         work.stale.extend(policies.cloned().map(Part::Policy));
     }
 
     /// Marks the status with the count of a listener as stale.
-    fn recount(&self, listener: &ListenerName, work: &mut PendingWork) {
+    pub(super) fn recount(&self, listener: &ListenerName, work: &mut PendingWork) {
         work.stale.extend(self.gateways.owners.get(listener).cloned().map(Part::ParentStatus));
+    }
+}
+
+// === impl GatewayRecords ===
+
+impl GatewayRecords {
+    /// Returns the routes for a hostname of a listener that do not yield; `None` if there are none.
+    fn staying(&self, listener: &ListenerName, pattern: &HostPattern) -> Option<Vec<Arc<MadeRoute>>> {
+        let yielding = self.yielding.get(listener);
+        let stays = |route: &&Arc<MadeRoute>| yielding.is_none_or(|ids| !ids.contains_key(&route.precedence.id));
+        let routes: Vec<_> = self.attached.get(listener)?.get(pattern)?.iter().filter(stays).cloned().collect();
+        (!routes.is_empty()).then_some(routes)
+    }
+
+    fn count_down(&mut self, listener: &ListenerName, kind: Kind) {
+        let Some(counts) = self.counts.get_mut(listener) else { return };
+        if let Some(count) = counts.get_mut(&kind) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&kind);
+            }
+        }
+        if counts.is_empty() {
+            self.counts.remove(listener);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //!    ▲                                                             │ first to last
 //!    └── as it was the last time                                   ▼
 //! globals, addresses > upstreams, certificates > Ingresses > hosts > inherited routes ──> Translation
-//!                             placement > Gateways > routes > hosts of listeners > statuses ──┘
+//!                             placement > Gateways > routes > conflicts > hosts of listeners, statuses ──┘
 //!                                 a part that comes out the same makes nothing behind it stale
 //! ```
 
@@ -42,6 +42,7 @@ mod differences;
 mod gateways;
 mod hosts;
 mod make;
+mod route_conflicts;
 mod table;
 
 use differences::differences;
