@@ -34,7 +34,7 @@ Lanes:
            loudly, and with REQUIRE_UI=1 that is an error
   docs     examples in the documentation
   gateway  the conformance tests of Gateway API in a real Kubernetes of two nodes, from outside; root, and programs that
-           are fetched and built once. It runs only if it is named. Skipped loudly where they cannot be had; with
+           are fetched and built once. Skipped loudly where they cannot be had; with
            REQUIRE_KUBE=1 that is an error. Without arguments it runs the tests that are not in
            xtask/conformance/failing.txt; `cargo xtask test gateway -- --help` has more
 

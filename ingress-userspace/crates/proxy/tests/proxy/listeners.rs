@@ -9,8 +9,8 @@ use std::{
 use http::{HeaderName, HeaderValue, Method};
 use ingress_model::{
     Action, Authorities, Bind, Bound, Certificate, ClientCertificates, Conditions, Demand, Endpoint, Filter,
-    HeaderCondition, HeaderEdits, HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch, Protocol, Rule,
-    StreamPort, Transport, Unavailable, Upstream, UpstreamKey, WeightedBackend, WeightedBackends,
+    HeaderCondition, HeaderEdits, HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, PathMatch,
+    Protocol, Rule, StreamPort, Transport, Unavailable, Upstream, UpstreamKey, WeightedBackend, WeightedBackends,
 };
 use ingress_proxy::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

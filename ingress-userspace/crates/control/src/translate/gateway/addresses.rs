@@ -40,8 +40,8 @@ pub(super) fn allot<'g>(pool: &AddressPool, gateways: impl Iterator<Item = &'g G
     if pool.is_empty() {
         return requests.into_iter().map(Request::without_pool).collect();
     }
-    let families: [Vec<IpAddr>; 2] = [true, false]
-        .map(|is_v4| pool.addresses().filter(|address| address.is_ipv4() == is_v4).collect());
+    let families: [Vec<IpAddr>; 2] =
+        [true, false].map(|is_v4| pool.addresses().filter(|address| address.is_ipv4() == is_v4).collect());
     let mut taken = BTreeSet::new();
     for request in &mut requests {
         request.keep(pool, &mut taken);
