@@ -80,5 +80,5 @@ pub use tls::{Authorities, Certificate, CertificateError, Staple};
 pub use traces::{Sampler, TraceRule, Traces};
 pub use tree::Tree;
 pub use trust::Trust;
-pub use upstream::{Endpoint, Protocol, ProxyVersion, Upstream, UpstreamKey, UpstreamTls, Verify};
+pub use upstream::{CertificateName, Endpoint, Protocol, ProxyVersion, Upstream, UpstreamKey, UpstreamTls, Verify};
 pub use weighted::{WeightedBackend, WeightedBackends};

@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, fmt, net::SocketAddr, sync::Arc};
 
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{DnsName, ServerName};
 
 use super::{Authorities, Certificate, HealthPolicy};
 
@@ -54,11 +54,23 @@ pub struct UpstreamTls {
     pub server_name: Option<ServerName<'static>>,
 }
 
-/// Trust anchors and expected name of a certificate.
+/// Trust anchors and expected names of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verify {
     pub authorities: Arc<Authorities>,
-    pub name: ServerName<'static>,
+    /// The certificate must match one of them. An empty list matches none.
+    pub names: Vec<CertificateName>,
+}
+
+/// Expected name among the alternative names of a certificate's subject (RFC 5280, 4.2.1.6).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CertificateName {
+    /// DNS name or address. A wildcard of the certificate matches it, too.
+    Server(ServerName<'static>),
+    /// `*.` before this DNS name. The certificate has the same wildcard, or a DNS name with exactly one label before it.
+    Wildcard(DnsName<'static>),
+    /// URI, compared byte by byte.
+    Uri(Box<str>),
 }
 
 /// PROXY protocol version that tells an endpoint the client's address.
@@ -145,12 +157,31 @@ impl fmt::Display for ProxyVersion {
     }
 }
 
+impl Verify {
+    /// Returns the demand for a single DNS name or address.
+    #[must_use]
+    pub fn server(authorities: Arc<Authorities>, name: ServerName<'static>) -> Self {
+        Self { authorities, names: vec![CertificateName::Server(name)] }
+    }
+}
+
+impl fmt::Display for CertificateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(name) => f.write_str(&name.to_str()),
+            Self::Wildcard(parent) => write!(f, "*.{}", parent.as_ref()),
+            Self::Uri(uri) => f.write_str(uri),
+        }
+    }
+}
+
 impl fmt::Display for UpstreamTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verify, certificate, server_name } = self;
         f.write_str("tls(")?;
-        if let Some(Verify { authorities, name }) = verify {
-            write!(f, "verify={} by {} ", name.to_str(), authorities.origin)?;
+        if let Some(Verify { authorities, names }) = verify {
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            write!(f, "verify={} by {} ", names.join("|"), authorities.origin)?;
         }
         if let Some(certificate) = certificate {
             write!(f, "certificate={} ", certificate.origin)?;

@@ -15,7 +15,7 @@ use std::{
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -61,21 +61,29 @@ impl Authority {
 
     /// Issues a certificate for a server, or for a client, of this name.
     pub fn issue(&self, name: &str) -> Issued {
-        self.issue_until(name, 4096)
+        self.issue_until(&[name], 4096)
+    }
+
+    /// Issues a certificate with these names, of which those with a colon are URIs.
+    pub fn issue_for(&self, names: &[&str]) -> Issued {
+        self.issue_until(names, 4096)
     }
 
     /// Issues a certificate that has expired.
     pub fn issue_expired(&self, name: &str) -> Issued {
-        self.issue_until(name, 2001)
+        self.issue_until(&[name], 2001)
     }
 
-    fn issue_until(&self, name: &str, year: i32) -> Issued {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+    fn issue_until(&self, names: &[&str], year: i32) -> Issued {
+        let (uris, names): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.contains(':'));
+        let own: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(own).expect("parameters");
+        params.subject_alt_names.extend(uris.iter().map(|&uri| SanType::URI(uri.try_into().expect("ASCII"))));
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         params.serial_number = Some(SerialNumber::from(SERIAL.fetch_add(1, Relaxed)));
         let serial = params.serial_number.clone().expect("a number");
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("nameless"));
         let key = key();
         let made = params.signed_by(&key, &self.issuer).expect("certificate");
         Issued { cert: made.pem(), key: key.serialize_pem(), serial }

@@ -39,7 +39,7 @@ pub(super) fn tls(
     };
     let verify = match (authorities, &name) {
         (None, _) => None,
-        (Some(authorities), Some(name)) => Some(Verify { authorities, name: name.clone() }),
+        (Some(authorities), Some(name)) => Some(Verify::server(authorities, name.clone())),
         (Some(_), None) => {
             let message = format!("`{}` is not a name that a certificate can have; name another host", shorten(host));
             return Err(Finding { reason: Reason::InvalidAnnotation, message });

@@ -84,6 +84,7 @@ mod timer;
 mod tls;
 mod tunnel;
 mod upload;
+mod verifier;
 
 pub(crate) mod balance;
 pub(crate) mod health_check;

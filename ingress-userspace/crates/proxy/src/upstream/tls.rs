@@ -13,21 +13,14 @@ use std::{
     },
 };
 
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use ingress_model::{Protocol, UpstreamTls, Verify};
+use ingress_model::{Protocol, UpstreamTls};
 
-use super::BoxError;
+use super::{BoxError, verifier::Verifier};
 
 /// Opens TLS connections under one policy. Caches the sessions of its endpoints, 256 at most, and resumes them.
 pub struct Connector {
@@ -114,64 +107,6 @@ impl fmt::Debug for Connector {
 fn session_name(address: SocketAddr) -> Result<ServerName<'static>, rustls_pki_types::InvalidDnsNameError> {
     let host = address.ip().to_string().replace([':', '.'], "-");
     ServerName::try_from(format!("ip-{host}-port-{}.invalid", address.port()))
-}
-
-/// Verifies that the endpoint holds the key of its certificate, and with a policy also that the certificate is for the
-/// expected name, regardless of the session's name.
-#[derive(Debug)]
-struct Verifier {
-    provider: Arc<CryptoProvider>,
-    expected: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
-}
-
-impl Verifier {
-    fn new(expected: Option<&Verify>, provider: Arc<CryptoProvider>) -> Result<Self, BoxError> {
-        let Some(Verify { authorities, name }) = expected else { return Ok(Self { provider, expected: None }) };
-        let mut roots = RootCertStore::empty();
-        for authority in &authorities.certificates {
-            roots.add(authority.clone())?;
-        }
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
-        Ok(Self { provider, expected: Some((verifier, name.clone())) })
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        match &self.expected {
-            None => Ok(ServerCertVerified::assertion()),
-            Some((verifier, name)) => verifier.verify_server_cert(end_entity, intermediates, name, ocsp_response, now),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

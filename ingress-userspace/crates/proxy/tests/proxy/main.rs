@@ -1,6 +1,7 @@
 //! The request path in process: a real snapshot, listeners on free ports, upstreams that follow a script.
 
 mod authorities;
+mod backend_tls;
 mod bound_ports;
 mod buffering;
 mod cors;

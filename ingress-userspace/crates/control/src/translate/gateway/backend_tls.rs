@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{DnsName, ServerName};
 
 use super::{
     authorities::authorities,
@@ -18,7 +18,7 @@ use crate::{
     object_status::{Condition, ObjectStatus, ParentReference, ParentStatus, StatusBody},
     translate::{claims::age, lookup::Lookup, text::shorten, trust_anchors},
 };
-use ingress_model::{Authorities, UpstreamTls, Verify};
+use ingress_model::{Authorities, CertificateName, UpstreamTls, Verify};
 
 /// A policy as it is, without the Gateways that it concerns.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,22 +89,52 @@ fn read(name: &ObjectName, policy: &BackendTlsPolicy, lookup: &Lookup<'_>) -> Te
 
 fn tls_with(authorities: Arc<Authorities>, validation: &BackendTlsValidation) -> Result<Arc<UpstreamTls>, Flaw> {
     let server_name = name_of(&validation.hostname)?;
-    let name = match &*validation.subject_alt_names {
-        [] => server_name.clone(),
-        [SubjectAltName::Hostname(hostname)] if !hostname.starts_with("*.") => name_of(hostname)?,
-        _ => {
-            let message = "of `subjectAltNames`, only one of type `Hostname` without a wildcard is supported";
-            return Err(Flaw::new("Invalid", message));
-        }
+    let names = match &*validation.subject_alt_names {
+        [] => vec![CertificateName::Server(server_name.clone())],
+        names => names.iter().map(certificate_name).collect::<Result<_, _>>()?,
     };
-    let verify = Some(Verify { authorities, name });
+    let verify = Some(Verify { authorities, names });
     Ok(Arc::new(UpstreamTls { verify, certificate: None, server_name: Some(server_name) }))
 }
 
+fn certificate_name(name: &SubjectAltName) -> Result<CertificateName, Flaw> {
+    match name {
+        SubjectAltName::Hostname(hostname) => match hostname.strip_prefix("*.") {
+            None => name_of(hostname).map(CertificateName::Server),
+            Some(parent) => {
+                let parent = DnsName::try_from(parent.to_owned()).map_err(|_invalid| no_name(hostname))?;
+                Ok(CertificateName::Wildcard(parent))
+            }
+        },
+        SubjectAltName::Uri(uri) if is_absolute(uri) => Ok(CertificateName::Uri(uri.clone())),
+        SubjectAltName::Uri(uri) => {
+            let message = format!("`{}` is no URI with a scheme; correct `subjectAltNames`", shorten(uri));
+            Err(Flaw::new("Invalid", message))
+        }
+        SubjectAltName::Other(kind) => {
+            let message =
+                format!("`subjectAltNames` of type `{}` are not known; use `Hostname` or `URI`", shorten(kind));
+            Err(Flaw::new("Invalid", message))
+        }
+    }
+}
+
+/// Returns whether `uri` has a scheme, and more after it (RFC 3986, section 3.1).
+fn is_absolute(uri: &str) -> bool {
+    let Some((scheme, rest)) = uri.split_once(':') else { return false };
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(is_of_scheme)
+        && !rest.is_empty()
+        && rest.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 fn name_of(hostname: &str) -> Result<ServerName<'static>, Flaw> {
-    ServerName::try_from(hostname.to_owned()).map_err(|_invalid| {
-        Flaw::new("Invalid", format!("`{}` is no name that a certificate can have; correct it", shorten(hostname)))
-    })
+    ServerName::try_from(hostname.to_owned()).map_err(|_invalid| no_name(hostname))
+}
+
+fn no_name(hostname: &str) -> Flaw {
+    Flaw::new("Invalid", format!("`{}` is no name that a certificate can have; correct it", shorten(hostname)))
 }
 
 /// Makes policy `name`; `None` if it is gone.

@@ -101,7 +101,7 @@ impl BackendTls {
             Some(own) => own.clone(),
             None => ServerName::try_from(name.trim_end_matches('.').to_owned()).ok()?,
         };
-        let verify = authorities.clone().map(|authorities| Verify { authorities, name: name.clone() });
+        let verify = authorities.clone().map(|authorities| Verify::server(authorities, name.clone()));
         Some(UpstreamTls { verify, certificate: certificate.clone(), server_name: sends_name.then_some(name) })
     }
 }
