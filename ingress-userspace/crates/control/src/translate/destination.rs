@@ -33,6 +33,8 @@ pub(crate) enum Destination {
         name: ObjectName,
         port: i32,
         policy: ObjectName,
+        /// Secret with the certificate to present, if any.
+        certificate: Option<ObjectName>,
         /// Protocol for ports that name none.
         protocol: Option<Protocol>,
         sender: Option<SubrequestSender>,
@@ -127,8 +129,11 @@ impl Destination {
                 }
                 UpstreamKey::new(namespace, name, &port)
             }
-            Self::Secured { name: ObjectName { namespace, name }, port, policy, protocol, sender } => {
+            Self::Secured { name: ObjectName { namespace, name }, port, policy, certificate, protocol, sender } => {
                 let mut port = format!("{port}+policy({})", policy.name);
+                if let Some(certificate) = certificate {
+                    port += &format!("+certificate({certificate})");
+                }
                 if let Some(protocol) = protocol {
                     port += &format!("+{protocol}");
                 }

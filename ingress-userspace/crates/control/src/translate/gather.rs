@@ -51,9 +51,9 @@ pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -
                 ..Upstream::default()
             })
         }
-        Destination::Secured { name, port, policy, protocol, sender: _ } => {
+        Destination::Secured { name, port, policy, certificate, protocol, sender: _ } => {
             let own = behind(name, *port, Through::Pods, &mut findings, context);
-            let tls = backend_tls::terms(policy, context.lookup);
+            let tls = backend_tls::terms(policy, certificate.as_ref(), context.lookup);
             let tls = tls.map_err(|message| findings.push(Finding { reason: Reason::InvalidCertificate, message }));
             own.zip(tls.ok()).map(|(own, tls)| {
                 let protocol = match (own.protocol, protocol) {

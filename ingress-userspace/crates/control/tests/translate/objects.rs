@@ -248,9 +248,10 @@ fn any_gateway() -> impl Strategy<Value = String> {
     let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_name());
     let sets = prop::sample::select(vec!["None", "Same", "All"]);
     let clients = prop::option::of((any_name(), any_name()));
-    let sets = (sets, clients);
+    let own = prop::option::of((any_name(), any_name()));
+    let sets = (sets, clients, own);
     (metadata, prop::collection::vec(listener, 0..4), addresses, sets).prop_map(
-        |((namespace, name, age, class), listeners, (wanted, shown), (sets, clients))| {
+        |((namespace, name, age, class), listeners, (wanted, shown), (sets, clients, own))| {
             let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
             let mut text = format!(
                 "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{namespace: {namespace}, name: {name}{age}}}\n\
@@ -259,10 +260,18 @@ fn any_gateway() -> impl Strategy<Value = String> {
             if let Some(address) = wanted {
                 text += &format!("  addresses: [{{value: {address}}}]\n");
             }
+            if clients.is_some() || own.is_some() {
+                text += "  tls:\n";
+            }
             if let Some((namespace, name)) = clients {
                 text += &format!(
-                    "  tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{{group: \"\", kind: ConfigMap, \
-                     namespace: {namespace}, name: {name}}}]}}}}}}}}\n"
+                    "    frontend: {{default: {{validation: {{caCertificateRefs: [{{group: \"\", kind: ConfigMap, \
+                     namespace: {namespace}, name: {name}}}]}}}}}}\n"
+                );
+            }
+            if let Some((namespace, name)) = own {
+                text += &format!(
+                    "    backend: {{clientCertificateRef: {{group: \"\", kind: Secret, namespace: {namespace}, name: {name}}}}}\n"
                 );
             }
             text += "  listeners:\n";
@@ -315,10 +324,11 @@ fn any_stream_route() -> impl Strategy<Value = String> {
 }
 
 fn any_policy() -> impl Strategy<Value = String> {
-    (any_name(), any_name(), any_name()).prop_map(|(namespace, name, service)| {
+    let authorities = prop::sample::select(vec!["", ", wellKnownCACertificates: System"]);
+    (any_name(), any_name(), any_name(), authorities).prop_map(|(namespace, name, service, authorities)| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{namespace: {namespace}, name: {name}}}\n\
-             spec: {{targetRefs: [{{group: \"\", kind: Service, name: {service}}}], validation: {{hostname: a.test}}}}\n"
+             spec: {{targetRefs: [{{group: \"\", kind: Service, name: {service}}}], validation: {{hostname: a.test{authorities}}}}}\n"
         )
     })
 }

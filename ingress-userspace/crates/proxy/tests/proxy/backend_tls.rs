@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ingress_model::{Authorities, CertificateName, Protocol, UpstreamTls, Verify};
+use ingress_model::{Authorities, Certificate, CertificateName, Protocol, UpstreamTls, Verify};
 use ingress_proxy_testing::{
     Proxy, Table,
     pki::{Authority, TlsPod},
@@ -96,4 +96,30 @@ fn a_matching_name_by_another_authority_does_not_count() {
         let pod = TlsPod::start(&other.issue_for(&["pod.test", SPIFFE]), None, &[], answer);
         assert_eq!(status(&pod, &trusted, names.clone()), (502, None), "{names:?}");
     }
+}
+
+#[test]
+fn a_certificate_is_presented_only_under_its_policy() {
+    let trusted = Authority::new("trusted");
+    let own = trusted.issue("proxy");
+    let pod = TlsPod::start(&trusted.issue("pod.test"), Some(&trusted), &[], answer);
+    let mut table = Table::default().host("own.test", &[pod.address]).host("none.test", &[pod.address]);
+    table = table.speaking(Protocol::Https);
+    let own = Arc::new(Certificate::from_pem("default/own", own.cert.as_bytes(), own.key.as_bytes()).expect("valid"));
+    let authorities = Arc::new(Authorities { origin: "default/ca".into(), certificates: trusted.chain() });
+    for key in table.0.upstreams.clone().keys() {
+        let policy = UpstreamTls {
+            verify: Some(Verify { authorities: Arc::clone(&authorities), names: vec![server("pod.test")] }),
+            certificate: key.as_str().contains("own").then(|| Arc::clone(&own)),
+            server_name: None,
+        };
+        Arc::make_mut(table.0.upstreams.get_mut(key).expect("known")).tls = Some(Arc::new(policy));
+    }
+    let proxy = Proxy::start(&table);
+    let mut client = proxy.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("own.test", "/").status, 200);
+        assert_eq!(client.get("none.test", "/").status, 502);
+    }
+    assert!(pod.seen().iter().all(|seen| seen.certificate));
 }

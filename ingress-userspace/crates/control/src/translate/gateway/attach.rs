@@ -1,6 +1,6 @@
 //! Finds the listeners to which a route attaches. Its rules are not known here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     parent::{ListenerView, ParentView},
@@ -21,6 +21,8 @@ pub(super) type Attachments = BTreeMap<ListenerName, Vec<HostPattern>>;
 pub(super) struct Attachment<'r> {
     reference: &'r ParentReference,
     listeners: Result<Attachments, Flaw>,
+    /// Secret with the certificate that the Gateway presents to backends, if it has one.
+    certificate: Option<ObjectName>,
 }
 
 /// Returns the hostnames of a route; all, if it names none.
@@ -63,7 +65,8 @@ pub(super) fn attach<'r>(
         };
         let name = ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name);
         let view = context.parent(&ObjectId { kind, name })?;
-        Some(Attachment { reference, listeners: listeners(id, reference, &view, hostnames, context) })
+        let listeners = listeners(id, reference, &view, hostnames, context);
+        Some(Attachment { reference, listeners, certificate: view.certificate.clone() })
     };
     references.iter().filter_map(follow).collect()
 }
@@ -106,10 +109,21 @@ fn listeners(
     Ok(attachments)
 }
 
+/// Returns the Secrets with certificates for backends, each with the listeners of the Gateways that present it. Under
+/// `None` are the listeners of Gateways without one.
+pub(super) fn by_certificate(attachments: &[Attachment<'_>]) -> BTreeMap<Option<ObjectName>, BTreeSet<ListenerName>> {
+    let mut all: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for Attachment { reference: _, listeners, certificate } in attachments {
+        let listeners = listeners.iter().flat_map(Attachments::keys).cloned();
+        all.entry(certificate.clone()).or_default().extend(listeners);
+    }
+    all
+}
+
 /// Returns all listeners of `attachments`, and the references to them. With `flaw`, the route attaches to none.
 pub(super) fn conclude(attachments: Vec<Attachment<'_>>, flaw: Option<&Flaw>) -> (Attachments, Vec<RouteParent>) {
     let (mut all, mut parents) = (Attachments::new(), Vec::new());
-    for Attachment { reference, listeners } in attachments {
+    for Attachment { reference, listeners, certificate: _ } in attachments {
         let listeners = listeners.and_then(|listeners| flaw.map_or(Ok(listeners), |flaw| Err(flaw.clone())));
         let names = listeners.map(|listeners| {
             let names = listeners.keys().cloned().collect();

@@ -18,7 +18,7 @@ use crate::{
 use ingress_model::{Protocol, Transport, UpstreamKey};
 
 /// Returns the upstream of a backend of route `id`. `protocol` holds for ports that name none. `sender` is set for copies
-/// of requests.
+/// of requests. `certificate` is the Secret with the certificate to present over TLS, if any.
 ///
 /// # Errors
 /// The flaw of the reference; requests for this backend get 500.
@@ -26,13 +26,15 @@ pub(super) fn upstream(
     id: &ObjectId,
     reference: &BackendRef,
     protocol: Option<Protocol>,
+    certificate: Option<&ObjectName>,
     sender: Option<SubrequestSender>,
     context: &mut Context<'_, '_>,
 ) -> Result<UpstreamKey, Flaw> {
     let (name, port) = service(id, reference, Transport::Tcp, context)?;
     if let Some(policy) = policy(&name, port, context.lookup) {
-        let (key, gathered) =
-            context.upstream(&Destination::Secured { name: name.clone(), port, policy, protocol, sender });
+        let certificate = certificate.cloned();
+        let destination = Destination::Secured { name: name.clone(), port, policy, certificate, protocol, sender };
+        let (key, gathered) = context.upstream(&destination);
         return reachable(key, &name, &gathered).map_err(|flaw| Flaw::new("BackendNotFound", flaw.message));
     }
     let plain = |protocol| Destination::Service {
@@ -73,7 +75,7 @@ fn reachable(key: UpstreamKey, name: &ObjectName, gathered: &Gathered) -> Result
 }
 
 /// Returns the upstream of a backend that gets bytes or datagrams. A policy for TLS holds for bytes of connections that a
-/// listener terminates; those that are passed through reach pods as they are.
+/// listener terminates; those that are passed through reach pods as they are. `certificate` is as in [`upstream`].
 ///
 /// # Errors
 /// The flaw of the reference; connections for this backend are refused.
@@ -81,12 +83,16 @@ pub(super) fn stream(
     id: &ObjectId,
     reference: &BackendRef,
     transport: Transport,
+    certificate: Option<&ObjectName>,
     context: &mut Context<'_, '_>,
 ) -> Result<UpstreamKey, Flaw> {
     let (name, port) = service(id, reference, transport, context)?;
     let policy = if id.kind == Kind::TlsRoute { policy(&name, port, context.lookup) } else { None };
     let destination = match policy {
-        Some(policy) => Destination::Secured { name: name.clone(), port, policy, protocol: None, sender: None },
+        Some(policy) => {
+            let certificate = certificate.cloned();
+            Destination::Secured { name: name.clone(), port, policy, certificate, protocol: None, sender: None }
+        }
         None => Destination::Stream { name: name.clone(), port, transport },
     };
     let (key, gathered) = context.upstream(&destination);

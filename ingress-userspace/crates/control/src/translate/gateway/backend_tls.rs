@@ -8,6 +8,7 @@ use rustls_pki_types::{DnsName, ServerName};
 use super::{
     authorities::authorities,
     report::{ACCEPTED, Flaw, RESOLVED_REFS, unless},
+    secret,
 };
 use crate::{
     change::{Kind, ObjectId, ObjectName},
@@ -57,15 +58,23 @@ fn seniority(policy: &BackendTlsPolicy) -> ((bool, Option<Time>), ObjectName) {
     (age(&policy.metadata), ObjectName::of(&policy.metadata))
 }
 
-/// Returns the terms of TLS with the backends of policy `name`.
+/// Returns the terms of TLS with the backends of policy `name`. `secret` has the certificate to present, if any.
 ///
 /// # Errors
 /// A description of the problem for which they cannot be met; nothing may be sent then.
-pub(in crate::translate) fn terms(name: &ObjectName, lookup: &Lookup<'_>) -> Result<Arc<UpstreamTls>, String> {
+pub(in crate::translate) fn terms(
+    name: &ObjectName,
+    secret: Option<&ObjectName>,
+    lookup: &Lookup<'_>,
+) -> Result<Arc<UpstreamTls>, String> {
     let Some(stored) = lookup.backend_tls_policy(name) else {
         return Err(format!("BackendTLSPolicy `{name}` is gone"));
     };
-    read(name, &stored.object, lookup).tls.map_err(|flaw| format!("BackendTLSPolicy `{name}`: {}", flaw.message))
+    let tls = read(name, &stored.object, lookup).tls;
+    let tls = tls.map_err(|flaw| format!("BackendTLSPolicy `{name}`: {}", flaw.message))?;
+    let Some(secret) = secret else { return Ok(tls) };
+    let certificate = Some(Arc::new(secret::own(secret, lookup)?));
+    Ok(Arc::new(UpstreamTls { certificate, ..UpstreamTls::clone(&tls) }))
 }
 
 fn read(name: &ObjectName, policy: &BackendTlsPolicy, lookup: &Lookup<'_>) -> Terms {

@@ -8,7 +8,7 @@ use super::{
     matches::{ExpressionsLeft, read_headers},
     report::Flaw,
     route::{MadeRoute, RouteRules},
-    rules::{Demand, Rules},
+    rules::{Demand, ReadRules, Rules, read_each},
 };
 use crate::{
     change::ObjectId,
@@ -34,12 +34,12 @@ pub(crate) fn make(
         return None;
     }
     // Backends speak gRPC, whether their ports say so or not.
-    let mut rules = Rules::new(id, Some(Protocol::H2c));
-    let read = read(&route.spec.rules, &mut rules, globals, context);
+    let protocol = Some(Protocol::H2c);
+    let ReadRules { requests, flaw, unresolved } =
+        read_each(id, protocol, &found, |rules| read(&route.spec.rules, rules, globals, context));
     let services = backend::services(id, route.backends());
-    let flaw = names.err().or(read.err());
-    let Rules { unresolved, candidates, .. } = rules;
-    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates), services))
+    let flaw = names.err().or(flaw);
+    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(requests), services))
 }
 
 /// Reads all rules, even if one has a flaw.

@@ -3,13 +3,15 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::route::{Candidate, MadeRoute, RouteRules};
-use ingress_model::{HostRoutes, Rule, WeightedBackends};
+use ingress_model::{HostRoutes, ListenerName, Rule, WeightedBackends};
 
-/// Returns the rules for a hostname, in order of precedence. `routes` are those with the hostname, oldest first.
-pub(crate) fn merge(routes: &[Arc<MadeRoute>]) -> HostRoutes {
+/// Returns the rules for a hostname of `listener`, in order of precedence. `routes` are those with the hostname, oldest
+/// first.
+pub(crate) fn merge(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> HostRoutes {
     let numbered = routes.iter().enumerate();
-    let mut candidates: Vec<(usize, &Candidate)> =
-        numbered.flat_map(|(at, route)| candidates(route).iter().map(move |candidate| (at, candidate))).collect();
+    let mut candidates: Vec<(usize, &Candidate)> = numbered
+        .flat_map(|(at, route)| candidates(route, listener).iter().map(move |candidate| (at, candidate)))
+        .collect();
     candidates.sort_by(|(route, a), (other, b)| {
         a.rank().cmp(&b.rank()).then_with(|| (route, a.index).cmp(&(other, b.index)))
     });
@@ -36,17 +38,17 @@ pub(crate) fn merge(routes: &[Arc<MadeRoute>]) -> HostRoutes {
     HostRoutes { rules, ..HostRoutes::default() }
 }
 
-fn candidates(route: &MadeRoute) -> &[Candidate] {
+fn candidates<'r>(route: &'r MadeRoute, listener: &ListenerName) -> &'r [Candidate] {
     match &route.rules {
-        RouteRules::Requests(candidates) => candidates,
+        RouteRules::Requests(rules) => rules.at(listener).map(Vec::as_slice).unwrap_or_default(),
         RouteRules::Bytes(_) => &[],
     }
 }
 
-/// Returns the backends of connections for a hostname: those of the oldest route.
-pub(crate) fn stream(routes: &[Arc<MadeRoute>]) -> Option<Arc<WeightedBackends>> {
+/// Returns the backends of connections for a hostname of `listener`: those of the oldest route.
+pub(crate) fn stream(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> Option<Arc<WeightedBackends>> {
     match &routes.first()?.rules {
-        RouteRules::Bytes(backends) => backends.clone(),
+        RouteRules::Bytes(backends) => backends.at(listener)?.clone(),
         RouteRules::Requests(_) => None,
     }
 }

@@ -5,7 +5,7 @@ use super::{
     backend, forwarding, matches,
     report::Flaw,
     route::{MadeRoute, RouteRules},
-    rules::Rules,
+    rules::{ReadRules, Rules, read_each},
 };
 use crate::{
     change::ObjectId,
@@ -25,12 +25,11 @@ pub(crate) fn make(
     if found.is_empty() {
         return None;
     }
-    let mut rules = Rules::new(id, None);
-    let read = read(&route.spec.rules, &mut rules, globals, context);
+    let ReadRules { requests, flaw, unresolved } =
+        read_each(id, None, &found, |rules| read(&route.spec.rules, rules, globals, context));
     let services = backend::services(id, route.backends());
-    let flaw = names.err().or(read.err());
-    let Rules { unresolved, candidates, .. } = rules;
-    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(candidates), services))
+    let flaw = names.err().or(flaw);
+    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(requests), services))
 }
 
 /// Reads all rules, even if one has a flaw.

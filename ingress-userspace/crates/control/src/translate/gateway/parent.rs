@@ -10,7 +10,7 @@ use super::{
     secret,
 };
 use crate::{
-    change::{Kind, ObjectId},
+    change::{Kind, ObjectId, ObjectName},
     gateway::{Listener, NamespacesFrom, RouteNamespaces, selects},
     object_status::{Condition, ConditionStatus, GatewayAddress, ListenerStatus, ObjectStatus, StatusBody},
     translate::Context,
@@ -22,6 +22,8 @@ use ingress_model::{ClientCertificates, HostPattern, ListenerName, ListenerProto
 pub(crate) struct ParentView {
     /// In the order of the object.
     pub(super) listeners: Vec<ListenerView>,
+    /// Secret with the certificate that the Gateway presents to backends, if it has a usable one.
+    pub(super) certificate: Option<ObjectName>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -105,9 +107,14 @@ pub(crate) fn make(id: &ObjectId, placed: &Placed, context: &mut Context<'_, '_>
             ..Condition::met("InsecureFrontendValidationMode", "ConfigurationChanged")
         });
     }
+    let reference = gateway.spec.tls.backend.client_certificate_ref.as_ref();
+    let certificate = reference.map(|reference| secret::client_certificate(gateway_id, reference, context.lookup));
+    if let Some(found) = certificate.as_ref().filter(|_| id.kind == Kind::Gateway) {
+        conditions.push(unless(RESOLVED_REFS, found.as_ref().err()));
+    }
     Some(Parent {
         generation: metadata.generation.unwrap_or_default(),
-        view: Arc::new(ParentView { listeners: views }),
+        view: Arc::new(ParentView { listeners: views, certificate: certificate.and_then(Result::ok) }),
         conditions,
         addresses: placed.allotted.addresses.iter().copied().map(GatewayAddress::Ip).collect(),
         listeners: made,

@@ -43,10 +43,15 @@ pub(super) struct RouteParent {
 #[derive(PartialEq)]
 pub(super) enum RouteRules {
     /// Requests of HTTP and gRPC.
-    Requests(Vec<Candidate>),
+    Requests(ByListener<Vec<Candidate>>),
     /// Connections and sessions; `None` refuses them.
-    Bytes(Option<Arc<WeightedBackends>>),
+    Bytes(ByListener<Option<Arc<WeightedBackends>>>),
 }
+
+/// Rules of a route, once for each certificate that its Gateways present to backends, with the listeners of these
+/// Gateways.
+#[derive(Default, PartialEq)]
+pub(super) struct ByListener<T>(pub(super) Vec<(Box<[ListenerName]>, T)>);
 
 /// Order of routes: the oldest first, then by namespace and name. Routes without a time, such as those from files, come
 /// last.
@@ -103,6 +108,15 @@ impl MadeRoute {
         };
         let parents = self.parents.iter().map(parent).collect();
         ObjectStatus { generation: self.generation, body: StatusBody::Route { parents } }
+    }
+}
+
+// === impl ByListener ===
+
+impl<T> ByListener<T> {
+    /// Returns the rules at a listener, if the route reaches it.
+    pub(super) fn at(&self, listener: &ListenerName) -> Option<&T> {
+        self.0.iter().find(|(listeners, _)| listeners.contains(listener)).map(|(_, rules)| rules)
     }
 }
 

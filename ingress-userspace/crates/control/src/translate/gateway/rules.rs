@@ -2,9 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{backend, filters::ReadFilters, matches::ExpressionsLeft, report::Flaw, route::Candidate};
+use super::{
+    attach::{Attachment, by_certificate},
+    backend,
+    filters::ReadFilters,
+    matches::ExpressionsLeft,
+    report::Flaw,
+    route::{ByListener, Candidate},
+};
 use crate::{
-    change::ObjectId,
+    change::{ObjectId, ObjectName},
     gateway::{BackendRef, route::Filter},
     translate::{
         Context,
@@ -22,10 +29,20 @@ pub(super) struct Rules<'r> {
     owner: Arc<str>,
     /// Protocol for ports of backends that name none.
     protocol: Option<Protocol>,
+    /// Secret with the certificate to present to backends, if any.
+    certificate: Option<&'r ObjectName>,
     pub(super) expressions: ExpressionsLeft,
     /// The flaw of the first backend that cannot be used.
+    unresolved: Option<Flaw>,
+    candidates: Vec<Candidate>,
+}
+
+/// All rules of a route, and its first flaws.
+pub(super) struct ReadRules {
+    pub(super) requests: ByListener<Vec<Candidate>>,
+    pub(super) flaw: Option<Flaw>,
+    /// The flaw of a backend that cannot be used.
     pub(super) unresolved: Option<Flaw>,
-    pub(super) candidates: Vec<Candidate>,
 }
 
 /// Demands on the path and the rest of a request.
@@ -38,14 +55,35 @@ struct Backend<'b> {
     filters: ReadFilters<'b>,
 }
 
+/// Reads the rules of a route for each certificate that its Gateways present to backends. `protocol` holds for ports of
+/// backends that name none.
+pub(super) fn read_each(
+    id: &ObjectId,
+    protocol: Option<Protocol>,
+    attachments: &[Attachment<'_>],
+    mut read: impl FnMut(&mut Rules<'_>) -> Result<(), Flaw>,
+) -> ReadRules {
+    let mut all = ReadRules { requests: ByListener::default(), flaw: None, unresolved: None };
+    for (certificate, listeners) in by_certificate(attachments) {
+        let mut rules = Rules::new(id, protocol, certificate.as_ref());
+        let flaw = read(&mut rules).err();
+        let Rules { unresolved, candidates, .. } = rules;
+        all.flaw = all.flaw.or(flaw);
+        all.unresolved = all.unresolved.or(unresolved);
+        all.requests.0.push((listeners.into_iter().collect(), candidates));
+    }
+    all
+}
+
 // === impl Rules ===
 
 impl<'r> Rules<'r> {
-    pub(super) fn new(id: &'r ObjectId, protocol: Option<Protocol>) -> Self {
+    fn new(id: &'r ObjectId, protocol: Option<Protocol>, certificate: Option<&'r ObjectName>) -> Self {
         Self {
             id,
             owner: id.name.to_string().into(),
             protocol,
+            certificate,
             expressions: ExpressionsLeft::new(),
             unresolved: None,
             candidates: Vec::new(),
@@ -89,7 +127,7 @@ impl<'r> Rules<'r> {
     /// Resolves the backend of a mirror.
     fn mirror(&mut self, reference: &BackendRef, context: &mut Context<'_, '_>) -> Option<UpstreamKey> {
         let sender = SubrequestSender { purpose: Purpose::Mirror, namespace: Arc::clone(&self.id.name.namespace) };
-        match backend::upstream(self.id, reference, self.protocol, Some(sender), context) {
+        match backend::upstream(self.id, reference, self.protocol, self.certificate, Some(sender), context) {
             Ok(key) => Some(key),
             Err(flaw) => {
                 self.unresolved.get_or_insert(flaw);
@@ -107,10 +145,12 @@ impl<'r> Rules<'r> {
         let mut flaw = None;
         let mut backends = Vec::new();
         for reference in references {
-            let target = backend::upstream(self.id, reference, self.protocol, None, context).map_err(|found| {
-                self.unresolved.get_or_insert(found);
-                Unavailable::InvalidReference
-            });
+            let target = backend::upstream(self.id, reference, self.protocol, self.certificate, None, context).map_err(
+                |found| {
+                    self.unresolved.get_or_insert(found);
+                    Unavailable::InvalidReference
+                },
+            );
             match ReadFilters::of_backend(&reference.filters, &mut |reference| self.mirror(reference, context)) {
                 Ok(filters) => backends.push(Backend { weight: reference.weight, target, filters }),
                 Err(found) => drop(flaw.get_or_insert(found)),

@@ -1,9 +1,9 @@
 //! TLSRoutes, TCPRoutes and UDPRoutes, which divide whole connections or sessions among backends.
 
 use super::{
-    attach::{attach, hostnames, reaching},
+    attach::{attach, by_certificate, hostnames, reaching},
     backend,
-    route::{MadeRoute, RouteRules},
+    route::{ByListener, MadeRoute, RouteRules},
 };
 use crate::{
     change::{Kind, ObjectId},
@@ -21,15 +21,18 @@ pub(crate) fn make<R: Route>(id: &ObjectId, route: &R, context: &mut Context<'_,
     }
     let transport = if id.kind == Kind::UdpRoute { Transport::Udp } else { Transport::Tcp };
     let mut unresolved = None;
-    let mut resolve = |reference: &BackendRef| {
-        let target = backend::stream(id, reference, transport, context).map_err(|flaw| {
-            unresolved.get_or_insert(flaw);
-            Unavailable::InvalidReference
-        });
-        WeightedBackend { weight: reference.weight, target, filters: Vec::new() }
-    };
-    let backends: Vec<_> = route.backends().into_iter().map(&mut resolve).collect();
+    let mut rules = ByListener::default();
+    for (certificate, listeners) in by_certificate(&found) {
+        let mut resolve = |reference: &BackendRef| {
+            let target = backend::stream(id, reference, transport, certificate.as_ref(), context).map_err(|flaw| {
+                unresolved.get_or_insert(flaw);
+                Unavailable::InvalidReference
+            });
+            WeightedBackend { weight: reference.weight, target, filters: Vec::new() }
+        };
+        let backends: Vec<_> = route.backends().into_iter().map(&mut resolve).collect();
+        rules.0.push((listeners.into_iter().collect(), WeightedBackends::new(backends).map(Into::into)));
+    }
     let services = backend::services(id, route.backends());
-    let rules = RouteRules::Bytes(WeightedBackends::new(backends).map(Into::into));
-    Some(MadeRoute::new(id, route.metadata(), found, names.err(), unresolved, rules, services))
+    Some(MadeRoute::new(id, route.metadata(), found, names.err(), unresolved, RouteRules::Bytes(rules), services))
 }

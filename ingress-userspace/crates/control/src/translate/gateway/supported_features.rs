@@ -10,6 +10,7 @@ pub(crate) const SUPPORTED_FEATURES: &[&str] = &[
     "GRPCRouteRequestHeaderModifier",
     "Gateway",
     "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",

@@ -176,12 +176,12 @@ impl Translator {
         let routes = self.gateways.staying(name, pattern);
         let mut changed = Listener::clone(listener);
         match changed.protocol {
-            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(&routes)) {
+            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(name, &routes)) {
                 None => drop(changed.hosts.remove(pattern)),
                 Some(merged) if changed.hosts.get(pattern).map(Arc::as_ref) == Some(&merged) => {}
                 Some(merged) => drop(changed.hosts.insert(pattern.clone(), Arc::new(merged))),
             },
-            _ => match routes.map(|routes| host::stream(&routes)) {
+            _ => match routes.map(|routes| host::stream(name, &routes)) {
                 None => drop(changed.streams.remove(pattern)),
                 Some(backends) if changed.streams.get(pattern) == Some(&backends) => {}
                 Some(backends) => drop(changed.streams.insert(pattern.clone(), backends)),
