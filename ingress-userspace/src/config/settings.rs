@@ -109,6 +109,7 @@ impl RunSettings {
                 reserved_ports.insert(port_rewrite.of(port, |_| false)?);
             }
         }
+        let gateway_services = status.gateway_services && source.manifests.is_none();
         let status = source
             .manifests
             .is_none()
@@ -116,6 +117,7 @@ impl RunSettings {
         let gateway_addresses = kernel.as_ref().map(|kernel| kernel.gateway_addresses.clone()).unwrap_or_default();
         let translate = ingress_control::translate::Options {
             gateway_addresses,
+            gateway_services,
             ..translate_options(&source, routing, reserved_ports)
         };
         let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
@@ -218,6 +220,7 @@ fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> stat
         publish_service,
         publish_status_address,
         report_node_internal_ip_address,
+        gateway_services,
         status_update_interval,
         election_id,
         election_ttl,
@@ -244,6 +247,7 @@ fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> stat
         } else {
             Leadership::Elected { lease: election_id, ttl: election_ttl }
         },
+        gateway_services,
         namespace: pod_namespace,
         identity: pod_name.unwrap_or_else(anonymous),
         controller,

@@ -18,7 +18,7 @@ use xtask_tools::workspace;
 
 /// Values that others need to have an effect, by their path, or by its beginning, which ends with a dot. All fitting rows
 /// apply.
-const CONTEXTS: [(&str, &[&str]); 16] = [
+const CONTEXTS: [(&str, &[&str]); 17] = [
     (
         "controller.api.",
         &[
@@ -41,6 +41,7 @@ const CONTEXTS: [(&str, &[&str]); 16] = [
         &["controller.service.internal.enabled=true", "controller.service.internal.annotations={\"a\":\"b\"}"],
     ),
     ("controller.service.internal.nodePorts.udp", &["udp={\"53\":\"dns/resolver:53\"}"]),
+    ("gatewayAPI.services", &["gatewayAPI.enabled=true"]),
     ("controller.metrics.", &["controller.metrics.enabled=true"]),
     ("controller.metrics.serviceMonitor.", &["controller.metrics.serviceMonitor.enabled=true"]),
     ("controller.metrics.prometheusRule.", &["controller.metrics.prometheusRule.enabled=true"]),

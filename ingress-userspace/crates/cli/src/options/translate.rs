@@ -95,6 +95,7 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         host_sharing,
         gateway_api: if source.gateway_api { GatewayApi::Serve } else { GatewayApi::Ignore },
         gateway_addresses: defaults.gateway_addresses,
+        gateway_services: defaults.gateway_services,
         selects_namespaces: source.watch_namespace_selector.is_some(),
         annotations_prefix,
     }

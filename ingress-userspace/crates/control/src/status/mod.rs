@@ -193,7 +193,8 @@ async fn serve_term(client: &Client, options: &Options, input: &watch::Receiver<
             gateway::keep(client, options, budget, input.clone(), addresses)
         );
     };
-    tokio::join!(statuses, recorder::keep(client, options, input.clone()));
+    let services = gateway::keep_services(client, options, budget, input.clone());
+    tokio::join!(statuses, services, recorder::keep(client, options, input.clone()));
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ pub struct Options {
     /// left alone. This controller's own changes are written at once. Default 60 s.
     pub interval: Duration,
     pub leadership: Leadership,
+    /// Whether each Gateway gets a Service of its own, with the labels and annotations of its `spec.infrastructure`.
+    /// Default false.
+    pub gateway_services: bool,
     /// The namespace of the Lease and of this controller's pods. Default `xdp-ingress`.
     pub namespace: String,
     /// The name of this replica in the Lease and in events, which is the name of its pod. Events show at most 128
@@ -90,6 +93,7 @@ impl Default for Options {
             ports: vec![80, 443],
             interval: Duration::from_secs(60),
             leadership: Leadership::default(),
+            gateway_services: false,
             namespace: "xdp-ingress".into(),
             identity: "xdp-ingress".into(),
             controller: "xdp-ingress.io/controller".into(),

@@ -56,11 +56,17 @@ fn served(name: &str, addresses: &[&str]) -> Arc<StatusInput> {
 
 /// Starts a replica with this pod name and its initial input.
 fn replica(server: &Arc<Server>, name: &'static str, input: Arc<StatusInput>) -> (StatusTask, Arc<StatusHandle>) {
-    let options = Options {
-        identity: name.into(),
-        leadership: Leadership::Elected { lease: "l".into(), ttl: TTL },
-        ..Options::default()
-    };
+    replica_with(server, name, input, Options::default())
+}
+
+fn replica_with(
+    server: &Arc<Server>,
+    name: &'static str,
+    input: Arc<StatusInput>,
+    options: Options,
+) -> (StatusTask, Arc<StatusHandle>) {
+    let leadership = Leadership::Elected { lease: "l".into(), ttl: TTL };
+    let options = Options { identity: name.into(), leadership, ..options };
     let handle = Arc::clone(&options.handle);
     let task = StatusTask::with_client(server.client(name), options);
     task.input.as_ref().expect("it runs").send_replace(input);

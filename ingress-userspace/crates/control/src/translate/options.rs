@@ -61,6 +61,9 @@ pub struct Options {
     /// Addresses that Gateways get. This node holds them although no interface has them, so names and URLs do not lead to
     /// them, as to no other address of this node. Default none: Gateways share the addresses of the nodes.
     pub gateway_addresses: AddressPool,
+    /// Whether GatewayClasses show that Gateways have Services with the metadata of their `spec.infrastructure`, which
+    /// [`status::Options::gateway_services`](crate::status::Options::gateway_services) writes. Default false.
+    pub gateway_services: bool,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
     pub annotations_prefix: String,
 }
@@ -127,6 +130,7 @@ impl Default for Options {
             gateway_api: GatewayApi::default(),
             selects_namespaces: false,
             gateway_addresses: AddressPool::default(),
+            gateway_services: false,
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),
         }
     }

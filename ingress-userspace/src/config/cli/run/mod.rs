@@ -87,6 +87,17 @@ mod tests {
     }
 
     #[test]
+    fn services_of_gateways_are_claimed_only_while_they_are_written() {
+        use crate::config::settings::RunSettings;
+
+        for (typed, expected) in [(&[][..], false), (&["--gateway-services"], true)] {
+            let options = RunSettings::resolve(parse(typed).expect("valid")).expect("valid").options;
+            let written = options.status.is_some_and(|status| status.gateway_services);
+            assert_eq!((options.translate.gateway_services, written), (expected, expected), "{typed:?}");
+        }
+    }
+
+    #[test]
     fn switches_are_written_as_for_ingress_nginx() {
         for (typed, expected) in [
             (&[][..], (true, true, None)),

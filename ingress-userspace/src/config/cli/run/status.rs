@@ -33,6 +33,11 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) report_node_internal_ip_address: bool,
 
+    /// Keep a Service for each Gateway, with the labels and annotations of its `spec.infrastructure`. It has no selector
+    /// and no ports.
+    #[arg(long)]
+    pub(crate) gateway_services: bool,
+
     /// Minimum time before a status that another writer changed is written again, at least 1s.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = status_interval)]
     pub(crate) status_update_interval: Duration,

@@ -1,4 +1,5 @@
-//! Statuses of the Gateway API: conditions, listeners and addresses, as translated. This module derives no status.
+//! Statuses of the Gateway API: conditions, listeners and addresses, as translated. This module derives no status. It
+//! also keeps the Services of Gateways, if asked to.
 //!
 //! ```text
 //! Translation.statuses ─┐
@@ -17,11 +18,13 @@ mod addresses;
 mod attempts;
 mod bearer;
 mod conditions;
+mod infrastructure;
 mod patch;
 mod plan;
 mod shared_list;
 mod writer;
 
+pub(super) use infrastructure::keep as keep_services;
 pub(super) use writer::{bears_status, clear, keep};
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) pods: Vec<Value>,
     /// Objects of the Gateway API by plural and name, e.g. `httproutes n/a`.
     pub(super) objects: BTreeMap<String, Value>,
+    /// Services by namespace and name.
+    pub(super) services: BTreeMap<String, Value>,
     /// An event that a watch reports once; without one the watch stays open.
     pub(super) happens: Option<(&'static str, Value)>,
     /// Status codes by the beginning of a request's description; 0 means no response.
@@ -137,6 +139,13 @@ impl State {
             },
             ("patch", "status") => (200, body.clone()),
             ("patch", _) if is_of_gateway_api(resource) => self.patch(rest, body),
+            ("get", "services") => {
+                self.services.get(name).cloned().map_or((404, failure(404)), |service| (200, service))
+            }
+            ("patch", "services") => {
+                self.services.insert(name.into(), body.clone());
+                (200, body.clone())
+            }
             ("create", "events") if self.events.contains_key(name) => (409, failure(409)),
             ("create", "events") => {
                 self.events.insert(name.into(), body.clone());
@@ -201,6 +210,8 @@ pub(super) fn describe(method: &Method, uri: &http::Uri, body: &Value) -> String
     match (method.as_str(), path.as_slice()) {
         ("GET", [.., kind]) if kinds.contains(kind) => format!("{} {kind}", if is_watch { "watch" } else { "list" }),
         ("POST", [.., kind]) => format!("create {kind} {}", body["metadata"]["name"].as_str().unwrap_or_default()),
+        ("GET", [.., namespace, "services", name]) => format!("get services {namespace}/{name}"),
+        ("PATCH", [.., namespace, "services", name]) => format!("patch services {namespace}/{name}"),
         ("GET", [.., kind, _]) => format!("get {kind} {last}"),
         ("PUT", [.., kind, _]) => format!("update {kind} {last}"),
         ("PATCH", [.., namespace, "ingresses", name, "status"]) => format!("patch status {namespace}/{name}"),

@@ -238,3 +238,32 @@ async fn writes_of_all_kinds_share_a_budget() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(writes(&server).len(), batch::CONCURRENT, "before the first time limit");
 }
+
+#[tokio::test(start_paused = true)]
+async fn gateways_get_services_only_if_asked_for_and_keep_foreign_ones() {
+    let server = Server::new();
+    ["gateways n/g", "gateways n/foreign"].iter().for_each(|name| create(&server, name, &json!({})));
+    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "gateway-foreign", "namespace": "n",
+        "uid": "f", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "uid-a"}]}});
+    server.state(|state| state.services.insert("n/gateway-foreign".into(), foreign.clone()));
+    let (without, _) = replica(&server, "a", watched(&server));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    without.end().await;
+    assert_eq!(server.seen("patch services").len() + server.seen("get services").len(), 0);
+
+    let options = || Options { gateway_services: true, ..Options::default() };
+    let (a, _) = replica_with(&server, "a", watched(&server), options());
+    let body = server.until("patch services", 1).await[0].body.clone();
+    assert_eq!(body["metadata"]["labels"], json!({"gateway.networking.k8s.io/gateway-name": "g"}));
+    assert_eq!((&body["metadata"]["uid"], &body["spec"]["clusterIP"]), (&Value::Null, &json!("None")));
+    server.until("get services n/gateway-foreign", 3).await;
+    assert_eq!(server.seen("patch services n/gateway-foreign").len(), 0);
+    assert_eq!(server.state(|state| state.services["n/gateway-foreign"].clone()), foreign);
+    a.end().await;
+
+    server.state(|state| state.services.get_mut("n/gateway-g").expect("it")["metadata"]["uid"] = "s".into());
+    let count = server.seen("patch services").len();
+    let (_b, _) = replica_with(&server, "b", watched(&server), options());
+    let body = server.until("patch services", count + 1).await[count].body.clone();
+    assert_eq!(body["metadata"]["uid"], "s", "bound to the Service whose owner was seen");
+}

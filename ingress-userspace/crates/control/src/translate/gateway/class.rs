@@ -2,12 +2,12 @@
 
 use super::{
     report::{ACCEPTED, Flaw, unless},
-    supported_features::SUPPORTED_FEATURES,
+    supported_features::supported_features,
 };
 use crate::{
     gateway::{GatewayClass, ObjectReference},
     object_status::{ObjectStatus, StatusBody},
-    translate::text::shorten,
+    translate::{Options, text::shorten},
 };
 
 /// Returns the reason for which Gateways of the class are not served.
@@ -22,12 +22,12 @@ pub(super) fn flaw(class: &GatewayClass) -> Option<Flaw> {
 }
 
 /// Returns the status of a class of this controller.
-pub(crate) fn status(class: &GatewayClass) -> ObjectStatus {
+pub(crate) fn status(class: &GatewayClass, options: &Options) -> ObjectStatus {
     ObjectStatus {
         generation: class.metadata.generation.unwrap_or_default(),
         body: StatusBody::GatewayClass {
             conditions: vec![unless(ACCEPTED, flaw(class).as_ref())],
-            supported_features: SUPPORTED_FEATURES.to_vec(),
+            supported_features: supported_features(options),
         },
     }
 }

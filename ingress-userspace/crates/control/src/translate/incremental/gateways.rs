@@ -80,7 +80,7 @@ pub(super) fn routes(cluster: &Cluster) -> impl Iterator<Item = Part> {
 impl Translator {
     pub(super) fn make_gateway_class(&mut self, name: &ObjectName, cluster: &Cluster) -> PartTrace {
         let class = cluster.gateway_classes().get(name).filter(|stored| stored.object.is_ours());
-        let status = class.map(|stored| class::status(&stored.object).into());
+        let status = class.map(|stored| class::status(&stored.object, &self.options).into());
         self.show(ObjectId { kind: Kind::GatewayClass, name: name.clone() }, status);
         PartTrace::default()
     }
