@@ -56,7 +56,7 @@ const ALWAYS: &[&str] = &[
 ];
 
 /// The feature of Gateways with Services of their own.
-const OF_SERVICES: &str = "GatewayInfrastructurePropagation";
+const OF_SERVICES: &str = "GatewayInfrastructure";
 
 /// Returns the names of the features, sorted. The conformance suite reads them from the status of a GatewayClass, and
 /// runs the tests of these features.
