@@ -21,9 +21,9 @@ const PROFILES: &str = "GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS,GATEWAY-TCP,GATEWA
 const PARALLEL: &str = "-test.parallel=4";
 /// The program ends itself then.
 const LIMIT: &str = "-test.timeout=40m";
-/// Longest wait of a test for a condition. The default of 60 or 180 s gives slow cloud balancers time; here each
-/// failure would cost as much.
-const PATIENCE: &str = "20s";
+/// Longest wait of a test for a condition. The default of up to 180 s gives slow cloud balancers time; here each failure
+/// would cost as much.
+const PATIENCE: &str = "60s";
 /// The settings of the suite that take [`PATIENCE`].
 const WAITS: [&str; 14] = [
     "gatewayMustHaveAddress",
