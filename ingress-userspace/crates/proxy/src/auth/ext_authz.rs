@@ -33,13 +33,14 @@ use crate::{
         error::{self, LocalReply},
     },
     upstream::{
+        ExchangeLimits,
         balance::Choice,
         subrequest::{DEFAULT_RETRY, OwnMessage, Plan, SubrequestError, send, skip, within},
     },
 };
 
-/// Timeout of the authorization request, from connecting to the end of the response, unless the rule's read timeout is
-/// shorter.
+/// Longest time that the service has for its response, unless the rule's read timeout is shorter. Connections are made
+/// before that, within the rule's connect timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest response body that is read, so that its connection can be reused; the body itself is ignored.
@@ -101,8 +102,10 @@ async fn authz_response(
     {
         return Ok(authz_response);
     }
-    let deadline = TIMEOUT.min(context.forwarding.read_timeout);
-    let answered = within(deadline, converse(ext_authz, context, added, &target)).await;
+    let limits = limits(context);
+    // Longer than the timeout of an exchange, which counts against an endpoint that does not answer.
+    let deadline = limits.connect_timeout.saturating_add(limits.read_timeout);
+    let answered = within(deadline, converse(ext_authz, context, added, limits, &target)).await;
     note(context, &answered);
     let (parts, ()) = answered?.into_parts();
     let authz_response = Arc::new(AuthzResponse::of(&ext_authz.response_headers, parts.status, &parts.headers));
@@ -142,14 +145,21 @@ fn tag(
     (!key.is_empty()).then(|| context.conn.worker.shared.authz_cache.tag(&parts))
 }
 
+/// Returns the limits of an authorization request.
+fn limits(context: &RequestContext<'_>) -> ExchangeLimits {
+    let limits = context.snapshot.limits(context.forwarding);
+    ExchangeLimits { read_timeout: limits.read_timeout.min(TIMEOUT), ..limits }
+}
+
 /// Sends one authorization request and reads its response to the end.
 async fn converse(
     ext_authz: &ExtAuthz,
     context: &RequestContext<'_>,
     added: &[(HeaderName, Option<HeaderValue>)],
+    limits: ExchangeLimits,
     target: &str,
 ) -> Result<Response<()>, AuthzError> {
-    let RequestContext { conn, snapshot, forwarding, client, subject, .. } = *context;
+    let RequestContext { conn, snapshot, client, subject, .. } = *context;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // Text from the client must not change the path that is requested.
     if request_path::normalise(path).ok().as_deref() != Some(path) {
@@ -178,7 +188,6 @@ async fn converse(
     let mut text = Vec::new();
     head.write(&mut text);
     let message = OwnMessage { method: &ext_authz.method, text: &text, is_last: false };
-    let limits = snapshot.limits(forwarding);
     let plan = Plan { limits, is_judged, ..context.plan(upstream, Choice::Next, &DEFAULT_RETRY) };
     let body = &mut Some(CopiedBody::default());
     let (outcome, _served) = send(conn.worker.own_connections(), upstream, &plan, &message, body).await?;
