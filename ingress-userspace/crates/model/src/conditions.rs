@@ -139,11 +139,11 @@ mod tests {
             method: Some(Method::GET),
             headers: vec![
                 (HeaderName::from_static("x-a"), HeaderCondition::Exactly(HeaderValue::from_static("1"))),
-                (HeaderName::from_static("x-b"), HeaderCondition::Like(Pattern::of_value("[0-9]+").expect("valid"))),
+                (HeaderName::from_static("x-b"), HeaderCondition::Like(Pattern::of_field("[0-9]+").expect("valid"))),
             ],
             parameters: vec![
                 ("a b".into(), ParameterCondition::Exactly("ü".into())),
-                ("n".into(), ParameterCondition::Like(Pattern::of_value("x|").expect("valid"))),
+                ("n".into(), ParameterCondition::Like(Pattern::of_field("x|").expect("valid"))),
             ],
         }
     }

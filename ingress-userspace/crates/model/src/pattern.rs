@@ -14,6 +14,8 @@ pub struct Pattern {
     regex: Regex,
     /// Longer values do not match.
     longest: usize,
+    /// Memory of the automaton in bytes, if `longest` is bounded by it; else 0.
+    memory: usize,
 }
 
 /// Memory limit of one compiled expression, in bytes.
@@ -46,12 +48,13 @@ impl Pattern {
         Self::new(text, &format!("^(?:{text})"), true)
     }
 
-    /// Returns a case-sensitive pattern for a whole value.
+    /// Returns a case-sensitive pattern for a whole header field or query parameter, for expressions and values from
+    /// untrusted sources. Values that are too long do not match, as for [`Pattern::within_field`].
     ///
     /// # Errors
     /// Fails like [`Pattern::of_path`].
-    pub fn of_value(text: &str) -> Result<Self, PatternError> {
-        Self::new(text, &format!("^(?:{text})$"), false)
+    pub fn of_field(text: &str) -> Result<Self, PatternError> {
+        Self::new(text, &format!("^(?:{text})$"), false)?.bounded()
     }
 
     /// Returns a case-sensitive pattern that matches anywhere in a value.
@@ -69,11 +72,22 @@ impl Pattern {
     /// # Errors
     /// Fails like [`Pattern::of_path`].
     pub fn within_field(text: &str) -> Result<Self, PatternError> {
-        let pattern = Self::within(text)?;
+        Self::within(text)?.bounded()
+    }
+
+    /// Bounds the length of values by the number of the automaton's states.
+    fn bounded(self) -> Result<Self, PatternError> {
         let config = Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(SIZE_MAX));
-        let automaton = Compiler::new().configure(config).build(text);
-        let automaton = automaton.map_err(|_size| PatternError::TooLarge(text.to_owned()))?;
-        Ok(Self { longest: WORK_MAX / automaton.states().len().max(1), ..pattern })
+        let automaton = Compiler::new().configure(config).build(self.regex.as_str());
+        let automaton = automaton.map_err(|_size| PatternError::TooLarge(self.text.to_string()))?;
+        let (longest, memory) = (WORK_MAX / automaton.states().len().max(1), automaton.memory_usage());
+        Ok(Self { longest, memory, ..self })
+    }
+
+    /// Returns the memory of the automaton in bytes, for patterns with a bound on values; 0 for others.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.memory
     }
 
     /// Same as [`Pattern::within`], but ignores case.
@@ -94,7 +108,7 @@ impl Pattern {
             .nest_limit(NEST_MAX)
             .build()
             .map_err(|error| describe(text, &error))?;
-        Ok(Self { text: text.into(), regex, longest: usize::MAX })
+        Ok(Self { text: text.into(), regex, longest: usize::MAX, memory: 0 })
     }
 
     #[must_use]
@@ -198,8 +212,16 @@ mod tests {
         ] {
             assert_eq!(Pattern::of_path(pattern).expect("valid").is_match(path), expect, "{pattern} {path}");
         }
-        assert!(!Pattern::of_value("a|b").expect("valid").is_match("ab"));
-        assert!(!Pattern::of_value("a").expect("valid").is_match("A"));
+        assert!(!Pattern::of_field("a|b").expect("valid").is_match("ab"));
+        assert!(!Pattern::of_field("a").expect("valid").is_match("A"));
+    }
+
+    #[test]
+    fn whole_fields_are_matched_with_bounded_work() {
+        let heavy = Pattern::of_field("(a?b?){600}c|a*").expect("valid");
+        assert!(heavy.is_match(&"a".repeat(8)) && !heavy.is_match(&"a".repeat(8 * 1024)));
+        assert!(heavy.memory() > 10_000, "{}", heavy.memory());
+        assert!(Pattern::of_field("a*").expect("valid").is_match(&"a".repeat(8 * 1024)));
     }
 
     #[test]

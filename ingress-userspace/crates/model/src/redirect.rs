@@ -32,7 +32,7 @@ pub struct LocationParts {
     pub path: Option<PathModifier>,
 }
 
-/// UrlScheme of a URL.
+/// Scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlScheme {
     Http,

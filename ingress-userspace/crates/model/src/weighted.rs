@@ -15,7 +15,8 @@ pub struct WeightedBackend {
     pub weight: u32,
     /// Upstream, or the reason for which the share of this backend is answered with an error.
     pub target: Result<UpstreamKey, Unavailable>,
-    /// Filters of this backend alone, in the order of [`Filter`]'s variants. They apply after those of the rule.
+    /// Filters of this backend alone, in the order of [`Filter`]'s variants. They apply after those of the rule. Only edits
+    /// and mirrors are possible: a request that another filter would answer itself is refused.
     pub filters: Vec<Filter>,
 }
 

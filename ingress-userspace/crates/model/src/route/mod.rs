@@ -106,11 +106,12 @@ pub struct Route {
     conditional: Option<Box<Conditional>>,
 }
 
-/// The conditions of a rule, and the next rule with the same path.
+/// The conditions of a rule, and the rules with the same path after it, in order of precedence.
 #[derive(Debug)]
 struct Conditional {
     conditions: Conditions,
-    next: Option<Route>,
+    /// Empty in all rules but the first of a path.
+    rest: Vec<Route>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,6 +290,8 @@ impl Routes {
 
     /// Returns the rule of a less specific host than the first that matches. Without one, the request counts for the
     /// first host.
+    #[cold]
+    #[inline(never)]
     fn fall_through(&self, host: &str, path: &str, head: &RequestHead<'_>, work: &mut Work) -> FoundRoute<'_> {
         let mut entries = self.entries.matches(host).map(Arc::as_ref);
         let first = entries.next();
@@ -462,7 +465,6 @@ impl HostEntry {
         // Expressions as long as the prefix, or longer, take precedence.
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
         let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path, shortest, work)? };
-        let pattern = pattern.and_then(|route| route.accepting(head));
         Ok(pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref()))
     }
 
@@ -504,6 +506,7 @@ impl Shares {
 
     /// Returns the backend for the next request, or `None` if there are no backends.
     #[must_use]
+    #[inline(never)]
     pub fn choose(&self) -> Option<&Share> {
         let Self { backends, total, sequence } = self;
         let mut left = sequence.below(*total);
@@ -526,7 +529,7 @@ impl Route {
     fn compile(rule: &Rule, meter: Option<Arc<Meter>>, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
         let Rule { path: _, conditions, owner, filters, action, forwarding } = rule;
         let conditional =
-            conditions.as_deref().map(|conditions| Conditional { conditions: conditions.clone(), next: None });
+            conditions.as_deref().map(|conditions| Conditional { conditions: conditions.clone(), rest: Vec::new() });
         Self {
             owner: Arc::clone(owner),
             filters: filters.clone(),
@@ -538,34 +541,25 @@ impl Route {
     }
 
     /// Returns the first rule with this path for which all conditions hold.
+    #[inline]
     fn accepting(&self, head: &RequestHead<'_>) -> Option<&Self> {
-        let mut route = self;
-        while let Some(Conditional { conditions, next }) = route.conditional.as_deref() {
-            if conditions.hold(head) {
-                break;
-            }
-            route = next.as_ref()?;
+        if self.conditional.is_none() {
+            return Some(self);
         }
-        Some(route)
+        self.chain().find(|route| route.conditional.as_ref().is_none_or(|own| own.conditions.hold(head)))
     }
 
     /// Appends a rule with the same path, unless one without conditions goes before it.
     fn append(&mut self, make: impl FnOnce() -> Self) {
-        let mut route = self;
-        while let Some(conditional) = &mut route.conditional {
-            route = match &mut conditional.next {
-                Some(next) => next,
-                end @ None => {
-                    *end = Some(make());
-                    return;
-                }
-            };
+        let Some(Conditional { conditions: _, rest }) = self.conditional.as_deref_mut() else { return };
+        if rest.last().is_none_or(|last| last.conditional.is_some()) {
+            rest.push(make());
         }
     }
 
     /// Iterates over this rule and those with the same path after it.
     fn chain(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |route| route.conditional.as_ref()?.next.as_ref())
+        std::iter::once(self).chain(self.conditional.iter().flat_map(|own| &own.rest))
     }
 }
 

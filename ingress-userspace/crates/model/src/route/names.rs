@@ -13,12 +13,15 @@ use crate::Host;
 /// Names are distributed over shards by hash. A change copies one shard: a 256th of a large configuration.
 #[derive(Clone, Debug)]
 pub struct NameMap<V, K = Host> {
-    shards: Box<[Arc<Shard<V, K>>; SHARDS]>,
+    /// `None` until the first name is set: many listeners of Gateways have few names.
+    shards: Option<Box<Shards<V, K>>>,
     hasher: Hashing,
     len: usize,
 }
 
 type Shard<V, K> = HashTable<(K, V)>;
+
+type Shards<V, K> = [Arc<Shard<V, K>>; SHARDS];
 
 const SHARDS: usize = 256;
 
@@ -35,8 +38,7 @@ fn shard(hash: u64) -> usize {
 
 impl<V, K> Default for NameMap<V, K> {
     fn default() -> Self {
-        let empty = Arc::new(Shard::new());
-        Self { shards: Box::new(array::from_fn(|_| Arc::clone(&empty))), hasher: hashing(), len: 0 }
+        Self { shards: None, hasher: hashing(), len: 0 }
     }
 }
 
@@ -46,8 +48,9 @@ impl<V, K> NameMap<V, K> {
     where
         K: Borrow<str>,
     {
+        let shards = self.shards.as_ref()?;
         let hash = self.hasher.hash_one(name);
-        self.shards[shard(hash)].find(hash, |(known, _)| text(known) == name).map(|(_, value)| value)
+        shards[shard(hash)].find(hash, |(known, _)| text(known) == name).map(|(_, value)| value)
     }
 
     #[must_use]
@@ -57,7 +60,8 @@ impl<V, K> NameMap<V, K> {
 
     /// Iterates over all values, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.shards.iter().flat_map(|shard| shard.iter()).map(|(_, value)| value)
+        let shards = self.shards.iter().flat_map(|shards| shards.iter());
+        shards.flat_map(|shard| shard.iter()).map(|(_, value)| value)
     }
 }
 
@@ -65,6 +69,10 @@ impl<V: Clone, K: Borrow<str> + Clone> NameMap<V, K> {
     /// Sets the value of `name`; `None` removes it.
     pub fn set(&mut self, name: &K, value: Option<V>) {
         let Self { shards, hasher, len } = self;
+        let shards = shards.get_or_insert_with(|| {
+            let empty = Arc::new(Shard::new());
+            Box::new(array::from_fn(|_| Arc::clone(&empty)))
+        });
         let hash = hasher.hash_one(text(name));
         let shard = Arc::make_mut(&mut shards[shard(hash)]);
         match (shard.find_entry(hash, |(known, _)| text(known) == text(name)), value) {

@@ -28,7 +28,7 @@ impl ExpressionsLeft {
             return Err(Flaw::unsupported(message));
         };
         self.0 = left;
-        Pattern::of_value(text)
+        Pattern::of_field(text)
             .map_err(|error: PatternError| Flaw::unsupported(format!("{}; correct the match", shorten_error(&error))))
     }
 }
