@@ -115,12 +115,12 @@ impl Listeners {
                 let host_id = |pattern: &HostPattern| host_id(HostName { listener: Some(name), pattern });
                 Arc::new(ServedListener::compile(listener, before.as_deref(), &mut upstream, host_id))
             });
-            if served.as_ref().is_some_and(|served| !served.is_http()) {
+            if served.as_ref().is_some_and(|served| served.relays_tls()) {
                 next.relaying.insert((*name).clone());
             } else {
                 next.relaying.remove(*name);
             }
-            let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered());
+            let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered() + served.unnumbered_streams());
             if missing > 0 {
                 next.unnumbered.insert((*name).clone(), missing);
             }
@@ -155,6 +155,11 @@ impl Listeners {
 
     pub(crate) fn get(&self, name: &ListenerName) -> Option<&ServedListener> {
         self.served.get(name.as_str()).map(Arc::as_ref)
+    }
+
+    /// Returns whether any listener has this port.
+    pub(crate) fn has_port(&self, port: StreamPort) -> bool {
+        self.binds.ports.contains(&port)
     }
 
     /// Iterates over the ports of all binds.
@@ -261,9 +266,13 @@ impl BoundListeners {
 // === impl ServedListener ===
 
 impl ServedListener {
-    /// Returns whether requests of HTTP are served, and not bytes or datagrams.
-    pub(crate) fn is_http(&self) -> bool {
-        matches!(self.protocol, ListenerProtocol::Http | ListenerProtocol::Https)
+    fn unnumbered_streams(&self) -> usize {
+        self.streams.values().filter(|stream| stream.id == HostId::UNATTRIBUTED).count()
+    }
+
+    /// Returns whether the bytes of TLS connections are relayed, passed through or terminated.
+    pub(crate) fn relays_tls(&self) -> bool {
+        matches!(self.protocol, ListenerProtocol::TlsPassthrough | ListenerProtocol::TlsTerminate)
     }
 
     fn compile(

@@ -127,7 +127,7 @@ impl Snapshot {
     #[must_use]
     pub fn has_tcp_port(&self, number: u16) -> bool {
         let port = StreamPort { transport: Transport::Tcp, number };
-        self.streams.contains_key(&port) || self.listeners.ports().any(|known| known == port)
+        self.streams.contains_key(&port) || self.listeners.has_port(port)
     }
 
     /// Returns the ports of TCP and UDP services and of Gateways.

@@ -134,7 +134,8 @@ async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> 
         let clients = listener.clients.as_ref();
         let config = configs.with_key(key, is_http, clients, &conn.settings).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
-        conn.shown.greeted(Greeting { server_name, asked: false, chain: Vec::new() });
+        let enforced = listener.clients.clone();
+        conn.shown.greeted(Greeting { server_name, asked: false, enforced, chain: Vec::new() });
         return Ok(stream);
     }
     let policy = snapshot.routes.host(&server_name).and_then(HostEntry::clients);
@@ -144,6 +145,6 @@ async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> 
     };
     let stream = start.into_stream(config).await?;
     let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
-    conn.shown.greeted(Greeting { server_name, asked: policy.is_some(), chain });
+    conn.shown.greeted(Greeting { server_name, asked: policy.is_some(), enforced: None, chain });
     Ok(stream)
 }

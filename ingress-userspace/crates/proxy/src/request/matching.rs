@@ -54,9 +54,9 @@ impl<'r> Matching<'r> {
         let fields = Fields::of(headers);
         let authority =
             Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
-        let (routes, next) = match choose(conn, snapshot, authority.host()) {
-            ChosenRoutes::OfIngresses => (&snapshot.routes, None),
-            ChosenRoutes::OfListener { routes, next } => (routes, next),
+        let (routes, next, is_of_listener) = match choose(conn, snapshot, authority.host()) {
+            ChosenRoutes::OfIngresses => (&snapshot.routes, None, false),
+            ChosenRoutes::OfListener { routes, next } => (routes, next, true),
             ChosenRoutes::Nothing => return Err(unattributed(error::no_route())),
             ChosenRoutes::Misdirected => return Err(unattributed(error::misdirected())),
         };
@@ -92,19 +92,20 @@ impl<'r> Matching<'r> {
         let mut work = Work::of_request();
         let method = if *method == Method::CONNECT { &Method::GET } else { method };
         let head = RequestHead { method, headers, query: uri.query().unwrap_or_default() };
-        let mut find = |path: &str| {
-            let found = routes.find_within(authority.host(), path, &head, &mut work);
-            match (found.matched, next) {
-                (Matched::Nothing, Some(ingresses)) => {
-                    (ingresses.find_within(authority.host(), path, &head, &mut work), false)
-                }
-                _ => (found, !std::ptr::eq(routes, &snapshot.routes)),
-            }
+        let first = routes.find_within(authority.host(), &path, &head, &mut work);
+        let followed = |first: FoundRoute<'r>, path: &str, work: &mut Work| match (first.matched, next) {
+            (Matched::Nothing, Some(next)) => next.find_within(authority.host(), path, &head, work),
+            _ => first,
         };
-        let (found, is_of_listener) = find(&path);
+        let found = if next.is_some() { followed(first, &path, &mut work) } else { first };
+        let is_of_listener = is_of_listener && (next.is_none() || !matches!(first.matched, Matched::Nothing));
         // The proxy does not treat an escaped slash as a slash, but many pods do. If the path with real slashes matches
         // another rule, the request probably tries to bypass one of the two.
-        if others.iter().any(|other| !found.matched.is_same(&find(other).0.matched)) {
+        let mut is_other = |path: &String| {
+            let first = routes.find_within(authority.host(), path, &head, &mut work);
+            !found.matched.is_same(&followed(first, path, &mut work).matched)
+        };
+        if others.iter().any(&mut is_other) {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);
@@ -140,6 +141,10 @@ fn choose<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> ChosenRoutes<'
         return if name.is_some() || is_of_ingress() { ChosenRoutes::Misdirected } else { ChosenRoutes::Nothing };
     }
     match name.and_then(|name| listeners.get(name)) {
+        // The connection is older than the listener's policy.
+        Some(listener) if conn.secure && listener.clients.as_ref() != conn.shown.enforced() => {
+            ChosenRoutes::Misdirected
+        }
         Some(listener) => {
             let next = bound.shares_with_ingresses().then_some(&snapshot.routes);
             ChosenRoutes::OfListener { routes: &listener.routes, next }

@@ -47,8 +47,10 @@ struct Greeted {
 pub(crate) struct Greeting {
     /// In lower case; empty for none.
     pub(crate) server_name: String,
-    /// Whether a certificate was requested.
+    /// Whether a certificate was requested, to be verified with each request.
     pub(crate) asked: bool,
+    /// The policy that the handshake itself has enforced.
+    pub(crate) enforced: Option<Arc<ClientCertificates>>,
     /// Leaf first; empty for none.
     pub(crate) chain: Vec<CertificateDer<'static>>,
 }
@@ -76,6 +78,11 @@ impl ClientCertificateState {
     /// configuration by name applied.
     pub(crate) fn server_name(&self) -> &str {
         self.greeting.get().map_or("", |known| &known.greeting.server_name)
+    }
+
+    /// Returns the policy that the handshake has enforced.
+    pub(crate) fn enforced(&self) -> Option<&Arc<ClientCertificates>> {
+        self.greeting.get()?.greeting.enforced.as_ref()
     }
 
     /// Returns the identity of the client for `host`, or `None` if the host requests no certificate.

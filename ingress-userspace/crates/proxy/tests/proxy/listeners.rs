@@ -98,7 +98,7 @@ fn a_request_never_leaves_the_listener_of_its_host() {
     let mut empty = Listener::new(ListenerProtocol::Http);
     empty.hosts.insert(HostPattern::Any, Arc::default());
     let gateways = |is_any| {
-        Gateways(Table::default().host("ingress.test", &[ingress.address]))
+        Gateways(Table::default().host("ingress.test", &[ingress.address]).host("empty.wild.test", &[ingress.address]))
             .upstream("one", one.address)
             .upstream("other", other.address)
             .listener("all", proxy.http, "", http("one"), is_any)
@@ -106,18 +106,20 @@ fn a_request_never_leaves_the_listener_of_its_host() {
             .listener("empty", proxy.http, "empty.wild.test", empty.clone(), is_any)
             .0
     };
-    proxy.publish(&gateways(false));
-    for (host, expect) in [
-        ("any.test", (200, "one")),
-        ("ingress.test", (200, "one")),
-        ("a.wild.test", (200, "other")),
-        ("b.a.wild.test", (200, "other")),
-        ("wild.test", (200, "one")),
-        ("empty.wild.test", (404, "")),
-    ] {
-        let (status, text) = answer(&mut proxy.client(), host, "/");
-        assert_eq!(status, expect.0, "{host}: {text}");
-        assert!(status != 200 || text == expect.1, "{host}: {text}");
+    for is_any in [false, true] {
+        proxy.publish(&gateways(is_any));
+        for (host, expect) in [
+            ("any.test", Some("one")),
+            ("ingress.test", Some("one")),
+            ("a.wild.test", Some("other")),
+            ("b.a.wild.test", Some("other")),
+            ("wild.test", Some("one")),
+            // Never a rule of `*.wild.test`: at an address of the node, the Ingress of the host follows.
+            ("empty.wild.test", is_any.then_some("ingress")),
+        ] {
+            let (status, text) = answer(&mut proxy.client(), host, "/");
+            assert_eq!((status == 200).then_some(&*text), expect, "{host} {is_any}: {status}");
+        }
     }
 }
 
@@ -211,7 +213,7 @@ fn weighted_backends_get_their_shares_and_their_own_filters() {
     }
 }
 
-/// Returns the status of a request to `host` on a connection for `server_name`, or `None` if the handshake fails.
+/// Returns the status of a request to `host` on a connection for `server_name`, and the certificate of the proxy.
 async fn secure(proxy: &Proxy, server_name: &str, host: &str) -> (u16, Vec<u8>) {
     let mut stream = connect(proxy, &config(&["http/1.1"]), server_name).await;
     let leaf = stream.get_ref().1.peer_certificates().expect("a certificate")[0].to_vec();
@@ -268,6 +270,51 @@ async fn a_handshake_belongs_to_the_listener_of_its_server_name() {
     assert_eq!(secure(&proxy, "ingress.test", "a.test").await.0, 421);
     assert_eq!(secure(&proxy, "a.test", "ingress.test").await.0, 421);
     assert_eq!(secure(&proxy, "a.test", "a.test").await.0, 200);
+}
+
+/// A client on a connection over TLS, for `a.test`.
+async fn ask(stream: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) -> u16 {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.expect("sent");
+    let mut response = Vec::new();
+    while !response.windows(4).any(|window| window == b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut response).await.expect("a response"), 0, "the connection ended");
+    }
+    let text = String::from_utf8_lossy(&response);
+    text.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+}
+
+#[tokio::test]
+async fn a_connection_that_is_older_than_the_policy_for_clients_is_misdirected() {
+    let origin = Origin::answering("");
+    let authority = Authority::new("ca");
+    let proxy = Proxy::start_empty(&Options::default());
+    let listener = |clients| Listener {
+        certificates: vec!["c/a".into()],
+        clients,
+        ..leading(ListenerProtocol::Https, "", vec![rule("/", to("origin"))])
+    };
+    let authorities = Authorities { origin: "default/ca".into(), certificates: authority.chain() };
+    let clients = ClientCertificates {
+        authorities: Arc::new(authorities),
+        revoked: Vec::new(),
+        demand: Demand::Required,
+        depth: 1,
+        passed: false,
+    };
+    let gateways = Gateways::default().upstream("origin", origin.address).certificate("c/a", &["a.test"]);
+    let table = |clients| gateways.clone().listener("a", proxy.https, "", listener(clients), false).0;
+    // Before the Gateway, the connection has no server name that a listener knows of.
+    proxy.publish(&Table::default());
+    let mut oldest = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
+    assert_eq!(ask(&mut oldest).await, 404);
+    proxy.publish(&table(None));
+    let mut older = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
+    assert_eq!(ask(&mut older).await, 200);
+    proxy.publish(&table(Some(Arc::new(clients))));
+    assert_eq!(ask(&mut older).await, 421);
+    assert_eq!(ask(&mut oldest).await, 421);
+    let own = authority.issue("client");
+    assert!(is_admitted(&proxy, Some(&own)).await && !is_admitted(&proxy, None).await);
 }
 
 #[test]

@@ -32,7 +32,7 @@ use crate::{
         refusal::Refusal,
         tunnel::{Tunnel, TunnelClient},
     },
-    listeners::{BoundListeners, ServedStream},
+    listeners::{BoundListeners, ServedListener, ServedStream},
     observe::counters::{Bytes, Direction},
     request::in_flight::InFlight,
     snapshot::Snapshot,
@@ -87,7 +87,7 @@ pub(crate) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: I
             // Terminated here.
             Some(_) => return Some(client),
             None if bound.is_some_and(|bound| !bound.shares_with_ingresses()) => {
-                let relays = |name| snapshot.listeners.get(name).is_some_and(|listener| !listener.is_http());
+                let relays = |name| snapshot.listeners.get(name).is_some_and(ServedListener::relays_tls);
                 // A listener for bytes closes the connection, as the Gateway API requires; one for HTTPS sends an alert.
                 if bound.into_iter().flat_map(BoundListeners::of_tls).any(relays) {
                     reset(&client);

@@ -50,7 +50,7 @@ pub(super) struct UdpPort {
     /// The upstream of the port in the snapshot of `generation`.
     upstream: RefCell<Option<Arc<UpstreamState>>>,
     generation: Cell<u64>,
-    /// Whether the snapshot of `generation` had listeners of Gateways.
+    /// Whether a Gateway has a listener at this port in the snapshot of `generation`.
     has_listeners: Cell<bool>,
     sessions: RefCell<HashMap<DatagramAddresses, OpenSession>>,
     /// Dropped after `socket`.
@@ -263,10 +263,10 @@ impl UdpPort {
         let upstream = snapshot.stream(port).map(|(_, upstream)| Arc::clone(upstream));
         let before = self.upstream.replace(upstream.clone());
         let is_same = before.as_ref().map(Arc::as_ptr) == upstream.as_ref().map(Arc::as_ptr);
-        if is_same && snapshot.listeners.is_empty() && !self.has_listeners.replace(false) {
+        let has_listeners = snapshot.listeners.has_port(port);
+        if !self.has_listeners.replace(has_listeners) && is_same && !has_listeners {
             return;
         }
-        self.has_listeners.set(!snapshot.listeners.is_empty());
         self.sessions.borrow_mut().retain(|client, OpenSession { session, .. }| {
             let upstream = match self.route(&snapshot, client) {
                 Some(stream) => stream.keeps(&session.upstream.borrow(), &snapshot),
@@ -291,7 +291,7 @@ impl UdpPort {
 
     /// Returns the route of a Gateway's listener at the address that `client` sent to.
     fn route<'s>(&self, snapshot: &'s Snapshot, client: &DatagramAddresses) -> Option<&'s ServedStream> {
-        if snapshot.listeners.is_empty() {
+        if !self.has_listeners.get() {
             return None;
         }
         snapshot.listeners.datagrams_at(SocketAddr::new(client.local(), self.number))
