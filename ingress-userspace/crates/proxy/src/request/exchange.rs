@@ -91,8 +91,8 @@ pub(super) async fn exchange(
         Ok((outcome, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.permit));
             // A tunnel has no deadline.
-            if let (Some(deadline), Outcome::Response(_)) = (earlier(deadline, served.deadline.as_deref()), &outcome) {
-                in_flight.end_by(deadline);
+            if (deadline.is_some() || served.deadline.is_some()) && matches!(outcome, Outcome::Response(_)) {
+                end_by(&mut in_flight, deadline, served.deadline.as_deref());
             }
             if let Some(log_entry) = log_entry {
                 log_entry.answered(served.endpoint.address(), outcome.status());
@@ -138,8 +138,12 @@ pub(super) async fn exchange(
     }
 }
 
-fn earlier(one: Option<Deadline>, other: Option<&Deadline>) -> Option<Deadline> {
-    one.into_iter().chain(other.copied()).min()
+/// Ends the request at the earlier of the deadlines of the whole and of the try.
+#[cold]
+fn end_by(in_flight: &mut InFlight, whole: Option<Deadline>, of_try: Option<&Deadline>) {
+    if let Some(deadline) = whole.into_iter().chain(of_try.copied()).min() {
+        in_flight.end_by(deadline);
+    }
 }
 
 /// Returns the response to a request that failed, and counts a client that sent no more of its body.

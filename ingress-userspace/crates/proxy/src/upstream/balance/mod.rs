@@ -394,9 +394,10 @@ impl Tried {
     /// Forgets the endpoints, so that they may be tried again. Returns `false` if there were none, or if `total` tries
     /// are used up.
     pub(crate) fn begin_again(&mut self, total: usize) -> bool {
-        self.before += std::mem::take(&mut self.count);
+        let tried = std::mem::take(&mut self.count);
+        self.before += tried;
         self.max = total.saturating_sub(self.before).min(Retry::TRIES_MAX);
-        self.before > 0 && self.max > 0
+        tried > 0 && self.max > 0
     }
 
     fn contains(&self, index: usize) -> bool {

@@ -152,15 +152,28 @@ impl<B: Payload> Failed<B> {
         }
     }
 
-    /// The attempt took longer than `limit`, and was ended. `body` is the body unless an endpoint was about to get it, and
-    /// `has_body` is whether it has bytes.
-    pub(super) fn late(body: Option<B>, has_body: bool, limit: Duration, retry: &Retry) -> Self {
+    /// The attempt took longer than `limit`, and was ended.
+    pub(super) fn overdue(limit: Duration) -> Self {
+        Self { error: SubrequestError::Deadline(limit), unsent: None, is_unseen: false }
+    }
+
+    /// Returns the failure, where an attempt that was [overdue](Self::overdue) is judged by how far it came. `body` is
+    /// present unless an endpoint was about to get it, and `has_body` is whether it has bytes.
+    #[cold]
+    pub(super) fn or_late(self, body: &mut Option<B>, has_body: bool, retry: &Retry) -> Self {
+        match self.error {
+            SubrequestError::Deadline(limit) => Self::late(body.take(), has_body, limit, retry),
+            _ => self,
+        }
+    }
+
+    fn late(body: Option<B>, has_body: bool, limit: Duration, retry: &Retry) -> Self {
         let timeout = ExchangeError::Timeout { what: TimeoutPhase::Head };
         match body {
             // There was no connection yet.
             Some(body) => Self::of(timeout, Some(body).filter(|_| retry.error || retry.timeout)),
             // The client may have been late with the body, so the endpoint is not blamed.
-            None if has_body => Self { error: SubrequestError::Deadline(limit), unsent: None, is_unseen: false },
+            None if has_body => Self::overdue(limit),
             None => Self::of(timeout, None),
         }
     }

@@ -160,16 +160,14 @@ pub(crate) async fn send<'u, B: Payload>(
     let mut tried = Tried::up_to(retry.tries);
     let (mut was_closed, mut retries) = (false, 0_u32);
     let until = retry.within.map(|within| Instant::now() + within);
-    let pick_one = |tried: &mut Tried| match is_judged {
-        true => upstream.engage(choice, clock::now_ms, tried),
-        false => upstream.pick(choice, clock::now_ms, tried).map(|picked| (picked, None)),
-    };
-    let mut pick = || {
-        let mut picked = pick_one(&mut tried);
-        if picked.is_none() && retry.same_endpoint && tried.begin_again(retry.tries) {
-            picked = pick_one(&mut tried);
+    let mut pick = || loop {
+        let picked = match is_judged {
+            true => upstream.engage(choice, clock::now_ms, &mut tried),
+            false => upstream.pick(choice, clock::now_ms, &mut tried).map(|picked| (picked, None)),
+        };
+        if picked.is_some() || !retry.same_endpoint || !tried.begin_again(retry.tries) {
+            return picked.filter(|_| is_before(until));
         }
-        picked.filter(|_| is_before(until))
     };
     let (mut endpoint, mut busy) =
         pick().ok_or_else(|| upstream.refuse().map_or(SubrequestError::NoEndpoints, SubrequestError::Full))?;
@@ -188,8 +186,7 @@ pub(crate) async fn send<'u, B: Payload>(
             let attempt = pin!(connections.attempt(upstream.protocol(), attempt, body));
             unless_late(deadline.as_deref(), attempt).await
         };
-        let late = |limit| Err(Failed::late(body.take(), has_body, limit, retry));
-        match result.unwrap_or_else(late) {
+        match result {
             Ok(outcome) => {
                 let status = outcome.status();
                 if is_judged {
@@ -205,8 +202,11 @@ pub(crate) async fn send<'u, B: Payload>(
                     }
                 }
                 let is_repeated = || retry.statuses.contains(&status) && retry::is_repeatable(message.method(), retry);
-                let Some((other, spare)) = spare.filter(|_| is_repeated()).and_then(|spare| Some((pick()?, spare)))
-                else {
+                let spare = spare.filter(|_| is_repeated());
+                if spare.is_some() {
+                    pause(retry, &mut retries).await;
+                }
+                let Some((other, spare)) = spare.and_then(|spare| Some((pick()?, spare))) else {
                     let permit = UpstreamPermit { _busy: busy, _place: place };
                     return Ok((outcome, Served { endpoint, permit, deadline }));
                 };
@@ -214,7 +214,9 @@ pub(crate) async fn send<'u, B: Payload>(
                 (endpoint, busy) = other;
                 *body = Some(spare);
             }
-            Err(Failed { error, unsent, is_unseen: _ }) => {
+            Err(failed) => {
+                let failed = if deadline.is_some() { failed.or_late(body, has_body, retry) } else { failed };
+                let Failed { error, unsent, is_unseen: _ } = failed;
                 tracing::debug!(endpoint = %address, error = &error as &dyn std::error::Error, "attempt failed");
                 if is_judged && retry::is_blamed(&error) {
                     endpoint.failed(clock::now_ms());
@@ -227,17 +229,25 @@ pub(crate) async fn send<'u, B: Payload>(
                 if retry::is_closed(&error) && std::mem::replace(&mut was_closed, true) {
                     return Err(error);
                 }
+                // The endpoint has room again during the pause.
+                drop(busy);
+                pause(retry, &mut retries).await;
                 let Some(other) = pick() else { return Err(error) };
                 (endpoint, busy) = other;
                 *body = Some(unsent);
             }
         }
         upstream.retried();
-        retries += 1;
-        if let Some(pause) = retry.pause(retries, || fastrand::u8(..)) {
-            // Boxed so that other requests do not carry its size.
-            Box::pin(time::sleep(pause)).await;
-        }
+    }
+}
+
+/// Waits before the next retry, if the rule asks for that. The endpoint is chosen afterwards, since the health of
+/// endpoints may change meanwhile.
+async fn pause(retry: &Retry, retries: &mut u32) {
+    *retries += 1;
+    if let Some(pause) = retry.pause(*retries, || fastrand::u8(..)) {
+        // Boxed so that other requests do not carry its size.
+        Box::pin(time::sleep(pause)).await;
     }
 }
 
@@ -268,19 +278,23 @@ pub(crate) async fn by<T>(
     timeout_at(at, work).await.unwrap_or(Err(SubrequestError::Deadline(limit)))
 }
 
-/// Performs `work` until the deadline, if there is one. There is a single place that polls `work`, so that the compiler
-/// makes no second copy for the deadline.
+/// Performs an attempt until the deadline, if there is one. There is a single place that polls the attempt, so that the
+/// compiler makes no second copy for the deadline.
 ///
 /// # Errors
-/// The time that the deadline allowed, once that is over.
-async fn unless_late<F: Future>(deadline: Option<&Deadline>, mut work: Pin<&mut F>) -> Result<F::Output, Duration> {
+/// Those of the attempt, and [`Failed::overdue`] once the deadline is over.
+fn unless_late<T, B: Payload>(
+    deadline: Option<&Deadline>,
+    mut work: Pin<&mut impl Future<Output = Result<T, Failed<B>>>>,
+) -> impl Future<Output = Result<T, Failed<B>>> {
     let mut end = deadline.map(|Deadline { at, limit }| (Box::pin(time::sleep_until(*at)), *limit));
-    poll_fn(|cx| match (work.as_mut().poll(cx), &mut end) {
-        (Poll::Ready(done), _) => Poll::Ready(Ok(done)),
-        (Poll::Pending, Some((end, limit))) => end.as_mut().poll(cx).map(|()| Err(*limit)),
-        (Poll::Pending, None) => Poll::Pending,
+    poll_fn(move |cx| match work.as_mut().poll(cx) {
+        Poll::Pending => match &mut end {
+            Some((end, limit)) => end.as_mut().poll(cx).map(|()| Err(Failed::overdue(*limit))),
+            None => Poll::Pending,
+        },
+        done => done,
     })
-    .await
 }
 
 /// Reads a body to its end, or its first `max` bytes, and keeps nothing of it.
