@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode, header};
 use ingress_model::{
     Blocked, ErrorPages, Filter, Texts, Unavailable, request_path,
     route::{
-        RouteTarget, Share, UpstreamId, canary,
+        RouteTarget, Share, Subject, UpstreamId, canary,
         filter::{self, Edits, Verdict},
     },
 };
@@ -68,8 +68,8 @@ pub(super) async fn decide<'r>(
             }
         }
     }
-    for filter in share.into_iter().flat_map(|share| &share.filters) {
-        filter::apply(filter, subject, edits);
+    if let Some(share) = share {
+        edit(share, subject, edits)?;
     }
     if let Some(target) = edits.target.take() {
         edits.target = Some(request_path::rewritten(target).map_err(error::path)?);
@@ -103,6 +103,18 @@ pub(super) async fn decide<'r>(
         }
         Err(why) => Err(error::refused(why).into()),
     }
+}
+
+/// Applies the filters of one backend, which only edit requests.
+#[cold]
+#[inline(never)]
+fn edit<'r>(share: &'r Share, subject: &Subject<'_>, edits: &mut Edits<'r>) -> Result<(), Box<LocalReply>> {
+    for filter in &share.filters {
+        if filter::apply(filter, subject, edits) != Verdict::Continue {
+            return Err(error::refused(Unavailable::Policy).into());
+        }
+    }
+    Ok(())
 }
 
 /// Returns the reason why a rule answers every request with an error, or `None` if it does not.

@@ -323,10 +323,9 @@ fn admit<'r>(
     let RequestContext { snapshot, subject, request_id, .. } = *context;
     let Rule { filters, forwarding, action, share, .. } = rule;
     if handshake.is_none() {
-        let of_share = share.map_or(&[][..], |share| &share.filters);
-        let mirrors = filter::mirrors(filters).chain(filter::mirrors(of_share));
-        for mirror in mirrors.filter(|mirror| mirror.takes_next()) {
-            mirror::start(mirror, context, edits, &mut body);
+        start_mirrors(filters, context, edits, &mut body);
+        if let Some(share) = share {
+            start_mirrors(&share.filters, context, edits, &mut body);
         }
     }
     let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&SubrequestError::NoEndpoints))?;
@@ -336,6 +335,12 @@ fn admit<'r>(
     let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
     let session = affinity.and_then(|affinity| AffinitySession::of(affinity, action, (id, upstream), subject));
     Ok(Admitted { upstream, session, handshake, body: Some(body) })
+}
+
+fn start_mirrors(filters: &[Filter], context: &RequestContext<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
+    for mirror in filter::mirrors(filters).filter(|mirror| mirror.takes_next()) {
+        mirror::start(mirror, context, edits, body);
+    }
 }
 
 /// Applies the filters of a rule, and of the backend that `share` names, to its response.
