@@ -1,7 +1,8 @@
 //! Why a URL is served as it is: the host, the rule, the rules that were not chosen, and the certificate.
 //!
-//! The result is what the proxy does with a GET request for the URL, as far as the configuration alone decides it:
-//! clients, header fields and the health of pods are not known here. The chosen rule is the first match in the order of
+//! The result is what the proxy does with a GET request for the URL, as far as the Ingresses decide it: clients, header
+//! fields and the health of pods are not known here, and neither is the address that a client uses. Listeners of Gateways
+//! may answer instead, which is said. The chosen rule is the first match in the order of
 //! precedence; a test compares it with the lookup of the request path.
 
 use http::Uri;
@@ -117,6 +118,13 @@ pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainErro
         considered_left_out: 0,
         notes: Vec::new(),
     };
+    if !table.listeners.is_empty() {
+        explanation.notes.push(
+            "Only Ingresses are considered. A route of a Gateway goes before them at its address; `xdp-ingress routes` lists \
+             those."
+                .to_owned(),
+        );
+    }
     let chosen = matching_hosts(host.as_str()).find_map(|pattern| Some((table.hosts.get(&pattern)?, pattern)));
     if let Some((routes, _)) = &chosen
         && is_secure
