@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use xtask_setup::Purpose;
 use xtask_setup::build;
 use xtask_tools::summary::{Outcome, Summary, step_of};
-use xtask_tools::{process, progress};
+use xtask_tools::{cargo_test, process};
 
 /// Text below the options in `test --help`.
 pub const AFTER_HELP: &str = "\
@@ -131,16 +131,17 @@ impl Lane {
                 return Ok(capable);
             }
         }
+        let harness: Vec<&str> = pass_on.iter().map(String::as_str).collect();
+        let mut outcome = Outcome::Passed;
         for selection in self.selections() {
-            let mut cargo = build::cargo();
-            cargo.arg("test").args(*selection);
-            if !pass_on.is_empty() {
-                cargo.arg("--").args(pass_on);
-            }
-            progress::note(&format!("$ {}", process::show(&cargo)));
-            process::run(&mut cargo)?;
+            let cargo = || {
+                let mut cargo = build::cargo();
+                cargo.args(["test", "--no-fail-fast"]).args(*selection);
+                cargo
+            };
+            outcome = outcome.and(cargo_test::run(cargo, &harness)?);
         }
-        Ok(Outcome::Passed)
+        Ok(outcome)
     }
 
     /// Returns the arguments of each `cargo test` of this lane. For a target that does not exist cargo reports an
@@ -167,8 +168,8 @@ impl Lane {
                 ],
             ],
             Self::Kernel => &[
-                &["--package", "ingress-datapath", "--no-fail-fast", "--test", "kernel"],
-                &["--package", "ingress-userspace", "--no-fail-fast", "--test", "namespaces"],
+                &["--package", "ingress-datapath", "--test", "kernel"],
+                &["--package", "ingress-userspace", "--test", "namespaces"],
             ],
             Self::Cluster | Self::Gateway | Self::Kernels | Self::Monitoring | Self::Ui => &[],
             Self::Docs => &[&["--workspace", "--doc"]],

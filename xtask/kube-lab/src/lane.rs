@@ -10,7 +10,7 @@ use crate::{Cluster, Plan, Services, plan, programs};
 use xtask_setup::build::Profile;
 use xtask_setup::{Purpose, build};
 use xtask_tools::summary::Outcome;
-use xtask_tools::{process, progress, workspace};
+use xtask_tools::{cargo_test, process, progress, workspace};
 
 /// Number of nodes: the fewest that show differences between nodes.
 const NODES: u8 = 2;
@@ -26,9 +26,10 @@ pub fn run(pass_on: &[String]) -> Result<Outcome> {
     xtask_setup::ensure(Purpose::Demo)?;
     let images = xtask_image::make(Profile::Dev, &xtask_image::directory(), env!("CARGO_PKG_VERSION"))?;
     let ran_before = Cluster::running()?.is_some();
+    let mut outcome = Outcome::Passed;
     if !ran_before && pass_on.is_empty() {
         // These tests create and remove the cluster itself.
-        test(&["--package", "xtask-kube-lab", "--test", "cluster"], pass_on)?;
+        outcome = test(&["--package", "xtask-kube-lab", "--test", "cluster"], pass_on)?;
     }
     let cluster = Cluster::up(Plan::new(NODES, Services::Unrouted)?)?;
     let result = install(&cluster, [&images.xdp_ingress.file, &images.echo_server.file])
@@ -38,10 +39,10 @@ pub fn run(pass_on: &[String]) -> Result<Outcome> {
     } else {
         let removed = Cluster::down();
         // A failure of the tests takes precedence over one of the removal.
-        result?;
-        return removed.map(|()| Outcome::Passed);
+        outcome = outcome.and(result?);
+        return removed.map(|()| outcome);
     }
-    result.map(|()| Outcome::Passed)
+    result.map(|of_tests| outcome.and(of_tests))
 }
 
 /// Runs the provisioning of the VMs, unchanged: this environment replaces that of a VM.
@@ -70,11 +71,13 @@ fn install(cluster: &Cluster, images: [&Path; 2]) -> Result<()> {
     process::run(&mut smoke)
 }
 
-fn test(selection: &[&str], pass_on: &[String]) -> Result<()> {
-    let mut cargo = build::cargo();
-    cargo.arg("test").args(selection);
+fn test(selection: &[&str], pass_on: &[String]) -> Result<Outcome> {
+    let cargo = || {
+        let mut cargo = build::cargo();
+        cargo.arg("test").args(selection);
+        cargo
+    };
     // Measurements of the tests are printed even if the tests pass.
-    cargo.args(["--", "--show-output"]).args(pass_on);
-    progress::note(&format!("$ {}", process::show(&cargo)));
-    process::run(&mut cargo)
+    let harness: Vec<&str> = ["--show-output"].into_iter().chain(pass_on.iter().map(String::as_str)).collect();
+    cargo_test::run(cargo, &harness)
 }

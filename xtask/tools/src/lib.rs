@@ -2,6 +2,7 @@
 //! tree. This crate is not part of the product.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
+pub mod cargo_test;
 pub mod command_line;
 pub mod process;
 pub mod progress;

@@ -11,6 +11,8 @@ use crate::progress::{self, Tone, paint};
 
 /// Exit code of a program that could not run here and was allowed to skip; that of Automake's tests.
 const SKIPPED: u8 = 77;
+/// Exit code of a program of whose tests some passed only alone.
+const FLAKY: u8 = 79;
 
 /// Result of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,20 @@ pub enum Outcome {
     Passed,
     /// The step could not run here, for this reason.
     Skipped(String),
+    /// These tests failed beside others, and passed alone.
+    Flaky(String),
+}
+
+impl Outcome {
+    /// Returns the outcome of two parts of a step. Flaky tests of both are named.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Passed, outcome) | (outcome, Self::Passed) => outcome,
+            (Self::Flaky(one), Self::Flaky(other)) => Self::Flaky(format!("{one}, {other}")),
+            (Self::Skipped(why), _) | (_, Self::Skipped(why)) => Self::Skipped(why),
+        }
+    }
 }
 
 /// Runs a step in another program, which ends with [`ended`] and says itself why it skips.
@@ -33,6 +49,7 @@ pub fn step_of(command: &mut Command) -> Result<Outcome> {
         Some(code) if code == i32::from(SKIPPED) => {
             Ok(Outcome::Skipped("this machine lacks a requirement, see above".to_owned()))
         }
+        Some(code) if code == i32::from(FLAKY) => Ok(Outcome::Flaky("see above".to_owned())),
         _ => bail!("`{shown}` failed ({status})"),
     }
 }
@@ -45,6 +62,10 @@ pub fn ended(result: Result<Outcome>) -> ExitCode {
         Ok(Outcome::Skipped(why)) => {
             progress::warn(&format!("SKIPPED: {why}"));
             ExitCode::from(SKIPPED)
+        }
+        Ok(Outcome::Flaky(tests)) => {
+            progress::warn(&format!("FLAKY: {tests}"));
+            ExitCode::from(FLAKY)
         }
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -98,6 +119,7 @@ impl Summary {
             let (tone, word, why) = match &row.result {
                 Ok(Outcome::Passed) => (Tone::Good, "passed ", ""),
                 Ok(Outcome::Skipped(why)) => (Tone::Warn, "SKIPPED", why.as_str()),
+                Ok(Outcome::Flaky(tests)) => (Tone::Warn, "FLAKY  ", tests.as_str()),
                 Err(_) => (Tone::Bad, "FAILED ", "see above"),
             };
             let text = format!("{:width$}  {}  {:7.1} s  {why}", row.name, paint(tone, word), row.took.as_secs_f64());
@@ -125,9 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_is_no_failure() {
+    fn flaky_tests_of_both_parts_are_named() {
+        let flaky = |tests: &str| Outcome::Flaky(tests.to_owned());
+        assert_eq!(flaky("a").and(Outcome::Passed).and(flaky("b")), flaky("a, b"));
+        assert_eq!(Outcome::Passed.and(Outcome::Passed), Outcome::Passed);
+        assert_eq!(flaky("a").and(Outcome::Skipped("why".to_owned())), Outcome::Skipped("why".to_owned()));
+    }
+
+    #[test]
+    fn neither_a_skip_nor_a_flaky_test_is_a_failure() {
         let mut summary = Summary::default();
         summary.step("only", || Ok(Outcome::Skipped("no kernel".to_owned())));
+        summary.step("other", || Ok(Outcome::Flaky("a::slow".to_owned())));
+        assert!(summary.table().contains("FLAKY") && summary.table().contains("a::slow"));
         assert!(summary.finish("x").is_ok());
     }
 }
