@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ingress_cli::options::{source_config, translate_options};
+use ingress_common::map::PORTS_MAX;
 use ingress_control::{
     AddressPool, InvalidPool,
     saved::PrivateKeys,
@@ -118,6 +119,9 @@ impl RunSettings {
         let translate = ingress_control::translate::Options {
             gateway_addresses,
             gateway_services,
+            http_port,
+            https_port,
+            max_ports: max_ports(kernel.as_ref()),
             ..translate_options(&source, routing, reserved_ports)
         };
         let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
@@ -154,6 +158,17 @@ impl RunSettings {
             log_format,
         })
     }
+}
+
+/// Returns the number of ports beside those for HTTP and HTTPS. The kernel part bounds it, and a rewritten port counts
+/// twice.
+fn max_ports(kernel: Option<&KernelSettings>) -> usize {
+    let room = match kernel {
+        None => return usize::MAX,
+        Some(KernelSettings { port_rewrite: Some(_), .. }) => PORTS_MAX / 2,
+        Some(_) => PORTS_MAX,
+    };
+    room.saturating_sub(2) as usize
 }
 
 fn remote_api(args: ApiArgs, source: &ingress_control::SourceConfig) -> Result<Option<RemoteSettings>, SettingsError> {

@@ -56,6 +56,7 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         max_metered_rules,
         max_metered_rules_per_namespace,
         host_sharing,
+        gateway_ports,
         annotations_prefix,
         node_name,
     } = args;
@@ -78,6 +79,10 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         tcp_services: tcp_services_configmap,
         udp_services: udp_services_configmap,
         reserved_ports,
+        http_port: defaults.http_port,
+        https_port: defaults.https_port,
+        gateway_ports: gateway_ports.into_iter().collect(),
+        max_ports: defaults.max_ports,
         ticket_secret: tls_ticket_secret,
         external_names: if allow_svc_external_name { ExternalNames::Allow } else { ExternalNames::Refuse },
         cross_namespace: allow_cross_namespace_services,

@@ -23,7 +23,8 @@ use ingress_model::{Host, StreamPort, Transport};
 
 /// Ports of nodes on which Kubernetes itself listens: etcd, the API server, the kubelet, kube-proxy, the controller
 /// managers (of clouds, too) and the scheduler (kubernetes.io, "Ports and Protocols").
-const KUBERNETES_PORTS: [u16; 12] = [2379, 2380, 2381, 6443, 10248, 10249, 10250, 10255, 10256, 10257, 10258, 10259];
+pub(super) const KUBERNETES_PORTS: [u16; 12] =
+    [2379, 2380, 2381, 6443, 10248, 10249, 10250, 10255, 10256, 10257, 10258, 10259];
 
 /// Metadata services outside the link-local range: Amazon, Google and Scaleway over IPv6, Alibaba, Oracle, Azure.
 const METADATA: [IpAddr; 6] = [

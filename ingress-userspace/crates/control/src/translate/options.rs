@@ -29,6 +29,15 @@ pub struct Options {
     /// TCP ports of the node that are not available to services, because this process uses them, including the ports to
     /// which `--steer rewrite` sends packets. Default 80 and 443.
     pub reserved_ports: BTreeSet<u16>,
+    /// The ports of this process for HTTP and HTTPS, which are among `reserved_ports`. Without `gateway_addresses`, a
+    /// listener of a Gateway has one of them only with its protocol. Default 80 and 443.
+    pub http_port: u16,
+    pub https_port: u16,
+    /// TCP ports that Gateways may use although SSH or Kubernetes listens there on nodes. Default none.
+    pub gateway_ports: BTreeSet<u16>,
+    /// Maximum number of ports of Gateways and of stream services together, beside `http_port` and `https_port`. The
+    /// oldest Gateways take precedence. Default 62.
+    pub max_ports: usize,
     /// Secret with the keys that seal tickets of TLS sessions. Default none: keys of the process alone.
     pub ticket_secret: Option<ObjectName>,
     pub external_names: ExternalNames,
@@ -115,6 +124,10 @@ impl Default for Options {
             tcp_services: None,
             udp_services: None,
             reserved_ports: [80, 443].into(),
+            http_port: 80,
+            https_port: 443,
+            gateway_ports: BTreeSet::new(),
+            max_ports: 62,
             ticket_secret: None,
             external_names: ExternalNames::default(),
             endpoint_networks: Vec::new(),

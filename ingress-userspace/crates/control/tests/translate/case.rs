@@ -70,6 +70,9 @@ fn set(options: &mut Options, option: &str) {
             let networks = value.split(',').map(|text| AddressPool::parse_network(text).expect("a network"));
             options.gateway_addresses = AddressPool::new(networks).expect("a pool");
         }
+        "gateway-ports" => {
+            options.gateway_ports.extend(value.split(',').map(|text| text.parse::<u16>().expect("a port")))
+        }
         "annotations-prefix" => options.annotations_prefix = value.into(),
         "configmap" => options.config_map = object(),
         "controller-class" => options.classes.controller = value.into(),

@@ -12,6 +12,7 @@ use super::{
     class,
     conflicts::Occupied,
     listener::{Shape, distinct},
+    ports::Ports,
     report::Flaw,
 };
 use crate::{
@@ -68,7 +69,7 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
     let pool = &lookup.options.gateway_addresses;
     let allotted = addresses::allot(pool, gateways.iter().map(|(_, gateway, _)| *gateway));
     let sets = sets(lookup);
-    let (mut placement, mut occupied) = (Placement::default(), Occupied::default());
+    let (mut placement, mut occupied, mut ports) = (Placement::default(), Occupied::default(), Ports::new(lookup));
     for ((name, gateway, class), mut allotted) in gateways.into_iter().zip(allotted) {
         allotted.refused = class::flaw(class).or_else(|| parameters_flaw(gateway)).or(allotted.refused);
         let addresses: Vec<Option<IpAddr>> = match &allotted {
@@ -77,7 +78,7 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
             Allotted { addresses, .. } => addresses.iter().copied().map(Some).collect(),
         };
         let mut place = |id: ObjectId, listeners: &[Listener], allotted, gateway, sets| {
-            let listeners = place_listeners(&id, listeners, &addresses, &mut occupied, lookup);
+            let listeners = place_listeners(&id, listeners, &addresses, &mut occupied, &mut ports);
             listeners.iter().for_each(|listener| placement.bind(&addresses, listener));
             placement.parents.insert(id, Arc::new(Placed { allotted, listeners, gateway, sets }));
         };
@@ -145,10 +146,9 @@ fn place_listeners(
     listeners: &[Listener],
     addresses: &[Option<IpAddr>],
     occupied: &mut Occupied,
-    lookup: &Lookup<'_>,
+    ports: &mut Ports<'_>,
 ) -> Vec<PlacedListener> {
-    let shapes: Vec<_> =
-        distinct(listeners).map(|listener| Shape::of(listener).and_then(|shape| check_port(shape, lookup))).collect();
+    let shapes = ports.check(distinct(listeners).map(Shape::of));
     let conflicts = occupied.place(addresses, &shapes.iter().map(|shape| shape.as_ref().ok()).collect::<Vec<_>>());
     let ObjectName { namespace, name } = name;
     let placed = distinct(listeners).zip(shapes.into_iter().zip(conflicts)).map(|(listener, (shape, conflict))| {
@@ -158,19 +158,12 @@ fn place_listeners(
         };
         PlacedListener { name, shape, conflict }
     });
-    placed.collect()
-}
-
-/// Refuses bytes at ports of the nodes that this process uses itself. Addresses of a pool have ports of their own.
-fn check_port(shape: Shape, lookup: &Lookup<'_>) -> Result<Shape, Flaw> {
-    let Shape { protocol, port, hostname: _ } = &shape;
-    let options = lookup.options;
-    let is_shared = options.gateway_addresses.is_empty() && options.reserved_ports.contains(&port.number);
-    if *protocol == ListenerProtocol::Tcp && is_shared {
-        let message = format!("port `{}` of the nodes is in use by the proxy itself; use another port", port.number);
-        return Err(Flaw::new("PortUnavailable", message));
+    let placed: Vec<_> = placed.collect();
+    // Without an address, no listener has a port.
+    for shape in placed.iter().filter(|_| !addresses.is_empty()).filter_map(PlacedListener::standing) {
+        ports.take(shape.port);
     }
-    Ok(shape)
+    placed
 }
 
 /// Returns the flaw of parameters: there are none for Gateways.
