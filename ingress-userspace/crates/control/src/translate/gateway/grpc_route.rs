@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     attach::{attach, hostnames, reaching},
     backend,
-    matches::{ExpressionsLeft, read_headers},
+    matches::{Expressions, read_headers},
     report::Flaw,
     route::{MadeRoute, RouteRules},
     rules::{Demand, ReadRules, Rules, read_each},
@@ -64,15 +64,15 @@ fn read(
     flaw.map_or(Ok(()), Err)
 }
 
-fn read_match(GrpcMatch { method, headers }: &GrpcMatch, left: &mut ExpressionsLeft) -> Result<Demand, Flaw> {
-    let headers = read_headers(headers, left)?;
+fn read_match(GrpcMatch { method, headers }: &GrpcMatch, expressions: &mut Expressions) -> Result<Demand, Flaw> {
+    let headers = read_headers(headers, expressions)?;
     let default = GrpcMethodMatch::default();
-    let path = read_method(method.as_ref().unwrap_or(&default), headers.is_empty())?;
+    let path = read_method(method.as_ref().unwrap_or(&default), headers.is_empty(), expressions)?;
     Ok((path, Conditions { headers, ..Conditions::default() }))
 }
 
 /// Returns the paths of a method. Only without further demands (`is_alone`) it may have any service.
-fn read_method(demand: &GrpcMethodMatch, is_alone: bool) -> Result<PathMatch, Flaw> {
+fn read_method(demand: &GrpcMethodMatch, is_alone: bool, expressions: &mut Expressions) -> Result<PathMatch, Flaw> {
     let GrpcMethodMatch { kind, service, method } = demand;
     if *kind != MatchKind::Exact {
         let message = format!("methods of type `{}` are not supported; use `Exact`", shorten(kind.as_str()));
@@ -89,7 +89,7 @@ fn read_method(demand: &GrpcMethodMatch, is_alone: bool) -> Result<PathMatch, Fl
             let message = "a method of any service cannot be combined with headers; name the service";
             return Err(Flaw::unsupported(message));
         }
-        (None, Some(method)) => PathMatch::pattern(&format!("/[^/]+/(?-i:{method})$")),
+        (None, Some(method)) => return expressions.method_of_any_service(method),
     };
     path.map_err(|error| Flaw::unsupported(format!("{}; correct the match", shorten_error(&error))))
 }

@@ -6,7 +6,7 @@ use super::{
     attach::{Attachment, by_certificate},
     backend,
     filters::ReadFilters,
-    matches::ExpressionsLeft,
+    matches::Expressions,
     report::Flaw,
     route::{ByListener, Candidate},
 };
@@ -31,7 +31,7 @@ pub(super) struct Rules<'r> {
     protocol: Option<Protocol>,
     /// Secret with the certificate to present to backends, if any.
     certificate: Option<&'r ObjectName>,
-    pub(super) expressions: ExpressionsLeft,
+    pub(super) expressions: Expressions,
     /// The flaw of the first backend that cannot be used.
     unresolved: Option<Flaw>,
     candidates: Vec<Candidate>,
@@ -64,10 +64,13 @@ pub(super) fn read_each(
     mut read: impl FnMut(&mut Rules<'_>) -> Result<(), Flaw>,
 ) -> ReadRules {
     let mut all = ReadRules { requests: ByListener::default(), flaw: None, unresolved: None };
+    let mut expressions = Expressions::new();
     for (certificate, listeners) in by_certificate(attachments) {
-        let mut rules = Rules::new(id, protocol, certificate.as_ref());
+        expressions.reset();
+        let mut rules = Rules::new(id, protocol, certificate.as_ref(), expressions);
         let flaw = read(&mut rules).err();
-        let Rules { unresolved, candidates, .. } = rules;
+        let Rules { unresolved, candidates, expressions: known, .. } = rules;
+        expressions = known;
         all.flaw = all.flaw.or(flaw);
         all.unresolved = all.unresolved.or(unresolved);
         all.requests.0.push((listeners.into_iter().collect(), candidates));
@@ -78,13 +81,18 @@ pub(super) fn read_each(
 // === impl Rules ===
 
 impl<'r> Rules<'r> {
-    fn new(id: &'r ObjectId, protocol: Option<Protocol>, certificate: Option<&'r ObjectName>) -> Self {
+    fn new(
+        id: &'r ObjectId,
+        protocol: Option<Protocol>,
+        certificate: Option<&'r ObjectName>,
+        expressions: Expressions,
+    ) -> Self {
         Self {
             id,
             owner: id.name.to_string().into(),
             protocol,
             certificate,
-            expressions: ExpressionsLeft::new(),
+            expressions,
             unresolved: None,
             candidates: Vec::new(),
         }
