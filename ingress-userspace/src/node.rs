@@ -106,11 +106,6 @@ impl NodeReader {
         Ok(Self { handle, changes: changes.boxed(), seen: None })
     }
 
-    /// Returns access to the routes of the held addresses.
-    pub(crate) fn held_routes(&self) -> HeldRoutes {
-        HeldRoutes::new(self.handle.clone())
-    }
-
     /// Returns the current interfaces.
     ///
     /// # Errors

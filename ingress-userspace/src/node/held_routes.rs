@@ -10,15 +10,19 @@ use std::{
 
 use anyhow::Context as _;
 use futures_util::TryStreamExt as _;
+use ingress_panics::vital;
 use rtnetlink::{
     Error, Handle, RouteMessageBuilder,
-    packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    packet_route::{
+        AddressFamily,
+        route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    },
 };
 
 /// Marks our routes (`proto 120` in `ip route`). No number of a routing daemon in `rt_protos` of iproute2.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(120);
 /// The table of local routes.
-const TABLE: u32 = 255;
+const TABLE: u8 = 255;
 /// Index of the loopback interface.
 const LOOPBACK: u32 = 1;
 
@@ -37,18 +41,17 @@ pub(super) fn is_ours(route: &RouteMessage) -> bool {
 // === impl HeldRoutes ===
 
 impl HeldRoutes {
-    pub(super) fn new(handle: Handle) -> Self {
-        Self { handle, present: None }
-    }
-
-    /// Opens a netlink socket of its own. Must be called within a tokio runtime, which then drives the socket.
+    /// Opens a netlink socket of its own, on which the kernel filters routes. Must be called within a tokio runtime, which
+    /// then drives the socket.
     ///
     /// # Errors
     /// Fails if the kernel refuses the socket.
     pub(crate) fn open() -> anyhow::Result<Self> {
-        let (connection, handle, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
-        tokio::spawn(connection);
-        Ok(Self::new(handle))
+        let (connection, handle, _) = rtnetlink::new_connection_with_strict_check()
+            .context("cannot open a netlink socket for the routes of held addresses")?;
+        // The task ends with `self`: the connection stops when its handle is gone.
+        tokio::spawn(vital(connection));
+        Ok(Self { handle, present: None })
     }
 
     /// Has the routes read again before the next change, because something else may have removed some.
@@ -90,13 +93,16 @@ impl HeldRoutes {
     /// Returns the addresses with a route of ours.
     async fn read(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
         let mut present = BTreeSet::new();
-        let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
-        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
-        for family in [v4, v6] {
-            let mut routes = self.handle.route().get(family).execute();
-            while let Some(route) = routes.try_next().await.context("cannot list the node's routes")? {
-                if is_ours(&route) {
-                    present.extend(destination(&route));
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut routes = self.handle.route().get(filter(family)).execute();
+            loop {
+                match routes.try_next().await {
+                    Ok(Some(route)) if is_ours(&route) => present.extend(destination(&route)),
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    // The family has no such table yet.
+                    Err(Error::NetlinkError(error)) if error.raw_code() == -(nix::errno::Errno::ENOENT as i32) => break,
+                    Err(error) => return Err(error).context("cannot list the node's routes"),
                 }
             }
         }
@@ -104,12 +110,23 @@ impl HeldRoutes {
     }
 }
 
+/// Returns a question for our routes. A strict socket (`NETLINK_GET_STRICT_CHK`) gets no others, of which a node may have
+/// very many.
+fn filter(family: AddressFamily) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family;
+    message.header.table = TABLE;
+    message.header.protocol = PROTOCOL;
+    message.header.kind = RouteType::Local;
+    message
+}
+
 fn route(address: IpAddr) -> RouteMessage {
     match address {
         IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(address, 32)
             .output_interface(LOOPBACK)
-            .table_id(TABLE)
+            .table_id(TABLE.into())
             .protocol(PROTOCOL)
             .scope(RouteScope::Host)
             .kind(RouteType::Local)
@@ -117,7 +134,7 @@ fn route(address: IpAddr) -> RouteMessage {
         IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
             .destination_prefix(address, 128)
             .output_interface(LOOPBACK)
-            .table_id(TABLE)
+            .table_id(TABLE.into())
             .protocol(PROTOCOL)
             .kind(RouteType::Local)
             .build(),
@@ -130,4 +147,26 @@ fn destination(route: &RouteMessage) -> Option<IpAddr> {
         RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some((*address).into()),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without privileges, there are no routes of ours to be found.
+    #[tokio::test]
+    async fn the_kernel_sends_only_the_routes_that_are_asked_for() {
+        let routes = HeldRoutes::open().expect("a socket");
+        let count = async |message: RouteMessage| -> usize {
+            let found: Vec<_> = routes.handle.route().get(message).execute().try_collect().await.expect("a list");
+            found.len()
+        };
+        let local = |protocol| {
+            let mut message = filter(AddressFamily::Inet);
+            message.header.protocol = protocol;
+            message
+        };
+        assert_eq!(count(local(RouteProtocol::Other(119))).await, 0);
+        assert!(count(local(RouteProtocol::Kernel)).await > 0, "127.0.0.1 has a local route");
+    }
 }

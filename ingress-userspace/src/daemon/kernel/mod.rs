@@ -25,7 +25,7 @@ use crate::{
         netfilter_check::{ADVICE, NetfilterCheck},
         port_rewrite::{PortRewrite, Unfit},
     },
-    node::{Addresses, NodeReader},
+    node::{Addresses, HeldRoutes, NodeReader},
 };
 
 mod announce;
@@ -145,7 +145,7 @@ impl Kernel {
             // Other nodes may have taken over the addresses of one that died.
             Vec::new()
         };
-        let mut holding = Holding::open(&gateway_addresses, node.held_routes(), &found)?;
+        let mut holding = Holding::open(&gateway_addresses, HeldRoutes::open()?, &found)?;
         holding.see(&links, &addresses);
         Ok(Self {
             datapath,
