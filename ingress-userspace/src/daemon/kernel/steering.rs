@@ -1,6 +1,6 @@
 //! Writes the steered addresses and ports of the node to the kernel, and decides when to update the deny list.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ingress_common::{
     flow::{PROTO_TCP, PROTO_UDP},
@@ -51,7 +51,8 @@ impl Kernel {
             // If another process owns the node, the next check notices.
             Ok(_) => {}
             Err(error) => {
-                self.applied.clear();
+                // The ports count as applied, so that they keep their room; this has all of it set again.
+                self.denied = None;
                 warn!("cannot set the node's ports, trying again: {error:#}");
             }
         }
@@ -77,7 +78,7 @@ impl Kernel {
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
         self.rewrite(&mut ports, |number| snapshot.has_tcp_port(number));
-        let left_out = ports.split_off(fitting(&ports));
+        let left_out = leave_out(&mut ports, &self.applied);
         // The function is called more than once per change.
         if left_out != self.left_out && !left_out.is_empty() {
             // UDP ports are bound in any case.
@@ -155,12 +156,50 @@ pub(super) fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
     SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0, rewritten: None }
 }
 
-/// Returns the number of ports that fit in the kernel map.
-fn fitting(ports: &[SteeredPort]) -> usize {
+/// Removes the ports that do not fit in the kernel map, and returns them. Those for HTTP, which come first, stay before
+/// ports that are applied already, and these before others: a new port takes no service from another one.
+fn leave_out(ports: &mut Vec<SteeredPort>, applied: &[SteeredPort]) -> Vec<SteeredPort> {
+    const HTTP_PORTS: usize = 2;
+    let is_applied =
+        |port: &SteeredPort| applied.iter().any(|other| (other.proto, other.port) == (port.proto, port.port));
+    let mut order: Vec<_> = (0..ports.len()).collect();
+    order.sort_by_key(|at| *at >= HTTP_PORTS && !is_applied(&ports[*at]));
     let mut taken = 0;
-    let fits = |port: &&SteeredPort| {
-        taken += port.entries();
+    let fits = |at: &&usize| {
+        taken += ports[**at].entries();
         taken <= PORTS_MAX as usize
     };
-    ports.iter().take_while(fits).count()
+    let kept: BTreeSet<_> = order.iter().take_while(fits).copied().collect();
+    let (kept, left_out): (Vec<_>, Vec<_>) =
+        std::mem::take(ports).into_iter().enumerate().partition(|(at, _)| kept.contains(at));
+    *ports = kept.into_iter().map(|(_, port)| port).collect();
+    left_out.into_iter().map(|(_, port)| port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(ports: &[SteeredPort]) -> Vec<u16> {
+        ports.iter().map(|port| port.port).collect()
+    }
+
+    #[test]
+    fn a_new_port_takes_no_room_from_applied_ones() {
+        let of = |numbers: std::ops::RangeInclusive<u16>| numbers.map(|number| steered(number, STREAMS, 2));
+        let http = [80, 443].map(|number| steered(number, super::super::HTTP, 2));
+        let room = PORTS_MAX as usize;
+        let mut all: Vec<_> = http.into_iter().chain(of(1000..=1099)).collect();
+        let left_out = leave_out(&mut all, &[]);
+        assert_eq!((all.len(), left_out.len()), (room, 102 - room), "the first ones");
+        assert_eq!(numbers(&all)[..3], [80, 443, 1000]);
+
+        let applied: Vec<_> = http.into_iter().chain(of(2000..=2060)).collect();
+        let mut all: Vec<_> = http.into_iter().chain(of(1000..=1004)).chain(of(2000..=2060)).collect();
+        let left_out = leave_out(&mut all, &applied);
+        assert_eq!(numbers(&left_out), [1001, 1002, 1003, 1004]);
+        assert_eq!(numbers(&all)[..4], [80, 443, 1000, 2000], "in the same order as before");
+        let mut again = all.clone();
+        assert_eq!((numbers(&leave_out(&mut again, &all)), numbers(&again)), (Vec::new(), numbers(&all)));
+    }
 }
