@@ -35,8 +35,7 @@ Lanes:
   docs     examples in the documentation
   gateway  the conformance tests of Gateway API in a real Kubernetes of two nodes, from outside; root, and programs that
            are fetched and built once. Skipped loudly where they cannot be had; with
-           REQUIRE_KUBE=1 that is an error. Without arguments it runs the tests that are not in
-           xtask/conformance/failing.txt; `cargo xtask test gateway -- --help` has more
+           REQUIRE_KUBE=1 that is an error. `cargo xtask test gateway -- --help` has more
 
 Examples:
   cargo xtask test

@@ -45,6 +45,7 @@ fn find() -> Result<Option<PathBuf>> {
 
 fn install(cache: &Cache) -> Result<()> {
     let go = go::find("the echo server of Gateway API")?;
+    go::fetch(&go, MODULE, PACKAGE, &[])?;
     let place = cache.install(&dir_name()?, |staging| {
         let mut build = go::build(&go, MODULE, PACKAGE, "", &staging.join(PROGRAM));
         process::run_shown("building the echo server of Gateway API (once)", &mut build, BUILD_LIMIT)

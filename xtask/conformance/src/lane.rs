@@ -1,5 +1,5 @@
-//! The lane `gateway`: creates the cluster, installs the product there, runs the conformance tests of Gateway API from the
-//! client's network, and compares the verdicts with `failing.txt`.
+//! The lane `gateway`: creates the cluster, installs the product there, and runs the conformance tests of Gateway API from
+//! the client's network. All of them must pass.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 
-use super::listed::{self, Differences, FILE, Listed};
+use super::output::Verdict;
 use super::run::Run;
 use super::suite::{self, Suite};
 use super::{echo, install, run};
 use xtask_kube_lab::{Cluster, Plan, Services, programs};
 use xtask_setup::Purpose;
 use xtask_setup::build::Profile;
+use xtask_setup::go::Unavailable;
 use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress};
 
@@ -22,33 +23,24 @@ const NODES: u8 = 2;
 
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
-Without names, the tests run that are not in xtask/conformance/failing.txt. The lane fails if one of these does not pass,
-and if a listed test that was run passes: then its line must go. A test that is skipped has not passed. The output of the
-suite and its report are kept in target/gateway-conformance.
+The lane fails if a test does not pass. A test that is skipped has not passed. The output of the suite and its report are
+kept in target/gateway-conformance.
 
 Examples:
   cargo xtask test gateway
-  cargo xtask test gateway -- HTTPRouteWeight GatewaySecret   # this test, and all with `GatewaySecret` in their names
-  cargo xtask test gateway -- --all                           # the listed ones, too
-  cargo xtask test gateway -- --all --update                  # and write the list anew";
+  cargo xtask test gateway -- HTTPRouteWeight GatewaySecret   # this test, and all with `GatewaySecret` in their names";
 
 /// Run the conformance tests of Gateway API against the product in a Kubernetes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Names of tests, or parts of names; also of listed ones
+    /// Names of tests, or parts of names; all tests without
     names: Vec<String>,
-    /// Run all tests
-    #[arg(long)]
-    all: bool,
-    /// Write the verdicts of this run into the list, in place of comparing them
-    #[arg(long)]
-    update: bool,
 }
 
 /// Runs the lane. A cluster that was already running is reused and stays; a new one is removed afterwards.
 ///
 /// # Errors
-/// Fails if a part cannot be created or installed, or the verdicts are not those of the list.
+/// Fails if a part cannot be created or installed, or a test does not pass.
 pub fn run(args: &Args) -> Result<Outcome> {
     if !programs::required_or_skip("cargo xtask test gateway")? {
         return Ok(Outcome::Skipped("Kubernetes cannot be run here, see above".to_owned()));
@@ -56,20 +48,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     xtask_setup::ensure(Purpose::Demo)?;
     let (suite, echo) = match programs_of_suite() {
         Ok(programs) => programs,
+        Err(error) if !error.is::<Unavailable>() => return Err(error),
         Err(error) if process::is_required("REQUIRE_KUBE") => {
             return Err(error.context("`cargo xtask test gateway` must run because `REQUIRE_KUBE=1` is set"));
         }
         Err(error) => return Ok(Outcome::Skipped(format!("the conformance tests cannot be had here: {error:#}"))),
     };
     let tests = suite.tests()?;
-    let listed = Listed::read(&tests)?;
-    let chosen = args.choose(&tests, &listed)?;
+    let chosen = args.choose(&tests)?;
     let images = xtask_image::make(Profile::Dev, &xtask_image::directory(), env!("CARGO_PKG_VERSION"))?;
     let archives: Vec<&Path> = echo.iter().chain([&images.xdp_ingress.file]).map(AsRef::as_ref).collect();
     let ran_before = Cluster::running()?.is_some();
     let cluster = Cluster::up(Plan::new(NODES, Services::Unrouted)?)?;
-    let result = install::run(&cluster, &suite, &archives)
-        .and_then(|()| judge(args, &cluster, &suite, &tests, &chosen, &listed));
+    let result = install::run(&cluster, &suite, &archives).and_then(|()| judge(&cluster, &suite, &tests, &chosen));
     if ran_before {
         progress::note("the cluster ran before and stays; `cargo xtask cluster down` removes it");
     } else {
@@ -88,50 +79,43 @@ fn programs_of_suite() -> Result<(Suite, Vec<PathBuf>)> {
     Ok((suite, echo))
 }
 
-fn judge(
-    args: &Args,
-    cluster: &Cluster,
-    suite: &Suite,
-    tests: &BTreeSet<String>,
-    chosen: &BTreeSet<String>,
-    listed: &Listed,
-) -> Result<()> {
+fn judge(cluster: &Cluster, suite: &Suite, tests: &BTreeSet<String>, chosen: &BTreeSet<String>) -> Result<()> {
     let began = Instant::now();
-    // The suite makes its own Gateways and pods first, which would serve no test.
-    let Run { verdicts, failures } =
-        if chosen.is_empty() { Run::default() } else { run::run(cluster, suite, tests, chosen)? };
-    let passed = chosen.iter().filter(|name| listed::passed(name, &verdicts)).count();
+    let run = run::run(cluster, suite, tests, chosen)?;
+    let passed = chosen.iter().filter(|name| run.passed(name)).count();
     println!(
-        "Gateway API {}: {passed} of {} tests pass; {} ran in {:.0} s, {} are listed as failing",
+        "Gateway API {}: {passed} of {} tests pass, of {} in all, in {:.0} s",
         suite.version,
-        tests.len(),
         chosen.len(),
+        tests.len(),
         began.elapsed().as_secs_f64(),
-        listed.len(),
     );
-    if !chosen.is_empty() {
-        progress::note(&format!("output  {}", run::log().display()));
+    progress::note(&format!("output  {}", run::log().display()));
+    if run::report().is_file() {
         progress::note(&format!("report  {}", run::report().display()));
     }
-    if args.update {
-        let after = listed.after(chosen, &verdicts);
-        progress::note(&format!("`{FILE}` has {} tests now, after {}", after.len(), listed.len()));
-        return after.write();
-    }
-    let Differences { worse, better } = listed.compare(chosen, &verdicts);
-    if worse.is_empty() && better.is_empty() {
+    decide(&run, chosen)
+}
+
+/// Fails unless all `chosen` tests passed, and the program says so, too.
+fn decide(run: &Run, chosen: &BTreeSet<String>) -> Result<()> {
+    let failed = chosen.iter().filter(|name| !run.passed(name)).map(|name| {
+        let verdict = run.verdicts.get(name).map_or("was not reached", |verdict| match verdict {
+            Verdict::Skipped => "was skipped",
+            Verdict::Passed | Verdict::Failed => "failed",
+        });
+        let reasons: Vec<&str> = run.failures.of(name).collect();
+        let reasons = if reasons.is_empty() { "see the output".to_owned() } else { reasons.join("; ") };
+        format!("`{name}` {verdict}: {reasons}")
+    });
+    let failed: Vec<String> = failed.collect();
+    ensure!(failed.is_empty(), "some tests do not pass:\n  {}", failed.join("\n  "));
+    if run.has_succeeded {
         return Ok(());
     }
-    let mut said = Vec::new();
-    said.extend(worse.iter().map(|name| {
-        let reasons: Vec<&str> = failures.of(name).collect();
-        format!(
-            "`{name}` did not pass: {}",
-            if reasons.is_empty() { "see the output".to_owned() } else { reasons.join("; ") }
-        )
-    }));
-    said.extend(better.iter().map(|name| format!("`{name}` passes: remove this line from `{FILE}`")));
-    bail!("the verdicts are not those of the list:\n  {}", said.join("\n  "))
+    let reasons: Vec<&str> = run.failures.before_tests().collect();
+    let reasons = if reasons.is_empty() { "see the output".to_owned() } else { reasons.join("; ") };
+    bail!("all tests pass, but the suite failed outside of them: {reasons}")
 }
 
 // === impl Args ===
@@ -141,9 +125,9 @@ impl Args {
     ///
     /// # Errors
     /// Fails if no test has a name that was given.
-    fn choose(&self, tests: &BTreeSet<String>, listed: &Listed) -> Result<BTreeSet<String>> {
+    fn choose(&self, tests: &BTreeSet<String>) -> Result<BTreeSet<String>> {
         if self.names.is_empty() {
-            return Ok(tests.iter().filter(|name| self.all || !listed.has(name)).cloned().collect());
+            return Ok(tests.clone());
         }
         let mut chosen = BTreeSet::new();
         for part in &self.names {
@@ -174,17 +158,40 @@ mod tests {
     #[test]
     fn names_choose_one_test_or_all_that_contain_them() {
         let tests: BTreeSet<String> = ["UDPRoute", "UDPRouteWeight", "Weight"].map(str::to_owned).into();
-        let listed = Listed::parse("UDPRoute\nWeight\n", &tests).unwrap();
         let check = |line: &str, expect: &[&str]| {
             let args = Line::parse_from(["lane"].into_iter().chain(line.split_whitespace())).args;
-            let found = args.choose(&tests, &listed).unwrap_or_default();
+            let found = args.choose(&tests).unwrap_or_default();
             assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expect, "{line}");
         };
-        check("", &["UDPRouteWeight"]);
-        check("--all", &["UDPRoute", "UDPRouteWeight", "Weight"]);
+        check("", &["UDPRoute", "UDPRouteWeight", "Weight"]);
         check("UDPRoute", &["UDPRoute"]);
         check("Route", &["UDPRoute", "UDPRouteWeight"]);
         check("UDPRoute Weight", &["UDPRoute", "Weight"]);
         check("TCPRoute", &[]);
+    }
+
+    #[test]
+    fn every_test_must_pass_and_the_program_succeed() {
+        let chosen: BTreeSet<String> = ["A", "B"].map(str::to_owned).into();
+        let check = |of: &[(&str, Verdict)], has_succeeded, expect: &[&str]| {
+            let verdicts = of.iter().map(|(name, verdict)| ((*name).to_owned(), *verdict)).collect();
+            let run = Run { verdicts, has_succeeded, ..Run::default() };
+            let said = decide(&run, &chosen).err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(said.is_empty(), expect.is_empty(), "{said}");
+            assert!(expect.iter().all(|part| said.contains(part)), "{said}");
+        };
+        let passed = [("A", Verdict::Passed), ("B", Verdict::Passed)];
+        check(&passed, true, &[]);
+        check(&passed, false, &["outside of them"]);
+        check(&[("A", Verdict::Passed), ("B", Verdict::Skipped)], true, &["`B` was skipped"]);
+        check(&[("A", Verdict::Failed)], true, &["`A` failed", "`B` was not reached"]);
+    }
+
+    #[test]
+    fn only_what_cannot_be_had_skips_the_lane() {
+        let absent = anyhow::Error::from(Unavailable::new("no Go")).context("building").context("the suite");
+        assert!(absent.is::<Unavailable>());
+        assert!(anyhow::anyhow!("no disk").context(Unavailable::new("no modules")).context("x").is::<Unavailable>());
+        assert!(!anyhow::anyhow!("it does not compile").context("building").is::<Unavailable>());
     }
 }

@@ -6,15 +6,13 @@
 //! echo ── the pods' image, built from `echo/go.mod`
 //! install ── custom resources, images and the product (`product/`) in the cluster
 //! run ── the program in the client's network ── output ── a verdict for each test
-//! listed ── `failing.txt`: the tests that fail still, compared with the verdicts
-//! lane ── all of this in order
+//! lane ── all of this in order; every test must pass
 //! ```
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
 mod echo;
 mod install;
 pub mod lane;
-mod listed;
 mod output;
 mod run;
 mod suite;

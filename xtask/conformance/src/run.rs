@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -41,7 +41,7 @@ const WAITS: [&str; 14] = [
     "routeMustHaveParents",
     "latestObservedGenerationSet",
 ];
-/// An address of the nodes' link that the product may give to a Gateway that asks for it: one of 10.99.0.128/26, in which
+/// An address of the nodes' link that the product may give to a Gateway that asks for it: one of the pool in `product/`, in which
 /// no machine of the cluster has an address.
 const USABLE: &str = "10.99.0.190";
 /// An address for documentation (RFC 5737), which no Gateway can have.
@@ -55,6 +55,8 @@ const READY: &str = "60s";
 pub(super) struct Run {
     pub(super) verdicts: Verdicts,
     pub(super) failures: Failures,
+    /// Whether the program says that all is well.
+    pub(super) has_succeeded: bool,
 }
 
 /// Runs the `chosen` ones of all `tests`.
@@ -71,6 +73,13 @@ pub(super) fn run(
     fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
     let options = dir.join("options.json");
     fs::write(&options, options_text()).with_context(|| format!("cannot write `{}`", options.display()))?;
+    // A run that ends early writes none, and that of an earlier one must not be taken for it.
+    match fs::remove_file(report()) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove `{}`", report().display()));
+        }
+        _ => {}
+    }
     let left_out: Vec<&str> = tests.difference(chosen).map(String::as_str).collect();
     let mut program = Command::new(suite.program());
     program.args(["-test.v=test2json", PARALLEL, LIMIT]);
@@ -84,8 +93,8 @@ pub(super) fn run(
     let mut child = cluster.client()?.run(|| program.spawn().context("cannot start the conformance tests"))?;
     // The command holds the other end of the pipe, which would then never end.
     drop(program);
-    let run = follow(reader, chosen, &log())?;
-    child.wait().context("cannot wait for the conformance tests")?;
+    let mut run = follow(reader, chosen, &log())?;
+    run.has_succeeded = child.wait().context("cannot wait for the conformance tests")?.success();
     if run.verdicts.is_empty() {
         let reasons: Vec<&str> = run.failures.before_tests().collect();
         bail!("no test was reached: {}; the whole output is in `{}`", reasons.join("; "), log().display());
@@ -105,6 +114,15 @@ pub(super) fn report() -> PathBuf {
 
 fn directory() -> PathBuf {
     workspace::target_dir().join("gateway-conformance")
+}
+
+// === impl Run ===
+
+impl Run {
+    /// Returns `true` if the test passed. One that was skipped or not reached did not.
+    pub(super) fn passed(&self, name: &str) -> bool {
+        self.verdicts.get(name) == Some(&Verdict::Passed)
+    }
 }
 
 /// Copies the output into the file `log`, and shows the ends of `chosen` tests.
@@ -154,6 +172,8 @@ fn options_text() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -172,10 +192,19 @@ mod tests {
     }
 
     #[test]
-    fn the_usable_address_belongs_to_no_machine_of_the_cluster() {
+    fn the_pool_has_the_usable_address_and_none_of_a_machine_of_the_cluster() {
+        let product =
+            fs::read_to_string(workspace::root().join("xtask/conformance/product/kustomization.yaml")).unwrap();
+        let pools = product.lines().filter_map(|line| line.split_once("--gateway-addresses=")).map(|(_, pool)| pool);
+        let pool = pools.into_iter().next().expect("a pool");
+        let (network, length) = pool.trim().split_once('/').expect("a network");
+        let network = network.parse::<Ipv4Addr>().expect("an address").to_bits();
+        let mask = u32::MAX << (32 - length.parse::<u32>().expect("a prefix length"));
+        let has = |address: Ipv4Addr| address.to_bits() & mask == network;
         let nodes = xtask_kube_lab::Plan::new(xtask_kube_lab::plan::MOST_NODES, xtask_kube_lab::Services::Unrouted);
-        let mut taken: Vec<String> = nodes.unwrap().nodes().into_iter().map(|node| node.v4().to_string()).collect();
-        taken.extend([xtask_kube_lab::plan::CLIENT_V4, xtask_kube_lab::plan::CONTROL_V4].map(|v4| v4.to_string()));
-        assert!(!taken.iter().any(|address| address == USABLE), "{taken:?}");
+        let mut taken: Vec<_> = nodes.unwrap().nodes().into_iter().map(|node| node.v4()).collect();
+        taken.extend([xtask_kube_lab::plan::CLIENT_V4, xtask_kube_lab::plan::CONTROL_V4]);
+        assert!(!taken.iter().any(|address| has(*address)), "{taken:?}");
+        assert!(has(USABLE.parse().unwrap()) && !has(UNUSABLE.parse().unwrap()));
     }
 }

@@ -49,6 +49,7 @@ fn find() -> Result<Option<Suite>> {
 
 fn install(cache: &Cache) -> Result<()> {
     let go = go::newer(cache)?;
+    go::fetch(&go, MODULE, PACKAGE, &["-test"])?;
     let place = cache.install(&dir_name()?, |staging| {
         let mut build = go::build_tests(&go, MODULE, PACKAGE, &staging.join(PROGRAM));
         let label = format!("building the conformance tests of Gateway API {} (once, five minutes)", version()?);

@@ -1,9 +1,11 @@
 //! The Go compiler, which builds programs without a package from modules of this project. It does not install Go, but
 //! unpacks a newer one where a module needs that.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -34,21 +36,60 @@ const NEWER: [Recorded<'_>; 2] = [
 const SOURCES: &str = "a0a57e5e8c815b6deddaf007156594ccb3d8d08c9627303f4ae95eb9a9cba2c7";
 /// The second number of the version in [`NEWER`].
 const NEWER_MINOR: u32 = 27;
+/// Some hundred modules; a slow network may need many times the usual minute.
+const FETCH_LIMIT: Duration = Duration::from_secs(900);
+
+/// What this machine cannot have without a network or another installation: Go itself, or modules. Errors have it in
+/// their chain; all others are defects.
+#[derive(Debug)]
+pub struct Unavailable(String);
+
+// === impl Unavailable ===
+
+impl Unavailable {
+    /// Creates it with the text of what is missing, and what to do.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text) = self;
+        formatter.write_str(text)
+    }
+}
+
+impl std::error::Error for Unavailable {}
 
 /// Returns the `go` of this machine.
 ///
 /// # Errors
-/// Fails if there is none; the error names `what`, which cannot be built.
+/// Fails with [`Unavailable`] if there is none; the error names `what`, which cannot be built.
 pub fn find(what: &str) -> Result<PathBuf> {
     process::find_program("go").with_context(|| {
-        format!("{what} must be built by Go 1.26 or newer, which is not on `PATH`; install it from https://go.dev/dl")
+        Unavailable::new(format!(
+            "{what} must be built by Go 1.26 or newer, which is not on `PATH`; install it from https://go.dev/dl"
+        ))
     })
+}
+
+/// Fetches the modules that `package` needs, with the versions that `module` pins. `flags` are those of `go list`, such as
+/// `-test` for its tests.
+///
+/// # Errors
+/// Fails with [`Unavailable`] if they cannot be fetched.
+pub fn fetch(go: &Path, module: &str, package: &str, flags: &[&str]) -> Result<()> {
+    let mut list = command(go, module);
+    list.args(["list", "-mod=readonly", "-deps"]).args(flags).arg(package);
+    process::run_shown(&format!("fetching the modules of {package}"), &mut list, FETCH_LIMIT)
+        .with_context(|| Unavailable::new(format!("cannot fetch the modules of `{package}`")))
 }
 
 /// Returns a `go` of version 1.27 or newer: that of this machine, or Debian's, which is unpacked into `cache`.
 ///
 /// # Errors
-/// Fails if this machine's is older or missing, and Debian's cannot be had or does not run here.
+/// Fails with [`Unavailable`] if this machine's is older or missing, and Debian's cannot be had or does not run here.
 pub fn newer(cache: &Cache) -> Result<PathBuf> {
     if let Some(go) = process::find_program("go") {
         let said = process::capture(Command::new(&go).arg("version"))?;
@@ -60,8 +101,9 @@ pub fn newer(cache: &Cache) -> Result<PathBuf> {
     let program = format!("usr/lib/go-1.{NEWER_MINOR}/bin/go");
     let place = workspace::cache_dir()?.join(&name).join(&program);
     if !place.is_file() {
-        unpack(cache, &name, &program)
-            .with_context(|| format!("cannot get Go 1.{NEWER_MINOR} from Debian; install it from https://go.dev/dl"))?;
+        unpack(cache, &name, &program).with_context(|| {
+            Unavailable::new(format!("cannot get Go 1.{NEWER_MINOR} from Debian; install it from https://go.dev/dl"))
+        })?;
     }
     Ok(place)
 }
