@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use ingress_cli::{
-    configuration,
+    check, configuration,
     palette::{self, Palette, Tone},
     program,
 };
@@ -53,6 +53,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Problems(args) => return configuration::problems(*args),
         Command::Certs(args) => return configuration::certs(*args),
         Command::Explain(args) => return configuration::explain(*args),
+        Command::Check(args) => return check::check(*args),
         Command::Debug(command) => debug::run(command),
         Command::Version(args) => program::version(args),
         Command::Completion(args) => program::completion(args, Cli::command()),

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bundle;
+pub mod check;
 pub mod configuration;
 pub mod counters;
 pub mod duration;

@@ -6,6 +6,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ingress_cli::{
+    check::CheckArgs,
     configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
     duration,
     program::{CompletionArgs, ManArgs, VersionArgs},
@@ -145,6 +146,9 @@ pub(crate) enum Command {
     /// Show why a URL is served as it is: host, rule, filters, pods, certificate, and the rules that are not chosen.
     #[command(after_help = READS)]
     Explain(Box<ExplainArgs>),
+    /// Check what ingress-nginx serves: which Ingresses and settings would behave differently here, and what to change.
+    #[command(after_help = ingress_cli::check::HELP)]
+    Check(Box<CheckArgs>),
     /// Collect what a bug report needs.
     #[command(subcommand)]
     Debug(DebugCommand),

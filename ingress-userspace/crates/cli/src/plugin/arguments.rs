@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     bundle::BundleArgs,
+    check::{self, CheckArgs},
     configuration::{CertificateSelection, ProblemSelection, RouteSelection, UrlArgs},
     duration,
     print::OutputArgs,
@@ -65,6 +66,9 @@ pub(super) enum Command {
     Certs(CertsArgs),
     /// Show why a URL is served as it is: host, rule, filters, pods, certificate, and the rules that are not chosen.
     Explain(ExplainArgs),
+    /// Check what ingress-nginx serves: which Ingresses and settings would behave differently here, and what to change.
+    #[command(after_help = check::HELP)]
+    Check(CheckArgs),
     /// Forward a local port to the dashboard of a node, until you interrupt the command.
     Dashboard(DashboardArgs),
     /// Print the logs of the pods.

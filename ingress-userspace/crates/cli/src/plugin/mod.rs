@@ -29,6 +29,7 @@ use fleet::{Answered, Fleet, warn};
 use merge::Merged;
 
 use crate::{
+    check,
     configuration::{self, Configuration},
     palette::{self, Tone},
     program,
@@ -70,6 +71,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Explain(args) => {
             return with(args.installation, |fleet| configuration::show_explanation(fleet, &args.url, &args.output));
         }
+        Command::Check(args) => return check::check(args),
         Command::Dashboard(args) => {
             return with(args.installation.clone(), |fleet| done(dashboard::run(fleet, &args)));
         }

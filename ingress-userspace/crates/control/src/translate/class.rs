@@ -4,10 +4,16 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 
-use super::{Context, lookup::Lookup, options::Classes};
+use super::{
+    Context, Options,
+    lookup::{Lookup, Memo},
+    options::Classes,
+    outcomes::Outcomes,
+};
 use crate::{
-    cluster::Stored,
-    outcome::{ObjectRef, Reason},
+    change::{Kind, ObjectName},
+    cluster::{Cluster, Stored},
+    outcome::{ObjectRef, Origin, Reason},
 };
 
 const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
@@ -18,6 +24,14 @@ pub(super) struct Ours {
     /// The class of the Ingress, even if no IngressClass has that name. `None` if it names no class and there is no
     /// default class.
     pub(super) class: Option<Arc<str>>,
+}
+
+/// Returns `true` if a translation with these options takes `ingress` for one of its own.
+#[must_use]
+pub fn owns(cluster: &Cluster, options: &Options, ingress: &Ingress) -> bool {
+    let lookup = Lookup::new(cluster, options, Memo::default());
+    let object = ObjectName::of(&ingress.metadata).refer(Kind::Ingress, &Origin::Api);
+    ours(ingress, &object, &mut Context { lookup: &lookup, outcomes: &mut Outcomes::default() }).is_some()
 }
 
 /// Returns `None` if `ingress` belongs to another controller. The field takes precedence over the annotation. If they

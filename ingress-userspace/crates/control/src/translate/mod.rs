@@ -76,6 +76,7 @@ mod values;
 
 pub(crate) use address::{is_always_refused, reached};
 pub(crate) use annotation_reader::{references as annotation_references, services_of};
+pub use class::owns;
 use context::Context;
 pub(crate) use named::{Affected, Namer};
 pub use options::{CatchAll, Classes, ExternalNames, GatewayApi, HostSharing, Options, ServicePattern};

@@ -1,0 +1,102 @@
+//! `check`: judges what ingress-nginx serves, before this controller takes it over. It changes nothing.
+//!
+//! ```text
+//! directory ─┐             ┌─ controller (flags, ConfigMaps) ─┐
+//!            ├─> Objects ──┤                                  ├─ judge ─> Report ─> table, Markdown, JSON, SARIF
+//! server ────┘             └─ translate ──> outcomes ─────────┘
+//! ```
+//!
+//! An outcome of the translation is a verdict: what a process of this controller would report about an object, `check`
+//! tells beforehand.
+
+mod arguments;
+mod controller;
+mod directory;
+mod finding;
+mod judge;
+mod objects;
+mod render;
+mod sarif;
+mod server;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use ingress_control::KubernetesConfig;
+
+pub use arguments::{CheckArgs, ReportFormat};
+use controller::Controller;
+pub use finding::{Counts, Finding, Report, Verdict};
+use values::Values;
+
+use crate::{FINDINGS, palette::Palette, print};
+
+/// Help text behind the options.
+pub const HELP: &str = "\
+The command reads Ingresses, IngressClasses, Services, the arguments of ingress-nginx, its ConfigMaps and its webhook, in a
+cluster or in a directory. It needs no root, reads no Secret, and changes nothing.
+
+Verdicts:
+  note      requests are served alike; a key has no effect
+  differs   requests are served, but something is different
+  fix       a known change of the object makes it work
+  refused   there is no replacement, and rules of the object answer 503
+
+Examples:
+  xdp-ingress check -A --deployment ingress-nginx/ingress-nginx-controller
+  xdp-ingress check --from-dir ./manifests --values nginx-values.yaml -o wide
+  xdp-ingress check --from-dir ./manifests --fail-on refused -o sarif
+
+Exit codes: 0 clean; 1 failure, with the reason on standard error; 2 wrong usage; 3 findings, see --fail-on.";
+
+/// Runs `check`.
+///
+/// # Errors
+/// Fails if the objects cannot be read, or standard output cannot be written.
+pub fn check(args: CheckArgs) -> Result<ExitCode> {
+    let (output, fail_on) = (args.output, args.fail_on);
+    let palette = Palette::of_stdout(args.no_color);
+    let report = report(args)?;
+    print::text(&shown(&report, output, palette)?)?;
+    Ok(if report.has(fail_on) { FINDINGS.into() } else { ExitCode::SUCCESS })
+}
+
+/// Reads and judges what the options name.
+fn report(args: CheckArgs) -> Result<Report> {
+    let CheckArgs { from_dir, kubeconfig, context, namespace, deployment, values, timeout, .. } = args;
+    let values = values.as_deref().map(Values::read).transpose()?;
+    let is_directory = from_dir.is_some();
+    let mut objects = match from_dir {
+        Some(directory) => directory::read(&directory)?,
+        None => {
+            let namespace = namespace.namespace.clone();
+            let config = KubernetesConfig { kubeconfig, context, namespace, namespace_selector: None };
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.context("cannot start a runtime")?;
+            runtime.block_on(server::read(&config, deployment.as_ref(), timeout)).context("cannot read the cluster")?
+        }
+    };
+    if let Some(values) = &values {
+        values.add_to(&mut objects);
+    }
+    let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
+    let mut report = judge::judge(&objects, &controller, is_directory);
+    if let Some(namespace) = namespace.namespace {
+        report.findings.retain(|Finding { object, .. }| object.namespace.is_empty() || object.namespace == namespace);
+    }
+    Ok(report)
+}
+
+fn shown(report: &Report, output: ReportFormat, palette: Palette) -> Result<String> {
+    Ok(match output {
+        ReportFormat::Table => render::table(report, false, palette),
+        ReportFormat::Wide => render::table(report, true, palette),
+        ReportFormat::Json => format!("{:#}\n", serde_json::to_value(report)?),
+        ReportFormat::Yaml => serde_saphyr::to_string(report)?,
+        ReportFormat::Markdown => render::markdown(report),
+        ReportFormat::Sarif => format!("{:#}\n", sarif::sarif(report)),
+    })
+}

@@ -1,0 +1,142 @@
+//! Reads a cluster once, and writes nothing. No Secret is read.
+
+use std::{fmt::Debug, sync::Arc};
+
+use anyhow::{Context as _, Result};
+use ingress_control::{
+    Contact, KubernetesConfig, Origin,
+    change::{Object, ObjectName},
+    source::kube::connect,
+};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration,
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{ConfigMap, Service},
+        networking::v1::{Ingress, IngressClass},
+    },
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, ObjectList},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{controller::Controller, objects::Objects};
+
+/// Objects of one answer. The API server counts each list as one request, whatever its size.
+const PAGE: u32 = 500;
+/// Label of the objects that ingress-nginx' chart and manifests install.
+const INSTALLED: &str = "app.kubernetes.io/name=ingress-nginx";
+
+/// Reads the Ingresses of a cluster, or of one namespace, with all that decides about them.
+///
+/// # Errors
+/// Fails if the API server does not answer, or refuses a list that is needed.
+pub(super) async fn read(
+    config: &KubernetesConfig,
+    deployment: Option<&ObjectName>,
+    timeout: std::time::Duration,
+) -> Result<Objects> {
+    let client = connect(config, &Contact::default()).await?;
+    tokio::time::timeout(timeout, all(&client, config.namespace.as_deref(), deployment))
+        .await
+        .map_err(|_late| anyhow::anyhow!("no complete answer within {timeout:?}; see `--timeout`"))?
+}
+
+async fn all(client: &Client, namespace: Option<&str>, deployment: Option<&ObjectName>) -> Result<Objects> {
+    let mut objects = Objects::default();
+    for ingress in list(&scoped::<Ingress>(client, namespace), "Ingresses", None).await? {
+        objects.add(Object::Ingress(Arc::new(ingress)), &Origin::Api);
+    }
+    for class in list(&Api::<IngressClass>::all(client.clone()), "IngressClasses", None).await? {
+        objects.add(Object::IngressClass(Arc::new(class)), &Origin::Api);
+    }
+    for service in list(&scoped::<Service>(client, namespace), "Services", None).await? {
+        objects.add(Object::Service(Arc::new(service.into())), &Origin::Api);
+    }
+    installation(client, deployment, &mut objects).await?;
+    // The right to list them may be missing; the rest of the report needs none of them.
+    let webhooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    for webhook in list(&webhooks, "ValidatingWebhookConfigurations", None).await.unwrap_or_default() {
+        objects.add_other(&of_kind("ValidatingWebhookConfiguration", &webhook)?);
+    }
+    let controller = Controller::of(&objects, deployment, None)?;
+    for name in controller.config_maps(&objects) {
+        config_map(client, &name, &mut objects).await?;
+    }
+    // Settings name further ConfigMaps.
+    for name in controller.config_maps(&objects) {
+        config_map(client, &name, &mut objects).await?;
+    }
+    Ok(objects)
+}
+
+/// Reads the workloads of ingress-nginx.
+async fn installation(client: &Client, deployment: Option<&ObjectName>, objects: &mut Objects) -> Result<()> {
+    if let Some(name) = deployment {
+        let deployments = Api::<Deployment>::namespaced(client.clone(), &name.namespace);
+        let daemon_sets = Api::<DaemonSet>::namespaced(client.clone(), &name.namespace);
+        if let Some(found) = deployments.get_opt(&name.name).await.context("cannot read the Deployment")? {
+            objects.add_other(&of_kind("Deployment", &found)?);
+        } else if let Some(found) = daemon_sets.get_opt(&name.name).await.context("cannot read the DaemonSet")? {
+            objects.add_other(&of_kind("DaemonSet", &found)?);
+        }
+        return Ok(());
+    }
+    for found in list(&Api::<Deployment>::all(client.clone()), "Deployments", Some(INSTALLED)).await? {
+        objects.add_other(&of_kind("Deployment", &found)?);
+    }
+    for found in list(&Api::<DaemonSet>::all(client.clone()), "DaemonSets", Some(INSTALLED)).await? {
+        objects.add_other(&of_kind("DaemonSet", &found)?);
+    }
+    Ok(())
+}
+
+async fn config_map(client: &Client, name: &ObjectName, objects: &mut Objects) -> Result<()> {
+    if objects.has_config_map(name) {
+        return Ok(());
+    }
+    let api = Api::<ConfigMap>::namespaced(client.clone(), &name.namespace);
+    if let Some(found) = api.get_opt(&name.name).await.with_context(|| format!("cannot read ConfigMap `{name}`"))? {
+        objects.add(Object::ConfigMap(Arc::new(found)), &Origin::Api);
+    }
+    Ok(())
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Returns all objects of a kind, page by page.
+async fn list<K>(api: &Api<K>, what: &str, selector: Option<&str>) -> Result<Vec<K>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    params.label_selector = selector.map(str::to_owned);
+    let mut all = Vec::new();
+    loop {
+        let ObjectList { metadata, items, .. } =
+            api.list(&params).await.with_context(|| format!("cannot list {what}"))?;
+        all.extend(items);
+        params.continue_token = metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Returns an object as JSON with its kind, which objects in lists lack.
+fn of_kind(kind: &str, object: &impl Serialize) -> Result<serde_json::Value> {
+    let mut value = serde_json::to_value(object)?;
+    value["kind"] = kind.into();
+    Ok(value)
+}

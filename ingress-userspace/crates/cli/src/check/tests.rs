@@ -1,0 +1,239 @@
+use std::{fs, path::Path, sync::Arc};
+
+use expect_test::expect;
+use serde_json::Value;
+
+use super::{
+    controller::Controller,
+    directory,
+    finding::{Report, Verdict},
+    judge, objects, render, sarif,
+    values::Values,
+};
+use crate::palette::Palette;
+
+const CLUSTER: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: { name: nginx }
+spec: { controller: k8s.io/ingress-nginx }
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: { name: other }
+spec: { controller: example.com/other }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { namespace: ingress-nginx, name: ingress-nginx-controller }
+spec:
+  template:
+    spec:
+      containers:
+        - name: controller
+          image: registry.k8s.io/ingress-nginx/controller:v1.13.3@sha256:0123
+          args: [/nginx-ingress-controller, --configmap=$(POD_NAMESPACE)/settings, --controller-class=k8s.io/ingress-nginx]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { namespace: ingress-nginx, name: settings }
+data: { proxy-body-size: 8m, worker-processes: "4", http-snippet: "map a b { }", no-such-key: "1" }
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: { name: ingress-nginx-admission }
+webhooks:
+  - name: validate.nginx.ingress.kubernetes.io
+    clientConfig: { service: { namespace: ingress-nginx, name: admission } }
+    rules: [{ apiGroups: [networking.k8s.io], resources: [ingresses] }]
+"#;
+
+fn ingress(name: &str, class: &str, annotations: &str) -> String {
+    format!(
+        r#"
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {{ namespace: shop, name: {name}, annotations: {{ {annotations} }} }}
+spec:
+  ingressClassName: {class}
+  rules:
+    - host: {name}.test
+      http:
+        paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: web, port: {{ number: 80 }} }} }} }}]
+"#
+    )
+}
+
+fn cluster() -> String {
+    let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
+    let ingresses = [
+        ingress("good", "nginx", &key("proxy-body-size", "8m")),
+        ingress("foreign", "other", &key("enable-modsecurity", "true")),
+        ingress("noted", "nginx", &key("proxy-buffering", "on")),
+        ingress("odd", "nginx", &key("no-such-key", "x")),
+        ingress("wrong", "nginx", &key("proxy-read-timeout", "soon")),
+        ingress("guarded", "nginx", &key("enable-modsecurity", "true")),
+    ];
+    [CLUSTER.to_owned()].into_iter().chain(ingresses).collect::<Vec<_>>().join("---\n")
+}
+
+fn read(text: &str) -> objects::Objects {
+    let mut read = objects::Objects::default();
+    let file: Arc<Path> = Path::new("all.yaml").into();
+    directory::add(&file, text, &mut read);
+    read
+}
+
+fn report(text: &str) -> Report {
+    let objects = read(text);
+    let controller = Controller::of(&objects, None, None).expect("one installation");
+    judge::judge(&objects, &controller, true)
+}
+
+#[test]
+fn each_object_has_its_verdict() {
+    let report = report(&cluster());
+    expect![[r#"
+        5 Ingresses, 2 classes · 1 Ingress of other controllers · controller v1.13.3 · 4 settings · 2 flags
+        READY 2   DIFFERS 1   NEEDS FIX 1   REFUSED 1
+
+        VERDICT  OBJECT                                                  KEY                 WHAT CHANGES                                               FIX
+        refused  shop/guarded                                            enable-modsecurity  is not supported; its rules answer 503, because without…   put a web application firewall in front of the services…
+        fix      shop/wrong                                              proxy-read-timeout  is `soon`; the default, `60`, applies                      write a number of seconds from 1 to 604800
+        fix      ValidatingWebhookConfiguration ingress-nginx-admission  webhook             every change of an Ingress fails once no pod of Service…   delete ValidatingWebhookConfiguration `ingress-nginx-adm…
+        differs  ConfigMap ingress-nginx/settings                        http-snippet        is refused and has no effect                               write annotations instead, because snippets of configura…
+        differs  shop/odd                                                no-such-key         is not supported and has no effect                         remove it
+        note     ConfigMap ingress-nginx/settings                        no-such-key         is not a known setting                                     remove it
+        note     ConfigMap ingress-nginx/settings                        worker-processes    is accepted and has no effect; it has no counterpart her…  remove it
+        note     shop/noted                                              proxy-buffering     has no effect, because bodies of responses are streamed…   remove it
+    "#]].assert_eq(&render::table(&report, false, Palette::NONE));
+    expect![[r#"
+        # Migration check
+
+        5 Ingresses, 2 classes · 1 Ingress of other controllers · controller v1.13.3 · 4 settings · 2 flags
+
+        | ready | differs | needs fix | refused |
+        |--:|--:|--:|--:|
+        | 2 | 1 | 1 | 1 |
+
+        | verdict | object | key | what changes | fix |
+        |---|---|---|---|---|
+        | refused | shop/guarded | enable-modsecurity | is not supported; its rules answer 503, because without it they would be unprotected | put a web application firewall in front of the services that need one |
+        | fix | shop/wrong | proxy-read-timeout | is `soon`; the default, `60`, applies | write a number of seconds from 1 to 604800 |
+        | fix | ValidatingWebhookConfiguration ingress-nginx-admission | webhook | every change of an Ingress fails once no pod of Service `ingress-nginx/admission` runs | delete ValidatingWebhookConfiguration `ingress-nginx-admission` before you scale ingress-nginx down |
+        | differs | ConfigMap ingress-nginx/settings | http-snippet | is refused and has no effect | write annotations instead, because snippets of configuration are not supported |
+        | differs | shop/odd | no-such-key | is not supported and has no effect | remove it |
+        | note | ConfigMap ingress-nginx/settings | no-such-key | is not a known setting | remove it |
+        | note | ConfigMap ingress-nginx/settings | worker-processes | is accepted and has no effect; it has no counterpart here | remove it |
+        | note | shop/noted | proxy-buffering | has no effect, because bodies of responses are streamed and never buffered | remove it |
+    "#]].assert_eq(&render::markdown(&report));
+}
+
+#[test]
+fn what_nginx_does_too_is_no_finding() {
+    // Neither Services nor Secrets are there.
+    let report = report(&ingress("good", "nginx", ""));
+    assert_eq!((report.findings, report.counts.ready), (Vec::new(), 1));
+}
+
+#[test]
+fn a_threshold_counts_verdicts_above_it() {
+    let report = report(&[CLUSTER, &ingress("odd", "nginx", "nginx.ingress.kubernetes.io/no-such-key: x")].join("---"));
+    let only = Report {
+        findings: report.findings.into_iter().filter(|finding| finding.object.kind == "Ingress").collect(),
+        ..Report::default()
+    };
+    let has = [Verdict::Note, Verdict::Differs, Verdict::Fix, Verdict::Refused].map(|verdict| only.has(verdict));
+    assert_eq!(has, [true, true, false, false]);
+}
+
+/// The time is measured in a release; here only the sizes are those of a large cluster.
+#[test]
+fn a_thousand_ingresses_are_checked_at_once() {
+    let ingresses: Vec<_> = (0..1_000)
+        .map(|number| {
+            let annotations = "nginx.ingress.kubernetes.io/proxy-body-size: 8m, nginx.ingress.kubernetes.io/odd: x";
+            ingress(&format!("i{number}"), "nginx", annotations)
+        })
+        .collect();
+    let began = std::time::Instant::now();
+    let report = report(&[CLUSTER.to_owned(), ingresses.join("---")].join("---\n"));
+    eprintln!("1,000 Ingresses: {:?}", began.elapsed());
+    assert_eq!((report.ingresses, report.counts.differs), (1_000, 1_000));
+}
+
+#[test]
+fn sarif_names_file_rule_and_level() {
+    let log = sarif::sarif(&report(&cluster()));
+    let results = log["runs"][0]["results"].as_array().expect("results");
+    let result = results.iter().find(|result| result["ruleId"] == "enable-modsecurity").expect("the refused one");
+    assert_eq!((&log["version"], &result["level"]), (&"2.1.0".into(), &"error".into()));
+    let location = &result["locations"][0];
+    assert_eq!(location["physicalLocation"]["artifactLocation"]["uri"], "all.yaml");
+    assert_eq!(location["logicalLocations"][0]["fullyQualifiedName"], "shop/guarded");
+    let rules = log["runs"][0]["tool"]["driver"]["rules"].as_array().expect("rules");
+    let is_known = |result: &Value| rules.iter().any(|rule| rule["id"] == result["ruleId"]);
+    assert!(results.iter().all(is_known));
+}
+
+#[test]
+fn values_replace_the_settings_of_the_cluster() {
+    let home = tempfile::tempdir().expect("a directory");
+    let file = home.path().join("values.yaml");
+    let text = "controller:\n  config: { hsts: \"maybe\", worker-processes: 2 }\n  extraArgs: { v: 3 }\ntcp: { 70000: a/b:1 }\n";
+    fs::write(&file, text).expect("written");
+    let values = Values::read(&file).expect("values");
+    let mut objects = read(CLUSTER);
+    values.add_to(&mut objects);
+    let controller = Controller::of(&objects, None, Some(&values)).expect("one installation");
+    let report = judge::judge(&objects, &controller, true);
+    let found: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.object.kind == "Values")
+        .map(|finding| (finding.verdict, finding.subject(), finding.key.as_str()))
+        .collect();
+    let subject = |name: &str| format!("Values {name}");
+    assert_eq!(
+        found,
+        [
+            (Verdict::Fix, subject("controller.config"), "hsts"),
+            (Verdict::Fix, subject("tcp"), "70000"),
+            (Verdict::Note, subject("controller.config"), "worker-processes"),
+        ]
+    );
+    assert_eq!((report.settings, report.flags), (2, 4));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_findings() {
+    let home = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, bytes: &[u8]| fs::write(home.path().join(name), bytes).expect("written");
+    write("torn.yaml", b"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: { name: torn");
+    write("binary.yaml", &[0xff, 0xfe, 0]);
+    write("good.yml", ingress("good", "nginx", "").as_bytes());
+    write("again.yml", ingress("good", "nginx", "").as_bytes());
+    write("notes.txt", b"not a manifest");
+    let objects = directory::read(home.path()).expect("a directory");
+    let report = judge::judge(&objects, &Controller::default(), true);
+    let found: Vec<_> = report.findings.iter().map(|finding| (finding.subject(), finding.key.as_str())).collect();
+    let file = |name: &str| format!("File {name}");
+    let expected = [
+        (file("binary.yaml"), "InvalidObject"),
+        (file("torn.yaml"), "InvalidObject"),
+        ("shop/good".to_owned(), "DuplicateObject"),
+    ];
+    assert_eq!(found, expected.map(|(subject, key)| (subject, key)));
+    assert!(directory::read(&home.path().join("missing")).is_err());
+}
+
+#[test]
+fn several_installations_need_a_choice() {
+    let second = CLUSTER.replace("ingress-nginx-controller", "second").replace("name: settings", "name: more");
+    let objects = read(&[CLUSTER, &second].join("---\n"));
+    let error = Controller::of(&objects, None, None).expect_err("two of them").to_string();
+    assert!(error.contains("ingress-nginx/second") && error.contains("--deployment"), "{error}");
+    let name = objects.workloads[0].name.clone();
+    let chosen = Controller::of(&objects, Some(&name), None).expect("the chosen one");
+    assert_eq!(chosen.version().as_deref(), Some("v1.13.3"));
+}
