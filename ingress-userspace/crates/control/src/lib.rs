@@ -22,6 +22,7 @@ mod error;
 pub mod gateway;
 mod hash;
 pub mod held_secret;
+pub mod migration;
 pub mod namespace;
 mod object;
 pub mod object_status;

@@ -232,11 +232,12 @@ mod tests {
     fn meaning(values: &Values, path: &str) -> Option<Meaning> {
         let is_in = |parent: &String| path == parent || path.starts_with(&format!("{parent}."));
         let is_parent = |leaf: &String| leaf == path || leaf.starts_with(&format!("{path}."));
-        if values.leaves.keys().any(is_parent) {
+        // Objects of Kubernetes, such as `controller.resources`, are leaves with further names below them.
+        if values.leaves.keys().any(|leaf| is_parent(leaf) || is_in(leaf)) {
             Some(Meaning::Same)
         } else if values.refused.iter().any(|refused| refused == path) {
             Some(Meaning::Refused)
-        } else if values.ineffective.iter().any(is_in) || path.starts_with("controller.customTemplate.") {
+        } else if values.ineffective.iter().any(is_in) {
             Some(Meaning::Ineffective)
         } else {
             None
@@ -252,12 +253,15 @@ mod tests {
         values.check().expect("the same names");
     }
 
-    /// The names in the file are those of the chart's version 4.12.
+    /// Names of values of ingress-nginx' chart; the pages of migration list them, too.
+    const INGRESS_NGINX: &str =
+        include_str!("../../../../ingress-userspace/crates/control/src/migration/names/values.txt");
+
     #[test]
     fn every_value_of_ingress_nginx_has_a_meaning_or_a_reason() {
         let values = Values::read().expect("values");
         let mut counts = BTreeMap::new();
-        for path in include_str!("ingress-nginx-values.txt").lines() {
+        for path in INGRESS_NGINX.lines().filter(|line| !line.starts_with('#')) {
             let meaning = meaning(&values, path).unwrap_or_else(|| panic!("`{path}` is unknown to the chart"));
             *counts.entry(meaning).or_insert(0) += 1;
         }

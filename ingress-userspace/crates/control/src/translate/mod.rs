@@ -75,12 +75,14 @@ mod trust_anchors;
 mod values;
 
 pub(crate) use address::{is_always_refused, reached};
-pub(crate) use annotation_reader::{references as annotation_references, services_of};
+pub(crate) use annotation_reader::{references as annotation_references, services_of, verdict as annotation_verdict};
 pub use class::owns;
 use context::Context;
 pub(crate) use named::{Affected, Namer};
 pub use options::{CatchAll, Classes, ExternalNames, GatewayApi, HostSharing, Options, ServicePattern};
-pub(crate) use settings::{references as settings_references, services_of as settings_services};
+pub(crate) use settings::{
+    references as settings_references, services_of as settings_services, verdict as setting_verdict,
+};
 pub(crate) use stream_rows::references as stream_references;
 
 pub use incremental::Translator;

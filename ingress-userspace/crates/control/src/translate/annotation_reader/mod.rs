@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     change::{ObjectId, ObjectName},
+    migration::Verdict,
     outcome::{ObjectRef, Reason},
 };
 use others::Other;
@@ -26,6 +27,12 @@ mod others;
 
 /// This controller's own prefix, which takes precedence over the one for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
+
+/// Returns the verdict on the annotation `name` of ingress-nginx, without its prefix. Names of this controller alone
+/// have one, too; `None` for unknown ones.
+pub(crate) fn verdict(name: &str) -> Option<Verdict> {
+    features::annotation(name).map(Key::verdict).or_else(|| others::find(name).map(Other::verdict))
+}
 
 /// An annotation with one of the prefixes.
 struct Annotation<'i> {
@@ -66,13 +73,14 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
                 scope.refuse((Reason::UnsupportedAnnotation, message));
                 continue;
             }
-            Some(Other::Ineffective { because }) => (
-                Reason::IneffectiveAnnotation,
-                format!(
-                    "annotation `{name}` has no effect, because {because}; remove \
-                 it"
-                ),
-            ),
+            Some(Other::Ineffective { because }) => {
+                let message = format!("annotation `{name}` has no effect, because {because}; remove it");
+                (Reason::IneffectiveAnnotation, message)
+            }
+            Some(Other::Lost { loss, instead }) => {
+                let message = format!("annotation `{name}` is not supported: {loss}; {instead}");
+                (Reason::UnsupportedAnnotation, message)
+            }
             None => {
                 let message = format!("annotation `{name}` is not supported and has no effect; remove it");
                 (Reason::UnsupportedAnnotation, message)

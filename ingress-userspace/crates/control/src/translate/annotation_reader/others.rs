@@ -1,13 +1,15 @@
-//! Annotations of ingress-nginx that are known but not supported, as tables with the message for each. This module
-//! reports nothing itself.
+//! Annotations of ingress-nginx that are known but not supported, as tables with the verdict on each. This module reports
+//! nothing itself.
 
-use crate::translate::text::fits;
+use crate::{migration::Verdict, translate::text::fits};
 
 /// Reason why a known annotation is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
-    /// The annotation tunes a feature that does not exist here.
+    /// The annotation tunes a feature that does not exist here, or that cannot be tuned.
     Ineffective { because: &'static str },
+    /// The annotation has an effect in ingress-nginx that is missing here. The rules are safe without it.
+    Lost { loss: &'static str, instead: &'static str },
     /// The annotation protects the destination of a rule, so the rule must not be served without it.
     Protective { instead: &'static str },
 }
@@ -17,12 +19,29 @@ pub(super) fn find(key: &str) -> Option<Other> {
     if let Some((_, because)) = INEFFECTIVE.iter().find(|(pattern, _)| is(pattern)) {
         return Some(Other::Ineffective { because });
     }
+    if let Some((_, loss, instead)) = LOST.iter().find(|(pattern, ..)| is(pattern)) {
+        return Some(Other::Lost { loss, instead });
+    }
     PROTECTIVE.iter().find(|(pattern, _)| is(pattern)).map(|(_, instead)| Other::Protective { instead })
 }
 
 /// Returns `true` if `value` switches a protective key off.
 pub(super) fn is_off(value: &str) -> bool {
     matches!(value, "" | "0" | "false" | "off")
+}
+
+// === impl Other ===
+
+impl Other {
+    pub(super) const fn verdict(self) -> Verdict {
+        match self {
+            Self::Ineffective { because } => Verdict::no_effect(because),
+            Self::Lost { loss, instead } => Verdict::refused(loss, instead),
+            Self::Protective { instead } => {
+                Verdict::refused("its rules answer 503, because without it they would be unprotected", instead)
+            }
+        }
+    }
 }
 
 const REMOVE: &str = "remove it to serve them";
@@ -48,19 +67,50 @@ const PROTECTIVE: &[(&str, &str)] = &[
     ("stream-snippet", SNIPPETS),
 ];
 
+/// Keys with an effect that is missing here, the loss, and the remedy.
+const LOST: &[(&str, &str, &str)] = &[
+    ("proxy-cookie-domain", "cookies of pods keep their `Domain`", "have the pods set it"),
+    ("proxy-cookie-path", "cookies of pods keep their `Path`", "have the pods set it, or use no `rewrite-target`"),
+    ("proxy-redirect-from", "`Location` of pods is not rewritten", "have the pods send the public URL"),
+    ("proxy-redirect-to", "`Location` of pods is not rewritten", "have the pods send the public URL"),
+    (
+        "upstream-hash-by-subset*",
+        "requests with the same text of `upstream-hash-by` go to one pod, not to one of a subset",
+        "remove it",
+    ),
+];
+
 const STREAMS: &str = "bodies of responses are streamed and never buffered";
 const POOLED: &str = "connections stay open while they are useful";
+const CIPHERS: &str = "only safe ciphers are offered";
+const FASTCGI: &str = "pods are not reached over FastCGI, and `backend-protocol: FCGI` makes rules answer 503";
 
 const INEFFECTIVE: &[(&str, &str)] = &[
     ("auth-keepalive*", POOLED),
+    (
+        "connection-proxy-header",
+        "the proxy keeps connections to pods open by itself, and passes on what upgrades to a WebSocket need",
+    ),
     ("enable-rewrite-log", "this log does not exist"),
+    ("fastcgi-index", FASTCGI),
+    ("fastcgi-params-configmap", FASTCGI),
     ("http2-push-preload", "browsers no longer support server push"),
+    ("preserve-trailing-slash", "redirects to HTTPS always keep the path as it is"),
     ("proxy-buffering", STREAMS),
     ("proxy-buffers-number", STREAMS),
     ("proxy-busy-buffers-size", STREAMS),
     ("proxy-http-version", "pods are reached over HTTP/1.1, or over the protocol of `backend-protocol`"),
     ("proxy-max-temp-file-size", STREAMS),
-    ("ssl-ciphers", "only safe ciphers are offered"),
-    ("ssl-prefer-server-ciphers", "only safe ciphers are offered"),
+    ("proxy-ssl-ciphers", CIPHERS),
+    ("proxy-ssl-protocols", "TLS 1.2 and 1.3 are offered to pods, which choose"),
+    ("proxy-ssl-verify-depth", "chains of pods are verified up to an authority in `proxy-ssl-secret`, at any depth"),
+    ("relative-redirects", "redirects of the proxy always name scheme and host"),
+    (
+        "session-cookie-conditional-samesite-none",
+        "all clients get the same `SameSite`, and browsers that reject `None` are from before 2020",
+    ),
+    ("ssl-ciphers", CIPHERS),
+    ("ssl-prefer-server-ciphers", CIPHERS),
     ("upstream-keepalive-*", POOLED),
+    ("use-port-in-redirects", "redirects to HTTPS name the port of HTTPS unless it is 443"),
 ];

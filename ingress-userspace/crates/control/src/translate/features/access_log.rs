@@ -32,6 +32,7 @@ pub(super) const SETTINGS: &[Row<Log>] = &[
         "format of a line: a text with variables of nginx, of which the size variables count only bodies; if empty, \
          JSON with all values",
     )
+    .differs("variables that are not listed for settings are refused; sizes count bodies alone")
     .nginx(UPSTREAM_INFO)
     .reads(|value, log| {
         LogFormat::parse(value, LogEscape::Default).map_err(|error| format!("a text with variables ({error})"))?;

@@ -20,6 +20,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedAliases>] = &[
         "further names for the first host of the rules, separated by commas, without wildcards; a canary needs its \
          own. If a rule of any Ingress names such a host, the rule applies",
     )
+    .differs("names alone: wildcards and regular expressions are refused")
     .reads(|value, parsed| {
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Host::parse);
         let names = names.collect::<Result<BTreeSet<_>, _>>();

@@ -13,6 +13,7 @@ pub(super) const ANNOTATIONS: &[Row<Wanted>] = &[key(
     "protocol of the pods: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. \
          `proxy-ssl-verify` turns on verification of their certificates",
 )
+.differs("`FCGI` is refused, and its rules answer 503")
 .reads(|value, parsed| {
     *parsed = of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
     Ok(())

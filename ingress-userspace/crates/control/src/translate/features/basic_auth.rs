@@ -53,6 +53,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedBasicAuth>] = &[
         Ok(())
     }),
     key("auth-type", "`basic`: clients must authenticate by name and password (RFC 7617); pods do not get these")
+        .differs("`digest` is refused, and its rules answer 503")
         .or_refuse()
         .reads(|value, parsed| {
             match value {

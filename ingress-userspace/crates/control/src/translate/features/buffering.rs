@@ -10,6 +10,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedBuffering>] = &[
         "client-body-buffer-size",
         "largest number of bytes of a body to buffer, with `proxy-request-buffering: \"on\"`; from `1k` to `64m`",
     )
+    .differs("from `1k` to `64m`, and only with `proxy-request-buffering: \"on\"`")
     .default("1m")
     .reads(|value, parsed| {
         let max = usize::try_from(bytes(value)?).unwrap_or(usize::MAX);
@@ -23,6 +24,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedBuffering>] = &[
         .default("0")
         .reads(|value, parsed| limit(value, &mut parsed.body_max)),
     key("proxy-buffer-size", "largest head of a response; larger ones become 502; from `1k` to `1m`")
+        .differs("the default is 64k instead of 4k")
         .default("64k")
         .reads(|value, parsed| {
             let max = usize::try_from(bytes(value)?).unwrap_or(usize::MAX);
@@ -38,6 +40,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedBuffering>] = &[
          `client-body-buffer-size` the rest is streamed; less is buffered while memory is scarce. Unset or `off`, \
          bodies are streamed as they arrive; with an explicit `off`, `client-body-min-rate` does not apply",
     )
+    .differs("without the annotation, bodies are streamed")
     .reads(|value, parsed| {
         let mut buffers = false;
         switch(value, &mut buffers)?;

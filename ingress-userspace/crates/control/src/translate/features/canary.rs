@@ -51,6 +51,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
         "a regular expression that selects the canary if it matches a part of that field's value, instead of `always` \
          or `never`. A value does not match if its bytes times the states of the expression exceed 262,144",
     )
+    .differs("look-around and back references are refused")
     .or_refuse()
     .reads(|value, parsed| {
         let pattern = Pattern::within_field(value).map_err(|error| format!("a regular expression ({error})"))?;

@@ -50,6 +50,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCors>] = &[
         "whether pages of other origins may use the rules. Only real preflights are answered; other `OPTIONS` \
          requests reach the pods",
     )
+    .differs("preflights alone are answered; other requests with `OPTIONS` reach the pod")
     .default("false")
     .reads(|value, parsed| boolean(value, &mut parsed.enabled)),
 ];

@@ -26,6 +26,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedErrorPages>] = &[
          `X-Ingress-Name`, `X-Service-Name` and `X-Service-Port`. The status stays; responses of filters, such as \
          refusals, are not replaced",
     )
+    .differs("refusals of the proxy itself, such as 401, 403 and 413, are not replaced")
     .reads(|value, parsed| parsed.statuses(value)),
     key(
         "default-backend",
@@ -51,6 +52,7 @@ pub(super) const DEFAULTS: &[Row<ParsedErrorPages>] = &[
         "custom-http-errors",
         "statuses of pods' responses to replace, unless an Ingress overrides it: see the annotation",
     )
+    .differs("refusals of the proxy itself, such as 401, 403 and 413, are not replaced")
     .reads(|value, parsed| parsed.statuses(value)),
     key(
         "disable-proxy-intercept-errors",

@@ -32,6 +32,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
         "how long answers of the service of `auth-url` are cached: a list, separated by commas, of statuses with a \
          time of at most a day",
     )
+.differs("times up to a day")
     .default("200 202 401 5m")
     .reads(|value, parsed| parsed.own.cache_duration(value)),
     key(
@@ -66,6 +67,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
         "auth-signin",
         "location that clients are redirected to, with 302, if the service of `auth-url` answers 401; with variables",
     )
+.differs("variables of answers, such as `$auth_resp_x_user`, are refused")
     .reads(|value, parsed| parsed.own.sign_in(value)),
     key(
         "auth-signin-redirect-param",
@@ -81,6 +83,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
          or `--allow-cross-namespace-services` allows it), a path of the same host's rules (`https://$host/PATH`), or \
          another host under the rules for external names; that host's certificate is not verified",
     )
+.differs("of variables, its host may be `$host` alone; Services of other namespaces need a ReferenceGrant or `--allow-cross-namespace-services`")
     .or_refuse()
     .leading_to(|value, _namespace| url::service_of(value))
     .reads(|value, parsed| parsed.own.url(value)),
@@ -95,6 +98,7 @@ pub(super) const DEFAULTS: &[Row<ParsedExtAuthz>] = &[
         .default("false")
         .reads(|value, parsed| parsed.global.always_set_cookie(value)),
     key("global-auth-cache-duration", "see the annotation `auth-cache-duration`")
+.differs("times up to a day")
         .default("200 202 401 5m")
         .reads(|value, parsed| parsed.global.cache_duration(value)),
     key("global-auth-cache-key", "see the annotation `auth-cache-key`")
@@ -106,7 +110,8 @@ pub(super) const DEFAULTS: &[Row<ParsedExtAuthz>] = &[
         .reads(|value, parsed| parsed.global.request_redirect(value)),
     key("global-auth-response-headers", "see the annotation `auth-response-headers`")
         .reads(|value, parsed| parsed.global.response_headers(value)),
-    key("global-auth-signin", "see the annotation `auth-signin`").reads(|value, parsed| parsed.global.sign_in(value)),
+    key("global-auth-signin", "see the annotation `auth-signin`")
+.differs("variables of answers, such as `$auth_resp_x_user`, are refused").reads(|value, parsed| parsed.global.sign_in(value)),
     key("global-auth-signin-redirect-param", "see the annotation `auth-signin-redirect-param`")
         .default("rd")
         .reads(|value, parsed| parsed.global.redirect_param(value)),
@@ -115,6 +120,7 @@ pub(super) const DEFAULTS: &[Row<ParsedExtAuthz>] = &[
         "see the annotation `auth-url`; for rules of Ingresses without it. If a `global-auth-…` setting is invalid, \
          these rules answer 503",
     )
+.differs("of variables, its host may be `$host` alone; Services of other namespaces need a ReferenceGrant or `--allow-cross-namespace-services`")
     .leading_to(|value, _namespace| url::service_of(value))
     .reads(|value, parsed| parsed.global.url(value)),
 ];

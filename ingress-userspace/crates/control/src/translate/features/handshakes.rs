@@ -11,6 +11,7 @@ pub(super) const SETTINGS: &[Row<Handshakes>] = &[
         "versions of TLS: `TLSv1.2`, `TLSv1.3` or both; older ones are unsafe and not supported. A change applies to \
          new connections, as with the other settings of TLS",
     )
+    .differs("TLS 1.2 and 1.3 alone")
     .default("TLSv1.2 TLSv1.3")
     .reads(|value, handshakes| versions(value, &mut handshakes.versions)),
     key(
@@ -25,6 +26,7 @@ pub(super) const SETTINGS: &[Row<Handshakes>] = &[
         "whether clients get tickets for session resumption; the proxy itself keeps no sessions, so all handshakes \
          are full ones without tickets",
     )
+    .differs("the default is `true`, because there is no cache of sessions")
     .default("true")
     .reads(|value, handshakes| boolean(value, &mut handshakes.tickets)),
     key(
@@ -32,6 +34,7 @@ pub(super) const SETTINGS: &[Row<Handshakes>] = &[
         "lifetime of a ticket, up to a day (`10m`, `12h`); at most 12 h with keys of only this process, see \
          `--tls-ticket-secret`",
     )
+    .differs("at most 12 h with keys of one process; sessions are resumed by tickets alone")
     .default("12h")
     .nginx("10m")
     .reads(|value, handshakes| span(value, &mut handshakes.session_timeout)),

@@ -55,6 +55,7 @@ pub(super) const SETTINGS: &[Row<HeaderSettings>] = &[
         "global-allowed-response-headers",
         "fields that `custom-headers` of an Ingress may set, separated by commas; if empty, all",
     )
+    .differs("if empty, Ingresses may set all fields")
     .reads(|value, headers| {
         headers.allowed = header_names(value)?;
         Ok(())

@@ -22,6 +22,7 @@ pub(super) const DEFAULTS: &[Row<ParsedHttpsRedirect>] = ANNOTATIONS;
 /// Sorted by name.
 pub(super) const SETTINGS: &[Row<RedirectSettings>] = &[
     key("http-redirect-code", "status of redirects to HTTPS: 301, 302, 307 or 308")
+        .differs("301, 302, 307 or 308")
         .default("308")
         .reads(|value, redirect| redirect_status(value, &mut redirect.status)),
     key(

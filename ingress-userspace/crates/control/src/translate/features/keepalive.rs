@@ -7,6 +7,7 @@ use ingress_model::Settings;
 /// Sorted by name.
 pub(super) const SETTINGS: &[Row<Settings>] = &[
     key("upstream-keepalive-connections", "idle connections to keep per endpoint and worker, from 0 to 65535")
+        .differs("counted for each pod and worker")
         .default("512")
         .nginx("320")
         .reads(|value, settings| {

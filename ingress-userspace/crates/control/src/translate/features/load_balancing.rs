@@ -11,6 +11,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedLoadBalancing>] = &[
         "how pods share requests: `round_robin`, `ewma` (of two pods, the one with the shorter expected response \
          time) or, specific to xdp-ingress, `least_request` (of two, the one with fewer requests)",
     )
+    .differs("`round_robin` and `ewma`; names of other balancers are refused")
     .default("round_robin")
     .reads(|value, parsed| {
         parsed.balance = balance(value)?;
@@ -21,6 +22,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedLoadBalancing>] = &[
         "a text with variables, as `$request_uri`; requests with the same text go to the same pod while it exists. It \
          takes precedence over `load-balance`",
     )
+    .differs("variables of nginx that are not listed for annotations are refused")
     .reads(|value, parsed| {
         let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
         parsed.hash_by = (!value.is_empty()).then_some(template);
@@ -33,6 +35,7 @@ pub(super) const DEFAULTS: &[Row<ParsedLoadBalancing>] = &[key(
     "load-balance",
     "how pods share requests, unless an Ingress overrides it: `round_robin`, `ewma` or `least_request`",
 )
+.differs("`round_robin` and `ewma`; names of other balancers are refused")
 .default("round_robin")
 .reads(|value, parsed| {
     parsed.balance = balance(value)?;

@@ -33,6 +33,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedMirror>] = &[
          dropped, and no request waits or fails because of a copy: a mirror that lags 256 KiB of a body behind is cut \
          off. Copies use HTTP/1.1; WebSockets are not mirrored",
     )
+    .differs("copies use HTTP/1.1, and WebSockets are not mirrored")
     .leading_to(service_of)
     .reads(|value, parsed| parsed.target(value)),
 ];

@@ -12,6 +12,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedPassthrough>] = &[key(
     "whether TLS connections for the hosts go to the pods unterminated, by server name; paths then have no \
          effect. See [streams](streams.md)",
 )
+.differs("refused beside authentication and limits, which it would bypass")
 .default("false")
 .or_refuse()
 .reads(|value, parsed| boolean(value, &mut parsed.enabled))];

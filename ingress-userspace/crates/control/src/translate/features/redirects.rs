@@ -19,6 +19,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRedirects>] = &[
         },
     ),
     key("permanent-redirect-code", "status of `permanent-redirect`")
+        .differs("301, 302, 303, 307 or 308")
         .default("301")
         .reads(|value, parsed| status(value, &mut parsed.permanent_status)),
     key("temporal-redirect", "the same as `permanent-redirect`, with another status; it takes precedence")
@@ -28,6 +29,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRedirects>] = &[
             Ok(())
         }),
     key("temporal-redirect-code", "status of `temporal-redirect`")
+        .differs("301, 302, 303, 307 or 308")
         .default("302")
         .reads(|value, parsed| status(value, &mut parsed.temporal_status)),
 ];

@@ -14,12 +14,14 @@ pub(super) const ANNOTATIONS: &[Row<Retry>] = &[
          `http_503`, `http_504`, `http_403`, `http_404`, `http_429`; `non_idempotent` includes requests that may have \
          had an effect; `off` for never. Only possible before any byte of the body was sent",
     )
+    .differs("no request is sent again once a byte of its body was sent")
     .default("error")
     .reads(retry_when),
     key("proxy-next-upstream-timeout", "time after which there is no further retry, in seconds; `0` for no limit")
         .default("0")
         .reads(retry_within),
     key("proxy-next-upstream-tries", "largest number of pods to try in all, up to 10; `0` for 10")
+        .differs("at most 10; `0` means 10")
         .default("3")
         .reads(retry_tries),
 ];
@@ -30,6 +32,7 @@ pub(super) const DEFAULTS: &[Row<Retry>] = &[
         "proxy-next-upstream",
         "conditions for a retry at another pod, unless an Ingress overrides it: see the annotation",
     )
+    .differs("no request is sent again once a byte of its body was sent")
     .default("error")
     .nginx("error timeout")
     .reads(retry_when),
@@ -43,12 +46,14 @@ pub(super) const DEFAULTS: &[Row<Retry>] = &[
         "proxy-next-upstream-tries",
         "largest number of pods to try in all, up to 10, unless an Ingress overrides it; `0` for 10",
     )
+    .differs("at most 10; `0` means 10")
     .default("3")
     .reads(retry_tries),
     key(
         "retry-non-idempotent",
         "whether requests that may have had an effect are retried at another pod, too, unless an Ingress overrides it",
     )
+    .differs("no request is sent again once a byte of its body was sent")
     .default("false")
     .reads(|value, parsed| boolean(value, &mut parsed.non_idempotent)),
 ];

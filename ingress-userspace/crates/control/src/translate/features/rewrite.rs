@@ -13,6 +13,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
         "path for pods, instead of the client's; the rule's path is then a regular expression, and `$1` … `$9` are \
          its groups. The query stays",
     )
+    .differs("holds groups and no other variables; a URL is refused")
     .or_refuse()
     .reads(|value, parsed| {
         parsed.rewrite_target = Some(Rewrite::parse(value).map_err(|error| format!("a path ({error})"))?);
@@ -22,6 +23,9 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
         "use-regex",
         "whether paths are regular expressions, matched from the start of the path and without regard to case. \
          Applies only to this Ingress; look-around is not supported",
+    )
+    .differs(
+        "applies to this Ingress, and not to all Ingresses of its hosts; look-around and back references are refused",
     )
     .default("false")
     .or_refuse()

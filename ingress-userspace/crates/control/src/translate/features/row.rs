@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     change::{Kind, ObjectName},
+    migration::Verdict,
     translate::values::Read,
 };
 use ingress_model::PathMatch;
@@ -28,6 +29,9 @@ pub(crate) struct Key {
     pub(crate) otherwise: Otherwise,
     /// Whether each IngressClass has the setting separately.
     pub(crate) is_per_class: bool,
+    /// How the key differs from the one of ingress-nginx with the same name; empty if each valid value there has the same
+    /// effect here.
+    pub(crate) differs: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,7 @@ pub(super) const fn key(name: &'static str, meaning: &'static str) -> Key {
         leads_to: None,
         otherwise: Otherwise::Default,
         is_per_class: false,
+        differs: "",
     }
 }
 
@@ -108,6 +113,16 @@ impl Key {
 
     pub(super) const fn leading_to(self, service: fn(&str, &str) -> Option<ObjectName>) -> Self {
         Self { leads_to: Some(service), ..self }
+    }
+
+    /// Describes the difference from ingress-nginx, in lower case and without a full stop.
+    pub(super) const fn differs(self, differs: &'static str) -> Self {
+        Self { differs, ..self }
+    }
+
+    /// Returns the verdict on the key of ingress-nginx with this name.
+    pub(crate) const fn verdict(&self) -> Verdict {
+        if self.differs.is_empty() { Verdict::FULL } else { Verdict::differs(self.differs) }
     }
 
     pub(super) const fn per_class(self) -> Self {

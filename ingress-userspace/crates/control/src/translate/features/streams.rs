@@ -34,6 +34,7 @@ pub(super) const SETTINGS: &[Row<StreamSettings>] = &[
         Ok(())
     }),
     key("proxy-stream-next-upstream-tries", "largest number of pods to try in all, up to 10; `0` for 10")
+        .differs("at most 10; `0` means 10")
         .default("3")
         .reads(|value, streams| {
             let mut tries = 0;

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,
+    migration::Verdict,
     outcome::{ObjectRef, Origin, Reason},
 };
 
@@ -44,6 +45,12 @@ pub(super) fn globals(context: &mut Context<'_, '_>) -> Globals {
     }
     globals.settle(context);
     globals
+}
+
+/// Returns the verdict on the key `name` of ingress-nginx' ConfigMap. Settings of this controller alone have one, too;
+/// `None` for unknown ones.
+pub(crate) fn verdict(name: &str) -> Option<Verdict> {
+    features::setting(name).map(Key::verdict).or_else(|| others::find(name).map(Other::verdict))
 }
 
 /// Returns the ConfigMaps that the settings in `config_map` name.
@@ -176,12 +183,11 @@ fn overlay(
             Some(Other::Ineffective { because }) => {
                 (Reason::IneffectiveSetting, format!("`{key}` is accepted and has no effect; {because}"))
             }
-            Some(Other::Later { default }) if value == default => continue,
-            Some(Other::Later { default: _ }) => {
-                (Reason::UnsupportedSetting, format!("`{key}` is not supported and has no effect; remove it"))
+            Some(Other::Lost { same, .. } | Other::Refused { same, .. }) if same.contains(&value) => continue,
+            Some(Other::Lost { loss, instead, .. }) => {
+                (Reason::UnsupportedSetting, format!("`{key}` is not supported and has no effect: {loss}; {instead}"))
             }
-            Some(Other::Refused { .. }) if matches!(value, "" | "false") => continue,
-            Some(Other::Refused { instead }) => {
+            Some(Other::Refused { instead, .. }) => {
                 (Reason::UnsupportedSetting, format!("`{key}` is refused and has no effect; {instead}"))
             }
             None => (Reason::UnknownSetting, format!("`{}` is not a known setting; remove it", shorten(key))),
