@@ -33,13 +33,14 @@ const WALLS: [Wall; 6] = [
 
 /// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
 /// depend on all.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("cli", &["ingress-common", "ingress-control", "ingress-inspect"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
     ("inspect", &["ingress-control", "ingress-model"]),
     ("lab", &["ingress-common", "xtask-tools"]),
     ("model", &[]),
+    ("nginx-model", &[]),
     ("panics", &[]),
     ("proxy", &["ingress-common", "ingress-model", "ingress-panics"]),
     ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy"]),
