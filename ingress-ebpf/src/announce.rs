@@ -65,6 +65,17 @@ pub fn question(frame: &impl Frame, verdict: Total) -> Option<Question> {
     }
 }
 
+/// Returns `false` if the beginning of a frame shows that it is no question: the rest need not be read.
+#[inline(always)]
+pub fn may_be_question(frame: &impl Frame, verdict: Total) -> bool {
+    let Ok((ethertype, offset)) = link(frame) else { return false };
+    match verdict {
+        Total::NotIp => ethertype == ARP_TYPE,
+        Total::OtherProtocol => ethertype == IPV6 && frame.bytes::<7>(offset).is_some_and(|start| start[6] == ICMPV6),
+        _ => false,
+    }
+}
+
 /// Reads a request of RFC 826. A request for the sender's own address announces it (RFC 5227, 3).
 #[inline(always)]
 fn arp_question(frame: &impl Frame, offset: usize) -> Option<Question> {

@@ -84,9 +84,12 @@ pub(crate) fn quoted(ctx: &TcContext) -> Option<Quoted> {
 }
 
 /// Returns the question that a packet of the stack asks. Its headers are pulled into the linear part if they are not
-/// there.
+/// there. Other packets are not touched.
 #[inline(always)]
 pub(crate) fn question(ctx: &TcContext, verdict: Total) -> Option<Question> {
+    if !announce::may_be_question(&Linear::new(ctx.data(), ctx.data_end()), verdict) {
+        return None;
+    }
     if ctx.data_end() - ctx.data() < QUESTION && ctx.len() as usize > ctx.data_end() - ctx.data() {
         ctx.pull_data(ctx.len().min(HEADERS)).ok()?;
     }

@@ -66,6 +66,25 @@ fn source() -> Vec<u8> {
 }
 
 #[test]
+fn other_frames_are_told_from_questions_by_their_beginning() {
+    let v6 = |protocol: u8| {
+        let mut frame = asked_by_ndp(1, SENDER, &[]);
+        frame[18 + 6] = protocol;
+        frame
+    };
+    let check = |what, frame: Vec<u8>, verdict, expect| {
+        assert_eq!(may_be_question(&frame[..].to_vec(), verdict), expect, "{what}");
+    };
+    check("ARP", who_has(2, [0; 4], [1; 4])[..24].to_vec(), Total::NotIp, true);
+    check("LLDP", ethernet(0, 0x88cc), Total::NotIp, false);
+    check("ICMPv6", v6(ICMPV6)[..26].to_vec(), Total::OtherProtocol, true);
+    check("GRE in IPv6", v6(47), Total::OtherProtocol, false);
+    check("ICMP in IPv4", ethernet(0, 0x0800), Total::OtherProtocol, false);
+    check("UDP", v6(17), Total::Malformed, false);
+    check("nothing", Vec::new(), Total::NotIp, false);
+}
+
+#[test]
 fn questions_are_found_behind_tags_and_others_are_none() {
     let changed = |mut frame: Vec<u8>, at: usize, to: u8| {
         frame[at] = to;
