@@ -39,15 +39,15 @@ const NEWER_MINOR: u32 = 27;
 /// Some hundred modules; a slow network may need many times the usual minute.
 const FETCH_LIMIT: Duration = Duration::from_secs(900);
 
-/// What this machine cannot have without a network or another installation: Go itself, or modules. Errors have it in
-/// their chain; all others are defects.
+/// Go itself, or modules, if this machine lacks them and cannot fetch them. Errors have it in their chain; all others are
+/// defects.
 #[derive(Debug)]
 pub struct Unavailable(String);
 
 // === impl Unavailable ===
 
 impl Unavailable {
-    /// Creates it with the text of what is missing, and what to do.
+    /// Creates it with a text that names the missing part, and the remedy.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
