@@ -75,7 +75,9 @@ pub(crate) enum SettingsError {
         "`--steer rewrite` needs programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the two"
     )]
     RewriteWithoutXdp,
-    #[error("`--gateway-addresses` needs the kernel part; drop `--steer bind` or `--xdp-mode off`")]
+    #[error(
+        "`--gateway-addresses` needs the kernel part, but `--steer bind` with `--xdp-mode off` has none; drop one of the two"
+    )]
     GatewayAddressesWithoutKernel,
     #[error("`--gateway-addresses`: {0}")]
     GatewayAddresses(#[from] InvalidPool),

@@ -204,6 +204,33 @@ fn routes_of_addresses_follow_the_process() {
 }
 
 #[test]
+fn only_addresses_that_the_programs_know_get_routes() {
+    let Some(net) = Net::build("ga-room") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let node = Node::of(&net);
+    // The pool has 2046 addresses, and the programs have room for 1024, with those of the interfaces.
+    let _process = node.start(&net, "first", XdpMode::Generic, 9110, &["--gateway-addresses", "10.200.0.0/21"]);
+    let held = until("all are announced", || {
+        let (announced, silent) = node.held();
+        (announced.len() > 900 && silent.is_empty()).then_some(announced)
+    });
+    let held = held.expect("one node announces all");
+    until("the routes", || (routes(node.namespace) == held).then_some(()))
+        .unwrap_or_else(|error| panic!("{error:#}: {} routes, {} held", routes(node.namespace).len(), held.len()));
+}
+
+#[test]
+fn routes_of_addresses_end_with_the_last_program() {
+    let Some(net) = Net::build("ga-no-program") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let node = Node::of(&net);
+    let _process = node.start(&net, "first", XdpMode::Generic, 9110, &WITH_POOL);
+    until("the routes", || (routes(node.namespace) == pool()).then_some(())).expect("added");
+    node.namespace.ip("link del eth0").expect("an interface that goes");
+    until("no routes", || routes(node.namespace).is_empty().then_some(())).expect("the stack would answer ARP");
+}
+
+#[test]
 fn an_update_keeps_addresses_and_fails_no_request() {
     let Some(net) = Net::build("ga-update") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
@@ -233,6 +260,10 @@ fn an_update_keeps_addresses_and_fails_no_request() {
     assert_eq!(node.total(Total::Unannounced), silent, "no question was left unanswered");
 }
 
+/// Ethernet addresses of two nodes between which the hash divides the addresses of the pool, in both families. With random
+/// ones, one node would now and then have all of them.
+const MACS: [&str; 2] = ["02:00:00:00:00:02", "02:00:00:00:00:06"];
+
 /// Connects a second node to the link of the first, by a bridge on the router.
 fn second_node(net: &Net) -> Namespace {
     let (router, second) = (&net.topology.router, net.lab.namespace("node2").expect("a namespace"));
@@ -248,6 +279,8 @@ fn second_node(net: &Net) -> Namespace {
         "addr add 2001:db8:3::1/64 dev br0 nodad",
     ];
     router.ip(&bridge.join("\n")).expect("a bridge");
+    net.topology.node.ip(&format!("link set eth0 address {}", MACS[0])).expect("an Ethernet address");
+    second.ip(&format!("link set eth0 address {}", MACS[1])).expect("an Ethernet address");
     let addresses = [
         "addr add 203.0.113.20/24 dev eth0",
         "addr add 2001:db8:3::20/64 dev eth0 nodad",
@@ -257,6 +290,45 @@ fn second_node(net: &Net) -> Namespace {
     ];
     second.ip(&addresses.join("\n")).expect("addresses");
     second
+}
+
+/// Returns what each of two nodes announces, if each address is announced by one node and held by the other.
+fn shared(nodes: &[Node<'_>; 2]) -> Option<[BTreeSet<String>; 2]> {
+    let [(one, silent_one), (other, silent_other)] = [nodes[0].held(), nodes[1].held()];
+    let is_shared = one == silent_other && other == silent_one && !one.is_empty() && !other.is_empty();
+    is_shared.then_some([one, other])
+}
+
+#[test]
+fn neighbours_are_told_anew_after_a_node_stood_still() {
+    let Some(net) = Net::build("ga-still") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let namespace = second_node(&net);
+    let _router = polls(&net, &["eth1", "eth2"]);
+    let nodes =
+        [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
+    let start = |index: usize, name| nodes[index].start(&net, name, XdpMode::Native, 9110, &WITH_POOL);
+    let processes = [start(0, "first"), start(1, "second")];
+    let announced = until("a choice", || shared(&nodes)).expect("both hear of each other");
+    all_are_served(&net);
+    let knows = |address: &String, mac: &str| {
+        let neighbours = shown(&net.topology.router, "neigh show dev br0");
+        let is_known = |line: &str| line.starts_with(&format!("{address} ")) && line.contains(mac);
+        neighbours.lines().any(is_known).then_some(())
+    };
+    for address in &announced[0] {
+        until("the router's entry", || knows(address, MACS[0])).expect("the first node");
+    }
+    processes[0].signal(nix::sys::signal::Signal::SIGSTOP).expect("stopped");
+    for address in &announced[0] {
+        until("another entry", || knows(address, MACS[1])).expect("the second node takes over");
+    }
+    processes[0].signal(nix::sys::signal::Signal::SIGCONT).expect("continued");
+    for address in &announced[0] {
+        until("the entry of before", || knows(address, MACS[0]))
+            .unwrap_or_else(|error| panic!("{error:#}: {}", shown(&net.topology.router, "neigh show")));
+    }
+    assert_eq!(until("the same choice", || shared(&nodes)).expect("both hear of each other"), announced);
 }
 
 #[test]
@@ -269,12 +341,7 @@ fn one_of_two_nodes_announces_an_address_and_the_other_takes_over() {
         [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
     let start = |index: usize, name| nodes[index].start(&net, name, XdpMode::Native, 9110, &WITH_POOL);
     let mut processes = [start(0, "first"), start(1, "second")];
-    // Every address is announced by one node, and held by the other.
-    let shared = || {
-        let [(one, silent_one), (other, silent_other)] = [nodes[0].held(), nodes[1].held()];
-        let is_shared = one == silent_other && other == silent_one && !one.is_empty() && !other.is_empty();
-        is_shared.then_some([one, other])
-    };
+    let shared = || shared(&nodes);
     let announced = until("a choice", shared).expect("both hear of each other");
     assert_eq!(announced.iter().flatten().cloned().collect::<BTreeSet<_>>(), pool());
     all_are_served(&net);

@@ -40,6 +40,7 @@ mod watch;
 pub use address_pool::{AddressPool, InvalidPool};
 pub use contact::Contact;
 pub use error::SourceError;
+pub use hash::fnv;
 pub use options::{Options, SourceConfig};
 pub use outcome::{ObjectRef, Origin, Outcome, Reason, Severity};
 pub use source::kube::KubernetesConfig;

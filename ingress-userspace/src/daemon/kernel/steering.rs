@@ -25,6 +25,8 @@ impl Kernel {
         }
         if self.astray {
             self.reconcile();
+            // An interface may have a program now, or no longer.
+            self.stale |= self.holding.takes_part();
         }
         if self.stale {
             self.set_addresses();
@@ -140,13 +142,30 @@ impl Kernel {
                 "there are more addresses than the kernel part has room for; link-local ones are left out first"
             );
         }
-        let held = self.held(addresses.len());
-        match self.datapath.set_addresses(&addresses, &held).and_then(|()| self.set_macs()) {
-            Ok(()) => self.stale = false,
+        let room = room - addresses.len();
+        let wanted = self.holding.wanted();
+        if wanted.len() > room {
+            warn!(
+                left_out = wanted.len() - room,
+                "there are more held addresses than the kernel part has room for; clients cannot reach those left out"
+            );
+        }
+        let held: BTreeSet<_> = wanted.iter().take(room).copied().collect();
+        let entries = self.holding.entries(&held);
+        match self.datapath.set_addresses(&addresses, &entries) {
+            Ok(()) => {
+                self.holding.hold(held);
+                self.stale = false;
+            }
             Err(error) => {
+                self.holding.fail_to_hold(&held);
                 self.stale = true;
                 warn!(error = &error as &dyn std::error::Error, "cannot set the node's addresses; trying again");
             }
+        }
+        if let Err(error) = self.set_macs() {
+            self.stale = true;
+            warn!(error = &error as &dyn std::error::Error, "cannot set the Ethernet addresses; trying again");
         }
     }
 }

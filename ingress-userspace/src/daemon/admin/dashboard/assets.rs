@@ -1,6 +1,7 @@
 //! Files that pages load: the style, the script and the icon. They are part of the binary.
 
 use http::{HeaderValue, Response, StatusCode, header};
+use ingress_control::fnv;
 
 use super::super::body::AdminBody;
 
@@ -20,17 +21,7 @@ const ASSETS: [Asset; 3] = [
 ];
 
 const fn asset(name: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Asset {
-    Asset { name, content_type, bytes, tag: hash(bytes) }
-}
-
-/// Returns the hash FNV-1a of `bytes`.
-const fn hash(bytes: &[u8]) -> u64 {
-    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
-    while at < bytes.len() {
-        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
-        at += 1;
-    }
-    hash
+    Asset { name, content_type, bytes, tag: fnv(bytes) }
 }
 
 /// Returns the asset `name`, or 304 if the client holds it; `None` if there is no such asset.

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use ingress_common::flow::v4_mapped;
+use ingress_control::fnv;
 
 use crate::node::Mac;
 
@@ -19,13 +20,11 @@ pub(super) fn announcer(address: &IpAddr, nodes: impl IntoIterator<Item = NodeId
 /// Returns the hash of an address and a node: FNV-1a, and the finalizer of MurmurHash3, without which nodes whose
 /// addresses differ only in the last byte would win in turn.
 fn score(address: &IpAddr, node: &NodeId) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
     let octets = match address {
         IpAddr::V4(v4) => v4_mapped(v4.octets()),
         IpAddr::V6(v6) => v6.octets(),
     };
-    let hash = octets.iter().chain(node).fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+    let hash = fnv(&[&octets[..], node].concat());
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)

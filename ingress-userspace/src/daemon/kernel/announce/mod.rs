@@ -16,44 +16,42 @@ use std::{
 };
 
 use anyhow::Context as _;
-use ingress_common::map::NODE_ADDRS_MAX;
-use ingress_control::AddressPool;
+use ingress_control::{AddressPool, fnv};
 use ingress_datapath::{HeldAddress, NicMode, NicState, Owner};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::Kernel;
+use super::{Kernel, nics::Chosen};
 use crate::node::{Addresses, HeldRoutes, LinkKind, Links, Mac};
 
+mod announcements;
 mod choice;
 mod groups;
 mod peers;
 
-use choice::{NodeId, announcer};
+use announcements::Announcements;
+use choice::NodeId;
 use groups::Groups;
-use peers::{Hello, Members, Place, SILENCE, Sockets};
+use peers::{Hello, Members, Place, Sockets};
 
 pub(super) use peers::HELLO;
 
-/// Ticks of [`HELLO`] after which neighbours are told of a new address. Linux ignores an ARP reply within a second of the
-/// one before (`LOCKTIME`).
-const TOLD_AT: [u8; 5] = [0, 1, 2, 6, 12];
-
 /// The held addresses, and the nodes that hold them, too.
 pub(super) struct Holding {
+    /// The addresses of the pool. As many are held as the programs have room for.
     wanted: BTreeSet<IpAddr>,
-    announced: BTreeSet<IpAddr>,
-    /// Announced addresses that neighbours are yet to be told of, with the ticks since they were chosen.
-    untold: BTreeMap<IpAddr, u8>,
+    announcements: Announcements,
     /// Interfaces whose driver cannot tell.
     mute: BTreeSet<u32>,
+    /// Interfaces on which the latest attempt to tell failed.
+    failing: BTreeSet<u32>,
     routes: HeldRoutes,
     groups: Groups,
     /// `None` without a pool.
     sockets: Option<Sockets>,
     members: Members,
-    /// Number of other nodes at the latest choice.
-    others: usize,
+    /// Whether a warning about too many nodes was logged.
+    is_crowded: bool,
     /// Hash of the pool, which nodes that take part have in common.
     pool: u64,
     /// Ethernet addresses of the interfaces, by index.
@@ -64,8 +62,8 @@ pub(super) struct Holding {
     veths: BTreeSet<u32>,
     /// Interfaces with programs, and those above them.
     nics: BTreeSet<u32>,
-    /// Until then, announcements stay as they were found.
-    listens_until: Instant,
+    /// Whether an interface has a program.
+    has_program: bool,
     /// Whether routes or groups may differ from what is wanted.
     is_astray: bool,
 }
@@ -81,40 +79,51 @@ impl Holding {
         let sockets = (!pool.is_empty()).then(Sockets::open).transpose().with_context(|| {
             format!("cannot listen to other nodes on UDP port {}, as `--gateway-addresses` requires", peers::PORT)
         })?;
-        let mut holding = Self {
-            announced: found.iter().filter(|held| held.is_announced).map(|held| held.address).collect(),
-            wanted: BTreeSet::new(),
-            untold: BTreeMap::new(),
+        let announced = found.iter().filter(|held| held.is_announced).map(|held| held.address).collect();
+        Ok(Self {
+            wanted: pool.addresses().collect(),
+            announcements: Announcements::new(announced, Instant::now()),
             mute: BTreeSet::new(),
+            failing: BTreeSet::new(),
             routes,
             groups: Groups::default(),
             sockets,
             members: Members::default(),
-            others: 0,
+            is_crowded: false,
             pool: fingerprint(pool),
             macs: BTreeMap::new(),
             v4: BTreeMap::new(),
             veths: BTreeSet::new(),
             nics: BTreeSet::new(),
-            listens_until: Instant::now() + SILENCE,
+            has_program: false,
             is_astray: true,
+        })
+    }
+
+    /// Returns the addresses to hold.
+    pub(super) const fn wanted(&self) -> &BTreeSet<IpAddr> {
+        &self.wanted
+    }
+
+    /// Returns these addresses for the programs.
+    pub(super) fn entries(&self, held: &BTreeSet<IpAddr>) -> Vec<HeldAddress> {
+        let entry = |address: &IpAddr| HeldAddress {
+            address: *address,
+            is_announced: self.announcements.is_announced(address),
         };
-        holding.hold(pool.addresses().collect());
-        Ok(holding)
+        held.iter().map(entry).collect()
     }
 
-    /// Sets the addresses to hold. Programs learn of them with the next [`Kernel::set_addresses`].
-    fn hold(&mut self, addresses: BTreeSet<IpAddr>) {
-        self.announced.retain(|address| addresses.contains(address));
-        self.untold.retain(|address, _| addresses.contains(address));
-        self.wanted = addresses;
-        self.is_astray = true;
+    /// Takes note of the addresses that the programs know as held. Only these get routes and are announced: questions for
+    /// others would be answered by the stack of every node.
+    pub(super) fn hold(&mut self, held: BTreeSet<IpAddr>) {
+        self.is_astray |= self.announcements.hold(held);
     }
 
-    /// Returns the addresses for the programs.
-    fn addresses(&self) -> impl Iterator<Item = HeldAddress> {
-        let held = |address: &IpAddr| HeldAddress { address: *address, is_announced: self.announced.contains(address) };
-        self.wanted.iter().map(held)
+    /// Takes note of an attempt to make the programs know these addresses, which failed: they know those at most that
+    /// they knew before.
+    pub(super) fn fail_to_hold(&mut self, held: &BTreeSet<IpAddr>) {
+        self.hold(self.announcements.held().intersection(held).copied().collect());
     }
 
     /// Takes note of the node's interfaces and addresses.
@@ -133,18 +142,22 @@ impl Holding {
         }
     }
 
-    /// Sets the interfaces to speak from.
-    fn follow(&mut self, nics: BTreeSet<u32>) {
+    /// Sets the interfaces to speak from, and whether one of them has a program.
+    fn follow(&mut self, nics: BTreeSet<u32>, has_program: bool) {
         let places = nics.iter().map(|index| Place { index: *index, v4: self.v4.get(index).copied() }).collect();
         if let Some(sockets) = &mut self.sockets {
             sockets.follow(places);
         }
         if self.nics.is_empty() {
             // Other nodes are heard from now on.
-            self.listens_until = Instant::now() + SILENCE;
+            self.announcements.listen(Instant::now());
         }
-        self.is_astray |= self.nics != nics;
+        // An interface that comes back may have another driver.
+        self.mute.retain(|index| nics.contains(index));
+        self.failing.retain(|index| nics.contains(index));
+        self.is_astray |= self.nics != nics || self.has_program != has_program;
         self.nics = nics;
+        self.has_program = has_program;
     }
 
     /// Returns whether there are other nodes to hear.
@@ -157,7 +170,14 @@ impl Holding {
         let Some(sockets) = &self.sockets else { return std::future::pending().await };
         let hello = sockets.hear().await;
         if hello.pool == self.pool {
-            self.members.hear(&hello, Instant::now());
+            let is_noted = self.members.hear(&hello, Instant::now());
+            if !is_noted && !self.is_crowded {
+                warn!(
+                    limit = Members::MAX,
+                    "there are more nodes on this link than can announce addresses; further ones are ignored"
+                );
+                self.is_crowded = true;
+            }
         }
     }
 
@@ -172,41 +192,25 @@ impl Holding {
         }
     }
 
+    /// Returns the other nodes.
+    fn others(&mut self, now: Instant) -> BTreeSet<NodeId> {
+        let own = self.id();
+        self.members.present(now).filter(|node| Some(*node) != own).collect()
+    }
+
     /// Chooses the addresses to announce. Returns whether there are others than before.
     fn choose(&mut self, now: Instant) -> bool {
         let Some(own) = self.id() else { return false };
-        let others: BTreeSet<_> = self.members.present(now).filter(|node| *node != own).collect();
-        if now < self.listens_until {
-            return false;
-        }
-        let nodes = || others.iter().copied().chain([own]);
-        let announced = self.wanted.iter().filter(|address| announcer(address, nodes()) == Some(own));
-        let announced: BTreeSet<_> = announced.copied().collect();
-        let is_other = announced != self.announced;
-        if is_other || others.len() != self.others {
-            let (others, addresses) = (others.len(), announced.len());
-            info!(others, addresses, of = self.wanted.len(), "chose the addresses that this node announces");
-        }
-        self.others = others.len();
-        self.untold.retain(|address, _| announced.contains(address));
-        self.untold.extend(announced.difference(&self.announced).map(|address| (*address, 0)));
-        self.announced = announced;
-        is_other
+        let others = self.others(now);
+        self.announcements.choose(own, others, now)
     }
 
-    /// Returns the addresses of which neighbours are to be told now.
-    fn due(&mut self) -> Vec<IpAddr> {
-        let due =
-            self.untold.iter().filter(|(_, ticks)| TOLD_AT.contains(ticks)).map(|(address, _)| *address).collect();
-        self.untold.values_mut().for_each(|ticks| *ticks += 1);
-        self.untold.retain(|_, ticks| TOLD_AT.iter().any(|at| *at >= *ticks));
-        due
-    }
-
-    /// Adds and removes routes and memberships of groups.
-    async fn settle(&mut self, own: &Addresses) -> anyhow::Result<()> {
+    /// Adds and removes routes and memberships of groups. Without a program, the stack would answer ARP on every node;
+    /// `is_off` says that there is none on purpose.
+    async fn settle(&mut self, own: &Addresses, is_off: bool) -> anyhow::Result<()> {
         // An address of an interface has a route already.
-        let wanted: BTreeSet<_> = self.wanted.iter().filter(|address| !own.contains_key(address)).copied().collect();
+        let held = self.announcements.held().iter().filter(|address| !own.contains_key(address));
+        let wanted: BTreeSet<_> = held.filter(|_| is_off || self.has_program).copied().collect();
         let (added, removed) = self.routes.replace(&wanted).await?;
         if added > 0 || removed > 0 {
             info!(added, removed, "changed the routes of held addresses");
@@ -224,14 +228,16 @@ impl Holding {
 impl Kernel {
     /// Tells other nodes of this one, and chooses what it announces. Does nothing if another process owns the node.
     pub(super) fn announce(&mut self, is_owner: bool) {
+        let now = Instant::now();
+        self.holding.announcements.tick(now);
         if !is_owner {
             return;
         }
         self.holding.say(false);
-        if self.holding.choose(Instant::now()) {
+        if self.holding.choose(now) {
             self.set_addresses();
         }
-        let due = self.holding.due();
+        let due = self.holding.announcements.due();
         if !due.is_empty() {
             self.tell(&due);
         }
@@ -239,46 +245,46 @@ impl Kernel {
 
     /// Tells the neighbours on all interfaces that this node has these addresses.
     fn tell(&mut self, addresses: &[IpAddr]) {
-        let Holding { macs, nics, mute, .. } = &mut self.holding;
+        let Holding { macs, nics, mute, failing, .. } = &mut self.holding;
         for index in nics.iter().filter(|index| macs.contains_key(index)) {
             if mute.contains(index) {
                 continue;
             }
             let told = addresses.iter().try_for_each(|address| self.datapath.tell_neighbours(*address, *index));
-            if let Err(error) = told {
+            let Err(error) = told else {
+                failing.remove(index);
+                continue;
+            };
+            if is_unsupported(&error) {
+                mute.insert(*index);
+            }
+            if failing.insert(*index) {
                 warn!(
                     index,
                     error = &error as &dyn std::error::Error,
                     "cannot tell the neighbours on this interface of addresses that move here; they ask again when they \
                      have forgotten the node before"
                 );
-                mute.insert(*index);
             }
         }
     }
 
     /// Adapts routes and groups to the held addresses. Failures are retried with the next heartbeat.
     pub(super) async fn settle(&mut self, is_owner: bool) {
-        if !is_owner || !self.holding.is_astray {
+        if !is_owner {
             return;
         }
-        if let Err(error) = self.holding.settle(&self.addresses).await {
+        if let Some(sockets) = &mut self.holding.sockets {
+            sockets.join();
+        }
+        if !self.holding.is_astray {
+            return;
+        }
+        let is_off = self.chosen == Chosen::None;
+        if let Err(error) = self.holding.settle(&self.addresses, is_off).await {
             self.holding.routes.forget();
             warn!("cannot hold all addresses of `--gateway-addresses`; trying again: {error:#}");
         }
-    }
-
-    /// Returns the held addresses that fit beside `own` addresses of the node.
-    pub(super) fn held(&self, own: usize) -> Vec<HeldAddress> {
-        let room = (NODE_ADDRS_MAX as usize).saturating_sub(own);
-        let wanted = self.holding.wanted.len();
-        if wanted > room {
-            warn!(
-                left_out = wanted - room,
-                "there are more held addresses than the kernel part has room for; clients cannot reach those left out"
-            );
-        }
-        self.holding.addresses().take(room).collect()
     }
 
     /// Writes the Ethernet addresses of the interfaces with programs, and speaks from these interfaces.
@@ -287,8 +293,10 @@ impl Kernel {
             return Ok(());
         }
         let mut nics = BTreeSet::from_iter(self.interfaces.above.iter().copied());
+        let mut has_program = false;
         for nic in self.datapath.interfaces() {
             let NicState::Attached { mode, .. } = nic.state else { continue };
+            has_program = true;
             if nics.insert(nic.index)
                 && !self.holding.nics.contains(&nic.index)
                 && mode == NicMode::Native
@@ -301,7 +309,7 @@ impl Kernel {
                 );
             }
         }
-        self.holding.follow(nics);
+        self.holding.follow(nics, has_program);
         let Holding { macs, nics, .. } = &self.holding;
         let macs: Vec<_> = nics.iter().filter_map(|index| Some((*index, *macs.get(index)?))).collect();
         self.datapath.set_macs(&macs)
@@ -316,30 +324,37 @@ impl Kernel {
         // Twice, because a datagram may be lost.
         self.holding.say(true);
         self.holding.say(true);
-        if self.holding.members.present(Instant::now()).count() > 0 {
-            self.holding.announced.clear();
+        if !self.holding.others(Instant::now()).is_empty() {
+            self.holding.announcements.leave();
             self.set_addresses();
         }
     }
 
-    /// Removes the routes of addresses that no process of this node holds any more, at the end of this one.
+    /// Removes the routes of addresses that no process of this node holds any more, at the end of this one, and then
+    /// their entries in the programs: with a route and without an entry, the stack would answer ARP.
     pub(in crate::daemon) async fn let_go(&mut self) {
-        let keeps = match self.datapath.owner() {
-            Owner::Other => self.datapath.maps().held_addresses(),
-            Owner::This | Owner::Unassigned => {
-                self.holding.hold(BTreeSet::new());
-                self.set_addresses();
-                Ok(Vec::new())
-            }
-        };
+        let is_replaced = self.datapath.owner() == Owner::Other;
+        let keeps = if is_replaced { self.datapath.maps().held_addresses() } else { Ok(Vec::new()) };
         let removed = match keeps {
             Ok(keeps) => self.holding.routes.replace(&keeps.iter().map(|held| held.address).collect()).await,
             Err(error) => Err(error.into()),
         };
         if let Err(error) = removed {
             warn!("cannot remove the routes of held addresses; `xdp-ingress unload` removes them: {error:#}");
+            return;
+        }
+        if !is_replaced {
+            self.holding.wanted.clear();
+            self.set_addresses();
         }
     }
+}
+
+/// Returns `true` if the driver cannot do this at all.
+fn is_unsupported(error: &ingress_datapath::Error) -> bool {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut codes = chain.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
+    codes.any(|code| code == nix::errno::Errno::EOPNOTSUPP as i32)
 }
 
 /// Returns the Ethernet address by which neighbours know an interface. The ports of a bond have the bond's.
@@ -349,10 +364,28 @@ fn mac(links: &Links, index: u32) -> Option<Mac> {
     above.filter(|above| above.kind == LinkKind::Bundle).and_then(|above| above.mac).or(link.mac)
 }
 
-/// Returns a hash of the networks of a pool, FNV-1a of their text.
+/// Returns a hash of the networks of a pool, of their text.
 fn fingerprint(pool: &AddressPool) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let texts = pool.networks().iter().map(|network| format!("{network},"));
-    texts.flat_map(String::into_bytes).fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    fnv(pool.networks().iter().map(|network| format!("{network},")).collect::<String>().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_a_driver_that_cannot_tell_is_mute() {
+        let check = |errno: Errno, expect| {
+            let source = io::Error::from_raw_os_error(errno as i32);
+            let error = ingress_datapath::Error::Kernel { operation: "run", object: "ingress_xdp".to_owned(), source };
+            assert_eq!(is_unsupported(&error), expect, "{errno}");
+        };
+        check(Errno::EOPNOTSUPP, true);
+        check(Errno::ENETDOWN, false);
+        check(Errno::ENOMEM, false);
+    }
 }

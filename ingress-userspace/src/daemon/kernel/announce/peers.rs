@@ -14,7 +14,7 @@ use std::{
 
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use tokio::{net::UdpSocket, time::Instant};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::choice::NodeId;
 
@@ -59,7 +59,12 @@ pub(super) struct Place {
 pub(super) struct Sockets {
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
+    /// Places whose group is joined, by a family at least.
     places: BTreeSet<Place>,
+    /// Places whose group could not be joined yet.
+    missing: BTreeSet<Place>,
+    /// Whether a warning about missing places was logged.
+    is_warned: bool,
 }
 
 // === impl Hello ===
@@ -92,21 +97,35 @@ impl Hello {
 // === impl Members ===
 
 impl Members {
-    /// Takes note of a datagram.
-    pub(super) fn hear(&mut self, hello: &Hello, now: Instant) {
+    /// Maximum number of nodes that are heard: datagrams are not authenticated, and could name ever more nodes.
+    pub(super) const MAX: usize = 256;
+
+    /// Takes note of a datagram. Returns `false` for one of a node beyond [`Members::MAX`], which is ignored.
+    pub(super) fn hear(&mut self, hello: &Hello, now: Instant) -> bool {
         let Self(heard) = self;
         if hello.leaves {
             heard.remove(&hello.node);
-        } else {
-            heard.insert(hello.node, now);
+            return true;
         }
+        if heard.len() >= Self::MAX && !heard.contains_key(&hello.node) {
+            self.forget_silent(now);
+        }
+        let Self(heard) = self;
+        if heard.len() >= Self::MAX && !heard.contains_key(&hello.node) {
+            return false;
+        }
+        heard.insert(hello.node, now);
+        true
     }
 
     /// Forgets nodes that are silent, and returns the others.
     pub(super) fn present(&mut self, now: Instant) -> impl Iterator<Item = NodeId> {
-        let Self(heard) = self;
-        heard.retain(|_, last| now.saturating_duration_since(*last) < SILENCE);
-        heard.keys().copied()
+        self.forget_silent(now);
+        self.0.keys().copied()
+    }
+
+    fn forget_silent(&mut self, now: Instant) {
+        self.0.retain(|_, last| now.saturating_duration_since(*last) < SILENCE);
     }
 }
 
@@ -122,26 +141,57 @@ impl Sockets {
             (Err(error), Err(_)) => return Err(error),
             (v4, v6) => (v4.ok(), v6.ok()),
         };
-        Ok(Self { v4, v6, places: BTreeSet::new() })
+        Ok(Self { v4, v6, places: BTreeSet::new(), missing: BTreeSet::new(), is_warned: false })
     }
 
-    /// Listens on these interfaces, and speaks from them.
+    /// Listens on these interfaces, and speaks from them. [`Sockets::join`] tries those again that fail.
     pub(super) fn follow(&mut self, places: BTreeSet<Place>) {
-        for place in places.difference(&self.places) {
-            let index = place.index;
-            let joined = [
-                self.v4.as_ref().map(|socket| {
-                    let interface = InterfaceIndexOrAddress::Index(index);
-                    socket2::SockRef::from(socket).join_multicast_v4_n(&GROUP4, &interface)
-                }),
-                self.v6.as_ref().map(|socket| socket.join_multicast_v6(&GROUP6, index)),
-            ];
-            for error in joined.into_iter().flatten().filter_map(Result::err) {
-                // The kernel forgets a membership with its interface; the other family may work.
-                debug!(index, %error, "cannot join the group of nodes");
+        self.places.retain(|place| places.contains(place));
+        self.missing = places.difference(&self.places).copied().collect();
+        self.join();
+    }
+
+    /// Joins the groups of the nodes where they are missing.
+    pub(super) fn join(&mut self) {
+        for place in std::mem::take(&mut self.missing) {
+            match self.joined(place.index) {
+                Ok(()) => {
+                    self.places.insert(place);
+                }
+                Err(error) => {
+                    if !self.is_warned {
+                        let Place { index, v4: _ } = place;
+                        warn!(index, %error, "cannot hear other nodes on this interface, trying again");
+                        self.is_warned = true;
+                    }
+                    self.missing.insert(place);
+                }
             }
         }
-        self.places = places;
+    }
+
+    /// Joins the groups on an interface. One family is enough.
+    fn joined(&self, index: u32) -> io::Result<()> {
+        let joined = [
+            self.v4.as_ref().map(|socket| {
+                let interface = InterfaceIndexOrAddress::Index(index);
+                socket2::SockRef::from(socket).join_multicast_v4_n(&GROUP4, &interface)
+            }),
+            self.v6.as_ref().map(|socket| socket.join_multicast_v6(&GROUP6, index)),
+        ];
+        let mut result = Err(io::ErrorKind::Unsupported.into());
+        for joined in joined.into_iter().flatten() {
+            match joined {
+                Ok(()) => result = Ok(()),
+                // The kernel forgets a membership only with its interface.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => result = Ok(()),
+                Err(error) => {
+                    debug!(index, %error, "cannot join the group of nodes");
+                    result = result.or(Err(error));
+                }
+            }
+        }
+        result
     }
 
     /// Says this on all interfaces. Failures are those of interfaces that come or go, and the next time is soon.
@@ -244,5 +294,35 @@ mod tests {
         assert_eq!(present(&mut members, SILENCE), [2]);
         members.hear(&Hello { leaves: true, ..other }, start + SILENCE);
         assert_eq!(present(&mut members, SILENCE), [0; 0]);
+    }
+
+    #[test]
+    fn nodes_beyond_the_limit_are_ignored_until_others_are_gone() {
+        let (mut members, start) = (Members::default(), Instant::now());
+        let of = |number: usize| {
+            let [.., high, low] = number.to_be_bytes();
+            Hello { node: [2, 0, 0, 0, high, low], ..HERE }
+        };
+        assert!((0..Members::MAX).all(|number| members.hear(&of(number), start)));
+        assert!(!members.hear(&of(Members::MAX), start + HELLO));
+        assert!(members.hear(&of(7), start + HELLO), "a known one");
+        assert_eq!(members.present(start + HELLO).count(), Members::MAX);
+        assert!(members.hear(&of(Members::MAX), start + SILENCE), "the others are silent");
+        assert_eq!(members.present(start + SILENCE).count(), 2);
+    }
+
+    #[tokio::test]
+    async fn places_are_tried_again_until_their_group_is_joined() {
+        const LOOPBACK: Place = Place { index: 1, v4: Some(Ipv4Addr::LOCALHOST) };
+        const GONE: Place = Place { index: u32::MAX >> 1, v4: None };
+        let mut sockets = Sockets::open().expect("sockets");
+        sockets.follow([LOOPBACK, GONE].into());
+        assert_eq!((&sockets.places, &sockets.missing), (&[LOOPBACK].into(), &[GONE].into()));
+        sockets.join();
+        assert_eq!((&sockets.places, &sockets.missing), (&[LOOPBACK].into(), &[GONE].into()));
+        // The group stays joined with another address of the interface.
+        let other = Place { v4: None, ..LOOPBACK };
+        sockets.follow([other].into());
+        assert_eq!((&sockets.places, &sockets.missing), (&[other].into(), &[].into()));
     }
 }
