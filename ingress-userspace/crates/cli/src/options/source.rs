@@ -51,8 +51,8 @@ pub struct SourceArgs {
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests")]
     pub watch_namespace: Option<String>,
 
-    /// Serve only Ingresses of namespaces that match this label selector, such as `team=shop,env!=test`. A change of a
-    /// namespace's labels takes effect at once. Default: all namespaces.
+    /// Serve only Ingresses, Gateways and routes of namespaces that match this label selector, such as
+    /// `team=shop,env!=test`. A change of a namespace's labels takes effect at once. Default: all namespaces.
     #[arg(
         long,
         value_name = "SELECTOR",

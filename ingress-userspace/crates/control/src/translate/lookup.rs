@@ -184,6 +184,14 @@ impl<'c> Lookup<'c> {
         self.cluster.backend_tls_policies().get(name)
     }
 
+    /// Returns `true` if objects of the Gateway API in this namespace count: they do unless a selector leaves it out.
+    pub(crate) fn selects(&self, namespace: &str) -> bool {
+        if self.options.selects_namespaces {
+            self.note(Kind::Namespace, &ObjectName::new("", namespace));
+        }
+        self.cluster.selects(namespace)
+    }
+
     /// Returns the labels of a Namespace. One that is not known has the label with its name, as all have.
     pub(crate) fn namespace_labels(&self, namespace: &str) -> Cow<'c, BTreeMap<String, String>> {
         self.note(Kind::Namespace, &ObjectName::new("", namespace));

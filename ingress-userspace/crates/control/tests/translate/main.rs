@@ -9,4 +9,5 @@ mod feud;
 mod golden;
 mod laws;
 mod objects;
+mod selection;
 mod sharing;

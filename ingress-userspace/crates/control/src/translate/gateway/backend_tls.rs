@@ -25,6 +25,9 @@ use ingress_model::{Authorities, CertificateName, UpstreamTls, Verify};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
     generation: i64,
+    /// Whether its namespace counts. The policy of another one still holds for its Services, so that nothing is sent to
+    /// them without TLS, but its status belongs to others.
+    pub(crate) is_of_selected: bool,
     /// Services that it targets.
     pub(crate) services: BTreeSet<ObjectName>,
     conditions: Vec<Condition>,
@@ -162,6 +165,7 @@ pub(crate) fn make(name: &ObjectName, lookup: &Lookup<'_>) -> Option<Policy> {
     });
     Some(Policy {
         generation: policy.metadata.generation.unwrap_or_default(),
+        is_of_selected: lookup.selects(&name.namespace),
         services,
         conditions: vec![unless(ACCEPTED, accepted.as_ref()), unless(RESOLVED_REFS, unresolved.as_ref())],
     })

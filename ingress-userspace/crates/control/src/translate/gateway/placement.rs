@@ -63,6 +63,7 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
         Some(&*stored.object).filter(|class| class.is_ours())
     };
     let gateways = lookup.gateways().iter().map(|(name, stored)| (name, &*stored.object));
+    let gateways = gateways.filter(|(name, _)| lookup.selects(&name.namespace));
     let mut gateways: Vec<_> =
         gateways.filter_map(|(name, gateway)| Some((name, gateway, class_of(gateway)?))).collect();
     gateways.sort_by_cached_key(|(name, gateway, _)| (age(&gateway.metadata), (*name).clone()));
@@ -116,7 +117,7 @@ fn sets<'c>(lookup: &Lookup<'c>) -> HashMap<ObjectName, Vec<(&'c ObjectName, &'c
     let mut sets: HashMap<_, Vec<_>> = HashMap::new();
     for (name, stored) in lookup.listener_sets() {
         let ParentReference { group, kind, namespace, name: gateway, .. } = &stored.object.spec.parent_ref;
-        if (group, kind) == (&Group::Gateway, &ReferentKind::Gateway) {
+        if (group, kind) == (&Group::Gateway, &ReferentKind::Gateway) && lookup.selects(&name.namespace) {
             let gateway = ObjectName::new(namespace.as_deref().unwrap_or(&name.namespace), gateway);
             sets.entry(gateway).or_default().push((name, &*stored.object));
         }

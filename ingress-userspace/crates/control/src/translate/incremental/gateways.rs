@@ -219,7 +219,8 @@ impl Translator {
                 gateways.insert(gateway.name.clone());
             }
         }
-        let status = made.as_ref().and_then(|policy| policy.status(&gateways)).map(Arc::new);
+        let shown = made.as_ref().filter(|policy| policy.is_of_selected);
+        let status = shown.and_then(|policy| policy.status(&gateways)).map(Arc::new);
         if let Some(made) = made {
             policies.insert(name.clone(), made);
         }
@@ -368,6 +369,9 @@ impl GatewayRecords {
 
 fn route(id: &ObjectId, cluster: &Cluster, globals: &Globals, context: &mut Context<'_, '_>) -> Option<MadeRoute> {
     let name = &id.name;
+    if !context.selects(&name.namespace) {
+        return None;
+    }
     match id.kind {
         Kind::HttpRoute => http_route::make(id, &cluster.http_routes().get(name)?.object, globals, context),
         Kind::GrpcRoute => grpc_route::make(id, &cluster.grpc_routes().get(name)?.object, globals, context),
