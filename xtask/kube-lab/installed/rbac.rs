@@ -23,7 +23,7 @@ use crate::{
 const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: NAME}\nspec: {controller: NAME.test/NAME}\n";
 
 /// Resource, its API group, and the log's text without it.
-const PERMISSIONS: [(&str, &str, &str); 13] = [
+const PERMISSIONS: [(&str, &str, &str); 14] = [
     ("ingresses", "networking.k8s.io", "do not reach the proxy"),
     ("ingressclasses", "networking.k8s.io", "do not reach the proxy"),
     ("services", "", "do not reach the proxy"),
@@ -31,6 +31,7 @@ const PERMISSIONS: [(&str, &str, &str); 13] = [
     ("nodes", "", "zones"),
     ("namespaces", "", "keep their hosts"),
     ("referencegrants", "gateway.networking.k8s.io", "grants"),
+    ("gatewayclasses", "gateway.networking.k8s.io", "Gateway API"),
     ("secrets", "", "certificate"),
     ("configmaps", "", "settings"),
     ("leases", "coordination.k8s.io", "no leader is elected"),

@@ -21,10 +21,11 @@
 //!
 //! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
 //!
-//! The first batch is sent when every watch has its first list. Later changes are sent at once, with one exception. An
-//! Ingress that names another Secret is sent together with the Secret, and with the removal of the one it named before,
-//! so that its hosts always have a certificate. Other changes do not wait for that. Secrets are not watched if only
-//! Ingresses of other controllers name them, or Ingresses too large to be served.
+//! The first batch is sent when every watch has its first list. For some lists it waits no longer than a while (see
+//! `held_changes`). Later changes are sent at once, with one exception. An Ingress that names another Secret is sent
+//! together with the Secret, and with the removal of the one it named before, so that its hosts always have a
+//! certificate. Other changes do not wait for that. Secrets are not watched if only Ingresses of other controllers name
+//! them, or Ingresses too large to be served.
 //!
 //! An error removes nothing: objects are removed when the server reports it, or when a complete later list is without
 //! them (see `watching`).
@@ -72,7 +73,7 @@ mod watching;
 pub use client::connect;
 pub use config::KubernetesConfig;
 use gate::Gate;
-use held_changes::{HeldChanges, MAX_HOLD};
+use held_changes::{FirstHold, HeldChanges};
 use tracker::{Need, Tracker, TrackerEvent, WatchId};
 use watching::{Source, WatchSelection};
 
@@ -124,7 +125,7 @@ pub(crate) async fn watch_with_client(
     }
     watches.begin_references(&mut tracker);
     let (mut batch, mut held) = (Batch::default(), HeldChanges::default());
-    let mut is_first = true;
+    let (mut is_first, mut first_hold) = (true, FirstHold::default());
     let mut held_until = None;
     loop {
         let mut changes = Vec::new();
@@ -139,7 +140,9 @@ pub(crate) async fn watch_with_client(
                     changes.extend(watches.on(id, event, &mut tracker));
                 }
             }
-            () = expiry(held_until) => if is_first { batch.unread.extend(tracker.give_up_waiting()) },
+            () = expiry(held_until) => if is_first {
+                batch.unread.extend(tracker.give_up_waiting(FirstHold::awaited(&tracker)));
+            },
             () = batches.closed() => return,
         }
         watches.begin_references(&mut tracker);
@@ -148,9 +151,7 @@ pub(crate) async fn watch_with_client(
             tracker.release_all();
             if !tracker.is_settled() {
                 // One Secret that the server does not list must not keep all others from being served.
-                if tracker.has_what_is_required() {
-                    held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
-                }
+                held_until = first_hold.deadline(&tracker, Instant::now());
                 continue;
             }
         } else {
@@ -198,14 +199,15 @@ struct Watches<'n> {
 /// The functions that are lost without the objects of a watch, for the log.
 const NOTHING_NEW: &str = "changes in the cluster do not reach the proxy, and after a start nothing is served";
 const NO_NODES: &str = "zones of nodes are unknown, and names and endpoints of Services may lead to programs on nodes";
-const NO_NAMESPACES: &str =
-    "Ingresses of a namespace that is being deleted are served, and keep their hosts, until each of them is gone";
+const NO_NAMESPACES: &str = "Ingresses of a namespace that is being deleted are served, and keep their hosts, until each of them \
+     is gone; Gateways know no labels of namespaces but their names";
 const NO_GRANTS: &str = "changes of ReferenceGrants have no effect, and after a start no grant is in effect";
 const NO_GATEWAYS: &str =
     "changes of the Gateway API's objects have no effect, and after a start none of them is served";
 const NO_BACKEND: &str = "the API server's Service, or one of another namespace that the operator names, is unknown";
-const NO_CERTIFICATE: &str = "the default certificate is served for its hosts";
-const NO_SETTINGS: &str = "its settings have their defaults";
+const NO_CERTIFICATE: &str =
+    "the default certificate is served for its hosts, and what the Gateway API uses it for is not served";
+const NO_SETTINGS: &str = "its settings have their defaults, and what the Gateway API uses it for is not served";
 
 // === impl Watches ===
 
@@ -249,9 +251,9 @@ impl Watches<'_> {
 
     /// Watches GatewayClasses, and the other kinds of the Gateway API once one of the classes is of this controller.
     fn watch_gateway_api(&mut self, tracker: &mut Tracker) {
-        let gate = Gate::new(tracker.open(Need::Optional));
+        let gate = Gate::new(tracker.open(Need::Answered));
         let classes: Source<GatewayClass> = (Api::all(self.client.clone()), strip::gateway_api);
-        let selection = WatchSelection { lost: NO_GATEWAYS, is_opt_in: true, ..WatchSelection::default() };
+        let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
         let watch = watching::watch_if_known(
             gate.classes,
             classes,
@@ -275,7 +277,7 @@ impl Watches<'_> {
     where
         K: watching::Watched + Resource<Scope = NamespaceResourceScope> + StoredKind,
     {
-        let id = tracker.open(Need::Optional);
+        let id = tracker.open(Need::Answered);
         let source: Source<K> = (self.api(), strip::gateway_api);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
         let watch = watching::watch_if_known(id, source, None::<Source<K>>, selection, self.events.clone());

@@ -38,13 +38,16 @@ pub(super) enum TrackerEvent {
     Refused,
 }
 
-/// Whether routes can be served without the list of a watch.
+/// Whether the first changes wait for the list of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Need {
     /// Routes made without the list would be wrong, so a refusal is waited out.
     #[default]
     Required,
-    /// A refusal concerns only the objects of this watch.
+    /// Waited for until the server sends a list, or refuses one; but not without end, because a kind of which no list
+    /// can be read, as after a faulty change of its definition, must not keep all others from being served.
+    Answered,
+    /// A refusal concerns only the objects of this watch, and a list that is late does, too.
     Optional,
 }
 
@@ -75,6 +78,7 @@ pub(super) struct Tracker {
 #[derive(Debug, Default)]
 struct Unsettled {
     required: usize,
+    answered: usize,
     optional: usize,
 }
 
@@ -168,7 +172,7 @@ impl Tracker {
     /// Returns `true` if no watch is waited for: each has had a complete list, was refused a list that is not required,
     /// or was given up.
     pub(super) fn is_settled(&self) -> bool {
-        self.has_what_is_required() && self.unsettled.optional == 0
+        self.has_what_is_required() && self.has_answers() && self.unsettled.optional == 0
     }
 
     /// Returns `true` if every required watch has had a complete list.
@@ -176,10 +180,15 @@ impl Tracker {
         self.unsettled.required == 0
     }
 
-    /// Takes every watch that is not required as settled, and returns the objects that are unread for that reason.
-    pub(super) fn give_up_waiting(&mut self) -> Vec<ObjectId> {
-        self.unsettled.optional = 0;
-        let given_up = self.watches.values_mut().filter(|watch| watch.need == Need::Optional && !watch.is_settled);
+    /// Returns `true` if every watch that is to be answered has been, or was given up.
+    pub(super) fn has_answers(&self) -> bool {
+        self.unsettled.answered == 0
+    }
+
+    /// Takes every watch of a need as settled, and returns the objects that are unread for that reason.
+    pub(super) fn give_up_waiting(&mut self, need: Need) -> Vec<ObjectId> {
+        *self.unsettled.of(need) = 0;
+        let given_up = self.watches.values_mut().filter(|watch| watch.need == need && !watch.is_settled);
         given_up.filter_map(TrackedWatch::give_up_waiting).collect()
     }
 
@@ -362,6 +371,7 @@ impl Unsettled {
     fn of(&mut self, need: Need) -> &mut usize {
         match need {
             Need::Required => &mut self.required,
+            Need::Answered => &mut self.answered,
             Need::Optional => &mut self.optional,
         }
     }
@@ -418,7 +428,7 @@ impl TrackedWatch {
                 vec![Change::Remove(id)]
             }
             TrackerEvent::Refused => {
-                self.is_settled |= self.need == Need::Optional;
+                self.is_settled |= self.need != Need::Required;
                 Vec::new()
             }
         }

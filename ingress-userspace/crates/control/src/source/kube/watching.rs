@@ -46,8 +46,6 @@ pub(super) struct WatchSelection {
     pub(super) lost: &'static str,
     /// Whether the server may lack this kind.
     pub(super) may_be_unknown: bool,
-    /// Whether an operator may have left out the permission on purpose.
-    pub(super) is_opt_in: bool,
 }
 
 /// Reason why a watch has ended.
@@ -337,11 +335,9 @@ impl WatchProgress {
         self.has_failed = true;
         // Two empty lists count only without an error between them.
         self.is_in_doubt = false;
-        let Self { kind, selection: WatchSelection { fields, labels, lost, may_be_unknown: _, is_opt_in }, .. } = self;
+        let Self { kind, selection: WatchSelection { fields, labels, lost, may_be_unknown: _ }, .. } = self;
         if std::mem::replace(&mut self.is_reported, true) {
             tracing::debug!(%kind, ?fields, ?labels, error, "watch failed again");
-        } else if *is_opt_in && !remedy.is_empty() && !self.has_worked {
-            tracing::info!(%kind, error, "watch not permitted, and tried again; meanwhile {lost}{remedy}");
         } else {
             tracing::warn!(%kind, ?fields, ?labels, error, "watch failed and is tried again; meanwhile {lost}{remedy}");
         }
@@ -365,7 +361,7 @@ impl WatchProgress {
 
 impl Listing {
     fn config(self, selection: &WatchSelection) -> watcher::Config {
-        let WatchSelection { fields, labels, lost: _, may_be_unknown: _, is_opt_in: _ } = selection;
+        let WatchSelection { fields, labels, lost: _, may_be_unknown: _ } = selection;
         let mut config = watcher::Config::default();
         if self == Self::Streamed {
             config = config.streaming_lists();

@@ -142,6 +142,66 @@ async fn refused_gateway_classes_delay_nothing_and_are_asked_for_again() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
+/// A process that starts would drop the saved routes if it went on without them.
+#[tokio::test(start_paused = true)]
+async fn the_first_batch_waits_for_slow_lists() {
+    for slow in ["gatewayclasses", "httproutes", "secrets/s"] {
+        let server = server_with_kinds();
+        let route = object("HTTPRoute", "r", "");
+        let mut lists = vec![
+            ("gatewayclasses", event("ADDED", &ours()) + &bookmark("GatewayClass", API)),
+            ("gateways", event("ADDED", &gateway("xdp", "s")) + &bookmark("Gateway", API)),
+            ("httproutes", event("ADDED", &route) + &bookmark("HTTPRoute", API)),
+            ("secrets/s", found("Secret", "s")),
+        ];
+        for (resource, _) in &lists {
+            server.script.lock().expect("no panic").remove(&format!("stream {resource}"));
+        }
+        let late = lists.extract_if(.., |(resource, _)| *resource == slow).collect::<Vec<_>>();
+        for (resource, list) in lists {
+            server.answer(&format!("stream {resource}"), 200, list);
+        }
+        // A Secret is waited for no longer than MAX_HOLD.
+        let pause = if slow == "secrets/s" { MAX_HOLD / 2 } else { MAX_HOLD * 3 };
+        let (sender, mut batches) = crate::source::queue();
+        let (options, began) = (options(), Instant::now());
+        let compare = async {
+            sleep(pause).await;
+            for (resource, list) in late {
+                server.answer(&format!("stream {resource}"), 200, list);
+            }
+            let batch = batches.recv().await.expect("a batch");
+            let mut changes: Vec<_> = batch.changes.into_iter().map(describe).collect();
+            changes.sort();
+            assert_eq!(changes, ["+Gateway n/g", "+GatewayClass xdp", "+HTTPRoute n/r", "+Secret n/s"], "{slow}");
+            assert_eq!((began.elapsed(), batch.unread), (pause, Vec::new()), "{slow}");
+        };
+        tokio::select! {
+            () = watch_with_client(server.client(), Scope::default(), &options, sender) => panic!("the source ended"),
+            () = compare => {}
+        }
+    }
+}
+
+/// As of a kind whose objects the server cannot convert any more.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_comes_holds_ingresses_back_for_a_limited_time() {
+    let server = server_with_kinds();
+    list_instead(&server, "gatewayclasses", "GatewayClass", &[ours()]);
+    server.script.lock().expect("no panic").remove("stream httproutes");
+    for _ in 0..9 {
+        server.answer("stream httproutes", 500, status(500));
+    }
+    let began = Instant::now();
+    let act = async |number| {
+        if number == 1 {
+            assert_eq!(began.elapsed(), MAX_ANSWER);
+            list_instead(&server, "httproutes", "HTTPRoute", &[object("HTTPRoute", "r", "")]);
+        }
+    };
+    check_batches(&server, &[&["+GatewayClass xdp"], &["+HTTPRoute n/r"]], act).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_of_other_controllers_is_watched() {
     let server = server_with_kinds();

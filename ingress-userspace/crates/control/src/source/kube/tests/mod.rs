@@ -16,7 +16,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{tracker::Version, *};
+use super::{
+    held_changes::{MAX_ANSWER, MAX_HOLD},
+    tracker::Version,
+    *,
+};
 use crate::change::{Change, Kind};
 
 /// Responses by kind of request, path and name, in order. A request without a response waits for one, like a watch
