@@ -23,7 +23,10 @@ pub(crate) fn named(object: &GatewayApiObject, max: usize) -> BTreeSet<ObjectId>
         GatewayApiObject::BackendTlsPolicy(policy) => policy.spec().validation.ca_certificate_refs.iter().collect(),
         GatewayApiObject::TlsRoute(_) | GatewayApiObject::TcpRoute(_) | GatewayApiObject::UdpRoute(_) => Vec::new(),
     };
-    let named: BTreeSet<_> = references.into_iter().filter_map(|reference| id(reference, &namespace)).collect();
+    let is_route = matches!(object, GatewayApiObject::HttpRoute(_) | GatewayApiObject::GrpcRoute(_));
+    let named = references.into_iter().filter_map(|reference| id(reference, &namespace));
+    // The settings of a filter are in ConfigMaps: a Secret would be read in vain.
+    let named: BTreeSet<_> = named.filter(|id| !is_route || id.kind == Kind::ConfigMap).collect();
     named.into_iter().take(max).collect()
 }
 

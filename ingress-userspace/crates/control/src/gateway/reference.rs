@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{open_enum::open_enum, route::Filter};
+use crate::object::{Kind, ObjectId, ObjectName};
 
 open_enum! {
     /// API group of a referent.
@@ -82,6 +83,18 @@ pub struct ObjectReference {
 }
 
 // === impl ParentReference ===
+
+impl ParentReference {
+    /// Returns the Gateway or ListenerSet that an object of `namespace` refers to. Returns `None` for other kinds.
+    pub(crate) fn referent(&self, namespace: &str) -> Option<ObjectId> {
+        let kind = match (&self.group, &self.kind) {
+            (Group::Gateway, ReferentKind::Gateway) => Kind::Gateway,
+            (Group::Gateway, ReferentKind::ListenerSet) => Kind::ListenerSet,
+            _ => return None,
+        };
+        Some(ObjectId { kind, name: ObjectName::new(self.namespace.as_deref().unwrap_or(namespace), &self.name) })
+    }
+}
 
 impl Default for ParentReference {
     fn default() -> Self {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    change::{Kind, Object, ObjectName},
+    change::{Kind, Object, ObjectId, ObjectName},
     cluster::{Cluster, Store},
     gateway::{
         BackendRef, GatewayApiObject, GatewayClass, Group, ParentReference, ReferentKind, StoredKind, named,
@@ -16,7 +16,7 @@ use crate::{
 struct Finder<'c> {
     cluster: &'c Cluster,
     /// Gateways and ListenerSets that are saved.
-    parents: BTreeSet<(Kind, ObjectName)>,
+    parents: BTreeSet<ObjectId>,
     services: &'c mut BTreeSet<ObjectName>,
     found: Vec<GatewayApiObject>,
 }
@@ -51,11 +51,6 @@ fn any<K: StoredKind>(object: &Arc<K>) -> GatewayApiObject {
     K::any(Arc::clone(object))
 }
 
-/// Returns the name of the object that an object of `namespace` attaches to.
-fn parent(reference: &ParentReference, namespace: &str) -> ObjectName {
-    ObjectName::new(reference.namespace.as_deref().unwrap_or(namespace), &reference.name)
-}
-
 // === impl Finder ===
 
 impl Finder<'_> {
@@ -69,14 +64,15 @@ impl Finder<'_> {
         for (name, stored) in cluster.gateways().iter() {
             let class = classes.get(&ObjectName::new("", &stored.object.spec.gateway_class_name));
             if class.is_some_and(|class| class.object.is_ours()) && cluster.selects(&name.namespace) {
-                parents.insert((Kind::Gateway, name.clone()));
+                parents.insert(ObjectId { kind: Kind::Gateway, name: name.clone() });
                 found.push(any(&stored.object));
             }
         }
         for (name, stored) in cluster.listener_sets().iter() {
-            let gateway = (Kind::Gateway, parent(&stored.object.spec.parent_ref, &name.namespace));
-            if parents.contains(&gateway) && cluster.selects(&name.namespace) {
-                parents.insert((Kind::ListenerSet, name.clone()));
+            let gateway = stored.object.spec.parent_ref.referent(&name.namespace);
+            let is_attached = gateway.is_some_and(|parent| parent.kind == Kind::Gateway && parents.contains(&parent));
+            if is_attached && cluster.selects(&name.namespace) {
+                parents.insert(ObjectId { kind: Kind::ListenerSet, name: name.clone() });
                 found.push(any(&stored.object));
             }
         }
@@ -95,12 +91,7 @@ impl Finder<'_> {
     }
 
     fn is_parent(&self, reference: &ParentReference, namespace: &str) -> bool {
-        let kind = match (&reference.group, &reference.kind) {
-            (Group::Gateway, ReferentKind::Gateway) => Kind::Gateway,
-            (Group::Gateway, ReferentKind::ListenerSet) => Kind::ListenerSet,
-            _ => return false,
-        };
-        self.parents.contains(&(kind, parent(reference, namespace)))
+        reference.referent(namespace).is_some_and(|parent| self.parents.contains(&parent))
     }
 
     /// Finds policies for saved Services.

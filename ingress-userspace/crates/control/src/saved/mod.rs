@@ -155,7 +155,8 @@ impl SavedContent {
         }
         objects.extend(self.trespassed(&objects).into_iter().map(Object::Service));
         // Grants in namespaces that no reference leads to have no effect on this configuration.
-        let led_to: BTreeSet<_> = services.iter().chain(&secrets).map(|name| &name.namespace).collect();
+        let led_to = services.iter().chain(&secrets).chain(cluster.config_maps.keys());
+        let led_to: BTreeSet<_> = led_to.map(|name| &name.namespace).collect();
         let grants = cluster.grants.iter().filter(|(name, _)| led_to.contains(&name.namespace));
         objects.extend(grants.map(|(_, stored)| Object::ReferenceGrant(Arc::clone(&stored.object))));
         let secret = |name| cluster.secrets.get(name).map(|stored| Object::Secret(saved_secret(&stored.object, *keys)));

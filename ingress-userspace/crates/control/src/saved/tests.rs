@@ -139,7 +139,9 @@ fn objects_of_gateways_of_this_controller_are_restored() {
     let gateway = |name: &str, class: &str| {
         let listener =
             json!({"name": "l", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": name}]}});
-        of_gateway_api("Gateway", name, &json!({"gatewayClassName": class, "listeners": [listener]}))
+        let authority = json!({"group": "", "kind": "ConfigMap", "name": "ca", "namespace": "authorities"});
+        let tls = json!({"frontend": {"default": {"validation": {"caCertificateRefs": [authority]}}}});
+        of_gateway_api("Gateway", name, &json!({"gatewayClassName": class, "listeners": [listener], "tls": tls}))
     };
     let route = |kind: &str, name: &str, parent: &Value, service: &str| {
         let rules = json!([{"backendRefs": [{"name": service, "port": 80}]}]);
@@ -179,6 +181,9 @@ fn objects_of_gateways_of_this_controller_are_restored() {
         policy("q", "unused"),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"team": "a"}}}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ca", "namespace": "authorities"}}),
+        grant("authorities"),
+        grant("unused"),
     ];
     let mut cluster = Cluster::default();
     for object in objects {
@@ -201,6 +206,8 @@ fn objects_of_gateways_of_this_controller_are_restored() {
     assert_eq!(names(restored.backend_tls_policies().keys().collect()), ["p"]);
     assert_eq!(names(restored.services.keys().collect()), ["db", "web"]);
     assert_eq!(names(restored.secrets.keys().collect()), ["g"]);
+    let grants: Vec<_> = restored.grants.keys().map(ToString::to_string).collect();
+    assert_eq!(grants, ["authorities/n-may"], "Gateways use a ConfigMap there");
     assert_eq!((restored.namespace_labels("n"), restored.namespace_labels("m")), (cluster.namespace_labels("n"), None));
     let name = ObjectName::new("n", "g");
     let (kept, before) = (restored.gateway(&name).expect("a Gateway"), cluster.gateway(&name).expect("a Gateway"));

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
-    gateway::{self, Gateway, GatewayApiObject, ListenerSet},
+    gateway::{self, Gateway, GatewayApiObject, ParentReference, route::Route},
 };
 
 /// An object, and the Secrets and ConfigMaps that it names now.
@@ -18,7 +18,7 @@ pub(super) type Named = (ObjectId, BTreeSet<ObjectId>);
 pub(super) struct GatewayNames {
     /// Names of the GatewayClasses of this controller.
     classes: BTreeSet<Arc<str>>,
-    /// Objects that name others, and all Gateways.
+    /// Objects that name others, and all Gateways and ListenerSets.
     objects: BTreeMap<ObjectId, GatewayApiObject>,
     /// Maximum number of Secrets and ConfigMaps that an object may name.
     max: usize,
@@ -41,9 +41,11 @@ impl GatewayNames {
             Change::Remove(id) if is_kind_with_names(id.kind) => (id.clone(), None),
             _ => return None,
         };
-        let had_gateway = self.is_our_gateway(&id);
+        let was_parent = self.is_our_parent(&id);
         match object {
-            Some(object) if id.kind == Kind::Gateway || !gateway::named(object, 1).is_empty() => {
+            Some(object)
+                if matches!(id.kind, Kind::Gateway | Kind::ListenerSet) || !gateway::named(object, 1).is_empty() =>
+            {
                 self.objects.insert(id.clone(), object.clone());
             }
             _ => drop(self.objects.remove(&id)),
@@ -54,13 +56,11 @@ impl GatewayNames {
                 true => self.classes.insert(Arc::clone(&id.name.name)),
                 false => self.classes.remove(&id.name.name),
             };
-        let has_changed_gateway = self.is_our_gateway(&id) != had_gateway;
-        let others = self.objects.iter().filter(|(other, object)| {
-            **other != id
-                && (has_changed_classes
-                    || has_changed_gateway
-                        && matches!(object, GatewayApiObject::ListenerSet(set) if gateway_of(set, other) == id))
-        });
+        let has_changed_parent = self.is_our_parent(&id) != was_parent;
+        // Most changes are of routes and concern no other object.
+        let objects = (has_changed_classes || has_changed_parent).then_some(&self.objects).into_iter().flatten();
+        let others = objects
+            .filter(|(other, object)| **other != id && (has_changed_classes || self.attaches(other, object, &id)));
         let named = |(id, object): (&ObjectId, &GatewayApiObject)| (id.clone(), self.named(id, object, &counts));
         let mut changed: Vec<_> = others.map(named).collect();
         let of_this = object.map(|object| self.named(&id, object, &counts)).unwrap_or_default();
@@ -78,16 +78,34 @@ impl GatewayNames {
         let is_of_us = match object {
             GatewayApiObject::GatewayClass(class) => class.is_ours(),
             GatewayApiObject::Gateway(gateway) => self.is_ours(gateway),
-            GatewayApiObject::ListenerSet(set) => self.is_our_gateway(&gateway_of(set, id)),
-            // Whether a route or policy concerns a Gateway of ours is left to the translation.
+            GatewayApiObject::ListenerSet(_) | GatewayApiObject::HttpRoute(_) | GatewayApiObject::GrpcRoute(_) => {
+                parents(id, object).any(|parent| self.is_our_parent(&parent))
+            }
+            // Whether a policy concerns a Gateway of ours is left to the translation.
             _ => !self.classes.is_empty(),
         };
         let is_of_us = is_of_us && (id.name.namespace.is_empty() || counts(&id.name.namespace));
         if is_of_us { gateway::named(object, self.max) } else { BTreeSet::new() }
     }
 
-    fn is_our_gateway(&self, id: &ObjectId) -> bool {
-        matches!(self.objects.get(id), Some(GatewayApiObject::Gateway(gateway)) if self.is_ours(gateway))
+    /// Returns `true` for Gateways of this controller, and ListenerSets for them.
+    fn is_our_parent(&self, id: &ObjectId) -> bool {
+        match self.objects.get(id) {
+            Some(GatewayApiObject::Gateway(gateway)) => self.is_ours(gateway),
+            Some(GatewayApiObject::ListenerSet(set)) => {
+                let gateway = set.spec.parent_ref.referent(&id.name.namespace);
+                gateway.is_some_and(|gateway| gateway.kind == Kind::Gateway && self.is_our_parent(&gateway))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if an object attaches to a parent, or to a ListenerSet of it.
+    fn attaches(&self, id: &ObjectId, object: &GatewayApiObject, to: &ObjectId) -> bool {
+        parents(id, object).any(|parent| {
+            let set = self.objects.get_key_value(&parent).filter(|_| parent.kind == Kind::ListenerSet);
+            parent == *to || set.is_some_and(|(id, set)| parents(id, set).any(|gateway| gateway == *to))
+        })
     }
 
     fn is_ours(&self, gateway: &Gateway) -> bool {
@@ -108,11 +126,15 @@ pub(super) fn is_kind_with_names(kind: Kind) -> bool {
     )
 }
 
-/// Returns the Gateway of a ListenerSet.
-fn gateway_of(set: &ListenerSet, id: &ObjectId) -> ObjectId {
-    let parent = &set.spec.parent_ref;
-    let namespace = parent.namespace.as_deref().unwrap_or(&id.name.namespace);
-    ObjectId { kind: Kind::Gateway, name: ObjectName::new(namespace, &parent.name) }
+/// Returns the Gateways and ListenerSets that an object attaches to.
+fn parents<'o>(id: &'o ObjectId, object: &'o GatewayApiObject) -> impl Iterator<Item = ObjectId> + 'o {
+    let references: &[ParentReference] = match object {
+        GatewayApiObject::ListenerSet(set) => std::slice::from_ref(&set.spec.parent_ref),
+        GatewayApiObject::HttpRoute(route) => route.parent_refs(),
+        GatewayApiObject::GrpcRoute(route) => route.parent_refs(),
+        _ => &[],
+    };
+    references.iter().filter_map(|reference| reference.referent(&id.name.namespace))
 }
 
 #[cfg(test)]
@@ -122,7 +144,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        gateway::{GatewayClass, StoredKind, route::HttpRoute},
+        gateway::{BackendTlsPolicy, GatewayClass, ListenerSet, StoredKind, route::HttpRoute},
         outcome::Origin,
     };
 
@@ -159,22 +181,42 @@ mod tests {
             apply::<Gateway>("g", &json!({"gatewayClassName": class, "listeners": listeners("of-gateway")}))
         };
         let set = apply::<ListenerSet>("set", &json!({"parentRef": {"name": "g"}, "listeners": listeners("of-set")}));
-        let extension =
-            json!({"type": "ExtensionRef", "extensionRef": {"group": "", "kind": "ConfigMap", "name": "keys"}});
-        let route = apply::<HttpRoute>("r", &json!({"rules": [{"filters": [extension]}]}));
+        let authority = json!({"group": "", "kind": "ConfigMap", "name": "ca"});
+        let policy = apply::<BackendTlsPolicy>("p", &json!({"validation": {"caCertificateRefs": [authority]}}));
         let mut names = GatewayNames::new(9);
         // The order in which objects arrive makes no difference in the end.
         assert_eq!(learn(&mut names, &set), ["set: "]);
-        assert_eq!(learn(&mut names, &route), ["r: "]);
+        assert_eq!(learn(&mut names, &policy), ["p: "]);
         assert_eq!(learn(&mut names, &gateway("xdp")), ["g: "]);
-        assert_eq!(learn(&mut names, &class(ours)), ["g: of-gateway", "r: keys", "set: of-set", "xdp: "]);
+        assert_eq!(learn(&mut names, &class(ours)), ["g: of-gateway", "p: ca", "set: of-set", "xdp: "]);
         assert_eq!(learn(&mut names, &class(ours)), ["xdp: "], "nothing is new");
         assert_eq!(learn(&mut names, &gateway("other")), ["g: ", "set: "]);
         assert_eq!(learn(&mut names, &gateway("xdp")), ["g: of-gateway", "set: of-set"]);
         let gone = Change::Remove(ObjectId { kind: Kind::Gateway, name: ObjectName::new("n", "g") });
         assert_eq!(learn(&mut names, &gone), ["g: ", "set: "]);
         learn(&mut names, &gateway("xdp"));
-        assert_eq!(learn(&mut names, &class("acme.test/controller")), ["g: ", "r: ", "set: ", "xdp: "]);
+        assert_eq!(learn(&mut names, &class("acme.test/controller")), ["g: ", "p: ", "set: ", "xdp: "]);
+    }
+
+    #[test]
+    fn names_of_routes_count_while_they_attach_to_our_gateways() {
+        let settings =
+            json!({"type": "ExtensionRef", "extensionRef": {"group": "", "kind": "ConfigMap", "name": "keys"}});
+        let route = |name: &str, parent: &Value| {
+            apply::<HttpRoute>(name, &json!({"parentRefs": [parent], "rules": [{"filters": [settings]}]}))
+        };
+        let gateway = |class: &str| apply::<Gateway>("g", &json!({"gatewayClassName": class}));
+        let set = |gateway: &str| apply::<ListenerSet>("s", &json!({"parentRef": {"name": gateway}}));
+        let mut names = GatewayNames::new(9);
+        names.classes.insert("xdp".into());
+        assert_eq!(learn(&mut names, &route("a", &json!({"name": "g"}))), ["a: "]);
+        assert_eq!(learn(&mut names, &route("b", &json!({"kind": "ListenerSet", "name": "s"}))), ["b: "]);
+        assert_eq!(learn(&mut names, &route("c", &json!({"name": "another"}))), ["c: "]);
+        assert_eq!(learn(&mut names, &set("g")), ["s: "]);
+        assert_eq!(learn(&mut names, &gateway("xdp")), ["a: keys", "b: keys", "g: ", "s: "]);
+        assert_eq!(learn(&mut names, &set("another")), ["b: ", "s: "]);
+        assert_eq!(learn(&mut names, &set("g")), ["b: keys", "s: "]);
+        assert_eq!(learn(&mut names, &gateway("other")), ["a: ", "b: ", "g: ", "s: "]);
     }
 
     #[test]
