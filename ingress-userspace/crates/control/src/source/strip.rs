@@ -8,6 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
+    Resource as _,
     api::{
         core::v1::{ConfigMap, Namespace, Node, NodeCondition, NodeStatus, Secret, Service},
         discovery::v1::EndpointSlice,
@@ -20,9 +21,13 @@ use zeroize::Zeroize as _;
 
 use crate::{
     change::Object,
-    gateway::StoredKind,
+    gateway::{
+        StoredKind,
+        route::{GrpcRoute, HttpRoute},
+    },
     reference_grant::ReferenceGrant,
     status::field_owners::{mark, reduce},
+    translate::may_be_read_annotation,
 };
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
@@ -70,7 +75,8 @@ pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) ->
 }
 
 /// Keeps the status, with which statuses to write are compared, and whose it is. A change of a shared list also needs the
-/// version.
+/// version. Labels have no meaning, and annotations only on routes for HTTP, if their keys are known: tools change the
+/// others often.
 pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     let metadata = object.metadata_mut();
     mark(metadata);
@@ -80,6 +86,9 @@ pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     strip(metadata);
     let kept = std::mem::take(metadata);
     *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, managed_fields, ..kept };
+    metadata.labels = None;
+    let is_for_http = matches!(K::KIND, HttpRoute::KIND | GrpcRoute::KIND);
+    retain(&mut metadata.annotations, |annotation| is_for_http && may_be_read_annotation(annotation));
     Object::GatewayApi(K::any(Arc::new(object)))
 }
 
@@ -153,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        gateway::{Gateway, GatewayApiObject},
+        gateway::{Gateway, GatewayApiObject, route::TcpRoute},
         slice::SERVICE_NAME,
     };
 
@@ -256,11 +265,26 @@ mod tests {
         let mut expected = metadata();
         expected["generation"] = json!(3);
         expected["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
-        expected["annotations"] = json!({"kept": "yes"});
         expected["managedFields"] = json!([{"manager": "xdp-ingress"}]);
-        expected.as_object_mut().expect("fields").remove("ownerReferences");
+        expected["annotations"] = json!({});
+        let fields = expected.as_object_mut().expect("fields");
+        ["ownerReferences", "labels"].iter().for_each(|field| drop(fields.remove(*field)));
         assert_eq!(kept["metadata"], expected);
         assert_eq!(gateway.status.conditions.len(), 1);
+    }
+
+    #[test]
+    fn routes_for_http_keep_annotations_that_may_be_read() {
+        fn annotations<K: StoredKind + serde::de::DeserializeOwned>() -> Value {
+            let mut object = json!({"metadata": metadata()});
+            object["metadata"]["annotations"]["xdp-ingress.io/rate-limit"] = json!("9");
+            let kept = gateway_api::<K>(serde_json::from_value(object).expect("a route"));
+            let Object::GatewayApi(kept) = kept else { panic!("unexpected {kept:?}") };
+            json!([kept.metadata().labels, kept.metadata().annotations])
+        }
+        let known = json!([null, {"xdp-ingress.io/rate-limit": "9"}]);
+        assert_eq!([annotations::<HttpRoute>(), annotations::<GrpcRoute>()], [known.clone(), known]);
+        assert_eq!(annotations::<TcpRoute>(), json!([null, {}]));
     }
 
     #[test]
