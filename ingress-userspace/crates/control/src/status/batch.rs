@@ -1,7 +1,8 @@
 //! Sends writes of statuses, several at a time, and tells failures of one object from those of the server or of the
 //! role. It does not decide which statuses are written.
 
-use futures_util::{StreamExt, future::BoxFuture, stream};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+use tokio::sync::Semaphore;
 
 use super::{
     WriteResult,
@@ -16,16 +17,25 @@ pub(super) const ROUND: usize = 64;
 /// Writes of one batch that may be forbidden before the rest is given up for now.
 pub(super) const REFUSED_MAX: usize = 8;
 
-/// Sends all writes. `note` receives those that succeeded, and those that failed because of their object alone, which
-/// are not to be sent again as they are before some time has passed. Returns the failure because of which the rest was
-/// given up, or which all writes met.
-pub(super) async fn send_all<W, T>(
-    writes: Vec<BoxFuture<'_, (W, Result<T, RequestFailure>)>>,
+/// Sends all writes, each with a permit of `budget`. `note` receives those that succeeded, and those that failed because
+/// of their object alone, which are not to be sent again as they are before some time has passed. Returns the failure
+/// because of which the rest was given up, or which all writes met.
+pub(super) async fn send_all<'w, W, T>(
+    writes: Vec<BoxFuture<'w, (W, Result<T, RequestFailure>)>>,
+    budget: &'w Semaphore,
     stats: &StatusCounters,
     retry_log: &mut RetryLog,
     mut note: impl FnMut(W, Result<T, RequestFailure>) + Send,
 ) -> Option<RequestFailure> {
-    let mut writes = stream::iter(writes).buffer_unordered(CONCURRENT);
+    let permitted = |write: BoxFuture<'w, _>| {
+        let permitted = async move {
+            // The semaphore is never closed.
+            let _permit = budget.acquire().await.ok();
+            write.await
+        };
+        permitted.boxed()
+    };
+    let mut writes = stream::iter(writes.into_iter().map(permitted).collect::<Vec<_>>()).buffer_unordered(CONCURRENT);
     let (mut refusal, mut refused, mut succeeded) = (None, 0, false);
     while let Some((write, result)) = writes.next().await {
         stats.count_status(result.as_ref().err().map_or(WriteResult::Written, RequestFailure::result));

@@ -85,8 +85,6 @@ async fn write_all(
     let manager = &manager(&options.controller);
     let attempt = |write: Write| {
         let attempt = async move {
-            // The semaphore is never closed.
-            let _permit = budget.acquire().await.ok();
             let result = send(client, manager, &write, limit).await;
             (write, result)
         };
@@ -100,7 +98,7 @@ async fn write_all(
         }
         ledger.note(write, Instant::now());
     };
-    let failure = send_all(attempts, options.handle.stats(), retry_log, note).await;
+    let failure = send_all(attempts, budget, options.handle.stats(), retry_log, note).await;
     failure.map(|failure| retry_log.failed(&failure))
 }
 

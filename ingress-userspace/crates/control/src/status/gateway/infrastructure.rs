@@ -67,9 +67,7 @@ struct Written {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The watch has not shown the Service since.
-    Unseen,
-    Seen,
+    Written,
     /// The server refused it, or another object has the name.
     Failed,
 }
@@ -122,8 +120,9 @@ pub(in crate::status) async fn keep(
 
 /// Returns `true` if [`wanted`] may differ. The cost of `wanted` grows with the Gateways.
 fn may_differ(now: &StatusInput, before: &StatusInput) -> bool {
-    let (now, before) = (&now.cluster().gateway_api, &before.cluster().gateway_api);
-    (&now.gateways, &now.classes) != (&before.gateways, &before.classes)
+    let (gateways, gateways_before) = (&now.cluster().gateway_api.gateways, &before.cluster().gateway_api.gateways);
+    // A Gateway belongs to this controller if the translation has a status for it.
+    gateways != gateways_before || now.translation().statuses != before.translation().statuses
 }
 
 /// Returns the Services of all Gateways of this controller.
@@ -161,8 +160,6 @@ async fn write_all(
     let limit = request_timeout(options);
     let attempt = |wanted: Wanted| {
         let attempt = async move {
-            // The semaphore is never closed.
-            let _permit = budget.acquire().await.ok();
             let result = send(client, manager, &wanted, limit).await;
             (wanted, result)
         };
@@ -182,7 +179,7 @@ async fn write_all(
         }
         ledger.note(wanted, result.is_ok(), Instant::now());
     };
-    let failure = send_all(attempts, options.handle.stats(), retry_log, note).await;
+    let failure = send_all(attempts, budget, options.handle.stats(), retry_log, note).await;
     failure.map(|failure| retry_log.failed(&failure))
 }
 
@@ -190,7 +187,7 @@ async fn write_all(
 async fn send(client: &Client, manager: &str, wanted: &Wanted, limit: Duration) -> Result<(), RequestFailure> {
     let Wanted { gateway: _, owner, name, body } = wanted;
     let api: Api<Service> = Api::namespaced(client.clone(), &name.namespace);
-    let mut body = body.clone();
+    let (mut body, mut params) = (body.clone(), PatchParams::apply(manager));
     match ask(limit, api.get_metadata(&name.name)).await {
         Ok(present) => {
             let owners = present.metadata.owner_references.unwrap_or_default();
@@ -200,12 +197,13 @@ async fn send(client: &Client, manager: &str, wanted: &Wanted, limit: Duration) 
             }
             // Should another object get the name meanwhile, the server answers 409.
             body["metadata"]["uid"] = present.metadata.uid.into();
+            // Forced: it belongs to the Gateway, so former writers of these fields do not keep them.
+            params = params.force();
         }
+        // Not forced: fields of a Service that another client creates meanwhile stay as they are.
         Err(RequestFailure::Gone(_)) => {}
         Err(failure) => return Err(failure),
     }
-    // Forced: it belongs to the Gateway, so former writers of these fields do not keep them.
-    let params = PatchParams::apply(manager).force();
     ask(limit, api.patch_metadata(&name.name, &params, &Patch::Apply(body))).await.map(drop)
 }
 
@@ -249,26 +247,25 @@ impl Wanted {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Returns the Services to write: those that differ from the last write, and those that are gone. One that could
-    /// not be written is tried again after `interval`.
+    /// Returns the Services to write: those that differ from the last write, and those that are gone. One that is gone or
+    /// could not be written is tried again no sooner than `interval` after the last attempt: a policy may delete it each
+    /// time.
     fn plan(&mut self, all: &[Wanted], exists: impl Fn(&ObjectName) -> bool, interval: Duration, now: Instant) -> Plan {
         let mut plan = Plan::default();
         let mut known = std::mem::take(&mut self.0);
         for wanted in all {
-            let Some(mut written) = known.remove(&wanted.gateway) else {
+            let Some(written) = known.remove(&wanted.gateway) else {
                 plan.writes.push(wanted.clone());
                 continue;
             };
             let exists = exists(&wanted.name);
             let due = match written.state {
                 _ if written.wanted != *wanted => now,
-                State::Unseen | State::Seen if exists => {
-                    written.state = State::Seen;
+                State::Written if exists => {
                     self.0.insert(wanted.gateway.clone(), written);
                     continue;
                 }
-                State::Seen => now,
-                State::Unseen | State::Failed => written.at + interval,
+                State::Written | State::Failed => written.at + interval,
             };
             if due <= now {
                 plan.writes.push(wanted.clone());
@@ -285,7 +282,7 @@ impl Ledger {
     }
 
     fn note(&mut self, wanted: Wanted, succeeded: bool, at: Instant) {
-        let state = if succeeded { State::Unseen } else { State::Failed };
+        let state = if succeeded { State::Written } else { State::Failed };
         let gateway = wanted.gateway.clone();
         self.0.insert(gateway, Written { wanted, at, state });
     }
@@ -361,6 +358,7 @@ mod tests {
         ledger.note(old[0].clone(), true, begin);
         assert_eq!(writes(&mut ledger, &old, false, Duration::ZERO), (0, Some(INTERVAL)), "its event is on the way");
         assert_eq!(writes(&mut ledger, &old, true, INTERVAL), (0, None), "it is there");
+        assert_eq!(writes(&mut ledger, &old, false, INTERVAL / 2), (0, Some(INTERVAL)), "deleted soon");
         assert_eq!(writes(&mut ledger, &old, false, INTERVAL), (1, None), "gone");
         assert_eq!(writes(&mut ledger, &new, true, INTERVAL), (1, None), "changed");
         ledger.note(new[0].clone(), false, begin);

@@ -92,27 +92,29 @@ pub(super) fn plan<'i>(
             ledger.left.remove(&id);
             continue;
         };
-        let (target, patch) = match bearer.wanted {
-            Some(wanted) => {
-                ledger.left.remove(&id);
-                let target = effective(wanted, &bearer, circumstances);
-                let patch = patch(&target, bearer.present, &circumstances.time);
-                (Some(target), patch)
+        if bearer.wanted.is_some() {
+            ledger.left.remove(&id);
+        } else {
+            let since = *ledger.left.entry(id.clone()).or_insert(*now);
+            if *now < since + LEFT_FOR {
+                plan.wake(id, since + LEFT_FOR);
+                continue;
             }
-            None => {
-                let since = *ledger.left.entry(id.clone()).or_insert(*now);
-                if *now < since + LEFT_FOR {
-                    plan.wake(id, since + LEFT_FOR);
-                    continue;
-                }
-                (None, StatusPatch::withdrawal(bearer.present, &circumstances.time))
-            }
-        };
-        let Some(patch) = patch else { continue };
+        }
+        // Before the patch is made, which takes time for each object of the kind.
         if let Some(until) = paused.get(&id.kind).filter(|until| now < *until) {
             plan.wake(id, *until);
             continue;
         }
+        let (target, patch) = match bearer.wanted {
+            Some(wanted) => {
+                let target = effective(wanted, &bearer, circumstances);
+                let patch = patch(&target, bearer.present, &circumstances.time);
+                (Some(target), patch)
+            }
+            None => (None, StatusPatch::withdrawal(bearer.present, &circumstances.time)),
+        };
+        let Some(patch) = patch else { continue };
         match ledger.attempts.judge(&id, &bearer, target.as_ref(), &patch, *interval) {
             Verdict::Settled => {}
             Verdict::Wait(until) if *now < until => plan.wake(id, until),

@@ -195,8 +195,6 @@ impl Access {
             });
             let attempt = |write: Write| {
                 let attempt = async move {
-                    // The semaphore is never closed.
-                    let _permit = budget.acquire().await.ok();
                     let result = send(client, options, manager, resource, &write).await;
                     (write, result)
                 };
@@ -221,7 +219,7 @@ impl Access {
                 };
                 ledger.attempts.note(write, effect, Instant::now());
             };
-            match send_all(attempts, options.handle.stats(), retry_log, note).await {
+            match send_all(attempts, budget, options.handle.stats(), retry_log, note).await {
                 Some(failure) => {
                     let pause = retry_log.failed(&failure);
                     self.paused.insert(kind, Instant::now() + pause);

@@ -41,6 +41,8 @@ pub(super) struct Entry {
     pub(super) request: String,
     pub(super) client: &'static str,
     pub(super) body: Value,
+    /// Whether it takes over the fields of other managers.
+    pub(super) is_forced: bool,
     pub(super) code: u16,
 }
 
@@ -81,6 +83,7 @@ impl Server {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.expect("a body in memory");
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let is_forced = parts.uri.query().is_some_and(|query| query.contains("force=true"));
         let request = describe(&parts.method, &parts.uri, &body);
         let refusal = self.state(|state| {
             let found = state.refusals.iter().find(|(prefix, _)| request.starts_with(prefix));
@@ -91,7 +94,7 @@ impl Server {
             Some(code) => (code, failure(code)),
         };
         let at = self.start.elapsed();
-        self.log.send_modify(|log| log.push(Entry { at, request, client, body, code }));
+        self.log.send_modify(|log| log.push(Entry { at, request, client, body, is_forced, code }));
         if code == 0 {
             std::future::pending::<()>().await;
         }

@@ -253,7 +253,8 @@ async fn gateways_get_services_only_if_asked_for_and_keep_foreign_ones() {
 
     let options = || Options { gateway_services: true, ..Options::default() };
     let (a, _) = replica_with(&server, "a", watched(&server), options());
-    let body = server.until("patch services", 1).await[0].body.clone();
+    let Entry { body, is_forced, .. } = server.until("patch services", 1).await.remove(0);
+    assert!(!is_forced, "another client may create it meanwhile");
     assert_eq!(body["metadata"]["labels"], json!({"gateway.networking.k8s.io/gateway-name": "g"}));
     assert_eq!((&body["metadata"]["uid"], &body["spec"]["clusterIP"]), (&Value::Null, &json!("None")));
     server.until("get services n/gateway-foreign", 3).await;
@@ -264,6 +265,7 @@ async fn gateways_get_services_only_if_asked_for_and_keep_foreign_ones() {
     server.state(|state| state.services.get_mut("n/gateway-g").expect("it")["metadata"]["uid"] = "s".into());
     let count = server.seen("patch services").len();
     let (_b, _) = replica_with(&server, "b", watched(&server), options());
-    let body = server.until("patch services", count + 1).await[count].body.clone();
+    let Entry { body, is_forced, .. } = server.until("patch services", count + 1).await.remove(count);
+    assert!(is_forced, "it belongs to the Gateway");
     assert_eq!(body["metadata"]["uid"], "s", "bound to the Service whose owner was seen");
 }

@@ -139,3 +139,21 @@ fn a_round_and_a_pause_leave_the_rest_for_later() {
     assert!(writes.iter().all(|write| write.id.kind == Kind::TcpRoute));
     assert_eq!((writes.len(), next, again), (4, Some(now + INTERVAL), due));
 }
+
+#[test]
+fn objects_of_a_paused_kind_are_not_compared() {
+    // The status is the wanted one, which is found out after the pause.
+    let status = Status::read(Kind::Gateway, &shown_gateway(1));
+    let wanted = gateway(1);
+    let find = |_: &ObjectId| Some(Bearer { uid: "u", version: "1", present: status.present(), wanted: Some(&wanted) });
+    let due = BTreeSet::from([id(Kind::Gateway)]);
+    let now = Instant::now();
+    let mut ledger = Ledger::default();
+    for (paused, expect) in [(now + INTERVAL, (Some(now + INTERVAL), due.clone())), (now, (None, BTreeSet::new()))] {
+        let paused = BTreeMap::from([(Kind::Gateway, paused)]);
+        let circumstances =
+            Circumstances { addresses: None, paused: &paused, interval: INTERVAL, round: 4, now, time: time(NOW) };
+        let Plan { writes, next, again } = plan(due.clone(), find, &mut ledger, &circumstances);
+        assert_eq!((writes.len(), (next, again)), (0, expect));
+    }
+}
