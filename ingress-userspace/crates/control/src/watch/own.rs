@@ -6,8 +6,9 @@ use nix::ifaddrs::getifaddrs;
 
 use crate::{address_pool::AddressPool, translate::is_always_refused};
 
-/// Returns the relevant addresses of interfaces, and those that the node holds, or `None` if they cannot be read. Loopback and link-local addresses are left out:
-/// they come and go with pods, and endpoints with such addresses are refused anyway.
+/// Returns the relevant addresses of interfaces, and those of the pool `held`, which this node holds without an
+/// interface. `None`: they cannot be read. Loopback and link-local addresses are left out: they come and go with pods,
+/// and endpoints with such addresses are refused anyway.
 pub(super) fn addresses(held: &AddressPool) -> Option<BTreeSet<IpAddr>> {
     let interfaces = getifaddrs().inspect_err(|errno| {
         tracing::warn!(%errno, "cannot read the addresses of this node; endpoints are checked against the addresses that were read before");
