@@ -41,6 +41,20 @@ fn plain_http_is_redirected_for_hosts_with_tls() {
 }
 
 #[test]
+fn rules_answer_by_path_host_and_field() {
+    let rules = [
+        ("deny-paths", "/app/metrics=404, ~ /\\.git"),
+        ("redirect-rules", "path ~ ^/app/old/(.*)$ -> 301 https://b.test/$1\nhost = b.test -> 403"),
+    ];
+    check(&rules, "/app/metrics/x", (404, ""));
+    check(&rules, "/app/x/.git/config", (403, ""));
+    // The path is compared in its normal form.
+    check(&rules, "/app/x/../%2Egit/config", (403, ""));
+    check(&rules, "/app/old/a?b", (301, "https://b.test/a"));
+    check(&rules, "/app/new", (200, ""));
+}
+
+#[test]
 fn an_invalid_redirect_fails_only_its_own_rules() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("permanent-redirect", "https://b.test/$nope")]).serve(&origin);

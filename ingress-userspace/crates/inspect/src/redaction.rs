@@ -12,6 +12,8 @@ pub(crate) fn filter(filter: &Filter) -> String {
     match filter {
         Filter::RequestHeaders(edits) => format!("request-headers({})", names(edits)),
         Filter::ResponseHeaders(edits) => format!("response-headers({})", names(edits)),
+        // Conditions may hold credentials.
+        Filter::RequestRules(rules) => format!("request-rules({})", rules.iter().count()),
         Filter::Authentication(authentication) => authentication_text(authentication),
         other => without_queries(&other.to_string()),
     }

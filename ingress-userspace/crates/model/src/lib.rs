@@ -53,10 +53,11 @@ pub use client_limits::{ClientLimitSettings, PacketLimit};
 pub use conditions::{Conditions, HeaderCondition, ParameterCondition, RequestHead};
 pub use escalation::{Escalation, FurtherViolations};
 pub use filter::{
-    Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors,
-    CorsWildcards, Demanded, ErrorPages, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText,
-    JwksEndpoint, KeySet, KeySource, MediaTypes, Mirror, MirrorShare, Offer, Origins, PasswordHash, Rewrite, Satisfy,
-    Scheme, Token, TokenPlace, Users,
+    Access, Answer, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors,
+    CorsWildcards, Demanded, ErrorPages, ExpressionCost, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits,
+    HeaderText, JwksEndpoint, KeySet, KeySource, MediaTypes, Mirror, MirrorShare, Offer, Origins, PasswordHash,
+    RequestCondition, RequestRule, RequestRuleError, RequestRules, RequestSubject, Rewrite, Satisfy, Scheme, TextTest,
+    Token, TokenPlace, Users,
 };
 pub use forwarding::{Forwarding, Uploads};
 pub use handshakes::{Handshakes, Versions};

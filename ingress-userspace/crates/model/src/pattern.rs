@@ -22,6 +22,8 @@ pub struct Pattern {
 pub(super) const SIZE_MAX: usize = 256 * 1024;
 /// Memory limit of the lazy DFA cache per thread and expression, in bytes.
 const CACHE_MAX: usize = 256 * 1024;
+/// Memory limit of one expression of [`Pattern::of_rule`], and of its cache per thread, in bytes.
+const RULE_MAX: usize = 64 * 1024;
 /// Limit for the product of automaton states and bytes of a value, each 5 to 12 ns in the worst case, in one search.
 const WORK_MAX: usize = 256 * 1024;
 /// Maximum nesting depth of groups.
@@ -54,7 +56,7 @@ impl Pattern {
     /// # Errors
     /// Fails like [`Pattern::of_path`].
     pub fn of_field(text: &str) -> Result<Self, PatternError> {
-        Self::new(text, &format!("^(?:{text})$"), false)?.bounded()
+        Self::new(text, &format!("^(?:{text})$"), false)?.bounded(SIZE_MAX)
     }
 
     /// Returns a case-sensitive pattern that matches anywhere in a value.
@@ -72,12 +74,12 @@ impl Pattern {
     /// # Errors
     /// Fails like [`Pattern::of_path`].
     pub fn within_field(text: &str) -> Result<Self, PatternError> {
-        Self::within(text)?.bounded()
+        Self::within(text)?.bounded(SIZE_MAX)
     }
 
     /// Bounds the length of values by the number of the automaton's states.
-    fn bounded(self) -> Result<Self, PatternError> {
-        let config = Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(SIZE_MAX));
+    fn bounded(self, max: usize) -> Result<Self, PatternError> {
+        let config = Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(max));
         let automaton = Compiler::new().configure(config).build(self.regex.as_str());
         let automaton = automaton.map_err(|_size| PatternError::TooLarge(self.text.to_string()))?;
         let (longest, memory) = (WORK_MAX / automaton.states().len().max(1), automaton.memory_usage());
@@ -88,6 +90,29 @@ impl Pattern {
     #[must_use]
     pub fn memory(&self) -> usize {
         self.memory
+    }
+
+    /// Returns a pattern that matches anywhere in a value, with at most 64 KiB of memory. Expression and value may come
+    /// from untrusted sources, like those of [`Pattern::within_field`].
+    ///
+    /// # Errors
+    /// Fails like [`Pattern::of_path`].
+    pub fn of_rule(text: &str, ignores_case: bool) -> Result<Self, PatternError> {
+        regex_syntax_of(text)?;
+        let whole = if ignores_case { format!("(?i:{text})") } else { text.to_owned() };
+        let regex = RegexBuilder::new(&whole)
+            .size_limit(RULE_MAX)
+            .dfa_size_limit(RULE_MAX)
+            .nest_limit(NEST_MAX)
+            .build()
+            .map_err(|error| describe(text, &error))?;
+        Self { text: text.into(), regex, longest: usize::MAX, memory: 0 }.bounded(RULE_MAX)
+    }
+
+    /// Returns whether `text` is too long to be searched in bounded time, so that it does not match.
+    #[must_use]
+    pub fn is_beyond(&self, text: &str) -> bool {
+        text.len() > self.longest
     }
 
     /// Same as [`Pattern::within`], but ignores case.

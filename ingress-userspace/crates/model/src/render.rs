@@ -160,6 +160,7 @@ impl fmt::Display for Filter {
             }
             Self::ClientCertificate(_) => f.write_str("client-certificate"),
             Self::Access(access) => write!(f, "access({access})"),
+            Self::RequestRules(rules) => write!(f, "request-rules({rules})"),
             Self::Limit(limit) => write!(f, "limit({limit})"),
             Self::Cors(cors) => write!(f, "cors({})", cors.origins),
             Self::Authentication(authentication) => write!(f, "{authentication}"),

@@ -85,6 +85,12 @@ impl Template {
         Ok(Self { source: source.into(), pieces: pieces.into() })
     }
 
+    /// Returns the text of one variable.
+    #[must_use]
+    pub fn of(variable: Variable) -> Self {
+        Self { source: Box::default(), pieces: [TemplatePiece::Variable(variable)].into() }
+    }
+
     #[must_use]
     pub fn pieces(&self) -> &[TemplatePiece] {
         &self.pieces

@@ -76,7 +76,8 @@ mod values;
 
 pub(crate) use address::{is_always_refused, reached};
 pub(crate) use annotation_reader::{
-    may_be_read as may_be_read_annotation, references as annotation_references, services_of, verdict as annotation_verdict,
+    may_be_read as may_be_read_annotation, references as annotation_references, services_of,
+    verdict as annotation_verdict,
 };
 pub use class::owns;
 use context::Context;

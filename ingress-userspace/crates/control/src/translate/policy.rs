@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{
     backend_policy::BackendPolicy,
+    compiled_expressions::Cost,
     features::{
         aliases::ParsedAliases,
         authentication::{unauthenticated, unclaimed},
@@ -37,6 +38,8 @@ pub(crate) struct Policy {
     /// Paths without authentication.
     pub(crate) unauthenticated: Arc<[PathMatch]>,
     pub(crate) rewrite: ParsedRewrite,
+    /// Cost of the regular expressions of its filters.
+    pub(crate) expressions: Cost,
     /// Filters before the rewrite; `after` has those behind it.
     pub(crate) before: Vec<Filter>,
     pub(crate) host: Option<Filter>,

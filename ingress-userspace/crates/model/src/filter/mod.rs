@@ -15,6 +15,7 @@ mod ext_authz;
 mod headers;
 mod limit;
 mod mirror;
+mod request_rules;
 mod rewrite;
 mod token;
 mod users;
@@ -28,6 +29,9 @@ pub use ext_authz::{AuthCache, AuthService, CacheTimes, CacheTimesError, ExtAuth
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
 pub use mirror::{Mirror, MirrorShare};
+pub use request_rules::{
+    Answer, ExpressionCost, RequestCondition, RequestRule, RequestRuleError, RequestRules, RequestSubject, TextTest,
+};
 pub use rewrite::{Rewrite, RewriteError};
 pub use token::{ClaimPath, Demanded, JwksEndpoint, KeySet, KeySource, Token, TokenPlace};
 pub use users::{HashError, PasswordHash, Scheme, Users};
@@ -49,6 +53,8 @@ pub enum Filter {
     ClientCertificate(Arc<ClientCertificates>),
     /// Answers 403 to clients outside the allowed networks, or inside the denied ones.
     Access(Arc<Access>),
+    /// Answers requests with certain paths, hosts or fields by an error or a redirect. A rule may have several.
+    RequestRules(Arc<RequestRules>),
     /// Refuses requests of clients above their limits.
     Limit(Arc<Limit>),
     /// Answers preflights, and adds fields to every response.

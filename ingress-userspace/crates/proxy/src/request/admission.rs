@@ -52,6 +52,7 @@ pub(super) async fn decide<'r>(
             Verdict::Continue => {}
             Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
             Verdict::Unproven(lack) => return Err(error::unproven(lack).into()),
+            Verdict::Refuse { status } => return Err(error::by_rule(status).into()),
             Verdict::Deny => return Err(error::denied().into()),
             Verdict::Limit(limit) => {
                 in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;

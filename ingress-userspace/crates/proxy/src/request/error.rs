@@ -130,6 +130,11 @@ pub(crate) fn blocked() -> LocalReply {
     offending(Violation::Blocked, answer(StatusCode::FORBIDDEN, "this client is blocked"))
 }
 
+/// A rule of the configuration refuses the request.
+pub(crate) fn by_rule(status: u16) -> LocalReply {
+    answer(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), "a rule of this host refuses the request")
+}
+
 /// The host or rule does not allow the client's address.
 pub(crate) fn denied() -> LocalReply {
     offending(Violation::Denied, answer(StatusCode::FORBIDDEN, "this address is not allowed"))

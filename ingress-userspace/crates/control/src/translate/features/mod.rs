@@ -55,6 +55,7 @@ mod mirror;
 mod passthrough;
 mod proxy_header;
 pub(crate) mod redirects;
+mod request_rules;
 mod retries;
 pub(crate) mod rewrite;
 pub(crate) mod row;
@@ -93,6 +94,7 @@ use metrics::ParsedMetrics;
 use mirror::ParsedMirror;
 use passthrough::ParsedPassthrough;
 use redirects::ParsedRedirects;
+use request_rules::ParsedRequestRules;
 use rewrite::ParsedRewrite;
 use row::{Key, Row, Rows, Table};
 use scope::Scope;
@@ -132,6 +134,7 @@ const ANNOTATIONS: &[&dyn Rows<ParsedAnnotations>] = &[
     &annotations(passthrough::ANNOTATIONS, |parsed| &mut parsed.passthrough),
     &annotations(proxy_header::ANNOTATIONS, |parsed| &mut parsed.backend.proxy_header),
     &annotations(redirects::ANNOTATIONS, |parsed| &mut parsed.redirects),
+    &annotations(request_rules::ANNOTATIONS, |parsed| &mut parsed.request_rules),
     &annotations(retries::ANNOTATIONS, |parsed| &mut parsed.forwarding.retries),
     &annotations(rewrite::ANNOTATIONS, |parsed| &mut parsed.rewrite),
     &annotations(service_upstream::ANNOTATIONS, |parsed| &mut parsed.backend.service_upstream),
@@ -197,6 +200,7 @@ pub(crate) struct ParsedAnnotations {
     mirror: ParsedMirror,
     passthrough: ParsedPassthrough,
     redirects: ParsedRedirects,
+    request_rules: ParsedRequestRules,
     rewrite: ParsedRewrite,
     upstream_host: Option<HeaderValue>,
     pub(crate) ways: Ways,
@@ -302,6 +306,7 @@ impl ParsedAnnotations {
             mirror,
             passthrough,
             redirects,
+            request_rules,
             rewrite,
             upstream_host,
             ways,
@@ -316,6 +321,8 @@ impl ParsedAnnotations {
         let is_guarded = authentication.is_some() || limit.is_some() || clients != Clients::Any;
         let passes = passthrough.build(is_guarded, scope);
         let HeaderFilters { requests, responses } = headers.filters(&globals.headers.allowed, scope);
+        let (request_rules, expressions) = request_rules.filters();
+        let guards = [limit, cors.filter(), authentication];
         let mirror = mirror.filter(scope);
         let error_pages = error_pages.filter(&globals.parsed.error_pages.statuses, scope);
         let after = [requests, mirror, error_pages, responses, compression.filter()];
@@ -331,7 +338,8 @@ impl ParsedAnnotations {
             shares_with: host_sharing.shares_with,
             forwarding: globals.share(forwarding.build()),
             unauthenticated,
-            before: [access, limit, cors.filter(), authentication].into_iter().flatten().collect(),
+            before: access.into_iter().chain(request_rules).chain(guards.into_iter().flatten()).collect(),
+            expressions,
             rewrite,
             host: upstream_host.map(Filter::UpstreamHost),
             after: after.into_iter().flatten().collect(),

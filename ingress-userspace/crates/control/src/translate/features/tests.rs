@@ -117,6 +117,8 @@ fn values_are_read_or_refused() {
         ("max-pending-requests", "10", "-1"),
         ("max-requests", "100", "all"),
         ("slow-start", "30", "soon"),
+        ("deny-paths", "/metrics=404, ~ \\.git", "metrics"),
+        ("redirect-rules", "host = a.test -> 301 https://b.test/", "host = a.test"),
         ("enable-access-log", "false", "no"),
         ("enable-opentelemetry", "true", "on"),
         ("metrics-per-path", "true", "all"),

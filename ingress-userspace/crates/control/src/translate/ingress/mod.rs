@@ -81,6 +81,7 @@ pub(super) fn claims(
         return claims;
     }
     (claims.expressions, claims.metered) = (builder.allowance.used(), metered);
+    claims.expressions += builder.policy.expressions;
     claims.hosts = hosts_of_claims(hosts, &tls_hosts, certificates, claims.canary.is_some(), &mut builder);
     claims
 }

@@ -4,6 +4,7 @@
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr, num::NonZeroU16};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use regex::Captures;
 
 use super::template::render;
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
 
 mod compression;
 mod cors;
+mod rules;
 
 pub use compression::compress;
 
@@ -70,6 +72,8 @@ pub enum Verdict<'f> {
     Unproven(Lack),
     /// Answer 403.
     Deny,
+    /// Answer with this status, which a rule of the configuration demands.
+    Refuse { status: u16 },
     /// Count the request, and refuse it above the limit.
     Limit(&'f Limit),
     /// Answer a preflight with 204; [`respond`] adds the CORS fields.
@@ -140,6 +144,7 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         }
         Filter::Access(access) if access.admits(subject.client) => {}
         Filter::Access(_) => return Verdict::Deny,
+        Filter::RequestRules(rules) => return rules::apply(rules, subject),
         Filter::Limit(limit) => return Verdict::Limit(limit),
         Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
         Filter::Authentication(authentication) => {
@@ -182,6 +187,7 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             | Filter::RedirectHttps { .. }
             | Filter::ClientCertificate(_)
             | Filter::Access(_)
+            | Filter::RequestRules(_)
             | Filter::Limit(_)
             | Filter::Authentication(_)
             | Filter::Rewrite(_)
@@ -223,11 +229,16 @@ pub fn compression(filters: &[Filter]) -> Option<&Compression> {
 /// Returns the target of a redirect for this request.
 #[must_use]
 pub fn location(redirect: &Redirect, subject: &Subject<'_>) -> String {
+    location_with(redirect, subject, None)
+}
+
+/// Returns the target of a redirect, with the groups of an expression.
+fn location_with(redirect: &Redirect, subject: &Subject<'_>, groups: Option<&Captures<'_>>) -> String {
     let template = match &redirect.location {
         Location::Template(template) => template,
         Location::Parts(parts) => return url(parts, subject),
     };
-    let location = render(template, subject, None);
+    let location = render(template, subject, groups);
     // RFC 9110, 10.2.2, allows a bare path, but old clients expect an absolute URI.
     if location.starts_with('/') {
         let scheme = if subject.secure { "https" } else { "http" };

@@ -32,6 +32,7 @@ const TOPICS: [Topic; 27] = [
             "from-to-www-redirect",
             "permanent-redirect",
             "permanent-redirect-code",
+            "redirect-rules",
             "temporal-redirect",
             "temporal-redirect-code",
         ],
@@ -153,9 +154,9 @@ const TOPICS: [Topic; 27] = [
     },
     Topic {
         heading: "Allow and deny lists",
-        about: "Admit or refuse clients by their network ([clients](clients.md#the-clients-address)).",
+        about: "Admit or refuse clients by their network ([clients](clients.md#the-clients-address)), and refuse paths.",
         example: &[("allowlist-source-range", "10.0.0.0/8, 192.0.2.1")],
-        keys: &["allowlist-source-range", "whitelist-source-range", "denylist-source-range", "satisfy"],
+        keys: &["allowlist-source-range", "whitelist-source-range", "denylist-source-range", "deny-paths", "satisfy"],
     },
     Topic {
         heading: "Rate limits",
@@ -313,10 +314,11 @@ the request, or with nothing if the request lacks it. An unknown name makes the 
 - `$request_method`: the method.
 - `$http_NAME`: the first field with this name, in lower case and with `_` for `-`, as `$http_user_agent`.
 - `$cookie_NAME`, `$arg_NAME`: a cookie, or an argument of the query as the client wrote it.
-- `$1` … `$9`: a group of the rule's regular expression, in `rewrite-target` alone.
+- `$1` … `$9`: a group of the rule's regular expression in `rewrite-target`, or of the last expression that a rule of
+  `redirect-rules` demands.
 
-These values accept variables, too: redirects (`app-root`, `permanent-redirect`, `temporal-redirect`), `auth-signin`, the
-paths of `auth-url` and `mirror-target`, and header fields (`request-headers`, `response-headers`, ConfigMaps of fields).
+These values accept variables, too: redirects (`app-root`, `permanent-redirect`, `temporal-redirect`, `redirect-rules`),
+`auth-signin`, the paths of `auth-url` and `mirror-target`, and header fields (`request-headers`, `response-headers`, ConfigMaps of fields).
 The setting `log-format-upstream` has variables of its own, those of nginx's access log.
 ";
 
