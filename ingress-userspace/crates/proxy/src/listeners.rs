@@ -7,7 +7,7 @@
 //! Without Gateways there are no binds, and every connection belongs to the Ingresses.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
@@ -37,13 +37,13 @@ pub(crate) struct Listeners {
 #[derive(Debug, Default)]
 struct Binds {
     /// Binds of one address.
-    addressed: HashMap<SocketAddr, BoundListeners>,
+    addressed: BTreeMap<SocketAddr, BoundListeners>,
     /// Binds of every address of the node, by TCP port.
-    anywhere: HashMap<u16, BoundListeners>,
+    anywhere: BTreeMap<u16, BoundListeners>,
     /// UDP listeners of one address.
-    udp_addressed: HashMap<SocketAddr, ListenerName>,
+    udp_addressed: BTreeMap<SocketAddr, ListenerName>,
     /// UDP listeners of every address of the node, by port.
-    udp_anywhere: HashMap<u16, ListenerName>,
+    udp_anywhere: BTreeMap<u16, ListenerName>,
     ports: BTreeSet<StreamPort>,
     source: Tree<Bind, Arc<Bound>>,
 }
