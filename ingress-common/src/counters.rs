@@ -270,6 +270,9 @@ totals! {
     WouldLimitSyn = 22 "would_limit_syn",
     /// Event: packet that would have been [`Total::LimitedPacket`] without [`crate::limit::LIMITS_DRY_RUN`].
     WouldLimitPacket = 23 "would_limit_packet",
+    /// Event: SYN of a client outside the share ([`crate::Share`]): XDP chose no worker, and the connection is left to
+    /// another listener of its port.
+    Left = 24 "left",
     /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without
     /// an established connection: SYNs, and occasionally a segment that arrives after its connection is gone, which is
     /// then refused.
@@ -290,6 +293,8 @@ totals! {
     /// Event: lookup for a sender on the deny list, which the stack then refuses (packets only). The packet passed no
     /// program of an interface, or the program could not parse it.
     LookupDenied = 38 "lookup_denied",
+    /// Event: lookup of a connection that the share leaves to another listener of its port (packets only).
+    LookupLeft = 39 "lookup_left",
     /// Event: packet sent by a steered port of a node address, as seen by `ingress_tc_out`; counts segments and the
     /// bytes of all of them. Σ over hosts of `host_net.tx` equals this.
     Transmitted = 48 "transmitted",

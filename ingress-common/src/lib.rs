@@ -13,6 +13,7 @@ pub mod denial;
 pub mod flow;
 pub mod limit;
 pub mod map;
+pub mod share;
 pub mod sizes;
 pub mod steer;
 mod text;
@@ -21,6 +22,7 @@ pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, T
 pub use denial::{DenialKey, DenialReason, DenialValue};
 pub use flow::{Flow, FlowKey, HostName, RawHostId};
 pub use limit::{Bucket, ClientEntry, ClientKey, LimitBuckets};
+pub use share::Share;
 pub use steer::{
     Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NicMac, NodeAddr, PortKey, PortRule,
     WorkerCell, WorkerLoad,

@@ -49,6 +49,9 @@ pub const DENY_HITS: &str = "deny_hits";
 pub const DENY_VERDICTS: &str = "deny_verdicts";
 /// Time of the latest change of the deny list (`u64`, `CLOCK_MONOTONIC`), array of one.
 pub const DENY_CHANGED: &str = "deny_changed";
+/// Share of the clients whose new connections are taken, memory-mappable array of one [`crate::Share`]. Versions before it
+/// take all, and use the other maps as they are.
+pub const SHARE: &str = "share";
 /// Packet limits of every client, array of one [`crate::LimitBuckets`].
 pub const LIMITS: &str = "limits";
 /// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::ClientEntry`]), LRU
@@ -70,5 +73,7 @@ pub const ALIVE_CURRENT: u32 = 0;
 pub const ALIVE_DRAINING: u32 = 1;
 /// Index of the only entry.
 pub const DENY_CHANGED_ALL: u32 = 0;
+/// Index of the only entry.
+pub const SHARE_ONLY: u32 = 0;
 /// Index of the only entry.
 pub const LIMITS_ALL: u32 = 0;

@@ -40,6 +40,8 @@ pub const DENY_RULES_MAX: u32 = 4096;
 pub const DENY_VERDICTS_MAX: u32 = 2048;
 /// Entries of [`crate::map::DENY_CHANGED`].
 pub const DENY_CHANGED_MAX: u32 = 1;
+/// Entries of [`crate::map::SHARE`].
+pub const SHARE_MAX: u32 = 1;
 /// Entries of [`crate::map::LIMITS`].
 pub const LIMITS_MAX: u32 = 1;
 /// Maximum number of clients with buckets at one time; a new client replaces the one that has been silent for longest.

@@ -131,7 +131,7 @@ pub struct HandoffEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Handoff {
     pub slot: u32,
-    /// `CHOSEN_BY_XDP` or `CHOSEN_BY_LOOKUP`.
+    /// `CHOSEN_BY_XDP`, `CHOSEN_BY_LOOKUP` or `LEFT_BY_SHARE`.
     pub chosen_by: u32,
     /// `bpf_ktime_get_ns` at the SYN, or at the lookup that chose; 0 for no choice.
     pub time_ns: u64,
@@ -141,6 +141,10 @@ pub struct Handoff {
 pub const CHOSEN_BY_XDP: u32 = 0;
 /// Chosen by the default rule, for its own later lookups of the same connection.
 pub const CHOSEN_BY_LOOKUP: u32 = 1;
+/// No worker: the connection is left to another listener of its port ([`crate::Share`]). The slot is [`NO_SLOT`].
+pub const LEFT_BY_SHARE: u32 = 2;
+/// A slot that no port has.
+pub const NO_SLOT: u32 = u32::MAX;
 
 /// Value of [`crate::map::WORKERS`]: the load of one worker of one process.
 ///
@@ -291,7 +295,7 @@ pub const fn deny_verdict_place(addr: &[u8; 16]) -> u32 {
 /// Mixes all bits of the address and of the port into 16 bits. Fibonacci hashing, as in [`default_worker`]; three
 /// rounds, because the high bits of a factor do not change the low bits of a product.
 #[inline(always)]
-const fn mixed(addr: &[u8; 16], port_be: u16) -> u32 {
+pub(crate) const fn mixed(addr: &[u8; 16], port_be: u16) -> u32 {
     /// 2⁶⁴ divided by the golden ratio.
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     let addr = u128::from_ne_bytes(*addr);

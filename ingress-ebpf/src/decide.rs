@@ -4,13 +4,14 @@
 use crate::{
     choose::choose,
     parse::{Ends, Quoted, Segment},
+    share::left,
 };
 use ingress_common::{
     DenyRule, FlowKey, Handoff, PortKey, PortRule, Total,
     flow::PROTO_TCP,
     steer::{
-        CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES,
-        PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS, default_worker, fresh,
+        CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, LEFT_BY_SHARE,
+        PORT_COUNT_ONLY, PORT_DENIES, PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS, default_worker, fresh,
     },
 };
 
@@ -31,6 +32,9 @@ pub enum Decision {
     Metered(u64),
     /// Like [`Decision::Accept`], and store this choice of a worker for the lookup.
     Steer(WorkerChoice),
+    /// Like [`Decision::Accept`], for the request of a connection that is left to another listener; store this for the
+    /// lookup.
+    Leave(Handoff),
     /// Like [`Decision::Accept`], for a connection request that gets no worker because the proxy hangs.
     Stale,
 }
@@ -58,6 +62,9 @@ pub struct Sent {
 pub enum LookupTarget {
     /// Not a connection of this ingress: the stack's own lookup decides.
     Leave,
+    /// A connection outside the share: another listener of its port takes it. The caller stores the entry, if there is
+    /// one, for the same reason as in [`LookupTarget::Default`].
+    Share(Option<Handoff>),
     /// Refused: the sender is on the deny list.
     Deny,
     /// The slot of XDP's choice.
@@ -125,6 +132,9 @@ pub fn decide(
     }
     if !is_steered {
         return Decision::Accept;
+    }
+    if let Some(handoff) = left(node, rule, &flow.remote_addr, now) {
+        return Decision::Leave(handoff);
     }
     let worker = choose(node, rule, node.cpu() % rule.workers);
     Decision::Steer(choice(rule, worker, CHOSEN_BY_XDP, now))
@@ -197,15 +207,25 @@ pub fn route(
     }
     let now = node.now_ns();
     let preferred = default_worker(flow, rule.workers);
-    if let Some(Handoff { slot, chosen_by, time_ns }) = handoff(flow) {
+    let handoff = handoff(flow);
+    if let Some(Handoff { slot, chosen_by, time_ns }) = handoff
+        && fresh(now, time_ns, HANDOFF_FRESH_NS)
+    {
         // The slot is checked because the ports may have been assigned anew since the SYN.
-        let holds = slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(now, time_ns, HANDOFF_FRESH_NS);
+        let holds = slot.wrapping_sub(rule.first_slot) < rule.workers;
         match (chosen_by, holds) {
+            (LEFT_BY_SHARE, _) => return LookupTarget::Share(None),
             (CHOSEN_BY_LOOKUP, true) => return LookupTarget::Kept(slot),
             (CHOSEN_BY_LOOKUP, false) => {}
             (_, true) => return LookupTarget::Chosen(slot),
             (_, false) => return LookupTarget::Late(rule.first_slot.wrapping_add(preferred)),
         }
+    }
+    if let Some(handoff) = left(node, &rule, &flow.remote_addr, now) {
+        return LookupTarget::Share(Some(handoff));
+    }
+    if handoff.is_some_and(|handoff| handoff.chosen_by == CHOSEN_BY_XDP) {
+        return LookupTarget::Late(rule.first_slot.wrapping_add(preferred));
     }
     LookupTarget::Default(choice(&rule, choose(node, &rule, preferred), CHOSEN_BY_LOOKUP, now))
 }

@@ -19,3 +19,4 @@ pub mod decide;
 pub mod limit;
 pub mod node_facts;
 pub mod parse;
+mod share;

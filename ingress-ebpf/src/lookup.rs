@@ -42,6 +42,13 @@ fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
 fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u32 {
     let (slot, event) = match route(&Maps, flow, deny::asked, handoffs::find) {
         LookupTarget::Leave => return SK_PASS,
+        LookupTarget::Share(handoff) => {
+            if let Some(handoff) = handoff {
+                handoffs::leave(flow, &handoff);
+            }
+            count::total(Total::LookupLeft, 0);
+            return SK_PASS;
+        }
         LookupTarget::Deny => {
             count::total(Total::LookupDenied, 0);
             return SK_DROP;

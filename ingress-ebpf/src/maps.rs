@@ -8,8 +8,8 @@ use aya_ebpf::{
 };
 use ingress_common::{
     Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
-    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, Traffic,
-    WorkerLoad, map,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, Share,
+    Traffic, WorkerLoad, map,
 };
 
 #[btf_map(name = "ports")]
@@ -77,6 +77,10 @@ pub(crate) static DENY_VERDICTS: PerCpuArray<DenyVerdict, { map::DENY_VERDICTS_M
 /// Written only by userspace.
 #[btf_map(name = "deny_changed")]
 pub(crate) static DENY_CHANGED: Array<u64, { map::DENY_CHANGED_MAX as usize }> = Array::new();
+
+// Mapped into the memory of userspace, so that a renewal never undoes another process's change (ADR 0056).
+#[btf_map(name = "share")]
+pub(crate) static SHARE: Array<Share, { map::SHARE_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
 
 #[btf_map(name = "limits")]
 pub(crate) static LIMITS: Array<LimitBuckets, { map::LIMITS_MAX as usize }> = Array::new();

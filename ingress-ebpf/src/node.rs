@@ -2,13 +2,15 @@
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use ingress_common::{
-    DenyRule, FlowKey, PortKey, PortRule, RawHostId, WorkerLoad, flow::UNATTRIBUTED, map::ALIVE_CURRENT,
+    DenyRule, FlowKey, PortKey, PortRule, RawHostId, Share, WorkerLoad,
+    flow::UNATTRIBUTED,
+    map::{ALIVE_CURRENT, SHARE_ONLY},
 };
 use ingress_ebpf::decide::Node;
 
 use crate::{
     deny,
-    maps::{ALIVE, FLOWS, NODE_ADDRS, PORTS, WORKERS},
+    maps::{ALIVE, FLOWS, NODE_ADDRS, PORTS, SHARE, WORKERS},
 };
 
 /// This node as its maps describe it.
@@ -74,6 +76,14 @@ impl Node for Maps {
         // SAFETY: as above.
         let chosen = read(unsafe { &raw const (*load).chosen });
         Some(WorkerLoad { open, settled, chosen })
+    }
+
+    #[inline(always)]
+    fn share(&self) -> Share {
+        let Some(share) = SHARE.get_ptr(SHARE_ONLY) else { return Share::default() };
+        // SAFETY: checked against null, aligned and of the size of a word; volatile because userspace writes the word at
+        // any time, in one store.
+        Share::of(unsafe { share.cast::<u64>().read_volatile() })
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
-//! Facts about this node that decisions ask for: its ports, addresses, workers and deny list. Maps answer in the
+//! Facts about this node that decisions ask for: its ports, addresses, workers, share and deny list. Maps answer in the
 //! kernel, a fake in tests.
 
-use ingress_common::{DenyRule, PortKey, PortRule, WorkerLoad};
+use ingress_common::{DenyRule, PortKey, PortRule, Share, WorkerLoad};
 
 /// The state that decisions depend on. Queried lazily, cheapest question first; each answer describes the present
 /// moment.
@@ -15,6 +15,11 @@ pub trait Node {
     fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule>;
     /// Returns the load of a worker, by its index in the map of workers; `None` beyond the end of the map.
     fn worker(&self, index: u32) -> Option<WorkerLoad>;
+    /// Returns the share of the clients whose connections are taken. Default: all.
+    #[inline(always)]
+    fn share(&self) -> Share {
+        Share::default()
+    }
     /// Returns the time of the proxy's latest heartbeat; 0 for none.
     fn heartbeat_ns(&self) -> u64;
     /// Returns the time on `CLOCK_MONOTONIC`.

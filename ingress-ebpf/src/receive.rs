@@ -123,6 +123,10 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
         Decision::Metered(now_ns) => return meter(packet, flow, now_ns, bytes),
         Decision::Accept => {}
         Decision::Steer(choice) => hand_off(packet, flow, &choice, bytes),
+        Decision::Leave(handoff) => {
+            handoffs::leave(flow, &handoff);
+            count::total(Total::Left, bytes);
+        }
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
     count::accepted(packet.nic(), host(flow), bytes);

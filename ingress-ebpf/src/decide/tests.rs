@@ -1,9 +1,10 @@
 //! Decisions about packets, lookups and ICMP errors, on nodes with various configurations.
 
 use ingress_common::{
-    WorkerLoad,
+    Share, WorkerLoad,
     flow::{PROTO_UDP, v4_mapped},
-    steer::PORT_REWRITTEN,
+    share::{SHARE_KEPT, SHARE_UNSET},
+    steer::{NO_SLOT, PORT_REWRITTEN},
 };
 
 use super::*;
@@ -11,6 +12,8 @@ use crate::parse::FieldOffsets;
 
 const NOW: u64 = 100_000_000_000;
 const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, rewrite_be: 0, first_worker: 64 };
+const TAKES_ALL: Share = Share { expires_s: 0, taken: 0, state: SHARE_UNSET };
+const TAKES_NONE: Share = Share { expires_s: 0, taken: 0, state: SHARE_KEPT };
 const BUSY: WorkerLoad = WorkerLoad { open: 9, settled: 0, chosen: 0 };
 
 #[derive(Clone, Copy)]
@@ -22,6 +25,7 @@ struct Fake {
     cpu: u32,
     /// A busy worker among idle ones.
     busy: Option<u32>,
+    share: Share,
 }
 
 impl Node for Fake {
@@ -41,6 +45,9 @@ impl Node for Fake {
         assert!((64..68).contains(&index), "no worker of the rule: {index}");
         Some(if self.busy == Some(index - 64) { BUSY } else { WorkerLoad::default() })
     }
+    fn share(&self) -> Share {
+        self.share
+    }
     fn heartbeat_ns(&self) -> u64 {
         self.heartbeat_ns
     }
@@ -53,7 +60,15 @@ impl Node for Fake {
 }
 
 const fn serving() -> Fake {
-    Fake { rule: Some(RULE), holds: true, deny_entry: None, heartbeat_ns: NOW - 1, cpu: 0, busy: None }
+    Fake {
+        rule: Some(RULE),
+        holds: true,
+        deny_entry: None,
+        heartbeat_ns: NOW - 1,
+        cpu: 0,
+        busy: None,
+        share: TAKES_ALL,
+    }
 }
 
 fn flow(proto: u8) -> FlowKey {
@@ -157,6 +172,41 @@ fn stale_or_missing_heartbeat_stops_steering_and_nothing_else() {
     }
     for heartbeat_ns in [NOW - HEARTBEAT_STALE_NS, NOW, NOW + 5] {
         check_packet(&Fake { heartbeat_ns, ..serving() }, SYN, steer(0));
+    }
+}
+
+const LEFT: Handoff = Handoff { slot: NO_SLOT, chosen_by: LEFT_BY_SHARE, time_ns: NOW };
+
+#[test]
+fn a_client_outside_the_share_gets_no_worker() {
+    let node = Fake { share: TAKES_NONE, ..serving() };
+    check_packet(&node, SYN, Decision::Leave(LEFT));
+    check_packet(&node, ACK, Decision::Accept);
+    check_packet(&Fake { heartbeat_ns: 0, ..node }, SYN, Decision::Stale);
+    check_lookup(&node, PROTO_TCP, None, LookupTarget::Share(Some(LEFT)));
+    check_lookup(&Fake { heartbeat_ns: 0, ..node }, PROTO_TCP, None, LookupTarget::Share(Some(LEFT)));
+    check_lookup(&node, PROTO_UDP, None, LookupTarget::Leave);
+    let rule = Some(PortRule { rewrite_be: 10_080_u16.to_be(), ..RULE });
+    check_packet(&Fake { rule, ..node }, SYN, steer(0));
+}
+
+#[test]
+fn a_fresh_choice_holds_for_any_share_and_an_old_one_does_not() {
+    let (none, all) = (Fake { share: TAKES_NONE, ..serving() }, serving());
+    let old_ns = NOW - HANDOFF_FRESH_NS - 1;
+    let preferred = default_worker(&flow(PROTO_TCP), 4);
+    let (left, late) = (LookupTarget::Share(Some(LEFT)), LookupTarget::Late(8 + preferred));
+    for (node, slot, chosen_by, time_ns, expected) in [
+        (&none, 9, CHOSEN_BY_XDP, NOW, LookupTarget::Chosen(9)),
+        (&none, 9, CHOSEN_BY_LOOKUP, NOW, LookupTarget::Kept(9)),
+        (&none, 9, CHOSEN_BY_XDP, old_ns, left),
+        (&none, 9, CHOSEN_BY_LOOKUP, old_ns, left),
+        (&none, NO_SLOT, LEFT_BY_SHARE, old_ns, left),
+        (&all, NO_SLOT, LEFT_BY_SHARE, NOW, LookupTarget::Share(None)),
+        (&all, NO_SLOT, LEFT_BY_SHARE, old_ns, by_default(preferred)),
+        (&all, 9, CHOSEN_BY_XDP, old_ns, late),
+    ] {
+        check_lookup(node, PROTO_TCP, Some(Handoff { slot, chosen_by, time_ns }), expected);
     }
 }
 

@@ -9,6 +9,7 @@ use ingress_control::{
     saved::PrivateKeys,
     status::{self, Leadership, NodeAddresses, Publish, Updates},
 };
+use ingress_datapath::ClientShare;
 use ingress_proxy::Seccomp;
 
 use crate::daemon::{
@@ -60,6 +61,8 @@ pub(crate) struct KernelSettings {
     pub(crate) lookup: bool,
     /// Rewritten ports of packets, with `--steer rewrite`.
     pub(crate) port_rewrite: Option<PortRewrite>,
+    /// Share of the clients whose connections are taken until one is set.
+    pub(crate) initial_share: ClientShare,
     /// Addresses that every node holds and one of them announces.
     pub(crate) gateway_addresses: AddressPool,
     pub(crate) log: bool,
@@ -75,6 +78,11 @@ pub(crate) enum SettingsError {
         "`--steer rewrite` needs programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the two"
     )]
     RewriteWithoutXdp,
+    #[error(
+        "`--initial-share` below 100% needs `--steer auto`: with `rewrite` every packet gets another port, and with `bind` \
+         the ports are ours alone"
+    )]
+    ShareWithoutLookup,
     #[error(
         "`--gateway-addresses` needs the kernel part, but `--steer bind` with `--xdp-mode off` has none; drop one of the two"
     )]
@@ -200,14 +208,26 @@ fn metrics(operation: &OperationArgs) -> Metrics {
 
 /// Returns `None` if no kernel program is needed.
 fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<KernelSettings>, SettingsError> {
-    let KernelArgs { interface, gateway_addresses, steer, rewrite_offset, xdp_mode, bpffs, host_capacity: _, bpf_log } =
-        args;
+    let KernelArgs {
+        interface,
+        gateway_addresses,
+        steer,
+        initial_share,
+        rewrite_offset,
+        xdp_mode,
+        bpffs,
+        host_capacity: _,
+        bpf_log,
+    } = args;
     let gateway_addresses = AddressPool::new(gateway_addresses)?;
     if xdp_mode == XdpModeArg::Off && !interface.is_empty() {
         return Err(SettingsError::InterfaceWithoutXdp);
     }
     if steer == Steer::Rewrite && xdp_mode == XdpModeArg::Off {
         return Err(SettingsError::RewriteWithoutXdp);
+    }
+    if steer != Steer::Auto && initial_share != ClientShare::ALL {
+        return Err(SettingsError::ShareWithoutLookup);
     }
     let is_needed = steer != Steer::Bind || xdp_mode != XdpModeArg::Off;
     if !is_needed && !gateway_addresses.is_empty() {
@@ -225,6 +245,7 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
         },
         lookup: steer != Steer::Bind,
         port_rewrite: (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own_ports)),
+        initial_share,
         gateway_addresses,
         log: bpf_log,
     }))

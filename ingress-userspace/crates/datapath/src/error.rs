@@ -43,6 +43,10 @@ pub enum Error {
     Busy { interface: String },
     #[error("this network namespace has no interface `{0}`; `ip link` lists the existing ones")]
     NoInterface(String),
+    #[error(
+        "the version of xdp-ingress that runs on this node takes all clients and has no share to set; update it first"
+    )]
+    NoShare,
     #[error("cannot {operation} `{object}`")]
     Kernel {
         operation: &'static str,

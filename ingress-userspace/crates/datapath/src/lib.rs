@@ -6,6 +6,7 @@
 //!            follow ─────────────────────────────> links of interfaces, nics, nic_net
 //!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, deny_changed, limits
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6, deny_changed
+//! tools ──── NodeShare ──────────────────────────> share
 //! proxy ──── register_listener, flows, …_cells ───> listeners, flows, host_l7, workers
 //! app ────── take_over, heartbeat, evict_dead ─────> alive, flows
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
@@ -39,6 +40,7 @@ mod pinned;
 mod pins;
 mod probe;
 mod report;
+mod share;
 mod shared;
 mod sys;
 mod table;
@@ -64,6 +66,7 @@ use self::{
     nics::{NicContext, Nics},
     object::Variant,
     pins::Pins,
+    share::ShareWord,
     sys::PinAccess,
     table::MapTable,
     tc::Direction,
@@ -92,6 +95,7 @@ pub use self::{
     pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
     probe::probe,
     report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, TcHook, TransmitState},
+    share::{AppliedShare, ClientShare, NodeShare, NotAShare, Renewal},
     test_run::{RunOptions, RunResult, TestProgram, TransmitOptions},
 };
 
@@ -139,6 +143,9 @@ impl Datapath {
         let variant = Variant::of(kernel::running());
         object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
         let maps = Maps::open(&pins, PinAccess::Write)?;
+        // Before any program of this process can take a connection.
+        let share = ShareWord::open(&pins)?;
+        share.begin(options.initial_share);
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
         if options.measure {
@@ -167,7 +174,7 @@ impl Datapath {
             programs,
         };
         let nic_macs = MapTable::open(&pins, NIC_MACS, PinAccess::Write)?;
-        let shared = Arc::new(DatapathShared { pins, maps, nic_macs, life, flows_full: AtomicU64::new(0) });
+        let shared = Arc::new(DatapathShared { pins, maps, nic_macs, share, life, flows_full: AtomicU64::new(0) });
         let host_ids = HostIds::read(Arc::clone(&shared), host_cells)?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
@@ -262,12 +269,14 @@ impl Datapath {
     }
 
     /// Reports to the kernel that this process is responsive; must be called every second (XDP stops limiting and
-    /// choosing after [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also adds lost flows to the totals.
+    /// choosing after [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also renews the share of the
+    /// clients ([`NodeShare`]), and adds lost flows to the totals.
     ///
     /// # Errors
     /// Fails if the totals cannot be written; the heartbeat is sent nevertheless.
     pub fn heartbeat(&self) -> Result<(), Error> {
         self.shared.life.beat();
+        self.shared.share.keep();
         let lost = self.shared.flows_full.swap(0, AcqRel);
         if lost == 0 {
             return Ok(());

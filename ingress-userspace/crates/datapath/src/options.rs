@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ingress_common::map::HOSTS_DEFAULT;
 
-use super::TcHook;
+use super::{ClientShare, TcHook};
 
 /// Default directory of the pins, see `--bpffs`.
 pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
@@ -23,6 +23,9 @@ pub struct Options {
     pub lookup: bool,
     /// Whether ports will be rewritten ([`SteeredPort::rewritten`]), which requires a newer kernel. Default `false`.
     pub rewrites: bool,
+    /// Share of the clients whose connections are taken, if none was ever set on this node since it started or was
+    /// unloaded ([`super::NodeShare`]). Default [`ClientShare::ALL`].
+    pub initial_share: ClientShare,
     /// Number of host ids, including host 0; 64 bytes and 32 per CPU each. Pinned maps keep their own capacity
     /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
     pub host_capacity: u32,
@@ -97,6 +100,7 @@ impl Default for Options {
             tc_hook: None,
             lookup: true,
             rewrites: false,
+            initial_share: ClientShare::ALL,
             host_capacity: HOSTS_DEFAULT,
             debug_log: false,
             measure: false,

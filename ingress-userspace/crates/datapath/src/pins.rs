@@ -37,6 +37,7 @@ pub(super) const MAPS: &[&str] = &[
     map::LISTENERS,
     map::WORKERS,
     map::ALIVE,
+    map::SHARE,
     map::DENY4,
     map::DENY6,
     map::DENY_HITS,

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::atomic::AtomicU64};
 
-use crate::{alive::Life, maps::Maps, pins::Pins, table::MapTable};
+use crate::{alive::Life, maps::Maps, pins::Pins, share::ShareWord, table::MapTable};
 use ingress_common::{NicMac, flow::v4_mapped};
 
 /// State shared by the handles of a [`Datapath`](crate::Datapath).
@@ -12,6 +12,8 @@ pub(crate) struct DatapathShared {
     pub(crate) maps: Maps,
     /// Not among `maps`, because tools also read the pins of versions that lack it.
     pub(crate) nic_macs: MapTable<u32, NicMac>,
+    /// Not among `maps`, for the same reason.
+    pub(crate) share: ShareWord,
     pub(crate) life: Life,
     /// Number of connections that did not fit in `flows` and are not yet in `totals`.
     pub(crate) flows_full: AtomicU64,

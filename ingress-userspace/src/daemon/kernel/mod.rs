@@ -113,8 +113,16 @@ impl Kernel {
         workers: u32,
         host_capacity: u32,
     ) -> anyhow::Result<Self> {
-        let settings::KernelSettings { bpffs, interfaces, xdp_mode, lookup, port_rewrite, gateway_addresses, log } =
-            settings;
+        let settings::KernelSettings {
+            bpffs,
+            interfaces,
+            xdp_mode,
+            lookup,
+            port_rewrite,
+            initial_share,
+            gateway_addresses,
+            log,
+        } = settings;
         let node = NodeReader::open()?;
         let chosen = Chosen::new(xdp_mode, interfaces, &node).await?;
         let links = node.links().await?;
@@ -127,6 +135,7 @@ impl Kernel {
             tc_hook: None,
             lookup,
             rewrites: port_rewrite.is_some(),
+            initial_share,
             host_capacity,
             debug_log: log,
             measure: false,

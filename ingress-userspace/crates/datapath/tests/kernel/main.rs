@@ -27,6 +27,7 @@ mod packets;
 mod pinned;
 mod rewrite;
 mod sandbox;
+mod share;
 mod spoofed;
 mod tc_out;
 mod verdicts;

@@ -9,7 +9,8 @@ use ingress_common::{
     steer::SLOTS_PER_PORT,
 };
 use ingress_datapath::{
-    ClientLimits, Datapath, DenyConfig, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
+    ClientLimits, ClientShare, Datapath, DenyConfig, NodeShare, Options, PacketRate, Renewal, RunOptions, SteeredPort,
+    TestProgram, TransmitOptions,
 };
 use ingress_lab::denied;
 use ipnet::{IpNet, Ipv6Net};
@@ -81,6 +82,20 @@ fn programs_stay_small_and_their_cost_is_printed() {
             ("received, v6 SYN", ingress(v6(SYN))),
         ];
         print_rounds(ROUNDS, &ways, receive);
+        let share = NodeShare::open(&sandbox.bpffs()).expect("opens");
+        for (side, clients) in [("taken", ClientShare::ALL), ("left", ClientShare::NONE)] {
+            // Also compares the time, unlike a share that does not expire.
+            share.set(clients, Renewal::Caller);
+            let [v4_syn, v6_syn] = ["v4", "v6"].map(|family| format!("share, {family} SYN {side}"));
+            let flow = format!("share, v4 with flow, SYNs {side}");
+            let ways = [
+                (v4_syn.as_str(), ingress(v4(SYN))),
+                (v6_syn.as_str(), ingress(v6(SYN))),
+                (flow.as_str(), ingress(v4(ACK))),
+            ];
+            print_rounds(ROUNDS, &ways, receive);
+        }
+        share.set(ClientShare::ALL, Renewal::Process);
         let send = |packet: &Packet| {
             let frame = packet.frame();
             let options = TransmitOptions { frame: &frame, repeat: REPEAT, interface: 0, segments: 0, wire_bytes: 0 };

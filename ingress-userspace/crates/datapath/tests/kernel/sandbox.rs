@@ -9,7 +9,7 @@ use std::{
 };
 
 use aya::maps::MapData;
-use ingress_datapath::{Interfaces, Missing, Options, XdpMode, probe};
+use ingress_datapath::{ClientShare, Interfaces, Missing, Options, XdpMode, probe};
 use ingress_lab::capability::skipped;
 use nix::{
     mount::{MsFlags, mount},
@@ -80,6 +80,7 @@ impl Sandbox {
             tc_hook: None,
             lookup: true,
             rewrites: false,
+            initial_share: ClientShare::ALL,
             host_capacity: 64,
             debug_log: false,
             measure: false,

@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use ingress_control::{AddressPool, InvalidPool};
-use ingress_datapath::BPFFS;
+use ingress_datapath::{BPFFS, ClientShare};
 use ipnet::IpNet;
 
 #[derive(Debug, Args)]
@@ -23,6 +23,12 @@ pub(crate) struct KernelArgs {
     /// Delivery of connections to the proxy.
     #[arg(long, value_enum, default_value_t = Steer::Auto)]
     pub(crate) steer: Steer,
+
+    /// Share of the clients whose new connections this node takes, until `migrate shift` sets another. It applies to a node
+    /// that has started or been unloaded since. The other clients are left to another listener of the ports, such as that
+    /// of ingress-nginx. Less than 100% needs --steer auto.
+    #[arg(long, value_name = "PERCENT", default_value = "100%")]
+    pub(crate) initial_share: ClientShare,
 
     /// Number added to ports with --steer rewrite: to 80, 443 and the ports of TCP services. Firewalls of the node must
     /// allow the resulting ports, and no other program may use them.

@@ -26,7 +26,7 @@ const DROPS: [(&str, &str); 7] = [
 ];
 
 /// All other reasons that the kernel part counts.
-const OTHERS: [(&str, &str); 22] = [
+const OTHERS: [(&str, &str); 24] = [
     ("accepted", "For an address of the node and a served port."),
     ("transmitted", "Sent from served ports."),
     ("not_ip", "Neither IPv4 nor IPv6; passed on."),
@@ -43,6 +43,8 @@ const OTHERS: [(&str, &str); 22] = [
     ("lookup_late", "Segments after the end of their connection."),
     ("undecided", "Connections that XDP saw and left no choice for."),
     ("assign_failed", "Listeners that the kernel did not take."),
+    ("left", "Connection requests of clients outside the share; another listener takes them."),
+    ("lookup_left", "Connections that the share leaves to another listener."),
     ("heartbeat_stale", "Connection requests while the process gave no sign of life."),
     ("host_out_of_range", "Packets of hosts without counters of their own."),
     ("clients_full", "Packets of clients that found no room among the limits."),
