@@ -18,7 +18,7 @@ use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{
-    commands::{clients, debug, deny, probe, status, top, unload},
+    commands::{clients, debug, deny, migrate, probe, status, top, unload},
     config::{
         cli::{Cli, Command},
         settings::{RunSettings, SettingsError},
@@ -69,6 +69,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Probe(args) => Ok(probe::run(args)?),
         Command::Deny(command) => return deny::run(command),
+        Command::Migrate(command) => migrate::run(command),
         Command::Clients(args) => clients::run(args),
         Command::Top(args) => top::run(args),
         Command::Status(args) => return status::run(args),

@@ -27,6 +27,7 @@ mod net;
 mod nics;
 mod pins;
 mod rewrite;
+mod shift;
 mod steering;
 mod tcp_services;
 mod transmit;

@@ -24,6 +24,7 @@ mod hash;
 pub mod held_secret;
 pub mod migration;
 pub mod namespace;
+pub mod node_right;
 mod object;
 pub mod object_status;
 mod options;

@@ -1,0 +1,244 @@
+//! Watches a share while the command runs: reads the responses of each host from the pinned maps, and decides whether to
+//! go back. Pure except for [`watch`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    str::FromStr,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use ingress_datapath::{ClientShare, Error, Maps, NodeShare, Renewal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+/// Interval of readings and renewals.
+const TICK: Duration = Duration::from_secs(1);
+/// Readings that are compared: the responses of a minute.
+const READINGS: usize = 60;
+/// Readings between two lines of output.
+const LINES: usize = 10;
+/// Least number of responses to judge: one error of fewer says little.
+const LEAST: u64 = 20;
+/// Name shown for all hosts together.
+const ALL_HOSTS: &str = "all hosts";
+
+/// Condition that ends a shift: more server errors than this part of the responses, of any host or of all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AbortCondition {
+    /// 0 to 1.
+    errors: f64,
+}
+
+/// Responses of a host so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Responses {
+    all: u64,
+    errors: u64,
+}
+
+/// Responses by host at one time.
+type Reading = BTreeMap<String, Responses>;
+
+/// The readings of the last minute.
+#[derive(Debug, Default)]
+struct Window(VecDeque<Reading>);
+
+/// A host with too many errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Excess {
+    host: String,
+    responses: Responses,
+}
+
+/// Sets `share`, and goes back to none if `condition` holds within `lasts`, if the counters cannot be read, or if the
+/// command is interrupted. Afterwards the serving process renews the share.
+///
+/// # Errors
+/// Returns the reason why the share is none again, or why the watch ended.
+pub(super) async fn watch(
+    node: &NodeShare,
+    share: ClientShare,
+    condition: AbortCondition,
+    lasts: Duration,
+) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut window = Window::default();
+    window.add(read(node.maps()).context("cannot read the responses; the share is unchanged")?);
+    node.set(share, Renewal::Caller);
+    let back = |why: String| {
+        node.set(ClientShare::NONE, Renewal::Process);
+        anyhow::anyhow!("{why}; the share is 0 % again")
+    };
+    let (mut ticks, end) = (interval(TICK), Instant::now() + lasts);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for number in 1_usize.. {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = interrupt.recv() => return Err(back("interrupted".to_owned())),
+            _ = terminate.recv() => return Err(back("terminated".to_owned())),
+        }
+        if !node.renew(share) {
+            bail!("another share was set meanwhile: {}; the watch ends", node.get().effective());
+        }
+        match read(node.maps()) {
+            Ok(reading) => window.add(reading),
+            Err(error) => return Err(back(format!("cannot read the responses: {error}"))),
+        }
+        if let Some(excess) = window.excess(condition) {
+            return Err(back(excess.to_string()));
+        }
+        if number % LINES == 0 {
+            eprintln!("{share} of the clients: {}", window.sum());
+        }
+        if Instant::now() >= end {
+            break;
+        }
+    }
+    node.set(share, Renewal::Process);
+    Ok(())
+}
+
+fn read(maps: &Maps) -> Result<Reading, Error> {
+    let hosts = maps.hosts()?.into_iter().map(|host| {
+        let [success, redirect, client_error, errors, aborted] = host.l7.requests.to_array();
+        let all = success + redirect + client_error + errors + aborted;
+        (host.name.unwrap_or_default(), Responses { all, errors })
+    });
+    Ok(hosts.collect())
+}
+
+// === impl AbortCondition ===
+
+impl FromStr for AbortCondition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_prefix("5xx>").and_then(|rest| rest.strip_suffix('%'));
+        let percent = percent.and_then(|percent| percent.parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0..100.0).contains(percent));
+        let wrong = || format!("`{text}` is no condition of the form `5xx>1%`");
+        percent.map(|percent| Self { errors: percent / 100.0 }).ok_or_else(wrong)
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    fn add(&mut self, reading: Reading) {
+        if self.0.len() > READINGS {
+            self.0.pop_front();
+        }
+        self.0.push_back(reading);
+    }
+
+    /// Returns the responses of each host within the window.
+    fn responses(&self) -> impl Iterator<Item = (&str, Responses)> {
+        let (first, last) = (self.0.front(), self.0.back());
+        last.into_iter().flatten().map(move |(host, now)| {
+            let then = first.and_then(|first| first.get(host)).copied().unwrap_or_default();
+            // A host whose number was given to another begins again.
+            let all = now.all.saturating_sub(then.all);
+            (host.as_str(), Responses { all, errors: now.errors.saturating_sub(then.errors) })
+        })
+    }
+
+    fn sum(&self) -> Responses {
+        self.responses().fold(Responses::default(), |sum, (_, responses)| Responses {
+            all: sum.all + responses.all,
+            errors: sum.errors + responses.errors,
+        })
+    }
+
+    /// Returns the first host with too many errors, or all hosts if they have too many together.
+    fn excess(&self, condition: AbortCondition) -> Option<Excess> {
+        let all = std::iter::once((ALL_HOSTS, self.sum()));
+        let exceeds = |responses: &Responses| {
+            responses.all >= LEAST && responses.errors as f64 > condition.errors * responses.all as f64
+        };
+        let (host, responses) = self.responses().chain(all).find(|(_, responses)| exceeds(responses))?;
+        let host = if host.is_empty() { "no host" } else { host };
+        Some(Excess { host: host.to_owned(), responses })
+    }
+}
+
+impl fmt::Display for Responses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { all, errors } = self;
+        let percent = if *all == 0 { 0.0 } else { *errors as f64 * 100.0 / *all as f64 };
+        write!(f, "{all} responses within a minute, {percent:.2} % with 5xx")
+    }
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, responses } = self;
+        write!(f, "too many errors of {host}: {responses}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(hosts: &[(&str, u64, u64)]) -> Reading {
+        hosts.iter().map(|&(host, all, errors)| (host.to_owned(), Responses { all, errors })).collect()
+    }
+
+    #[test]
+    fn a_condition_is_a_percentage_of_server_errors() {
+        for (text, errors) in [("5xx>1%", Some(0.01)), ("5xx>0%", Some(0.0)), ("5xx>0.5%", Some(0.005))] {
+            assert_eq!(text.parse::<AbortCondition>().ok().map(|condition| condition.errors), errors, "{text}");
+        }
+        for wrong in ["", "5xx", "5xx>1", "5xx>100%", "5xx>-1%", "4xx>1%", "p99>2x", "5xx>1%,p99>2x"] {
+            let error = wrong.parse::<AbortCondition>().expect_err(wrong);
+            assert!(error.contains("`5xx>1%`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn errors_of_one_host_or_of_all_end_a_shift() {
+        let condition = AbortCondition { errors: 0.01 };
+        let before: &[_] = &[("", 5, 0), ("a.test", 1_000, 900), ("b.test", 50, 0)];
+        for (after, expected) in [
+            (&[("a.test", 1_100, 901), ("b.test", 150, 1)][..], None),
+            (
+                &[("a.test", 1_100, 900), ("b.test", 150, 2)],
+                Some("b.test: 100 responses within a minute, 2.00 % with 5xx"),
+            ),
+            // Too few to judge a host, but not all of them together.
+            (
+                &[("a.test", 1_015, 901), ("b.test", 65, 1)],
+                Some("all hosts: 30 responses within a minute, 6.67 % with"),
+            ),
+            (&[("a.test", 1_005, 905)], None),
+            (&[("new.test", 20, 20)], Some("new.test: 20 responses within a minute, 100.00 % with 5xx")),
+            // Given to another host meanwhile.
+            (&[("a.test", 3, 0)], None),
+            (&[("", 105, 50)], Some("no host: 100 responses")),
+        ] {
+            let mut window = Window::default();
+            window.add(reading(before));
+            window.add(reading(after));
+            let excess = window.excess(condition).map(|excess| excess.to_string());
+            assert_eq!(excess.is_some(), expected.is_some(), "{excess:?}");
+            let said = excess.unwrap_or_default();
+            assert!(said.contains(expected.unwrap_or_default()), "{said}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_minute_counts() {
+        let mut window = Window::default();
+        for second in 0..200 {
+            window.add(reading(&[("a.test", 10 * second, second.min(100))]));
+            let expected =
+                Responses { all: 10 * second.min(60), errors: second.min(100) - second.saturating_sub(60).min(100) };
+            assert_eq!(window.sum(), expected, "{second}");
+        }
+    }
+}
