@@ -228,6 +228,7 @@ fn reason(rule: &Rule, path: &str) -> String {
         }
         PathMatch::Prefix(_) => "the path is not below this prefix".to_owned(),
         PathMatch::Pattern(_) => "the path does not begin with a match of the expression".to_owned(),
+        PathMatch::Beginning(_) => "the path does not begin with this text, in any case".to_owned(),
     }
 }
 

@@ -222,7 +222,7 @@ impl PathKind {
         match path {
             PathMatch::Exact(_) => Self::Exact,
             PathMatch::Prefix(_) => Self::Prefix,
-            PathMatch::Pattern(_) => Self::Regex,
+            PathMatch::Pattern(_) | PathMatch::Beginning(_) => Self::Regex,
         }
     }
 

@@ -21,6 +21,9 @@ pub enum PathMatch {
     /// precedes expressions shorter than its elements. A confined expression is ranked by the common beginning of its
     /// matches ([`PathPattern::confined`]).
     Pattern(Arc<PathPattern>),
+    /// Paths that begin with this text, ignoring the case of ASCII letters: `/a` matches `/a`, `/ab` and `/A/b`. It is
+    /// ranked as an expression with this text, for hosts on which all paths are meant as expressions.
+    Beginning(Arc<str>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,13 +82,17 @@ impl PathMatch {
                 path.strip_prefix(elements(prefix)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
             Self::Pattern(pattern) => pattern.is_match(path),
+            Self::Beginning(text) => {
+                let start = path.as_bytes().get(..text.len());
+                start.is_some_and(|start| start.eq_ignore_ascii_case(text.as_bytes()))
+            }
         }
     }
 
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Exact(path) | Self::Prefix(path) => path,
+            Self::Exact(path) | Self::Prefix(path) | Self::Beginning(path) => path,
             Self::Pattern(pattern) => pattern.as_str(),
         }
     }
@@ -162,10 +169,16 @@ impl Ord for PathMatch {
                     (1, Reverse(length), if is_confined { 2 } else { 0 })
                 }
                 PathMatch::Prefix(prefix) => (1, Reverse(elements(prefix).len()), 1),
+                PathMatch::Beginning(text) => (1, Reverse(text.len()), 0),
             }
         }
         let (a, b) = (self.as_str(), other.as_str());
-        rank(self).cmp(&rank(other)).then_with(|| b.len().cmp(&a.len())).then_with(|| a.cmp(b))
+        let is_written = |path: &Self| matches!(path, Self::Beginning(_));
+        rank(self).cmp(&rank(other)).then_with(|| b.len().cmp(&a.len())).then_with(|| match self {
+            Self::Exact(_) | Self::Prefix(_) => a.cmp(b),
+            // ingress-nginx sorts expressions of the same length downwards.
+            Self::Pattern(_) | Self::Beginning(_) => b.cmp(a).then_with(|| is_written(self).cmp(&is_written(other))),
+        })
     }
 }
 
@@ -175,6 +188,15 @@ impl fmt::Display for PathMatch {
             Self::Exact(path) => write!(f, "= {path}"),
             Self::Prefix(path) => write!(f, "{path}"),
             Self::Pattern(pattern) => write!(f, "~ {pattern}"),
+            Self::Beginning(text) => {
+                f.write_str("~ ")?;
+                text.chars().try_for_each(|character| match character {
+                    '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' => {
+                        write!(f, "\\{character}")
+                    }
+                    other => write!(f, "{other}"),
+                })
+            }
         }
     }
 }
@@ -213,6 +235,26 @@ mod tests {
         {
             assert_eq!(PathMatch::exact(exact).expect("valid").matches(path), expect, "{exact} {path}");
         }
+    }
+
+    #[test]
+    fn a_beginning_matches_bytes_in_any_case() {
+        let beginning = PathMatch::Beginning("/v1.0".into());
+        for (path, expect) in [
+            ("/v1.0", true),
+            ("/V1.0/x", true),
+            ("/v1.01", true),
+            ("/v1x0", false),
+            ("/v1", false),
+            ("/v1.\u{e9}", false),
+        ] {
+            assert_eq!(beginning.matches(path), expect, "{path}");
+        }
+        assert_eq!(beginning.to_string(), r"~ /v1\.0");
+        let pattern = PathMatch::pattern("/v1.0").expect("valid");
+        assert_eq!(pattern.cmp(&beginning), std::cmp::Ordering::Less, "the order is total");
+        assert!(PathMatch::pattern("/a/[a-z]").expect("valid") > PathMatch::Beginning("/a/bcdef".into()));
+        assert!(PathMatch::Beginning("/a".into()) < PathMatch::Prefix("/a".into()));
     }
 
     #[test]

@@ -111,6 +111,13 @@ impl PathPattern {
         own > length || own == length && !is_confined
     }
 
+    /// Returns whether the expression goes before a [`PathMatch::Beginning`](super::PathMatch::Beginning) of this text.
+    #[must_use]
+    pub fn goes_before_text(&self, text: &str) -> bool {
+        let (own, is_confined) = self.rank();
+        own > text.len() || own == text.len() && !is_confined && *self.text >= *text
+    }
+
     #[must_use]
     pub fn text(&self) -> Arc<str> {
         Arc::clone(&self.text)

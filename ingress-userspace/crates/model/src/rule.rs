@@ -57,7 +57,7 @@ pub struct HostRoutes {
 pub struct Rule {
     pub path: PathMatch,
     /// Further conditions; a request for which one fails goes on to the next rule. Never empty. Rules of Ingresses have
-    /// none, and neither have rules with [`PathMatch::Pattern`].
+    /// none, and neither have rules with [`PathMatch::Pattern`] or [`PathMatch::Beginning`].
     pub conditions: Option<Box<Conditions>>,
     /// Ingress or route that owns the rule, for display: `namespace/name`.
     pub owner: Arc<str>,

@@ -40,7 +40,7 @@ pub(super) fn add(
         for pattern in named.collect::<Vec<_>>() {
             let HostPattern::Exact(host) = &pattern else { continue };
             if let (Some(other), Some(rule)) = (counterpart(host), redirect(host, builder)) {
-                let rules = RulesClaim { rules: vec![rule], fallback: None };
+                let rules = RulesClaim { rules: vec![rule], ..RulesClaim::default() };
                 insert(claims, &other, (AliasKind::Www, rules), &pattern, builder);
             }
         }

@@ -101,6 +101,8 @@ pub(crate) struct RulesClaim {
     /// Without filters, which follow from the claims of all.
     pub(crate) rules: Vec<Rule>,
     pub(crate) fallback: Option<Box<Rule>>,
+    /// Whether ingress-nginx would match all paths of the host as regular expressions because of this Ingress.
+    pub(crate) has_expressions: bool,
 }
 
 /// Orders objects, oldest first.

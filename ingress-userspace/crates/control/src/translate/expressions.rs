@@ -191,7 +191,7 @@ mod tests {
             let rules = translation.table.hosts.values().flat_map(|routes| &routes.rules);
             let pattern = |path: &PathMatch| match path {
                 PathMatch::Pattern(pattern) => Some(Arc::clone(pattern)),
-                PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
+                PathMatch::Exact(_) | PathMatch::Prefix(_) | PathMatch::Beginning(_) => None,
             };
             rules.filter_map(|rule| pattern(&rule.path)).collect()
         };

@@ -124,7 +124,7 @@ impl<'m> Ownership<'m> {
     pub(super) fn confined(path: &PathMatch) -> Result<PathMatch, &'static str> {
         const CHALLENGES: Result<PathMatch, &str> = Err("where challenges are answered,");
         match path {
-            PathMatch::Exact(text) | PathMatch::Prefix(text) => {
+            PathMatch::Exact(text) | PathMatch::Prefix(text) | PathMatch::Beginning(text) => {
                 let elements = path::elements(text);
                 let is_above = matches!(path, PathMatch::Prefix(_)) && elements == "/.well-known";
                 let is_below = PathMatch::Prefix(path::ACME_CHALLENGE.into()).matches(elements);

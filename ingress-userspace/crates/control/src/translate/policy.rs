@@ -69,6 +69,11 @@ impl Policy {
         self.rewrite.uses_patterns() && matches!(path_type, "Prefix" | "ImplementationSpecific")
     }
 
+    /// Returns `true` if ingress-nginx matches all paths of a host with this path as regular expressions.
+    pub(crate) fn makes_expressions(&self, path: &str) -> bool {
+        self.rewrite.makes_expressions(path)
+    }
+
     /// Returns `true` if its rules are counted separately.
     pub(crate) fn is_metered(&self) -> bool {
         self.forwarding.metered
@@ -122,7 +127,7 @@ impl Policy {
                 self.unauthenticated.iter().any(|open| open.matches(path))
             }
             // The paths that an expression matches are not known.
-            PathMatch::Pattern(_) => false,
+            PathMatch::Pattern(_) | PathMatch::Beginning(_) => false,
         }
     }
 }

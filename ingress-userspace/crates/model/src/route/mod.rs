@@ -21,6 +21,7 @@ use crate::{
 };
 
 mod automaton;
+mod beginnings;
 mod even_spread;
 mod hashing;
 mod host_map;
@@ -31,6 +32,7 @@ mod patterns;
 
 use automaton::Exhausted;
 pub use automaton::Work;
+use beginnings::Beginnings;
 pub use even_spread::EvenSpread;
 use hashing::{Hashing, hashing};
 
@@ -38,7 +40,7 @@ pub use host_map::HostMap;
 pub use meter::{Meter, MeterView};
 pub use names::NameMap;
 use paths::Paths;
-use patterns::{Patterns, Sets};
+use patterns::{Patterns, Rival, Sets};
 
 /// The hosts of all Ingresses, or of one listener of a Gateway, arranged for [`Routes::find`].
 #[derive(Clone, Debug, Default)]
@@ -82,6 +84,7 @@ pub struct HostEntry {
     /// Length of the longest key of `prefix`.
     longest_prefix: usize,
     patterns: Patterns,
+    beginnings: Beginnings,
     fallback: Option<Box<Route>>,
     clients: Option<Arc<ClientCertificates>>,
     passing: Option<PassthroughRoute>,
@@ -387,13 +390,17 @@ impl HostEntry {
         let mut route = |rule: &Rule| Route::compile(rule, meter(rule), upstream);
         let mut fallback_route = fallback.as_deref().map(|rule| Box::new(route(rule)));
         let [mut exact, mut prefix] = [hashing(), hashing()].map(HashMap::<Box<str>, Route, Hashing>::with_hasher);
-        let (mut patterns, mut longest_prefix) = (Vec::new(), 0);
+        let (mut patterns, mut beginnings, mut longest_prefix) = (Vec::new(), Vec::new(), 0);
         // Rules are in order of precedence. `/a/` and `/a` match the same paths, so the first of them without conditions
         // is the last that is kept.
         for rule in rules {
             let (map, key) = match &rule.path {
                 PathMatch::Pattern(pattern) => {
                     patterns.push((Arc::clone(pattern), route(rule)));
+                    continue;
+                }
+                PathMatch::Beginning(text) => {
+                    beginnings.push((Arc::clone(text), route(rule)));
                     continue;
                 }
                 PathMatch::Exact(text) => (&mut exact, &**text),
@@ -422,6 +429,7 @@ impl HostEntry {
             prefix: prefix.into(),
             longest_prefix,
             patterns: Patterns::compile(patterns, previous.map(|entry| &entry.patterns), sets),
+            beginnings: Beginnings::compile(beginnings),
             fallback: fallback_route,
             clients: clients.clone(),
             passing,
@@ -434,8 +442,9 @@ impl HostEntry {
     }
 
     fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
-        let Self { exact, prefix, patterns, fallback, .. } = self;
-        let routes = exact.values().chain(prefix.values()).chain(patterns.routes()).chain(fallback.as_deref());
+        let Self { exact, prefix, patterns, beginnings, fallback, .. } = self;
+        let texts = exact.values().chain(prefix.values()).chain(beginnings.routes());
+        let routes = texts.chain(patterns.routes()).chain(fallback.as_deref());
         routes.flat_map(Route::chain).filter_map(|route| route.meter.as_ref())
     }
 
@@ -462,10 +471,13 @@ impl HostEntry {
             return Ok(Some(route));
         }
         let prefix = self.find_prefix(path, head);
-        // Expressions as long as the prefix, or longer, take precedence.
+        // Expressions and beginnings as long as the prefix, or longer, take precedence.
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
-        let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path, shortest, work)? };
-        Ok(pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref()))
+        let beginning = self.beginnings.find(path).filter(|(text, _)| text.len() >= shortest);
+        let rival = Rival { prefix: shortest, beginning: beginning.map(|(text, _)| text) };
+        let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path, rival, work)? };
+        let texts = beginning.or(prefix).map(|(_, route)| route);
+        Ok(pattern.or(texts).or(self.fallback.as_deref()))
     }
 
     /// Looks up the path at each element boundary, longest first, starting at the length of the longest prefix.

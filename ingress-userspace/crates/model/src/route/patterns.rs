@@ -33,6 +33,15 @@ struct Group {
     set: Arc<Set>,
 }
 
+/// The best match of another kind, which takes precedence over some expressions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rival<'r> {
+    /// Length of the longest matching prefix.
+    pub(super) prefix: usize,
+    /// The longest matching text of a [`PathMatch::Beginning`](crate::PathMatch::Beginning).
+    pub(super) beginning: Option<&'r str>,
+}
+
 /// A [`Group`] that is not compiled yet.
 #[derive(Default)]
 struct UncompiledGroup {
@@ -96,15 +105,14 @@ impl Patterns {
         Self { groups: groups.collect() }
     }
 
-    /// Returns the route of the first expression, by precedence, that matches `path` and goes before a prefix of
-    /// `prefix` bytes.
+    /// Returns the route of the first expression, by precedence, that matches `path` and goes before `rival`.
     ///
     /// # Errors
     /// Fails if an expression that would go before the result may match, and too much work is needed to decide.
-    pub(super) fn find(&self, path: &str, prefix: usize, work: &mut Work) -> Result<Option<&Route>, Exhausted> {
+    pub(super) fn find(&self, path: &str, rival: Rival<'_>, work: &mut Work) -> Result<Option<&Route>, Exhausted> {
         let mut first: Option<(usize, Result<&Route, Exhausted>)> = None;
         for (number, group) in self.groups.iter().enumerate() {
-            let Some(found) = group.find(path, prefix, work.share(number)) else { continue };
+            let Some(found) = group.find(path, rival, work.share(number)) else { continue };
             if first.as_ref().is_none_or(|(place, _)| found.0 < *place) {
                 first = Some(found);
             }
@@ -127,23 +135,31 @@ impl Patterns {
     }
 }
 
+// === impl Rival ===
+
+impl Rival<'_> {
+    fn is_behind(self, pattern: &PathPattern) -> bool {
+        pattern.goes_before(self.prefix) && self.beginning.is_none_or(|text| pattern.goes_before_text(text))
+    }
+}
+
 // === impl Group ===
 
 impl Group {
-    /// Returns the place and the route of the first expression that matches and goes before a prefix of `prefix` bytes;
-    /// or, if there is too much work to decide, the place of the first one that may.
-    fn find(&self, path: &str, prefix: usize, work: &mut WorkShare) -> Option<(usize, Result<&Route, Exhausted>)> {
+    /// Returns the place and the route of the first expression that matches and goes before `rival`; or, if there is too
+    /// much work to decide, the place of the first one that may.
+    fn find(&self, path: &str, rival: Rival<'_>, work: &mut WorkShare) -> Option<(usize, Result<&Route, Exhausted>)> {
         let Self { routes, places, set } = self;
         let found = match set.automaton.as_ref()?.find(path, work) {
             Ok(found) => found?,
             Err(Exhausted) => {
-                let candidate = set.first_candidate(path, prefix)?;
+                let candidate = set.first_candidate(path, rival)?;
                 return Some((*places.get(candidate)?, Err(Exhausted)));
             }
         };
         let (pattern, route, place) = (set.patterns.get(found)?, routes.get(found)?, *places.get(found)?);
         let result = if pattern.takes_too_long(path) { Err(Exhausted) } else { Ok(route) };
-        pattern.goes_before(prefix).then_some((place, result))
+        rival.is_behind(pattern).then_some((place, result))
     }
 }
 
@@ -157,14 +173,13 @@ impl Set {
         Self { patterns, automaton, beginnings: OnceLock::new(), is_warned: AtomicBool::new(false) }
     }
 
-    /// Returns the first expression that goes before a prefix of `prefix` bytes and has a beginning in common with
-    /// `path`.
-    fn first_candidate(&self, path: &str, prefix: usize) -> Option<usize> {
+    /// Returns the first expression that goes before `rival` and has a beginning in common with `path`.
+    fn first_candidate(&self, path: &str, rival: Rival<'_>) -> Option<usize> {
         let beginnings =
             self.beginnings.get_or_init(|| self.patterns.iter().map(|pattern| pattern.beginning()).collect());
         self.patterns.iter().zip(beginnings).position(|(pattern, beginning)| {
             let start = path.as_bytes().get(..beginning.len());
-            pattern.goes_before(prefix) && start.is_some_and(|start| start.eq_ignore_ascii_case(beginning.as_bytes()))
+            rival.is_behind(pattern) && start.is_some_and(|start| start.eq_ignore_ascii_case(beginning.as_bytes()))
         })
     }
 }
@@ -208,7 +223,7 @@ mod tests {
         for (path, expect) in
             [("/abz", "/a.*z"), ("/abc", "/a(b|bc)"), ("/b", "/.*"), ("/", "/.*"), ("/ABZ", "/a.*z"), ("x", "")]
         {
-            let found = patterns.find(path, 0, &mut Work::of_request()).expect("little work");
+            let found = patterns.find(path, Rival::default(), &mut Work::of_request()).expect("little work");
             let found = found.map_or("", |route| &*route.owner);
             assert_eq!(found, expect, "{path}");
         }
@@ -216,7 +231,7 @@ mod tests {
 
     /// Returns the owner of the route for `path`, or "too costly".
     fn owner<'r>(patterns: &'r Patterns, path: &str, prefix: usize) -> &'r str {
-        match patterns.find(path, prefix, &mut Work::of_request()) {
+        match patterns.find(path, Rival { prefix, beginning: None }, &mut Work::of_request()) {
             Ok(found) => found.map_or("", |route| &*route.owner),
             Err(Exhausted) => "too costly",
         }
@@ -260,7 +275,7 @@ mod tests {
         };
         let patterns = Patterns::compile((0..20).flat_map(rules).collect(), None, &mut Sets::new());
         let mut work = Work::of_request();
-        assert!(patterns.find(&format!("/{}", "ab".repeat(4000)), 0, &mut work).is_err());
+        assert!(patterns.find(&format!("/{}", "ab".repeat(4000)), Rival::default(), &mut work).is_err());
         assert!(work.is_used_up());
     }
 }

@@ -165,7 +165,8 @@ fn any_path() -> impl Strategy<Value = PathMatch> {
         let pattern = pattern.confined().filter(|_| is_confined).unwrap_or(pattern);
         PathMatch::Pattern(Arc::new(pattern))
     });
-    prop_oneof![3 => plain, 1 => pattern]
+    let beginning = "(/[abAB]{0,2}){1,3}".prop_map(|text| PathMatch::Beginning(text.into()));
+    prop_oneof![3 => plain, 1 => pattern, 1 => beginning]
 }
 
 proptest! {

@@ -232,6 +232,8 @@ pub(crate) struct ParsedBackend {
 /// Settings that hold for all Ingresses alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Globals {
+    /// Whether the classes are taken over from ingress-nginx, so that paths match as there.
+    pub(crate) is_of_nginx: bool,
     /// Settings that are passed to the proxy unchanged.
     pub(crate) settings: Settings,
     /// Defaults of annotations.
@@ -394,8 +396,8 @@ impl ParsedBackend {
 impl Globals {
     /// Returns the defaults for `classes`: those of ingress-nginx if they are taken over from it.
     pub(crate) fn of(classes: &Classes) -> Self {
-        let mut globals = Self::default();
-        if classes.controller == NGINX {
+        let mut globals = Self { is_of_nginx: classes.controller == NGINX, ..Self::default() };
+        if globals.is_of_nginx {
             for Key { name, default, nginx, .. } in all_settings() {
                 if nginx != default {
                     // If a default could not be read, the built-in one would stay; the table's test reads each.

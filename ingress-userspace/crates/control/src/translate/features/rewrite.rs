@@ -22,7 +22,8 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
     key(
         "use-regex",
         "whether paths are regular expressions, matched from the start of the path and without regard to case. \
-         Applies only to this Ingress; look-around is not supported",
+         Applies only to this Ingress; with ingress-nginx's class, this key and `rewrite-target` apply to all paths \
+         that the owner of the host has there. Look-around is not supported",
     )
     .differs(
         "applies to this Ingress, and not to all Ingresses of its hosts; look-around and back references are refused",
@@ -46,6 +47,12 @@ impl ParsedRewrite {
         self.use_regex || self.rewrite_target.is_some()
     }
 
+    /// Returns `true` if ingress-nginx matches all paths of a host with this path as regular expressions. A rewrite to
+    /// the same path does not count.
+    pub(crate) fn makes_expressions(&self, path: &str) -> bool {
+        self.use_regex || self.rewrite_target.as_ref().is_some_and(|target| target.to_string() != path)
+    }
+
     /// Returns `true` if the filter uses the groups of expressions.
     pub(crate) const fn wants_groups(&self) -> bool {
         self.rewrite_target.is_some()
@@ -56,7 +63,7 @@ impl ParsedRewrite {
         let target = self.rewrite_target.clone()?;
         let pattern = match path {
             PathMatch::Pattern(pattern) => pattern.alone().cloned(),
-            PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
+            PathMatch::Exact(_) | PathMatch::Prefix(_) | PathMatch::Beginning(_) => None,
         };
         Some(Filter::Rewrite(Arc::new(Rewrite::Template { pattern, target })))
     }

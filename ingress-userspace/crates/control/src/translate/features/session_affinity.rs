@@ -128,7 +128,7 @@ impl ParsedAffinity {
 /// Returns `forwarding` for a rule of `path`. A cookie without a path of its own gets that of the rule.
 pub(crate) fn with_path(forwarding: &Arc<Forwarding>, path: &PathMatch) -> Arc<Forwarding> {
     let plain = match path {
-        PathMatch::Exact(path) | PathMatch::Prefix(path) => &**path,
+        PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Beginning(path) => &**path,
         PathMatch::Pattern(_) => "/",
     };
     let mut forwarding = Arc::clone(forwarding);

@@ -217,7 +217,7 @@ fn path_modifier(modifier: &route::PathModifier, matched: &PathMatch) -> Result<
         (route::PathModifier::Prefix(path), PathMatch::Prefix(prefix)) => {
             Ok(PathModifier::Prefix { matched: (**prefix).into(), replacement: parse(path)? })
         }
-        (route::PathModifier::Prefix(_), PathMatch::Exact(_) | PathMatch::Pattern(_)) => {
+        (route::PathModifier::Prefix(_), PathMatch::Exact(_) | PathMatch::Pattern(_) | PathMatch::Beginning(_)) => {
             Err(Flaw::unsupported("`ReplacePrefixMatch` needs matches of type `PathPrefix`; change one of them"))
         }
         (route::PathModifier::Other(kind), _) => {

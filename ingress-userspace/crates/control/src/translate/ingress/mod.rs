@@ -143,12 +143,13 @@ fn by_host(
     certificates: Vec<(HostPattern, ObjectName)>,
 ) -> BTreeMap<HostPattern, HostClaim> {
     let mut claims: BTreeMap<HostPattern, HostClaim> = BTreeMap::new();
-    for (pattern, RulesClaim { rules, fallback }) in hosts {
+    for (pattern, RulesClaim { rules, fallback, has_expressions }) in hosts {
         let has_tls = is_covered(&pattern, tls);
         let claim = claims.entry(pattern).or_default();
         claim.has_tls = has_tls;
         let all = claim.rules.get_or_insert_default();
         all.rules.extend(rules);
+        all.has_expressions |= has_expressions;
         // Two rules for the same host share the one default backend.
         all.fallback = all.fallback.take().or(fallback);
     }

@@ -54,7 +54,7 @@ impl Builder<'_, '_> {
             return Vec::new();
         };
         let fallback = Some(Box::new(self.rule(everything(), backend)));
-        vec![(HostPattern::Any, RulesClaim { rules: Vec::new(), fallback })]
+        vec![(HostPattern::Any, RulesClaim { fallback, ..RulesClaim::default() })]
     }
 
     fn host(
@@ -86,7 +86,10 @@ impl Builder<'_, '_> {
             rules.push(self.with(root, Action::Redirect(location)));
         }
         let fallback = default_backend.map(|backend| Box::new(self.rule(everything(), backend)));
-        Some((pattern, RulesClaim { rules, fallback }))
+        let text =
+            |path: &HTTPIngressPath| path.path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| "/".into());
+        let has_expressions = paths.iter().any(|path| self.policy.makes_expressions(&text(path)));
+        Some((pattern, RulesClaim { rules, fallback, has_expressions }))
     }
 
     fn path(&mut self, pattern: &HostPattern, path: &HTTPIngressPath) -> Option<Rule> {

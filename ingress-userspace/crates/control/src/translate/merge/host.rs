@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    report_conflict,
+    nginx_paths, report_conflict,
     rule::{CANARIES_MAX, MergedRule},
 };
 use crate::{
@@ -40,6 +40,8 @@ pub(in super::super) struct MergedHost {
     leader: Option<ObjectRef>,
     rules: BTreeMap<PathMatch, MergedRule>,
     fallback: Option<MergedRule>,
+    /// Whether all paths of its owner match as regular expressions, as in ingress-nginx.
+    pub(super) has_expressions: bool,
     /// Whether any Ingress gives it TLS.
     pub(super) has_tls: bool,
     /// The demands on its clients, and the Ingress that makes them.
@@ -70,7 +72,7 @@ impl MergedHost {
         match (fallback, &self.fallback) {
             (None, _) => adds,
             (Some(rule), None) => {
-                self.fallback = Some(merged(rule.clone(), alias, turn));
+                self.fallback = Some(merged(rule.clone(), rule.path.clone(), alias, turn));
                 true
             }
             (Some(_), Some(winner)) => {
@@ -132,9 +134,17 @@ impl MergedHost {
                 return false;
             }
         };
-        let same = self.winner(&rule.path, object).or_else(|| self.winner(&path, object));
-        let Some(winner) = same.or_else(|| self.covering(&path, object).filter(|_| !is_owner)) else {
-            self.rules.insert(path.clone(), merged(Rule { path, ..rule.clone() }, alias, turn));
+        let meant = match turn.role {
+            IngressRole::Ordinary if is_owner && self.has_expressions => nginx_paths::as_expression(&path),
+            IngressRole::Ordinary | IngressRole::Solver => path,
+        };
+        if matches!(rule.path, PathMatch::Exact(_)) {
+            self.make_room(&meant);
+        }
+        let same = self.winner(&rule.path, object).or_else(|| self.winner(&meant, object));
+        let Some(winner) = same.or_else(|| self.covering(&meant, object).filter(|_| !is_owner)) else {
+            let new = merged(Rule { path: meant.clone(), ..rule.clone() }, rule.path.clone(), alias, turn);
+            self.rules.insert(meant, new);
             return true;
         };
         // Each Ingress of the host redirects it to the same place.
@@ -143,6 +153,25 @@ impl MergedHost {
             report_conflict(outcomes, object, (&winner.owner, winner.role), &what);
         }
         false
+    }
+
+    /// Leaves the path itself to an Exact path: of the same path as a Prefix, only those below it stay with the Prefix.
+    fn make_room(&mut self, path: &PathMatch) {
+        let PathMatch::Beginning(text) = path else { return };
+        let is_prefix = |rule: &MergedRule| matches!(rule.claimed, PathMatch::Prefix(_)) && !text.ends_with('/');
+        if !self.rules.get(path).is_some_and(is_prefix) {
+            return;
+        }
+        if let Some(mut prefix) = self.rules.remove(path) {
+            prefix.rule.path = PathMatch::Beginning(format!("{text}/").into());
+            self.rules.entry(prefix.rule.path.clone()).or_insert(prefix);
+        }
+    }
+
+    /// Returns the first of its paths that is longer than `/` and no regular expression.
+    pub(super) fn plain_path(&self) -> Option<&str> {
+        let is_plain = |path: &&PathMatch| matches!(path, PathMatch::Exact(_) | PathMatch::Prefix(_));
+        self.rules.keys().filter(is_plain).map(|path| path::elements(path.as_str())).find(|path| !path.is_empty())
     }
 
     /// Lets a canary take a share of the requests of rules for the same paths. Returns `true` if it takes any.
@@ -157,8 +186,8 @@ impl MergedHost {
         let mut takes = false;
         // Only the main Ingress decides whether paths are regular expressions.
         let spelling = |path: &PathMatch| (matches!(path, PathMatch::Exact(_)), path.as_str().to_owned());
-        let mut mains: HashMap<_, _> = self.rules.iter_mut().map(|(path, rule)| (spelling(path), rule)).collect();
-        let RulesClaim { rules, fallback } = claim;
+        let mut mains: HashMap<_, _> = self.rules.values_mut().map(|rule| (spelling(&rule.claimed), rule)).collect();
+        let RulesClaim { rules, fallback, has_expressions: _ } = claim;
         for rule in rules {
             match mains.get_mut(&spelling(&rule.path)) {
                 // A canary may take neither requests meant for another namespace, nor the response to a challenge.
@@ -205,15 +234,13 @@ impl MergedHost {
     /// `/a/` and `/a` are the same set of paths as prefixes, so one Ingress has both or neither.
     fn winner(&self, path: &PathMatch, object: &ObjectRef) -> Option<&MergedRule> {
         let owner = |path: &PathMatch| self.rules.get(path);
-        let other_spelling = match path {
-            PathMatch::Exact(_) | PathMatch::Pattern(_) => None,
-            PathMatch::Prefix(prefix) => {
-                let elements = path::elements(prefix);
-                let is_short = elements.len() == prefix.len();
-                Some(PathMatch::Prefix(if is_short { format!("{elements}/").into() } else { elements.into() }))
-            }
-        };
-        owner(path).or_else(|| owner(&other_spelling?).filter(|rule| rule.owner != *object))
+        let PathMatch::Prefix(prefix) = path else { return owner(path) };
+        let elements = path::elements(prefix);
+        let is_short = elements.len() == prefix.len();
+        let other = PathMatch::Prefix(if is_short { format!("{elements}/").into() } else { elements.into() });
+        let other = || owner(&other).filter(|rule| rule.owner != *object);
+        let meant = || owner(&PathMatch::Beginning(Arc::clone(prefix)));
+        owner(path).or_else(other).or_else(meant)
     }
 
     /// Returns the rule of another namespace that has the same path as `path`, but as a prefix or by a default backend.
@@ -224,7 +251,11 @@ impl MergedHost {
         let (PathMatch::Exact(text) | PathMatch::Prefix(text)) = path else { return None };
         let elements = path::elements(text);
         let is_exact = matches!(path, PathMatch::Exact(_));
-        let prefix = |text: String| self.rules.get(&PathMatch::Prefix(text.into())).filter(|_| is_exact);
+        let prefix = |text: String| {
+            let text: Arc<str> = text.into();
+            let prefix = self.rules.get(&PathMatch::Prefix(Arc::clone(&text)));
+            prefix.or_else(|| self.rules.get(&PathMatch::Beginning(text))).filter(|_| is_exact)
+        };
         let fallback = self.fallback.as_ref().filter(|_| elements.is_empty());
         let covering = prefix(elements.to_owned()).or_else(|| prefix(format!("{elements}/"))).or(fallback);
         covering.filter(|rule| rule.owner.namespace != object.namespace)
@@ -239,11 +270,14 @@ impl MergedHost {
         if !prefix("/").or(self.fallback.as_ref()).as_ref().is_some_and(is_foreign) {
             return;
         }
-        let is_known = |text: &str| prefix(text).is_some() || prefix(&format!("{text}/")).is_some();
+        let is_prefix =
+            |text: &str| prefix(text).is_some() || self.rules.contains_key(&PathMatch::Beginning(text.into()));
+        let is_known = |text: &str| is_prefix(text) || is_prefix(&format!("{text}/"));
         if is_known("/.well-known") || is_known(ACME_CHALLENGE) {
             return;
         }
-        let has_expressions = self.rules.keys().any(|path| matches!(path, PathMatch::Pattern(_)));
+        let is_expression = |path: &PathMatch| matches!(path, PathMatch::Pattern(_) | PathMatch::Beginning(_));
+        let has_expressions = self.rules.keys().any(is_expression);
         let path = if has_expressions {
             let Some(pattern) = &*CHALLENGES else { return };
             PathMatch::Pattern(Arc::clone(pattern))
@@ -260,7 +294,8 @@ impl MergedHost {
             forwarding: Arc::clone(&globals.forwarding),
         };
         let (role, redirect, demands) = (IngressRole::Solver, Redirect::Never, Clients::Any);
-        self.rules.insert(path, MergedRule { rule, owner, role, redirect, demands, passes: false });
+        let claimed = path.clone();
+        self.rules.insert(path, MergedRule { rule, claimed, owner, role, redirect, demands, passes: false });
     }
 
     pub(super) fn rule_count(&self) -> usize {
@@ -283,7 +318,7 @@ impl MergedHost {
 
     /// Returns the routes of this host, with the rules of `ancestor` added to its own.
     pub(in super::super) fn settle(&self, ancestor: Option<&Self>, globals: &Globals) -> HostRoutes {
-        let Self { leader: _, rules, fallback, has_tls, clients } = self;
+        let Self { leader: _, rules, fallback, has_expressions, has_tls, clients } = self;
         let clients =
             clients.as_ref().or_else(|| ancestor?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
         let has_tls = *has_tls || ancestor.is_some_and(|ancestor| ancestor.has_tls);
@@ -293,8 +328,12 @@ impl MergedHost {
         all.sort_by(|a, b| a.rule.path.cmp(&b.rule.path));
         let fallback = fallback.as_ref().or_else(|| ancestor?.fallback.as_ref());
         let passing = self.passing().or_else(|| ancestor?.passing());
+        let mut settled: Vec<_> = all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect();
+        if globals.is_of_nginx && !*has_expressions && !ancestor.is_some_and(|ancestor| ancestor.has_expressions) {
+            nginx_paths::add_slashes(&mut settled);
+        }
         HostRoutes {
-            rules: all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect(),
+            rules: settled,
             fallback: fallback.map(|rule| Box::new(rule.settle(has_tls, clients, globals))),
             clients: match clients {
                 Clients::With(clients) => Some(Arc::clone(clients)),
@@ -307,7 +346,7 @@ impl MergedHost {
     /// Returns the rule with the pods that TLS connections are passed through to. Of several allowed rules, it is the
     /// one for `/`, or else the first.
     fn passing(&self) -> Option<&MergedRule> {
-        let Self { leader, rules, fallback, has_tls: _, clients: _ } = self;
+        let Self { leader, rules, fallback, has_expressions: _, has_tls: _, clients: _ } = self;
         let leader = leader.as_ref()?;
         let may_pass = |rule: &&MergedRule| rule.passes && rule.owner.namespace == leader.namespace;
         let asking = || rules.values().filter(may_pass);
@@ -322,9 +361,10 @@ fn passes(alias: Option<AliasKind>, turn: MergeTurn<'_>) -> bool {
 }
 
 /// Returns a rule of the Ingress of `turn`.
-fn merged(rule: Rule, alias: Option<AliasKind>, turn: MergeTurn<'_>) -> MergedRule {
+fn merged(rule: Rule, claimed: PathMatch, alias: Option<AliasKind>, turn: MergeTurn<'_>) -> MergedRule {
     let MergeTurn { role, right, claims: Claims { object, redirect, clients, .. } } = turn;
     MergedRule {
+        claimed,
         owner: object.clone(),
         role,
         redirect: *redirect,

@@ -19,6 +19,7 @@ use ingress_model::HostPattern;
 
 mod host;
 mod inherited_routes;
+mod nginx_paths;
 mod rule;
 
 pub(super) use host::MergedHost;
@@ -56,8 +57,12 @@ pub(super) fn merge(
     };
     let turns = merge.ownership.in_turn(claims);
     let (canaries, turns): (Vec<_>, Vec<_>) = turns.into_iter().partition(|turn| turn.claims.canary.is_some());
+    if globals.is_of_nginx {
+        merge.host.has_expressions =
+            turns.iter().any(|turn| turn.right == Right::Everything && has_expressions(turn, pattern));
+    }
     for turn in turns {
-        merge.add(turn, context);
+        merge.add(turn, globals, context);
     }
     for MergeTurn { claims, .. } in canaries {
         merge.split(claims, context.outcomes);
@@ -98,7 +103,7 @@ struct Merge<'m> {
 
 impl<'m> Merge<'m> {
     /// Adds the claims of an Ingress that is no canary.
-    fn add(&mut self, turn: MergeTurn<'m>, context: &mut Context<'_, '_>) {
+    fn add(&mut self, turn: MergeTurn<'m>, globals: &Globals, context: &mut Context<'_, '_>) {
         let claims = turn.claims;
         let name = &claims.precedence.name;
         let Some(claim) = claims.of(self.pattern) else { return };
@@ -107,6 +112,9 @@ impl<'m> Merge<'m> {
         let rules = rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind))));
         if turn.right != Right::Everything {
             refuse(self.pattern, turn, claim, &mut self.ownership, context.outcomes);
+            if globals.is_of_nginx && turn.right == Right::Paths && has_expressions(&turn, self.pattern) {
+                self.tell_scope(turn, context.outcomes);
+            }
             for (rules, kind) in rules.filter(|_| turn.right == Right::Paths) {
                 if self.host.add(self.pattern, rules, kind, turn, &mut self.ownership, context.outcomes) {
                     self.is_routed = true;
@@ -129,6 +137,18 @@ impl<'m> Merge<'m> {
         if let Some(secret) = certificate.as_ref().or(alias.and_then(|alias| alias.certificate.as_ref())) {
             self.certify(secret, claims, context);
         }
+    }
+
+    /// Reports that regular expressions of another namespace do not change how the owner's paths match, unlike in
+    /// ingress-nginx, with an example.
+    fn tell_scope(&mut self, turn: MergeTurn<'m>, outcomes: &mut Outcomes) {
+        let Some(path) = self.host.plain_path().filter(|_| !self.host.has_expressions) else { return };
+        let what = format!(
+            "matching of all paths as regular expressions, by which ingress-nginx would send `{}{path}x` to `{path}`, beyond \
+             the paths of this Ingress,",
+            self.pattern
+        );
+        self.ownership.refuse(turn.claims, what, outcomes);
     }
 
     /// Takes the certificate of `secret`, unless an older Ingress has named another.
@@ -219,6 +239,16 @@ fn refuse(
 fn names(claims: &Claims, pattern: &HostPattern) -> bool {
     let is_ordinary = claims.canary.is_none() && claims.precedence.role == IngressRole::Ordinary;
     is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
+}
+
+/// Returns `true` if ingress-nginx would match all paths of the host as regular expressions because of the Ingress of
+/// `turn`.
+fn has_expressions(turn: &MergeTurn<'_>, pattern: &HostPattern) -> bool {
+    let HostClaim { rules, alias, .. } = match turn.claims.of(pattern) {
+        Some(claim) => claim,
+        None => return false,
+    };
+    rules.iter().chain(alias.iter().map(|alias| &alias.rules)).any(|rules| rules.has_expressions)
 }
 
 fn report_conflict(outcomes: &mut Outcomes, loser: &ObjectRef, (winner, role): (&ObjectRef, IngressRole), what: &str) {

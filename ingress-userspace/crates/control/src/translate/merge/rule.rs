@@ -9,7 +9,7 @@ use crate::{
         ingress_role::IngressRole,
     },
 };
-use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, Rule, Split, Unavailable};
+use ingress_model::{Action, Canary, CanaryRule, Filter, Passthrough, PathMatch, Rule, Split, Unavailable};
 
 /// Maximum number of canaries of one rule; each request is compared with every one.
 pub(super) const CANARIES_MAX: usize = 16;
@@ -18,6 +18,8 @@ pub(super) const CANARIES_MAX: usize = 16;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct MergedRule {
     pub(super) rule: Rule,
+    /// The path as its Ingress claims it.
+    pub(super) claimed: PathMatch,
     pub(super) owner: ObjectRef,
     pub(super) role: IngressRole,
     pub(super) redirect: Redirect,
@@ -79,7 +81,7 @@ impl MergedRule {
     /// Demands on clients hold for all rules of the host, independent of the Ingress that made them. Solvers are
     /// exempt, because their clients come over plain HTTP and have no certificate.
     pub(super) fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
-        let Self { rule, owner: _, role, redirect, demands, passes: _ } = self;
+        let Self { rule, claimed: _, owner: _, role, redirect, demands, passes: _ } = self;
         let mut rule = rule.clone();
         match clients {
             _ if *role == IngressRole::Solver => {}
