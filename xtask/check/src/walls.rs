@@ -37,7 +37,7 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("cli", &["ingress-common", "ingress-control", "ingress-inspect"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
-    ("inspect", &["ingress-control", "ingress-model"]),
+    ("inspect", &["ingress-control", "ingress-model", "ingress-nginx-model"]),
     ("lab", &["ingress-common", "xtask-tools"]),
     ("model", &[]),
     ("nginx-model", &[]),

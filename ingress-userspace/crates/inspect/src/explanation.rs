@@ -173,7 +173,7 @@ impl Url {
 }
 
 /// Yields the patterns that match `host`, in order of precedence.
-fn matching_hosts(host: &str) -> impl Iterator<Item = HostPattern> {
+pub(crate) fn matching_hosts(host: &str) -> impl Iterator<Item = HostPattern> {
     let exact = Host::parse(host).ok().map(HostPattern::Exact);
     let wildcard = host::parent(host).and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard);
     exact.into_iter().chain(wildcard).chain([HostPattern::Any])

@@ -5,7 +5,8 @@
 //!               ┌─ route ─────────> RouteDocument
 //! Translation ──┼─ explanation ───> Explanation (of one URL)
 //!               ├─ problem ───────> ProblemDocument
-//!               └─ certificate ───> CertificateDocument
+//!               ├─ certificate ───> CertificateDocument
+//!               └─ witness ───────> Comparison (with ingress-nginx)
 //! ```
 //!
 //! The API of a node and the commands share these documents. They are pure functions of a translation, without IO and
@@ -19,6 +20,7 @@ pub mod problem;
 mod redaction;
 pub mod route;
 mod timestamp;
+pub mod witness;
 
 pub use certificate::{CertificateDocument, CertificateEntry, LeafDocument, certificate_entries, certificates, leaf};
 pub use explanation::{CertificateChoice, Considered, ExplainError, Explanation, Verdict, certificate_choice, explain};
@@ -26,3 +28,4 @@ pub use problem::{ProblemDocument, ProblemObject};
 pub use redaction::without_queries;
 pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes, routes_of};
 pub use timestamp::timestamp;
+pub use witness::{Comparison, UnknownHost, Witness, witnesses};

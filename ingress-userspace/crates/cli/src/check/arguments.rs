@@ -51,6 +51,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
 
+    /// Also compare which rules serve requests, with a model of ingress-nginx: a finding for each difference, with a URL
+    /// that shows it.
+    #[arg(long)]
+    pub diff: bool,
+
     /// Form of the report.
     #[arg(short, long, value_enum, default_value_t = ReportFormat::Table)]
     pub output: ReportFormat,

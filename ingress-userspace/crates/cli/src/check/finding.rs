@@ -43,8 +43,18 @@ pub struct Report {
     pub settings: usize,
     pub flags: usize,
     pub counts: Counts,
+    /// What `--diff` compared; `None` without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Compared>,
     /// The most serious first, then by object and key.
     pub findings: Vec<Finding>,
+}
+
+/// Numbers of hosts and requests that were compared with a model of ingress-nginx.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Compared {
+    pub hosts: usize,
+    pub requests: usize,
 }
 
 /// Ingresses by their most serious finding.

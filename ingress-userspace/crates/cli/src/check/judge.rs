@@ -7,12 +7,13 @@ use ingress_control::{
     change::ObjectName,
     translate::{Options, owns, translate},
 };
-use ingress_inspect::ProblemObject;
+use ingress_inspect::{ProblemObject, witnesses};
 use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     controller::Controller,
-    finding::{Counts, Finding, Report, Verdict},
+    diff,
+    finding::{Compared, Counts, Finding, Report, Verdict},
     objects::{Objects, Webhook},
     values,
 };
@@ -21,12 +22,13 @@ use super::{
 const PREFIX: &str = "xdp-ingress.io";
 
 /// Judges `objects`, the whole of a cluster or of a directory.
-pub(super) fn judge(objects: &Objects, controller: &Controller, is_directory: bool) -> Report {
+/// `with_requests` adds requests that ingress-nginx serves by another rule.
+pub(super) fn judge(objects: &Objects, controller: &Controller, is_directory: bool, with_requests: bool) -> Report {
     let options = controller.options(objects, is_directory);
     let translation = translate(&objects.cluster, &options);
     let ingresses = &objects.cluster.ingresses;
-    let ours = ingresses.iter().filter(|(_, stored)| owns(&objects.cluster, &options, &stored.object));
-    let mut verdicts: BTreeMap<&ObjectName, Verdict> = ours.map(|(name, _)| (name, Verdict::Note)).collect();
+    let ours = || ingresses.iter().filter(|(_, stored)| owns(&objects.cluster, &options, &stored.object));
+    let mut verdicts: BTreeMap<&ObjectName, Verdict> = ours().map(|(name, _)| (name, Verdict::Note)).collect();
     let outcomes = translation.outcomes.keys().map(|outcome| &**outcome).chain(&objects.remarks);
     let mut findings: Vec<_> = outcomes
         .filter_map(|outcome| {
@@ -37,6 +39,12 @@ pub(super) fn judge(objects: &Objects, controller: &Controller, is_directory: bo
         .collect();
     findings.extend(objects.webhooks.iter().map(webhook));
     findings.extend(missing_settings(objects, controller));
+    let compared = with_requests.then(|| {
+        let ours = ours().map(|(_, stored)| &*stored.object);
+        let comparison = witnesses(ours, &options.annotations_prefix, &translation.table);
+        findings.extend(diff::findings(&comparison, objects));
+        Compared { hosts: comparison.hosts, requests: comparison.requests }
+    });
     for Finding { verdict, object, .. } in findings.iter().filter(|finding| finding.object.kind == "Ingress") {
         if let Some(worst) = verdicts.get_mut(&ObjectName::new(&object.namespace, &object.name)) {
             *worst = (*worst).max(*verdict);
@@ -57,6 +65,7 @@ pub(super) fn judge(objects: &Objects, controller: &Controller, is_directory: bo
         controller: controller.version(),
         settings: settings.and_then(|stored| stored.object.data.as_ref()).map_or(0, BTreeMap::len),
         flags: controller.flags.len(),
+        compared,
         counts: Counts {
             ready: count(Verdict::Note),
             differs: count(Verdict::Differs),

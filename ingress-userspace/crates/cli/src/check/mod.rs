@@ -6,11 +6,14 @@
 //! server ────┘             └─ translate ──> outcomes ─────────┘
 //! ```
 //!
+//! With `--diff`, `diff` adds requests that ingress-nginx serves by another rule.
+//!
 //! An outcome of the translation is a verdict: what a process of this controller would report about an object, `check`
 //! tells beforehand.
 
 mod arguments;
 mod controller;
+mod diff;
 mod directory;
 mod finding;
 mod judge;
@@ -49,6 +52,7 @@ Examples:
   xdp-ingress check -A --deployment ingress-nginx/ingress-nginx-controller
   xdp-ingress check --from-dir ./manifests --values nginx-values.yaml -o wide
   xdp-ingress check --from-dir ./manifests --fail-on refused -o sarif
+  xdp-ingress check -A --diff -o wide
 
 Exit codes: 0 clean; 1 failure, with the reason on standard error; 2 wrong usage; 3 findings, see --fail-on.";
 
@@ -66,7 +70,7 @@ pub fn check(args: CheckArgs) -> Result<ExitCode> {
 
 /// Reads and judges what the options name.
 fn report(args: CheckArgs) -> Result<Report> {
-    let CheckArgs { from_dir, kubeconfig, context, namespace, deployment, values, timeout, .. } = args;
+    let CheckArgs { from_dir, kubeconfig, context, namespace, deployment, values, timeout, diff, .. } = args;
     let values = values.as_deref().map(Values::read).transpose()?;
     let is_directory = from_dir.is_some();
     let mut objects = match from_dir {
@@ -83,7 +87,7 @@ fn report(args: CheckArgs) -> Result<Report> {
         values.add_to(&mut objects);
     }
     let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
-    let mut report = judge::judge(&objects, &controller, is_directory);
+    let mut report = judge::judge(&objects, &controller, is_directory, diff);
     if let Some(namespace) = namespace.namespace {
         report.findings.retain(|Finding { object, .. }| object.namespace.is_empty() || object.namespace == namespace);
     }

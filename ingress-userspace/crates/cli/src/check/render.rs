@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::finding::{Counts, Finding, Report, Verdict};
+use super::finding::{Compared, Counts, Finding, Report, Verdict};
 use crate::{
     palette::{Palette, Tone},
     table::{Cell, TableColumn, coloured},
@@ -64,7 +64,7 @@ fn summary(report: &Report, palette: Palette) -> String {
 
 /// Returns the line about what has been checked.
 fn subject(report: &Report) -> String {
-    let Report { ingresses, others, classes, controller, settings, flags, .. } = report;
+    let Report { ingresses, others, classes, controller, settings, flags, compared, .. } = report;
     let count = |count: usize, one: &str, several: &str| format!("{count} {}", if count == 1 { one } else { several });
     let mut parts =
         vec![format!("{}, {}", count(*ingresses, "Ingress", "Ingresses"), count(*classes, "class", "classes"))];
@@ -74,6 +74,9 @@ fn subject(report: &Report) -> String {
     parts.extend(controller.as_ref().map(|version| format!("controller {version}")));
     parts.push(count(*settings, "setting", "settings"));
     parts.push(count(*flags, "flag", "flags"));
+    parts.extend(compared.map(|Compared { hosts, requests }| {
+        format!("{} compared on {}", count(requests, "request", "requests"), count(hosts, "host", "hosts"))
+    }));
     parts.join(" · ")
 }
 

@@ -87,7 +87,7 @@ fn read(text: &str) -> objects::Objects {
 fn report(text: &str) -> Report {
     let objects = read(text);
     let controller = Controller::of(&objects, None, None).expect("one installation");
-    judge::judge(&objects, &controller, true)
+    judge::judge(&objects, &controller, true, false)
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn values_replace_the_settings_of_the_cluster() {
     let mut objects = read(CLUSTER);
     values.add_to(&mut objects);
     let controller = Controller::of(&objects, None, Some(&values)).expect("one installation");
-    let report = judge::judge(&objects, &controller, true);
+    let report = judge::judge(&objects, &controller, true, false);
     let found: Vec<_> = report
         .findings
         .iter()
@@ -215,7 +215,7 @@ fn files_that_cannot_be_read_are_findings() {
     write("again.yml", ingress("good", "nginx", "").as_bytes());
     write("notes.txt", b"not a manifest");
     let objects = directory::read(home.path()).expect("a directory");
-    let report = judge::judge(&objects, &Controller::default(), true);
+    let report = judge::judge(&objects, &Controller::default(), true, false);
     let found: Vec<_> = report.findings.iter().map(|finding| (finding.subject(), finding.key.as_str())).collect();
     let file = |name: &str| format!("File {name}");
     let expected = [
@@ -236,4 +236,56 @@ fn several_installations_need_a_choice() {
     let name = objects.workloads[0].name.clone();
     let chosen = Controller::of(&objects, Some(&name), None).expect("the chosen one");
     assert_eq!(chosen.version().as_deref(), Some("v1.13.3"));
+}
+
+#[test]
+fn requests_that_ingress_nginx_serves_by_another_rule_are_shown() {
+    let text = r#"
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: { name: nginx }
+spec: { controller: k8s.io/ingress-nginx }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { namespace: shop, name: web, creationTimestamp: "2026-01-01T00:00:00Z" }
+spec:
+  ingressClassName: nginx
+  rules:
+    - host: shop.test
+      http:
+        paths: [{ path: /head, pathType: Exact, backend: { service: { name: web, port: { number: 80 } } } }]
+    - host: twice.test
+      http:
+        paths:
+          - { path: /a, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }
+          - { path: /a/, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  namespace: blog
+  name: guest
+  creationTimestamp: "2026-01-02T00:00:00Z"
+  annotations: { nginx.ingress.kubernetes.io/use-regex: "true" }
+spec:
+  ingressClassName: nginx
+  rules:
+    - host: shop.test
+      http:
+        paths:
+          - { path: "/blog/[0-9]+", pathType: ImplementationSpecific, backend: { service: { name: web, port: { number: 80 } } } }
+"#;
+    let objects = read(text);
+    let controller = Controller::of(&objects, None, None).expect("one installation");
+    let report = judge::judge(&objects, &controller, true, true);
+    let lines: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.key == "request")
+        .map(|finding| format!("{} {}: {}", finding.verdict.as_str(), finding.subject(), finding.what))
+        .collect();
+    expect![[""]].assert_eq(&lines.join("\n"));
+    assert_eq!(report.compared.map(|compared| compared.hosts), Some(1));
+    assert!(render::table(&report, false, Palette::NONE).contains("requests compared on 1 host"));
 }
