@@ -244,10 +244,7 @@ fn names(claims: &Claims, pattern: &HostPattern) -> bool {
 /// Returns `true` if ingress-nginx would match all paths of the host as regular expressions because of the Ingress of
 /// `turn`.
 fn has_expressions(turn: &MergeTurn<'_>, pattern: &HostPattern) -> bool {
-    let HostClaim { rules, alias, .. } = match turn.claims.of(pattern) {
-        Some(claim) => claim,
-        None => return false,
-    };
+    let Some(HostClaim { rules, alias, .. }) = turn.claims.of(pattern) else { return false };
     rules.iter().chain(alias.iter().map(|alias| &alias.rules)).any(|rules| rules.has_expressions)
 }
 

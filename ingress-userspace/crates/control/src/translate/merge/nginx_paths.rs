@@ -25,7 +25,13 @@ pub(super) fn add_slashes(rules: &mut Vec<Rule>) {
     if !rules.iter().any(|rule| has_slash(&rule.path)) {
         return;
     }
-    let known: BTreeSet<PathMatch> = rules.iter().map(|rule| rule.path.clone()).collect();
+    let known: BTreeSet<Arc<str>> = rules
+        .iter()
+        .filter_map(|rule| match &rule.path {
+            PathMatch::Exact(text) | PathMatch::Prefix(text) => Some(Arc::clone(text)),
+            PathMatch::Pattern(_) | PathMatch::Beginning(_) => None,
+        })
+        .collect();
     let mut added = BTreeSet::new();
     // Rules that lack their protection answer nothing else.
     let is_served = |rule: &Rule| !matches!(rule.action, Action::Refuse(Unavailable::Policy | Unavailable::NoRule));
@@ -34,9 +40,7 @@ pub(super) fn add_slashes(rules: &mut Vec<Rule>) {
         .filter(|rule| has_slash(&rule.path) && is_served(rule))
         .filter_map(|rule| {
             let bare: Arc<str> = path::elements(rule.path.as_str()).into();
-            let is_taken = known.contains(&PathMatch::Exact(Arc::clone(&bare)))
-                || known.contains(&PathMatch::Prefix(Arc::clone(&bare)));
-            (!is_taken && added.insert(Arc::clone(&bare))).then(|| redirect(rule, bare))?
+            (!known.contains(&bare) && added.insert(Arc::clone(&bare))).then(|| redirect(rule, bare))?
         })
         .collect();
     rules.extend(redirects);
