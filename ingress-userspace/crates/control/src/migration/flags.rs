@@ -1,9 +1,9 @@
-//! Flags of ingress-nginx. Those that the command line has are full or differ; the others are accepted by `run`, and each
-//! that is given becomes a line of the log with its verdict.
+//! Verdicts on the flags of ingress-nginx. Those that the command line has are full or differ. This module parses no
+//! arguments.
 
 use super::Verdict;
 
-/// A flag of ingress-nginx that this controller accepts without an effect.
+/// A flag of ingress-nginx that has no effect here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
     /// Its name, without dashes.
@@ -21,7 +21,7 @@ pub enum Takes {
     Text,
 }
 
-/// Returns the flags that `run` accepts only for the sake of a migration, sorted by name.
+/// Returns the flags that have no effect here, sorted by name.
 #[must_use]
 pub fn foreign_flags() -> &'static [Flag] {
     FOREIGN

@@ -83,9 +83,9 @@ fn page(surface: Surface) -> String {
         ),
         Surface::Flags => (
             "Flags of ingress-nginx",
-            "This page lists each flag of ingress-nginx v1.15.1, with its effect here. `xdp-ingress run` accepts all of\n\
-             them, and writes a line with the verdict to its log for each one without effect. `xdp-ingress run --help`\n\
-             has the flags of this controller.",
+            "This page lists each flag of ingress-nginx v1.15.1, with its effect here. `xdp-ingress run --help` lists the flags\n\
+             that the command line has. Leave out all others, because an unknown flag ends the start. Switches with the default\n\
+             `false`, such as `--disable-catch-all`, take no value.",
             "flag",
         ),
         Surface::Values => (
