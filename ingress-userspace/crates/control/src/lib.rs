@@ -36,6 +36,7 @@ pub mod slice;
 pub mod source;
 pub mod status;
 pub mod translate;
+mod verdict;
 mod watch;
 
 pub use address_pool::{AddressPool, InvalidPool};

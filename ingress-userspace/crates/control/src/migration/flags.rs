@@ -1,7 +1,7 @@
 //! Verdicts on the flags of ingress-nginx. Those that the command line has are full or differ. This module parses no
 //! arguments.
 
-use super::Verdict;
+use crate::verdict::Verdict;
 
 /// A flag of ingress-nginx that has no effect here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Values of the chart of ingress-nginx. The files of this project's own chart say which of them it has, which it accepts
 //! without effect, and which it refuses; here are the differences of those that it has.
 
-use super::Verdict;
+use crate::verdict::Verdict;
 
 /// The values of this project's chart, one a line.
 const KNOWN: &str = include_str!("../../../../../deploy/chart/files/known-values.txt");

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     change::{ObjectId, ObjectName},
-    migration::Verdict,
     outcome::{ObjectRef, Reason},
+    verdict::Verdict,
 };
 use others::Other;
 

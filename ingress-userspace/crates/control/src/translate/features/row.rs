@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::{
     change::{Kind, ObjectName},
-    migration::Verdict,
     translate::values::Read,
+    verdict::Verdict,
 };
 use ingress_model::PathMatch;
 

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     change::{Kind, ObjectName},
     cluster::Stored,
-    migration::Verdict,
     outcome::{ObjectRef, Origin, Reason},
+    verdict::Verdict,
 };
 
 mod others;

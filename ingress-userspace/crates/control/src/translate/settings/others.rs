@@ -1,7 +1,7 @@
 //! Settings of ingress-nginx that are known but not supported, as tables with the verdict on each. This module reports
 //! nothing itself.
 
-use crate::{migration::Verdict, translate::text::fits};
+use crate::{translate::text::fits, verdict::Verdict};
 
 /// Reason why a known setting is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
