@@ -104,7 +104,7 @@ fn each_object_has_its_verdict() {
         differs  ConfigMap ingress-nginx/settings                        http-snippet        is refused and has no effect                               write annotations instead, because snippets of configura…
         differs  shop/odd                                                no-such-key         is not supported and has no effect                         remove it
         note     ConfigMap ingress-nginx/settings                        no-such-key         is not a known setting                                     remove it
-        note     ConfigMap ingress-nginx/settings                        worker-processes    is accepted and has no effect; it has no counterpart her…  remove it
+        note     ConfigMap ingress-nginx/settings                        worker-processes    is accepted and has no effect; there is one worker threa…  remove it
         note     shop/noted                                              proxy-buffering     has no effect, because bodies of responses are streamed…   remove it
     "#]].assert_eq(&render::table(&report, false, Palette::NONE));
     expect![[r#"
@@ -124,7 +124,7 @@ fn each_object_has_its_verdict() {
         | differs | ConfigMap ingress-nginx/settings | http-snippet | is refused and has no effect | write annotations instead, because snippets of configuration are not supported |
         | differs | shop/odd | no-such-key | is not supported and has no effect | remove it |
         | note | ConfigMap ingress-nginx/settings | no-such-key | is not a known setting | remove it |
-        | note | ConfigMap ingress-nginx/settings | worker-processes | is accepted and has no effect; it has no counterpart here | remove it |
+        | note | ConfigMap ingress-nginx/settings | worker-processes | is accepted and has no effect; there is one worker thread for each CPU, see `--workers` | remove it |
         | note | shop/noted | proxy-buffering | has no effect, because bodies of responses are streamed and never buffered | remove it |
     "#]].assert_eq(&render::markdown(&report));
 }
@@ -285,7 +285,9 @@ spec:
         .filter(|finding| finding.key == "request")
         .map(|finding| format!("{} {}: {}", finding.verdict.as_str(), finding.subject(), finding.what))
         .collect();
-    expect![[""]].assert_eq(&lines.join("\n"));
+    expect![[r#"
+        differs shop/web: https://shop.test/HEAD: ingress-nginx: `/head` of shop/web, to web:80; here: no rule: 404 (9 more alike)
+        note Host twice.test: requests are not compared: nginx refuses the whole configuration, because `location /a/` occurs twice"#]].assert_eq(&lines.join("\n"));
     assert_eq!(report.compared.map(|compared| compared.hosts), Some(1));
     assert!(render::table(&report, false, Palette::NONE).contains("requests compared on 1 host"));
 }

@@ -25,9 +25,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
          Applies only to this Ingress; with ingress-nginx's class, this key and `rewrite-target` apply to all paths \
          that the owner of the host has there. Look-around is not supported",
     )
-    .differs(
-        "applies to this Ingress, and not to all Ingresses of its hosts; look-around and back references are refused",
-    )
+    .differs("applies to no paths that other namespaces have on its hosts; look-around and back references are refused")
     .default("false")
     .or_refuse()
     .reads(|value, parsed| boolean(value, &mut parsed.use_regex)),
