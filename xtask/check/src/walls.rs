@@ -34,7 +34,7 @@ const WALLS: [Wall; 6] = [
 /// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
 /// depend on all.
 const CRATES: [(&str, &[&str]); 10] = [
-    ("cli", &["ingress-common", "ingress-control", "ingress-inspect"]),
+    ("cli", &["ingress-common", "ingress-control", "ingress-inspect", "ingress-model"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
     ("inspect", &["ingress-control", "ingress-model", "ingress-nginx-model"]),

@@ -60,6 +60,11 @@ pub struct CheckArgs {
     #[arg(short, long, value_enum, default_value_t = ReportFormat::Table)]
     pub output: ReportFormat,
 
+    /// Write patches for kustomize into this directory: annotations for snippets of nginx, where their effect is sure.
+    /// Nothing is applied, and no file is overwritten.
+    #[arg(long, value_name = "DIR")]
+    pub fix: Option<PathBuf>,
+
     /// Exit with 3 if a finding has this verdict, or a more serious one.
     #[arg(long, value_enum, value_name = "VERDICT", default_value_t = Verdict::Differs)]
     pub fail_on: Verdict,

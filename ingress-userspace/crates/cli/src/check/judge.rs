@@ -14,16 +14,24 @@ use super::{
     controller::Controller,
     diff,
     finding::{Compared, Counts, Finding, Report, Verdict},
+    fix::Snippets,
     objects::{Objects, Webhook},
+    snippet::{Conversion, Facts, Place, Remark, convert},
     values,
 };
 
 /// This controller's own prefix of annotations.
-const PREFIX: &str = "xdp-ingress.io";
+pub(super) const PREFIX: &str = "xdp-ingress.io";
 
 /// Judges `objects`, the whole of a cluster or of a directory.
 /// `with_requests` adds requests that ingress-nginx serves by another rule.
-pub(super) fn judge(objects: &Objects, controller: &Controller, is_directory: bool, with_requests: bool) -> Report {
+pub(super) fn judge(
+    objects: &Objects,
+    controller: &Controller,
+    conversions: &BTreeMap<ObjectName, Conversion>,
+    is_directory: bool,
+    with_requests: bool,
+) -> Report {
     let options = controller.options(objects, is_directory);
     let translation = translate(&objects.cluster, &options);
     let ingresses = &objects.cluster.ingresses;
@@ -37,6 +45,7 @@ pub(super) fn judge(objects: &Objects, controller: &Controller, is_directory: bo
             Some(finding(outcome, verdict, ingress, &options))
         })
         .collect();
+    tell(&mut findings, conversions);
     findings.extend(objects.webhooks.iter().map(webhook));
     findings.extend(missing_settings(objects, controller));
     let compared = with_requests.then(|| {
@@ -80,6 +89,127 @@ fn ingress_of<'o>(object: &ObjectRef, objects: &'o Objects) -> Option<&'o Ingres
     let ObjectRef { kind, namespace, name, .. } = object;
     let stored = (&**kind == "Ingress").then(|| objects.cluster.ingresses.get(&ObjectName::new(namespace, name)))??;
     Some(&stored.object)
+}
+
+/// Converts the snippets of the Ingresses of this class. Values that an Ingress has already stay in front of new lines.
+pub(super) fn conversions(
+    objects: &Objects,
+    controller: &Controller,
+    is_directory: bool,
+) -> (BTreeMap<ObjectName, Conversion>, Snippets) {
+    let options = controller.options(objects, is_directory);
+    let (mut conversions, mut places) = (BTreeMap::new(), Snippets::new());
+    for (name, stored) in objects.cluster.ingresses.iter() {
+        let ingress = &*stored.object;
+        let value = |key: &str| annotation(ingress, key, &options);
+        let snippets: Vec<_> = Place::ALL
+            .into_iter()
+            .filter_map(|place| Some((place, value(place.annotation()).filter(|text| !text.trim().is_empty())?)))
+            .collect();
+        if snippets.is_empty() || !owns(&objects.cluster, &options, ingress) {
+            continue;
+        }
+        places.insert(name.clone(), snippets.iter().map(|(place, _)| place.annotation()).collect());
+        let mut conversion = convert(snippets.iter().copied(), &facts(name, ingress));
+        if let Some((place, _)) = snippets.iter().find(|(place, _)| *place == Place::Server)
+            && let Some(others) = neighbours(name, ingress, objects)
+        {
+            let text = format!("it holds for the whole host, so {others} need the annotations, too");
+            let subject = "the snippet".to_owned();
+            conversion.differences.push(Remark { place: *place, line: 1, subject, text });
+        }
+        let mut clashes = Vec::new();
+        for (key, new) in &mut conversion.annotations {
+            let Some(old) = value(key).filter(|old| *old != new.as_str() && !old.is_empty()) else { continue };
+            match key.as_str() {
+                "request-headers" | "response-headers" | "deny-paths" | "redirect-rules" => {
+                    *new = format!("{old}\n{new}")
+                }
+                "auth-response-headers" => *new = format!("{old}, {new}"),
+                _ => clashes.push((key.clone(), old.to_owned())),
+            }
+        }
+        for (key, old) in clashes {
+            conversion.annotations.remove(&key);
+            let place = snippets.first().map_or(Place::Location, |(place, _)| *place);
+            let text = format!("the Ingress has `{old}` already");
+            conversion.rest.push(Remark { place, line: 1, subject: key, text });
+        }
+        conversions.insert(name.clone(), conversion);
+    }
+    (conversions, places)
+}
+
+/// Returns the names of other Ingresses with a host of this one.
+fn neighbours(name: &ObjectName, ingress: &Ingress, objects: &Objects) -> Option<String> {
+    let hosts = hosts(ingress);
+    let others = objects.cluster.ingresses.iter().filter(|(other, stored)| {
+        *other != name && self::hosts(&stored.object).iter().any(|host| hosts.contains(host))
+    });
+    let names: Vec<_> = others.map(|(other, _)| format!("`{other}`")).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+fn hosts(ingress: &Ingress) -> Vec<&str> {
+    let rules = ingress.spec.iter().flat_map(|spec| spec.rules.iter().flatten());
+    rules.map(|rule| rule.host.as_deref().unwrap_or_default()).collect()
+}
+
+/// Returns the value of an annotation. This controller's own prefix takes precedence.
+fn annotation<'i>(ingress: &'i Ingress, key: &str, options: &Options) -> Option<&'i str> {
+    let annotations = ingress.metadata.annotations.as_ref()?;
+    let prefixes = [PREFIX, options.annotations_prefix.trim_end_matches('/')];
+    prefixes.iter().find_map(|prefix| annotations.get(&format!("{prefix}/{key}"))).map(|value| value.trim())
+}
+
+fn facts(name: &ObjectName, ingress: &Ingress) -> Facts {
+    let spec = ingress.spec.as_ref();
+    let rules = spec.and_then(|spec| spec.rules.as_deref()).unwrap_or_default();
+    let paths = rules.iter().filter_map(|rule| rule.http.as_ref()).flat_map(|http| &http.paths);
+    let default = spec.and_then(|spec| spec.default_backend.as_ref());
+    let mut services: Vec<_> = paths
+        .map(|path| &path.backend)
+        .chain(default)
+        .map(|backend| {
+            let service = backend.service.as_ref()?;
+            // The variable is a number, which the name of a port does not tell.
+            let port = service.port.as_ref()?.number?;
+            Some((service.name.clone(), port.to_string()))
+        })
+        .collect();
+    services.dedup();
+    let service = match &mut *services {
+        [one] => one.take(),
+        _ => None,
+    };
+    Facts { namespace: name.namespace.to_string(), name: name.name.to_string(), service }
+}
+
+/// Replaces what the translation reports about snippets by what becomes of them.
+fn tell(findings: &mut [Finding], conversions: &BTreeMap<ObjectName, Conversion>) {
+    for Finding { verdict, object, key, what, fix } in findings {
+        let conversion = conversions.get(&ObjectName::new(&object.namespace, &object.name));
+        let place = Place::ALL.into_iter().find(|place| place.annotation() == key.as_str());
+        let (Some(conversion), Some(place), Verdict::Refused) = (conversion, place, *verdict) else { continue };
+        let rest: Vec<_> = conversion.rest.iter().filter(|remark| remark.place == place).collect();
+        if conversion.is_whole() {
+            let keys: Vec<_> =
+                conversion.annotations.keys().chain(conversion.settings.keys()).map(String::as_str).collect();
+            let differences = conversion.differences.iter().filter(|remark| remark.place == place);
+            let differences: String =
+                differences.map(|remark| format!("; `{}`: {}", remark.subject, remark.text)).collect();
+            *verdict = Verdict::Fix;
+            *what = format!("its rules answer 503 until it is converted{differences}");
+            *fix = match &*keys {
+                [] => "`--fix` replaces it by nothing, since it needs no counterpart".to_owned(),
+                keys => format!("`--fix` writes {}", keys.join(", ")),
+            };
+        } else if let Some(first) = rest.first() {
+            let more = if rest.len() == 1 { String::new() } else { format!(", and {} more", rest.len() - 1) };
+            *what = format!("its rules answer 503; line {}, `{}`{more}: {}", first.line, first.subject, first.text);
+            *fix = "convert the rest by hand; `--fix` writes what is sure".to_owned();
+        }
+    }
 }
 
 /// Returns the verdict about an outcome; `None` if ingress-nginx does the same with the object, as with a Service that

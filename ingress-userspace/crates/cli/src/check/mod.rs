@@ -16,11 +16,13 @@ mod controller;
 mod diff;
 mod directory;
 mod finding;
+mod fix;
 mod judge;
 mod objects;
 mod render;
 mod sarif;
 mod server;
+pub mod snippet;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -33,6 +35,7 @@ use ingress_control::KubernetesConfig;
 pub use arguments::{CheckArgs, ReportFormat};
 use controller::Controller;
 pub use finding::{Counts, Finding, Report, Verdict};
+use fix::Files;
 use values::Values;
 
 use crate::{FINDINGS, palette::Palette, print};
@@ -70,7 +73,7 @@ pub fn check(args: CheckArgs) -> Result<ExitCode> {
 
 /// Reads and judges what the options name.
 fn report(args: CheckArgs) -> Result<Report> {
-    let CheckArgs { from_dir, kubeconfig, context, namespace, deployment, values, timeout, diff, .. } = args;
+    let CheckArgs { from_dir, kubeconfig, context, namespace, deployment, values, fix, timeout, diff, .. } = args;
     let values = values.as_deref().map(Values::read).transpose()?;
     let is_directory = from_dir.is_some();
     let mut objects = match from_dir {
@@ -87,7 +90,11 @@ fn report(args: CheckArgs) -> Result<Report> {
         values.add_to(&mut objects);
     }
     let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
-    let mut report = judge::judge(&objects, &controller, is_directory, diff);
+    let (conversions, snippets) = judge::conversions(&objects, &controller, is_directory);
+    if let Some(directory) = fix {
+        Files::of(&conversions, &snippets)?.write(&directory)?;
+    }
+    let mut report = judge::judge(&objects, &controller, &conversions, is_directory, diff);
     if let Some(namespace) = namespace.namespace {
         report.findings.retain(|Finding { object, .. }| object.namespace.is_empty() || object.namespace == namespace);
     }

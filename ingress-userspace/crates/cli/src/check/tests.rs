@@ -1,4 +1,4 @@
-use std::{fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use expect_test::expect;
 use serde_json::Value;
@@ -87,7 +87,12 @@ fn read(text: &str) -> objects::Objects {
 fn report(text: &str) -> Report {
     let objects = read(text);
     let controller = Controller::of(&objects, None, None).expect("one installation");
-    judge::judge(&objects, &controller, true, false)
+    judged(&objects, &controller)
+}
+
+fn judged(objects: &objects::Objects, controller: &Controller) -> Report {
+    let (conversions, _) = judge::conversions(objects, controller, true);
+    judge::judge(objects, controller, &conversions, true, false)
 }
 
 #[test]
@@ -186,7 +191,7 @@ fn values_replace_the_settings_of_the_cluster() {
     let mut objects = read(CLUSTER);
     values.add_to(&mut objects);
     let controller = Controller::of(&objects, None, Some(&values)).expect("one installation");
-    let report = judge::judge(&objects, &controller, true, false);
+    let report = judged(&objects, &controller);
     let found: Vec<_> = report
         .findings
         .iter()
@@ -215,7 +220,7 @@ fn files_that_cannot_be_read_are_findings() {
     write("again.yml", ingress("good", "nginx", "").as_bytes());
     write("notes.txt", b"not a manifest");
     let objects = directory::read(home.path()).expect("a directory");
-    let report = judge::judge(&objects, &Controller::default(), true, false);
+    let report = judged(&objects, &Controller::default());
     let found: Vec<_> = report.findings.iter().map(|finding| (finding.subject(), finding.key.as_str())).collect();
     let file = |name: &str| format!("File {name}");
     let expected = [
@@ -278,7 +283,7 @@ spec:
 "#;
     let objects = read(text);
     let controller = Controller::of(&objects, None, None).expect("one installation");
-    let report = judge::judge(&objects, &controller, true, true);
+    let report = judge::judge(&objects, &controller, &BTreeMap::new(), true, true);
     let lines: Vec<_> = report
         .findings
         .iter()
@@ -290,4 +295,108 @@ spec:
         note Host twice.test: requests are not compared: nginx refuses the whole configuration, because `location /a/` occurs twice"#]].assert_eq(&lines.join("\n"));
     assert_eq!(report.compared.map(|compared| compared.hosts), Some(1));
     assert!(render::table(&report, false, Palette::NONE).contains("requests compared on 1 host"));
+}
+
+#[test]
+fn snippets_become_patches() {
+    let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
+    let snippets = [
+        ingress("whole", "nginx", &key("configuration-snippet", "more_set_headers \"X-A: 1\";")),
+        ingress("part", "nginx", &key("server-snippet", "location /metrics { deny all; } etag off;")),
+        ingress("torn", "nginx", &key("configuration-snippet", "if ($a")),
+        ingress("done", "nginx", &[key("auth-snippet", "x;"), "xdp-ingress.io/auth-snippet: \"\"".into()].join(", ")),
+    ];
+    let objects = read(&snippets.join("---"));
+    let controller = Controller::default();
+    let (conversions, places) = judge::conversions(&objects, &controller, true);
+    let files = super::fix::Files::of(&conversions, &places).expect("files");
+    let text: String = files.0.iter().map(|(name, text)| format!("--- {name}\n{text}")).collect();
+    expect![[r#"
+        --- ingress.shop.part.yaml
+        # not converted: server-snippet, line 1: etag off: tags are those of pods
+        apiVersion: networking.k8s.io/v1
+        kind: Ingress
+        metadata:
+          annotations:
+            xdp-ingress.io/deny-paths: /metrics
+          name: part
+          namespace: shop
+        --- ingress.shop.whole.yaml
+        apiVersion: networking.k8s.io/v1
+        kind: Ingress
+        metadata:
+          annotations:
+            xdp-ingress.io/configuration-snippet: ""
+            xdp-ingress.io/response-headers: "X-A: 1"
+          name: whole
+          namespace: shop
+        --- kustomization.yaml
+        apiVersion: kustomize.config.k8s.io/v1alpha1
+        kind: Component
+        patches:
+        - path: ingress.shop.part.yaml
+        - path: ingress.shop.whole.yaml
+        resources: []
+    "#]]
+    .assert_eq(&text);
+    let report = judge::judge(&objects, &controller, &conversions, true, false);
+    expect![[r#"
+        4 Ingresses, 0 classes · 0 settings · 0 flags
+        READY 1   DIFFERS 0   NEEDS FIX 1   REFUSED 2
+
+        VERDICT  OBJECT      KEY                    WHAT CHANGES                                                                              FIX
+        refused  shop/part   server-snippet         its rules answer 503; line 1, `etag off`: tags are those of pods                          convert the rest by hand; `--fix` writes what is sure
+        refused  shop/torn   configuration-snippet  its rules answer 503; line 1, `text`: it cannot be parsed: the last directive has no `;`  convert the rest by hand; `--fix` writes what is sure
+        fix      shop/whole  configuration-snippet  its rules answer 503 until it is converted                                                `--fix` writes response-headers
+    "#]].assert_eq(&render::table(&report, true, Palette::NONE));
+    let home = tempfile::tempdir().expect("a directory");
+    let directory = home.path().join("fix");
+    files.write(&directory).expect("written");
+    let error = files.write(&directory).expect_err("the files exist").to_string();
+    assert!(error.contains("use another directory"), "{error}");
+    // With the patch, nothing is left to fix, and ingress-nginx keeps its own annotation.
+    let patched = [
+        key("configuration-snippet", "more_set_headers \"X-A: 1\";"),
+        "xdp-ingress.io/configuration-snippet: \"\"".into(),
+    ];
+    let report = self::report(&ingress("whole", "nginx", &patched.join(", ")));
+    assert_eq!(report.counts.ready, 1, "{report:?}");
+}
+
+/// A command line with the options of `check`.
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: super::CheckArgs,
+}
+
+#[test]
+fn the_commands_of_the_documentation_run() {
+    use clap::Parser as _;
+    let home = tempfile::tempdir().expect("a directory");
+    let key = "nginx.ingress.kubernetes.io/configuration-snippet: 'more_set_headers \"X-A: 1\";'";
+    fs::create_dir(home.path().join("manifests")).expect("made");
+    fs::write(home.path().join("manifests/all.yaml"), [CLUSTER, &ingress("web", "nginx", key)].join("---"))
+        .expect("written");
+    fs::write(home.path().join("nginx-values.yaml"), "controller: { config: { proxy-body-size: 8m } }")
+        .expect("written");
+    let page = include_str!("../../../../../docs/migrate/check.md");
+    let commands: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("xdp-ingress check")).collect();
+    assert!(commands.len() >= 7, "{commands:?}");
+    for command in commands {
+        let words = command.split_whitespace().map(|word| match word {
+            "./manifests" | "nginx-values.yaml" | "./fix" => home.path().join(word).display().to_string(),
+            word => word.to_owned(),
+        });
+        let Line { args } = Line::try_parse_from(["check".to_owned()].into_iter().chain(words)).expect(command);
+        // Without a cluster, its command is only parsed.
+        if args.from_dir.is_none() {
+            continue;
+        }
+        let (output, has_fix) = (args.output, args.fix.is_some());
+        let report = super::report(args).expect(command);
+        assert_eq!((report.ingresses, report.counts.needs_fix), (1, 1), "{command}");
+        assert!(!super::shown(&report, output, Palette::NONE).expect(command).is_empty());
+        assert!(!has_fix || home.path().join("fix/kustomization.yaml").is_file(), "{command}");
+    }
 }

@@ -1,0 +1,322 @@
+//! What becomes of each directive of nginx.
+
+use super::{
+    Directive, Place,
+    condition::Condition,
+    convert::{Converter, Done, Value},
+};
+
+/// Directives whose effect is that of the proxy anyway, or that tune what does not exist here.
+const NEEDLESS: &[(&str, &str)] = &[
+    ("aio", "files are not served"),
+    ("chunked_transfer_encoding", "bodies are streamed"),
+    ("gzip_comp_level", "levels are settings: `gzip-level`"),
+    ("gzip_disable", "a setting decides: `gzip-disable`"),
+    ("gzip_http_version", "all versions get compressed responses"),
+    ("gzip_min_length", "lengths are settings: `gzip-min-length`"),
+    ("gzip_proxied", "requests of proxies get compressed responses, too"),
+    ("gzip_types", "types are settings: `gzip-types`"),
+    ("gzip_vary", "compressed responses have `Vary`"),
+    ("brotli_comp_level", "levels are settings: `brotli-level`"),
+    ("brotli_min_length", "lengths are settings: `brotli-min-length`"),
+    ("brotli_types", "types are settings: `brotli-types`"),
+    ("http2_push_preload", "browsers no longer support server push"),
+    ("internal", "there are no internal requests"),
+    ("log_not_found", "files are not served"),
+    ("proxy_buffering", "bodies of responses are streamed and never buffered"),
+    ("proxy_buffers", "bodies of responses are streamed and never buffered"),
+    ("proxy_busy_buffers_size", "bodies of responses are streamed and never buffered"),
+    ("proxy_http_version", "pods are reached over HTTP/1.1, or over the protocol of `backend-protocol`"),
+    ("proxy_max_temp_file_size", "bodies are never in files"),
+    ("proxy_request_buffering", "bodies of requests are streamed"),
+    ("proxy_socket_keepalive", "connections stay open while they are useful"),
+    ("proxy_ssl_ciphers", "only safe ciphers are offered"),
+    ("proxy_ssl_protocols", "only TLS 1.2 and 1.3 are offered"),
+    ("proxy_ssl_session_reuse", "sessions are reused"),
+    ("real_ip_recursive", "all trusted proxies in the list are skipped"),
+    ("sendfile", "files are not served"),
+    ("server_tokens", "no version is shown"),
+    ("ssl_ciphers", "only safe ciphers are offered"),
+    ("ssl_prefer_server_ciphers", "only safe ciphers are offered"),
+    ("tcp_nodelay", "it is always on"),
+    ("tcp_nopush", "bodies are streamed"),
+];
+
+/// Directives that are not converted, with what to do.
+const REFUSED: &[(&str, &str)] = &[
+    ("access_by_lua", "Lua is not run; use `auth-url` or a pod"),
+    ("auth_basic", "set `auth-type: basic` with `auth-secret`"),
+    ("auth_basic_user_file", "set `auth-type: basic` with `auth-secret`"),
+    ("auth_request", "set `auth-url`"),
+    ("body_filter_by_lua", "Lua is not run; let a pod change bodies"),
+    ("charset", "let the pod name its charset"),
+    ("content_by_lua", "Lua is not run; let a pod answer"),
+    ("default_type", "the proxy makes no bodies; let a pod answer"),
+    ("error_page", "set `custom-http-errors` with `default-backend`"),
+    ("etag", "tags are those of pods"),
+    ("header_filter_by_lua", "Lua is not run; use `response-headers`"),
+    ("limit_conn", "set `limit-connections`"),
+    ("limit_req", "set `limit-rps`"),
+    ("mirror", "set `mirror-target`"),
+    ("modsecurity", "put a web application firewall in front of the services that need one"),
+    ("modsecurity_rules", "put a web application firewall in front of the services that need one"),
+    ("proxy_cache", "responses are not cached; put a cache in front"),
+    ("proxy_pass", "name the Service in a rule of an Ingress"),
+    ("proxy_ssl_certificate", "put certificate and key into the Secret of `proxy-ssl-secret`"),
+    ("proxy_ssl_certificate_key", "put certificate and key into the Secret of `proxy-ssl-secret`"),
+    ("proxy_ssl_trusted_certificate", "put `ca.crt` into the Secret of `proxy-ssl-secret`"),
+    ("rewrite_by_lua", "Lua is not run; use `rewrite-target` or `redirect-rules`"),
+    ("root", "files are not served; let a pod answer"),
+    ("sub_filter", "bodies are not changed; let the pod write them"),
+    ("sub_filter_once", "bodies are not changed; let the pod write them"),
+    ("sub_filter_types", "bodies are not changed; let the pod write them"),
+    ("try_files", "files are not served; let a pod answer"),
+    ("underscores_in_headers", "fields with `_` pass as they are"),
+];
+
+/// Directives with the annotation that has their value.
+const ANNOTATIONS: &[(&str, &str)] = &[
+    ("client_body_buffer_size", "client-body-buffer-size"),
+    ("client_max_body_size", "proxy-body-size"),
+    ("proxy_buffer_size", "proxy-buffer-size"),
+    ("proxy_next_upstream", "proxy-next-upstream"),
+    ("proxy_next_upstream_tries", "proxy-next-upstream-tries"),
+    ("proxy_ssl_name", "proxy-ssl-name"),
+    ("proxy_ssl_server_name", "proxy-ssl-server-name"),
+    ("satisfy", "satisfy"),
+];
+
+/// Directives with a time, and the annotation that has it in seconds.
+const TIMES: &[(&str, &str)] = &[
+    ("proxy_connect_timeout", "proxy-connect-timeout"),
+    ("proxy_next_upstream_timeout", "proxy-next-upstream-timeout"),
+    ("proxy_read_timeout", "proxy-read-timeout"),
+    ("proxy_send_timeout", "proxy-send-timeout"),
+    ("grpc_read_timeout", "proxy-read-timeout"),
+    ("grpc_send_timeout", "proxy-send-timeout"),
+    ("grpc_connect_timeout", "proxy-connect-timeout"),
+];
+
+/// Directives with the setting that has their value for all hosts.
+const SETTINGS: &[(&str, &str)] = &[
+    ("client_body_timeout", "client-body-timeout"),
+    ("client_header_timeout", "client-header-timeout"),
+    ("keepalive_timeout", "keep-alive"),
+    ("limit_conn_status", "limit-conn-status-code"),
+    ("limit_req_status", "limit-req-status-code"),
+];
+
+// === impl Converter ===
+
+impl Converter<'_> {
+    /// Converts one directive, which has an effect while `conditions` hold.
+    pub(super) fn directive(&mut self, directive: &Directive, conditions: &[Condition]) -> Done {
+        let Directive { line: _, name, arguments, block } = directive;
+        match (name.as_str(), block) {
+            ("if", Some(block)) => {
+                let mut all = conditions.to_vec();
+                all.extend(self.conditions(arguments)?);
+                if self.is_preflight(&all, block) {
+                    return self.preflight(block);
+                }
+                self.all(block, &all);
+                return Ok(());
+            }
+            ("location", Some(block)) if conditions.is_empty() && self.place == Place::Server => {
+                return self.location(arguments, block);
+            }
+            ("set", None) => return self.set_variable(arguments, conditions),
+            ("return", None) => return self.answer(arguments, conditions),
+            ("rewrite", None) => return self.rewrite(arguments, conditions),
+            ("break", None) if !conditions.is_empty() => return Err("later directives do not know of it".to_owned()),
+            _ => {}
+        }
+        let stem = name.trim_end_matches("_block").trim_end_matches("_file");
+        if let Some((_, instead)) = REFUSED.iter().find(|(refused, _)| *refused == stem || refused == name) {
+            return Err((*instead).to_owned());
+        }
+        if let Some((_, reason)) = NEEDLESS.iter().find(|(needless, _)| needless == name) {
+            return self.drop(reason);
+        }
+        if block.is_some() {
+            return Err("blocks of this kind are not known".to_owned());
+        }
+        if !conditions.is_empty() {
+            return Err("it depends on a condition, and only redirects and refusals may".to_owned());
+        }
+        self.plain(name, arguments)
+    }
+
+    /// Converts a directive without a block, outside of conditions.
+    fn plain(&mut self, name: &str, arguments: &[String]) -> Done {
+        let find = |table: &'static [(&'static str, &'static str)]| {
+            table.iter().find(|(directive, _)| *directive == name).map(|(_, key)| *key)
+        };
+        if let Some(key) = find(ANNOTATIONS) {
+            let value = self.expand(&arguments.join(" "))?;
+            return if value.contains('$') { Err("its value has variables".to_owned()) } else { self.set(key, value) };
+        }
+        if let Some(key) = find(TIMES) {
+            let value = seconds(arguments.first().map(String::as_str).unwrap_or_default())?;
+            return self.set(key, value.max(1).to_string());
+        }
+        if let Some(key) = find(SETTINGS) {
+            let value = arguments.first().map(String::as_str).unwrap_or_default();
+            let value = if name.ends_with("timeout") { seconds(value)?.to_string() } else { value.to_owned() };
+            return self.setting(key, value);
+        }
+        match (name, arguments) {
+            ("proxy_set_header" | "grpc_set_header", [field, value]) => self.request_field(field, value),
+            ("more_set_input_headers", fields) => self.more_fields(fields, true),
+            ("more_clear_input_headers", fields) => self.removed_fields(fields, true),
+            ("more_set_headers", fields) => self.more_fields(fields, false),
+            ("more_clear_headers" | "proxy_hide_header", fields) => self.removed_fields(fields, false),
+            ("add_header", arguments) => self.added_field(arguments),
+            ("expires", arguments) => self.expires(arguments),
+            ("auth_request_set", [variable, value]) => {
+                let field = value.strip_prefix("$upstream_http_").ok_or("only fields of the answer are passed on")?;
+                let variable = variable.trim_start_matches('$').to_owned();
+                self.variables.insert(variable, Value::OfAuth(field.replace('_', "-")));
+                Ok(())
+            }
+            ("allow", [all]) if all == "all" => self.drop("it is the default"),
+            ("deny", [all]) if all == "all" => match (self.allowed.is_empty(), self.place) {
+                (true, Place::Location | Place::Server) => {
+                    self.redirects.push("-> 403".to_owned());
+                    Ok(())
+                }
+                (true, Place::Auth) => Err("the requests to `auth-url` are the proxy's own".to_owned()),
+                (false, _) => self.drop("an allow list denies all others"),
+            },
+            ("allow", [network]) => network_of(network).map(|network| self.allowed.push(network)),
+            ("deny", [network]) => network_of(network).map(|network| self.refused.push(network)),
+            ("gzip", [switch]) => self.coding("gzip", switch),
+            ("brotli", [switch]) => self.coding("br", switch),
+            ("access_log", [off]) if off == "off" => self.set("enable-access-log", "false"),
+            ("proxy_redirect", [value]) if value == "off" || value == "default" => self.drop("it is the default"),
+            ("proxy_ssl_verify", [switch]) if switch == "off" => self.drop("it is the default"),
+            ("proxy_ssl_verify", [switch]) if switch == "on" => {
+                Err("set `proxy-ssl-verify: \"on\"` with the authorities in the Secret of `proxy-ssl-secret`"
+                    .to_owned())
+            }
+            ("proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags", _) => {
+                Err("cookies of pods are passed as they are; let the pod set their attributes".to_owned())
+            }
+            ("large_client_header_buffers", _) => {
+                Err("the size of request heads is a setting for all hosts".to_owned())
+            }
+            ("proxy_intercept_errors", _) => Err("set `custom-http-errors` with `default-backend`".to_owned()),
+            ("set_real_ip_from", [network]) => {
+                let network = network_of(network)?;
+                let key = "proxy-real-ip-cidr";
+                let known = self.conversion.settings.remove(key).map(|known| known + ", ").unwrap_or_default();
+                self.setting(key, known + &network)
+            }
+            ("real_ip_header", [field]) if field == "proxy_protocol" => self.setting("use-proxy-protocol", "true"),
+            ("real_ip_header", [field]) => {
+                self.setting("forwarded-for-header", field.as_str())?;
+                self.setting("use-forwarded-headers", "true")
+            }
+            _ => Err("this directive is not known to the converter".to_owned()),
+        }
+    }
+
+    fn coding(&mut self, coding: &'static str, switch: &str) -> Done {
+        match switch {
+            "on" if self.codings != ["off"] => {
+                // The better one comes first.
+                if coding == "br" {
+                    self.codings.insert(0, coding)
+                } else {
+                    self.codings.push(coding)
+                }
+                Ok(())
+            }
+            "off" if self.codings.is_empty() => {
+                self.codings.push("off");
+                Ok(())
+            }
+            _ => Err("codings are turned on and off".to_owned()),
+        }
+    }
+
+    /// Returns whether a block answers CORS preflights.
+    fn is_preflight(&self, conditions: &[Condition], block: &[Directive]) -> bool {
+        let is_field = |directive: &Directive| {
+            matches!(directive.name.as_str(), "add_header" | "more_set_headers")
+                && directive.arguments.first().is_some_and(|argument| {
+                    let name = argument.split(':').next().unwrap_or_default();
+                    let lower = name.to_ascii_lowercase();
+                    lower.starts_with("access-control-") || lower == "content-length" || lower == "content-type"
+                })
+        };
+        let is_end = |directive: &Directive| {
+            directive.name == "return" && directive.arguments.first().is_some_and(|status| status.starts_with("20"))
+        };
+        let is_options = |condition: &Condition| *condition == Condition::new("method", "=", "OPTIONS");
+        conditions.len() == 1
+            && conditions.iter().all(is_options)
+            && block.iter().any(is_field)
+            && block.iter().all(|directive| is_field(directive) || is_end(directive))
+    }
+
+    /// Converts fields of preflights into the annotations of CORS.
+    fn preflight(&mut self, block: &[Directive]) -> Done {
+        let mut credentials = "false".to_owned();
+        for Directive { name, arguments, .. } in block {
+            let field = match (name.as_str(), &**arguments) {
+                ("more_set_headers", [field]) => field.split_once(':'),
+                ("add_header", [name, value, ..]) => Some((name.as_str(), value.as_str())),
+                _ => None,
+            };
+            let Some((name, value)) = field.map(|(name, value)| (name.trim(), value.trim())) else { continue };
+            let value = self.expand(value)?;
+            if value.contains('$') {
+                return Err(format!("`{name}` depends on the request; set `cors-allow-origin` to the origins"));
+            }
+            match name.to_ascii_lowercase().as_str() {
+                "access-control-allow-origin" => self.set("cors-allow-origin", value)?,
+                "access-control-allow-methods" => self.set("cors-allow-methods", value)?,
+                "access-control-allow-headers" => self.set("cors-allow-headers", value)?,
+                "access-control-expose-headers" => self.set("cors-expose-headers", value)?,
+                "access-control-max-age" => self.set("cors-max-age", value)?,
+                "access-control-allow-credentials" => credentials = value,
+                _ => {}
+            }
+        }
+        self.set("cors-allow-credentials", credentials)?;
+        self.differ("other responses have the fields, too");
+        self.set("enable-cors", "true")
+    }
+}
+
+fn network_of(text: &str) -> Done<String> {
+    let is_network = text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok();
+    if is_network { Ok(text.to_owned()) } else { Err(format!("`{text}` is no network")) }
+}
+
+/// Returns a time of nginx in seconds, rounded up: a number, or a sequence of numbers with units.
+pub(super) fn seconds(text: &str) -> Done<u64> {
+    let invalid = || format!("`{text}` is no time");
+    let (mut total, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let number: u64 = rest[..digits].parse().map_err(|_digits| invalid())?;
+        rest = &rest[digits..];
+        let unit = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let milliseconds = match &rest[..unit] {
+            "ms" => 1,
+            "" | "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 604_800_000,
+            "M" => 2_592_000_000,
+            "y" => 31_536_000_000,
+            _ => return Err(invalid()),
+        };
+        rest = rest[unit..].trim_start();
+        total = number.checked_mul(milliseconds).and_then(|time| total.checked_add(time)).ok_or_else(invalid)?;
+    }
+    if text.is_empty() { Err(invalid()) } else { Ok(total.div_ceil(1_000)) }
+}
