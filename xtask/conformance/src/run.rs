@@ -50,7 +50,7 @@ const UNUSABLE: &str = "192.0.2.1";
 /// ready after 22 s on two busy cores.
 const READY: &str = "60s";
 
-/// What a run said.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) verdicts: Verdicts,

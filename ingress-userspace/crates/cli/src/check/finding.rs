@@ -25,9 +25,9 @@ pub struct Finding {
     pub object: ProblemObject,
     /// Annotation without its prefix, setting, flag or field; or the name of the reason.
     pub key: String,
-    /// What changes if the object is served here.
+    /// Change in behaviour if the object is served here.
     pub what: String,
-    /// What to do; empty if there is no remedy.
+    /// The remedy; empty if there is none.
     pub fix: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Report {
     pub settings: usize,
     pub flags: usize,
     pub counts: Counts,
-    /// What `--diff` compared; `None` without it.
+    /// Extent of the comparison by `--diff`; `None` without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
     /// The most serious first, then by object and key.

@@ -267,7 +267,7 @@ fn finding(outcome: &Outcome, verdict: Verdict, ingress: Option<&Ingress>, optio
     }
     let key = key(message, ingress, options).unwrap_or_else(|| reason.to_string());
     let (what, fix) = match reason {
-        // What stands behind the `;` is the reason.
+        // The text behind the `;` is the reason.
         Reason::IneffectiveSetting => (without_subject(message, &key).to_owned(), "remove it".to_owned()),
         _ => parts(message, &key),
     };

@@ -13,7 +13,7 @@ use super::{
 /// Result of one directive: done, or the reason why it is not converted.
 pub(super) type Done<T = ()> = Result<T, String>;
 
-/// What is known and collected while the snippets of one Ingress are converted.
+/// State of the conversion of one Ingress, while its snippets are read.
 pub(super) struct Converter<'f> {
     pub(super) facts: &'f Facts,
     pub(super) place: Place,

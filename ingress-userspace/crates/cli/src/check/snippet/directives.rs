@@ -1,4 +1,4 @@
-//! What becomes of each directive of nginx.
+//! Conversion of each directive of nginx.
 
 use super::{
     Directive, Place,
