@@ -82,7 +82,8 @@ pub(super) fn run(
     }
     let left_out: Vec<&str> = tests.difference(chosen).map(String::as_str).collect();
     let mut program = Command::new(suite.program());
-    program.args(["-test.v=test2json", PARALLEL, LIMIT]);
+    // The program has tests of its own options, too, which need files of its sources.
+    program.args(["-test.v=test2json", "-test.run=^TestConformance$", PARALLEL, LIMIT]);
     program.arg(format!("-gateway-class={CLASS}")).arg(format!("-conformance-profiles={PROFILES}"));
     program.arg(format!("-conformance-options-file={}", options.display()));
     program.arg(format!("-report-output={}", report().display()));
