@@ -9,10 +9,15 @@ use xtask_setup::build;
 use xtask_tools::summary::{Outcome, Summary, step_of};
 use xtask_tools::{cargo_test, process};
 
+/// The tests that compare a model with a real nginx.
+const BESIDE_NGINX: &[&str] = &["--package", "ingress-nginx-model", "--test", "nginx"];
+
 /// Text below the options in `test --help`.
 pub const AFTER_HELP: &str = "\
 Lanes:
-  unit     library and binary tests of every package, and the golden translations; no privileges, no network
+  unit     library and binary tests of every package, the golden translations, and the model of ingress-nginx beside a
+           real nginx; no privileges, no network. As root, nginx is installed where it is missing; otherwise its test is
+           skipped loudly, and with REQUIRE_NGINX=1 that is an error
   proxy    the proxy in one process with scripted clients and upstreams, on loopback
   kernel   the kernel programs on crafted packets (BPF_PROG_TEST_RUN) and in namespaces; root, a kernel with XDP and
            sk_lookup. Skipped loudly where the machine lacks something; with REQUIRE_KERNEL=1 that is an error
@@ -133,6 +138,15 @@ impl Lane {
         let harness: Vec<&str> = pass_on.iter().map(String::as_str).collect();
         let mut outcome = Outcome::Passed;
         for selection in self.selections() {
+            if *selection == BESIDE_NGINX
+                && let Err(error) = xtask_setup::packages(&["nginx"], "test unit")
+            {
+                if process::is_required("REQUIRE_NGINX") {
+                    return Err(error.context("the comparison with nginx must run because `REQUIRE_NGINX=1` is set"));
+                }
+                outcome = outcome.and(Outcome::Skipped(format!("the comparison with nginx: {error:#}")));
+                continue;
+            }
             let cargo = || {
                 let mut cargo = build::cargo();
                 cargo.args(["test", "--no-fail-fast"]).args(*selection);
@@ -148,9 +162,11 @@ impl Lane {
     fn selections(self) -> &'static [&'static [&'static str]] {
         match self {
             // The workspace includes `ingress-ebpf`, which has its pure parts tested on the host.
-            Self::Unit => {
-                &[&["--workspace", "--lib", "--bins"], &["--package", "ingress-control", "--test", "translate"]]
-            }
+            Self::Unit => &[
+                &["--workspace", "--lib", "--bins"],
+                &["--package", "ingress-control", "--test", "translate"],
+                BESIDE_NGINX,
+            ],
             Self::Proxy => &[
                 &["--package", "ingress-proxy", "--test", "proxy"],
                 &[

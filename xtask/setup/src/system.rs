@@ -78,6 +78,8 @@ pub fn install(packages: &[&str]) -> Result<()> {
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(["-q", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
+        // Services of packages, such as that of nginx, do not start: invoke-rc.d(8) takes this for single-user mode.
+        command.env("RUNLEVEL", "1");
         command
     };
     let mut arguments = vec!["install", "--no-install-recommends"];

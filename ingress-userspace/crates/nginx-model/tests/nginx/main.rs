@@ -1,8 +1,7 @@
 //! The model against a real nginx: random sets of Ingresses become servers of one nginx, and each path at a boundary of
 //! a set is asked for. Both must decide alike.
 //!
-//! The test needs the program `nginx`. Without it, it is skipped loudly, and `REQUIRE_NGINX=1` makes that an error. For
-//! more than the few sets of a test run:
+//! The test needs the program `nginx`, which the lane `unit` installs. For more than the few sets of a test run:
 //!
 //! ```sh
 //! XDP_INGRESS_NGINX_SETS=10000 cargo test -p ingress-nginx-model --test nginx -- --nocapture
@@ -27,11 +26,7 @@ const SEED: u64 = 20_261_126;
 
 #[test]
 fn the_model_decides_as_nginx_does() {
-    if !process::is_installed() {
-        assert!(env::var_os("REQUIRE_NGINX").is_none(), "`nginx` is missing; run `apt-get install nginx`");
-        eprintln!("SKIPPED: the_model_decides_as_nginx_does: `nginx` is missing; run `apt-get install nginx`");
-        return;
-    }
+    assert!(process::is_installed(), "`nginx` is missing; run `apt-get install nginx`");
     let count = env::var("XDP_INGRESS_NGINX_SETS").map_or(SETS, |sets| sets.parse().expect("a number of sets"));
     let (mut sets, mut refused, mut expressions) = (Vec::new(), Vec::new(), 0);
     let mut seed = SEED;
