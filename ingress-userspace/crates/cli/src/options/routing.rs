@@ -108,7 +108,7 @@ pub struct RoutingArgs {
     #[arg(long, value_name = "MODE", default_value = "paths")]
     pub host_sharing: HostSharing,
 
-    /// Further ports that Gateways may use although SSH or Kubernetes listens there on nodes: 22, 6443, 10250 and so on
+    /// Further ports that Gateways may use although they are for programs of nodes: 22, 6443, 8472 and so on
     /// (docs/gateway.md). The kernel steers a port at all addresses of a node. Repeatable, or separated by commas.
     /// Default: none.
     #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]

@@ -33,7 +33,7 @@ pub struct Options {
     /// listener of a Gateway has one of them only with its protocol. Default 80 and 443.
     pub http_port: u16,
     pub https_port: u16,
-    /// TCP ports that Gateways may use although SSH or Kubernetes listens there on nodes. Default none.
+    /// Ports that Gateways may use although they are for programs of nodes, such as SSH or Kubernetes. Default none.
     pub gateway_ports: BTreeSet<u16>,
     /// Maximum number of ports of Gateways and of stream services together, beside `http_port` and `https_port`. The
     /// oldest Gateways take precedence. Default 62.

@@ -7,8 +7,12 @@ use super::{listener::Shape, report::Flaw};
 use crate::translate::{Options, address::KUBERNETES_PORTS, lookup::Lookup, stream_rows};
 use ingress_model::{ListenerProtocol, StreamPort, Transport};
 
-/// Port on which nodes listen for SSH.
-const SSH_PORT: u16 = 22;
+/// TCP ports on which programs of nodes often listen, besides those of Kubernetes: SSH, BGP, Cilium, Typha, Felix and
+/// node-exporter.
+const NODE_PORTS: [u16; 6] = [22, 179, 4240, 5473, 9099, 9100];
+/// UDP ports of nodes: DHCP, NTP, DHCPv6, and the networks of pods by VXLAN, Geneve and WireGuard. A listener would take
+/// the port before the device of that network is made.
+const NODE_UDP_PORTS: [u16; 7] = [68, 123, 546, 4789, 6081, 8472, 51820];
 
 /// The ports that are in use, while Gateways are placed in order of precedence.
 pub(super) struct Ports<'o> {
@@ -85,13 +89,19 @@ impl<'o> Ports<'o> {
                     ));
                 }
             }
-            let is_of_nodes = *number == SSH_PORT || KUBERNETES_PORTS.contains(number);
+            let is_of_nodes = NODE_PORTS.contains(number) || KUBERNETES_PORTS.contains(number);
             if is_of_nodes && !gateway_ports.contains(number) {
                 return Some(format!(
-                    "port `{number}` is in use by SSH or Kubernetes on nodes; use another port, or let the operator name \
-                     it in `--gateway-ports`"
+                    "port `{number}` is for programs of nodes, such as SSH or Kubernetes; use another port, or let the \
+                     operator name it in `--gateway-ports`"
                 ));
             }
+        }
+        if *transport == Transport::Udp && NODE_UDP_PORTS.contains(number) && !gateway_ports.contains(number) {
+            return Some(format!(
+                "port `{number}` is for DHCP, NTP or the network of pods on nodes; use another port, or let the operator \
+                 name it in `--gateway-ports`"
+            ));
         }
         (is_shared && self.rows.contains(port)).then(|| {
             format!("port `{number}` of the nodes is in use by a TCP or UDP service of the operator; use another port")
@@ -164,10 +174,12 @@ mod tests {
             (Https, 18080, "in use by the proxy itself", true),
             (Tcp, 9110, "in use by the proxy itself", true),
             (Udp, 9110, "", false),
-            (Tcp, 22, "by SSH or Kubernetes", true),
-            (Http, 6443, "by SSH or Kubernetes", true),
+            (Tcp, 22, "such as SSH or Kubernetes", true),
+            (Http, 6443, "such as SSH or Kubernetes", true),
             (Https, 10250, "", false),
+            (Tcp, 9100, "such as SSH or Kubernetes", true),
             (Udp, 22, "", false),
+            (Udp, 8472, "the network of pods", true),
             (Udp, 53, "by a TCP or UDP service of the operator", false),
             (Tcp, 53, "", false),
         ] {
