@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use ingress_control::change::ObjectName;
 use serde_json::{Value, json};
 
@@ -65,9 +65,15 @@ impl Files {
     /// Writes the files into `directory`, which is made if it is missing.
     ///
     /// # Errors
-    /// Fails if a file exists already, or cannot be written.
+    /// Fails if a file exists already, in which case none is written, or if one cannot be written.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
+        for name in self.0.keys() {
+            // Names of objects in a directory are what its author wrote.
+            ensure!(!name.contains('/'), "`{name}` is no name of a file; correct the name of the object");
+            let path = directory.join(name);
+            ensure!(!path.exists(), "`{}` exists already; use another directory", path.display());
+        }
         for (name, text) in &self.0 {
             let path = directory.join(name);
             let file = OpenOptions::new().write(true).create_new(true).open(&path);

@@ -102,7 +102,8 @@ pub(super) fn conversions(
     for (name, stored) in objects.cluster.ingresses.iter() {
         let ingress = &*stored.object;
         let value = |key: &str| annotation(ingress, key, &options);
-        let snippets: Vec<_> = Place::ALL
+        // nginx runs the rules of a server before those of a location.
+        let snippets: Vec<_> = [Place::Server, Place::Location, Place::Auth]
             .into_iter()
             .filter_map(|place| Some((place, value(place.annotation()).filter(|text| !text.trim().is_empty())?)))
             .collect();
@@ -120,7 +121,9 @@ pub(super) fn conversions(
         }
         let mut clashes = Vec::new();
         for (key, new) in &mut conversion.annotations {
-            let Some(old) = value(key).filter(|old| *old != new.as_str() && !old.is_empty()) else { continue };
+            let alias = if key == "allowlist-source-range" { "whitelist-source-range" } else { key.as_str() };
+            let old = value(key).or_else(|| value(alias));
+            let Some(old) = old.filter(|old| *old != new.as_str() && !old.is_empty()) else { continue };
             match key.as_str() {
                 "request-headers" | "response-headers" | "deny-paths" | "redirect-rules" => {
                     *new = format!("{old}\n{new}")
@@ -128,6 +131,12 @@ pub(super) fn conversions(
                 "auth-response-headers" => *new = format!("{old}, {new}"),
                 _ => clashes.push((key.clone(), old.to_owned())),
             }
+        }
+        if !conversion.auth_fields.is_empty()
+            && let Some(old) = value("auth-proxy-set-headers").filter(|old| !old.is_empty())
+        {
+            clashes.push(("auth-proxy-set-headers".to_owned(), old.to_owned()));
+            conversion.auth_fields.clear();
         }
         for (key, old) in clashes {
             conversion.annotations.remove(&key);

@@ -90,7 +90,10 @@ fn report(args: CheckArgs) -> Result<Report> {
         values.add_to(&mut objects);
     }
     let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
-    let (conversions, snippets) = judge::conversions(&objects, &controller, is_directory);
+    let (mut conversions, snippets) = judge::conversions(&objects, &controller, is_directory);
+    if let Some(namespace) = &namespace.namespace {
+        conversions.retain(|name, _| *name.namespace == **namespace);
+    }
     if let Some(directory) = fix {
         Files::of(&conversions, &snippets)?.write(&directory)?;
     }

@@ -371,6 +371,34 @@ struct Line {
 }
 
 #[test]
+fn annotations_of_the_ingress_are_not_replaced() {
+    let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
+    let both = [
+        (key("whitelist-source-range", "10.0.0.0/8"), key("configuration-snippet", "allow 192.0.2.1; deny all;")),
+        (key("auth-proxy-set-headers", "shop/fields"), key("auth-snippet", "proxy_set_header X-A 1;")),
+    ];
+    for (old, snippet) in both {
+        let objects = read(&ingress("a", "nginx", &format!("{old}, {snippet}")));
+        let (conversions, _) = judge::conversions(&objects, &Controller::default(), true);
+        let conversion = conversions.values().next().expect("a conversion");
+        assert!(conversion.annotations.is_empty() && conversion.auth_fields.is_empty(), "{conversion:?}");
+        assert!(conversion.rest.iter().any(|remark| remark.text.contains("already")), "{conversion:?}");
+    }
+}
+
+#[test]
+fn files_stay_in_their_directory_and_replace_none() {
+    let home = tempfile::tempdir().expect("a directory");
+    let files = |name: &str| super::fix::Files([(name.to_owned(), "new".to_owned())].into());
+    let error = files("ingress.x/../../a.yaml").write(home.path()).expect_err("a path").to_string();
+    assert!(error.contains("no name of a file"), "{error}");
+    files("a.yaml").write(home.path()).expect("written");
+    let two = super::fix::Files([("a.yaml".to_owned(), String::new()), ("0.yaml".to_owned(), String::new())].into());
+    let error = two.write(home.path()).expect_err("a file").to_string();
+    assert!(error.contains("exists already") && !home.path().join("0.yaml").exists(), "{error}");
+}
+
+#[test]
 fn the_commands_of_the_documentation_run() {
     use clap::Parser as _;
     let home = tempfile::tempdir().expect("a directory");

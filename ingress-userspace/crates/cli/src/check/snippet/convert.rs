@@ -29,6 +29,10 @@ pub(super) struct Converter<'f> {
     pub(super) passed: Vec<String>,
     pub(super) allowed: Vec<String>,
     pub(super) refused: Vec<String>,
+    /// Whether `deny all` stands alone.
+    pub(super) denies_all: bool,
+    /// Whether `deny all` stands behind the networks that are allowed.
+    pub(super) denies_others: bool,
     pub(super) codings: Vec<&'static str>,
     /// Values of variables that `set` and `auth_request_set` made.
     pub(super) variables: BTreeMap<String, Value>,
@@ -50,7 +54,11 @@ pub fn convert<'t>(snippets: impl IntoIterator<Item = (Place, &'t str)>, facts: 
     for (place, text) in snippets {
         converter.place = place;
         match parse(text) {
-            Ok(directives) => converter.all(&directives, &[]),
+            Ok(directives) => {
+                let (early, late): (Vec<_>, Vec<_>) = directives.into_iter().partition(is_early);
+                converter.all(&early, &[]);
+                converter.all(&late, &[]);
+            }
             Err(error) => {
                 (converter.line, converter.subject) = (error.line, "text".to_owned());
                 converter.leave(format!("it cannot be parsed: {}", error.reason));
@@ -78,6 +86,8 @@ impl<'f> Converter<'f> {
             passed: Vec::new(),
             allowed: Vec::new(),
             refused: Vec::new(),
+            denies_all: false,
+            denies_others: false,
             codings: Vec::new(),
             variables: BTreeMap::new(),
         }
@@ -131,6 +141,18 @@ impl<'f> Converter<'f> {
 
     /// Makes annotations of the collected lists.
     fn finish(mut self) -> Conversion {
+        if !self.allowed.is_empty() && !self.denies_others {
+            self.allowed.clear();
+            self.subject = "allow".to_owned();
+            self.leave("no `deny all` follows, so nginx refuses no client by it".to_owned());
+        }
+        if self.denies_all && self.conversion.annotations.get("satisfy").is_some_and(|value| value == "any") {
+            self.redirects.retain(|rule| rule != "-> 403");
+            self.subject = "deny all".to_owned();
+            self.leave("with `satisfy any`, clients with a password pass; set `allowlist-source-range`".to_owned());
+        }
+        // nginx adds fields after all other changes, whatever the order of directives.
+        self.responses.sort_by_key(|line| line.starts_with('+'));
         self.denied.append(&mut self.exempting);
         let lists = [
             ("request-headers", std::mem::take(&mut self.requests), "\n"),
@@ -171,6 +193,12 @@ impl<'f> Converter<'f> {
         }
         self.conversion
     }
+}
+
+/// Returns whether nginx runs the directive before all others, whatever their order: those of the module rewrite, and
+/// the choice of a location.
+fn is_early(directive: &Directive) -> bool {
+    matches!(&*directive.name, "set" | "if" | "return" | "rewrite" | "break" | "location")
 }
 
 fn insert(map: &mut BTreeMap<String, String>, key: &str, value: String) -> Done {

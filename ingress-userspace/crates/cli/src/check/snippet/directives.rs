@@ -21,7 +21,6 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("brotli_min_length", "lengths are settings: `brotli-min-length`"),
     ("brotli_types", "types are settings: `brotli-types`"),
     ("http2_push_preload", "browsers no longer support server push"),
-    ("internal", "there are no internal requests"),
     ("log_not_found", "files are not served"),
     ("proxy_buffering", "bodies of responses are streamed and never buffered"),
     ("proxy_buffers", "bodies of responses are streamed and never buffered"),
@@ -33,7 +32,6 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("proxy_ssl_ciphers", "only safe ciphers are offered"),
     ("proxy_ssl_protocols", "only TLS 1.2 and 1.3 are offered"),
     ("proxy_ssl_session_reuse", "sessions are reused"),
-    ("real_ip_recursive", "all trusted proxies in the list are skipped"),
     ("sendfile", "files are not served"),
     ("server_tokens", "no version is shown"),
     ("ssl_ciphers", "only safe ciphers are offered"),
@@ -144,6 +142,11 @@ impl Converter<'_> {
         if !conditions.is_empty() {
             return Err("it depends on a condition, and only redirects and refusals may".to_owned());
         }
+        if self.place == Place::Auth
+            && !matches!(name.as_str(), "proxy_set_header" | "grpc_set_header" | "more_set_input_headers")
+        {
+            return Err("it holds for the requests to `auth-url`, of which only fields can be changed".to_owned());
+        }
         self.plain(name, arguments)
     }
 
@@ -179,15 +182,24 @@ impl Converter<'_> {
                 self.variables.insert(variable, Value::OfAuth(field.replace('_', "-")));
                 Ok(())
             }
+            ("internal", []) => {
+                self.redirects.push("-> 404".to_owned());
+                Ok(())
+            }
             ("allow", [all]) if all == "all" => self.drop("it is the default"),
             ("deny", [all]) if all == "all" => match (self.allowed.is_empty(), self.place) {
                 (true, Place::Location | Place::Server) => {
+                    self.denies_all = true;
                     self.redirects.push("-> 403".to_owned());
                     Ok(())
                 }
                 (true, Place::Auth) => Err("the requests to `auth-url` are the proxy's own".to_owned()),
-                (false, _) => self.drop("an allow list denies all others"),
+                (false, _) => {
+                    self.denies_others = true;
+                    self.drop("an allow list denies all others")
+                }
             },
+            ("deny", _) if !self.allowed.is_empty() => Err("an `allow` stands before it".to_owned()),
             ("allow", [network]) => network_of(network).map(|network| self.allowed.push(network)),
             ("deny", [network]) => network_of(network).map(|network| self.refused.push(network)),
             ("gzip", [switch]) => self.coding("gzip", switch),
@@ -211,6 +223,9 @@ impl Converter<'_> {
                 let key = "proxy-real-ip-cidr";
                 let known = self.conversion.settings.remove(key).map(|known| known + ", ").unwrap_or_default();
                 self.setting(key, known + &network)
+            }
+            ("real_ip_recursive", [switch]) if switch == "on" => {
+                self.drop("all trusted proxies in the list are skipped")
             }
             ("real_ip_header", [field]) if field == "proxy_protocol" => self.setting("use-proxy-protocol", "true"),
             ("real_ip_header", [field]) => {
@@ -257,11 +272,16 @@ impl Converter<'_> {
         conditions.len() == 1
             && conditions.iter().all(is_options)
             && block.iter().any(is_field)
+            && block.iter().any(is_end)
             && block.iter().all(|directive| is_field(directive) || is_end(directive))
     }
 
     /// Converts fields of preflights into the annotations of CORS.
     fn preflight(&mut self, block: &[Directive]) -> Done {
+        let names_origin = |argument: &String| argument.to_ascii_lowercase().starts_with("access-control-allow-origin");
+        if !block.iter().any(|directive| directive.arguments.iter().any(names_origin)) {
+            return Err("set `cors-allow-origin`, which would be `*`".to_owned());
+        }
         let mut credentials = "false".to_owned();
         for Directive { name, arguments, .. } in block {
             let field = match (name.as_str(), &**arguments) {
@@ -269,7 +289,12 @@ impl Converter<'_> {
                 ("add_header", [name, value, ..]) => Some((name.as_str(), value.as_str())),
                 _ => None,
             };
-            let Some((name, value)) = field.map(|(name, value)| (name.trim(), value.trim())) else { continue };
+            let Some((name, value)) = field.map(|(name, value)| (name.trim(), value.trim())) else {
+                if name == "return" {
+                    continue;
+                }
+                return Err("only one field in each directive is understood".to_owned());
+            };
             let value = self.expand(value)?;
             if value.contains('$') {
                 return Err(format!("`{name}` depends on the request; set `cors-allow-origin` to the origins"));

@@ -11,7 +11,7 @@ use super::{
 const OWN: [(&str, &[&str]); 9] = [
     ("host", &["$host", "$http_host", "$best_http_host", "$server_name"]),
     ("x-real-ip", &["$remote_addr"]),
-    ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr"]),
+    ("x-forwarded-for", &["$proxy_add_x_forwarded_for"]),
     ("x-forwarded-host", &["$host", "$http_host", "$best_http_host", "$server_name"]),
     ("x-forwarded-proto", &["$scheme", "$pass_access_scheme"]),
     ("x-forwarded-scheme", &["$scheme", "$pass_access_scheme"]),
