@@ -8,7 +8,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
-    Resource as _,
     api::{
         core::v1::{ConfigMap, Namespace, Node, NodeCondition, NodeStatus, Secret, Service},
         discovery::v1::EndpointSlice,
@@ -21,13 +20,9 @@ use zeroize::Zeroize as _;
 
 use crate::{
     change::Object,
-    gateway::{
-        StoredKind,
-        route::{GrpcRoute, HttpRoute},
-    },
+    gateway::StoredKind,
     reference_grant::ReferenceGrant,
     status::field_owners::{mark, reduce},
-    translate::may_be_read_annotation,
 };
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
@@ -75,8 +70,7 @@ pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) ->
 }
 
 /// Keeps the status, with which statuses to write are compared, and whose it is. A change of a shared list also needs the
-/// version. Labels have no meaning, and annotations only on routes for HTTP, if their keys are known: tools change the
-/// others often.
+/// version. Labels and annotations have no meaning here, and tools change them often.
 pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     let metadata = object.metadata_mut();
     mark(metadata);
@@ -86,9 +80,7 @@ pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     strip(metadata);
     let kept = std::mem::take(metadata);
     *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, managed_fields, ..kept };
-    metadata.labels = None;
-    let is_for_http = matches!(K::KIND, HttpRoute::KIND | GrpcRoute::KIND);
-    retain(&mut metadata.annotations, |annotation| is_for_http && may_be_read_annotation(annotation));
+    (metadata.labels, metadata.annotations) = (None, None);
     Object::GatewayApi(K::any(Arc::new(object)))
 }
 
@@ -162,7 +154,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        gateway::{Gateway, GatewayApiObject, route::TcpRoute},
+        gateway::{Gateway, GatewayApiObject},
         slice::SERVICE_NAME,
     };
 
@@ -266,25 +258,10 @@ mod tests {
         expected["generation"] = json!(3);
         expected["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
         expected["managedFields"] = json!([{"manager": "xdp-ingress"}]);
-        expected["annotations"] = json!({});
         let fields = expected.as_object_mut().expect("fields");
-        ["ownerReferences", "labels"].iter().for_each(|field| drop(fields.remove(*field)));
+        ["ownerReferences", "labels", "annotations"].iter().for_each(|field| drop(fields.remove(*field)));
         assert_eq!(kept["metadata"], expected);
         assert_eq!(gateway.status.conditions.len(), 1);
-    }
-
-    #[test]
-    fn routes_for_http_keep_annotations_that_may_be_read() {
-        fn annotations<K: StoredKind + serde::de::DeserializeOwned>() -> Value {
-            let mut object = json!({"metadata": metadata()});
-            object["metadata"]["annotations"]["xdp-ingress.io/rate-limit"] = json!("9");
-            let kept = gateway_api::<K>(serde_json::from_value(object).expect("a route"));
-            let Object::GatewayApi(kept) = kept else { panic!("unexpected {kept:?}") };
-            json!([kept.metadata().labels, kept.metadata().annotations])
-        }
-        let known = json!([null, {"xdp-ingress.io/rate-limit": "9"}]);
-        assert_eq!([annotations::<HttpRoute>(), annotations::<GrpcRoute>()], [known.clone(), known]);
-        assert_eq!(annotations::<TcpRoute>(), json!([null, {}]));
     }
 
     #[test]

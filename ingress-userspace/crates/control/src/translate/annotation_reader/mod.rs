@@ -112,13 +112,6 @@ pub(crate) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item
         .filter_map(move |(key, Annotation { name: _, value })| features::annotation(key)?.leads_to?(value, &namespace))
 }
 
-/// Returns `true` for the names of annotations that may be read here: all with this controller's own prefix, and known keys
-/// with any other, because operators choose the prefix for compatibility.
-pub(crate) fn may_be_read(name: &str) -> bool {
-    let is_known = |key| features::annotation(key).is_some() || others::find(key).is_some();
-    name.split_once('/').is_some_and(|(prefix, key)| prefix == PREFIX || is_known(key))
-}
-
 /// Returns the annotations with a known prefix, by the rest of their names. If a key has both prefixes, this
 /// controller's own counts.
 fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotation<'i>> {
@@ -136,21 +129,6 @@ fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotatio
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn annotations_of_others_are_not_read() {
-        for (name, expect) in [
-            ("xdp-ingress.io/rate-limit", true),
-            ("xdp-ingress.io/unheard-of", true),
-            ("nginx.ingress.kubernetes.io/configuration-snippet", true),
-            ("acme.test/ssl-redirect", true),
-            ("acme.test/unheard-of", false),
-            ("kubectl.kubernetes.io/last-applied-configuration", false),
-            ("ssl-redirect", false),
-        ] {
-            assert_eq!(may_be_read(name), expect, "{name}");
-        }
-    }
 
     #[test]
     fn secret_references_contain_no_paths() {

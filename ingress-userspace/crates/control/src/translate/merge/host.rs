@@ -237,10 +237,14 @@ impl MergedHost {
         let PathMatch::Prefix(prefix) = path else { return owner(path) };
         let elements = path::elements(prefix);
         let is_short = elements.len() == prefix.len();
-        let other = PathMatch::Prefix(if is_short { format!("{elements}/").into() } else { elements.into() });
-        let other = || owner(&other).filter(|rule| rule.owner != *object);
+        let text: Arc<str> = if is_short { format!("{elements}/").into() } else { elements.into() };
+        let other = || owner(&PathMatch::Prefix(Arc::clone(&text))).filter(|rule| rule.owner != *object);
         let meant = || owner(&PathMatch::Beginning(Arc::clone(prefix)));
-        owner(path).or_else(other).or_else(meant)
+        let other_meant = || {
+            let rule = owner(&PathMatch::Beginning(Arc::clone(&text)));
+            rule.filter(|rule| rule.owner.namespace != object.namespace)
+        };
+        owner(path).or_else(other).or_else(meant).or_else(other_meant)
     }
 
     /// Returns the rule of another namespace that has the same path as `path`, but as a prefix or by a default backend.

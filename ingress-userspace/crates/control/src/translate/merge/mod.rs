@@ -141,14 +141,15 @@ impl<'m> Merge<'m> {
 
     /// Reports that regular expressions of another namespace do not change how the owner's paths match, unlike in
     /// ingress-nginx, with an example.
-    fn tell_scope(&mut self, turn: MergeTurn<'m>, outcomes: &mut Outcomes) {
+    fn tell_scope(&self, turn: MergeTurn<'m>, outcomes: &mut Outcomes) {
         let Some(path) = self.host.plain_path().filter(|_| !self.host.has_expressions) else { return };
-        let what = format!(
-            "matching of all paths as regular expressions, by which ingress-nginx would send `{}{path}x` to `{path}`, beyond \
-             the paths of this Ingress,",
-            self.pattern
+        let message = format!(
+            "regular expressions hold for the paths of this Ingress alone, because host `{host}` belongs to another \
+             namespace, while ingress-nginx would send `{host}{path}x` to `{path}`; if you need such requests, ask its \
+             owner to serve them",
+            host = self.pattern
         );
-        self.ownership.refuse(turn.claims, what, outcomes);
+        outcomes.report(&turn.claims.object, Reason::HostOwnedByOther, message);
     }
 
     /// Takes the certificate of `secret`, unless an older Ingress has named another.
