@@ -1,7 +1,7 @@
 //! Writes what `check --fix` is sure of as patches for kustomize. Nothing is applied, and no file is overwritten.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, OpenOptions},
     io::Write as _,
     path::Path,
@@ -44,11 +44,12 @@ impl Files {
                 files.insert(file.clone(), serde_saphyr::to_string(&object)?);
                 resources.push(Value::from(file));
             }
-            settings.extend(conversion.settings.clone());
+            for (key, value) in &conversion.settings {
+                settings.entry(key.as_str()).or_insert_with(BTreeMap::new).entry(value.as_str()).or_insert(name);
+            }
         }
         if !settings.is_empty() {
-            let comment = "# Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.\n";
-            files.insert("settings.yaml".to_owned(), comment.to_owned() + &serde_saphyr::to_string(&settings)?);
+            files.insert("settings.yaml".to_owned(), self::settings(&settings)?);
         }
         if !patches.is_empty() {
             let component = json!({
@@ -106,6 +107,25 @@ fn patch(name: &ObjectName, conversion: &Conversion, snippets: &[&str]) -> Optio
 /// Returns the name of the ConfigMap with the fields for `auth-url`.
 fn auth_fields(name: &ObjectName) -> String {
     format!("{}-auth-fields", name.name)
+}
+
+/// Returns the file of settings, of which each has its values with an Ingress that asks for it. Networks are joined; of other
+/// settings with several values, none is chosen.
+fn settings(settings: &BTreeMap<&str, BTreeMap<&str, &ObjectName>>) -> Result<String> {
+    let mut text = "# Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.\n".to_owned();
+    let mut sure = BTreeMap::new();
+    for (key, values) in settings {
+        if *key == "proxy-real-ip-cidr" {
+            let networks: BTreeSet<_> = values.keys().flat_map(|value| value.split(", ")).collect();
+            sure.insert(*key, networks.into_iter().collect::<Vec<_>>().join(", "));
+        } else if let Some(value) = values.keys().next().filter(|_| values.len() == 1) {
+            sure.insert(*key, (*value).to_owned());
+        } else {
+            let asked: Vec<_> = values.iter().map(|(value, name)| format!("{value} by {name}")).collect();
+            text += &format!("# not converted: {key} has several values: {}\n", asked.join(", "));
+        }
+    }
+    Ok(if sure.is_empty() { text } else { text + &serde_saphyr::to_string(&sure)? })
 }
 
 /// Returns comments about what is not converted.

@@ -23,19 +23,33 @@ use super::{
 /// This controller's own prefix of annotations.
 pub(super) const PREFIX: &str = "xdp-ingress.io";
 
+/// Extent of a check.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extent<'a> {
+    /// Whether the objects are those of a directory, which has no endpoints.
+    pub is_directory: bool,
+    /// The namespace to report; `None` for all.
+    pub namespace: Option<&'a str>,
+    /// Whether to compare requests.
+    pub with_requests: bool,
+}
+
 /// Judges `objects`, the whole of a cluster or of a directory.
-/// `with_requests` adds requests that ingress-nginx serves by another rule.
+/// With `namespace`, only its objects and those without a namespace are counted and reported. `with_requests` adds requests
+/// that ingress-nginx serves by another rule.
 pub(super) fn judge(
     objects: &Objects,
     controller: &Controller,
     conversions: &BTreeMap<ObjectName, Conversion>,
-    is_directory: bool,
-    with_requests: bool,
+    Extent { is_directory, namespace, with_requests }: Extent<'_>,
 ) -> Report {
     let options = controller.options(objects, is_directory);
     let translation = translate(&objects.cluster, &options);
-    let ingresses = &objects.cluster.ingresses;
-    let ours = || ingresses.iter().filter(|(_, stored)| owns(&objects.cluster, &options, &stored.object));
+    let reported = || {
+        let ingresses = objects.cluster.ingresses.iter();
+        ingresses.filter(|(name, _)| namespace.is_none_or(|namespace| *name.namespace == *namespace))
+    };
+    let ours = || reported().filter(|(_, stored)| owns(&objects.cluster, &options, &stored.object));
     let mut verdicts: BTreeMap<&ObjectName, Verdict> = ours().map(|(name, _)| (name, Verdict::Note)).collect();
     let outcomes = translation.outcomes.keys().map(|outcome| &**outcome).chain(&objects.remarks);
     let mut findings: Vec<_> = outcomes
@@ -49,11 +63,16 @@ pub(super) fn judge(
     findings.extend(objects.webhooks.iter().map(webhook));
     findings.extend(missing_settings(objects, controller));
     let compared = with_requests.then(|| {
-        let ours = ours().map(|(_, stored)| &*stored.object);
+        // A host may have rules of Ingresses in several namespaces.
+        let ingresses = objects.cluster.ingresses.iter().map(|(_, stored)| &*stored.object);
+        let ours = ingresses.filter(|ingress| owns(&objects.cluster, &options, ingress));
         let comparison = witnesses(ours, &options.annotations_prefix, &translation.table);
         findings.extend(diff::findings(&comparison, objects));
         Compared { hosts: comparison.hosts, requests: comparison.requests }
     });
+    if let Some(namespace) = namespace {
+        findings.retain(|Finding { object, .. }| object.namespace.is_empty() || object.namespace == namespace);
+    }
     for Finding { verdict, object, .. } in findings.iter().filter(|finding| finding.object.kind == "Ingress") {
         if let Some(worst) = verdicts.get_mut(&ObjectName::new(&object.namespace, &object.name)) {
             *worst = (*worst).max(*verdict);
@@ -69,7 +88,7 @@ pub(super) fn judge(
     let settings = options.config_map.as_ref().and_then(|name| objects.cluster.config_maps.get(name));
     Report {
         ingresses: verdicts.len(),
-        others: ingresses.len() - verdicts.len(),
+        others: reported().count() - verdicts.len(),
         classes: objects.cluster.classes.len(),
         controller: controller.version(),
         settings: settings.and_then(|stored| stored.object.data.as_ref()).map_or(0, BTreeMap::len),

@@ -97,11 +97,9 @@ fn report(args: CheckArgs) -> Result<Report> {
     if let Some(directory) = fix {
         Files::of(&conversions, &snippets)?.write(&directory)?;
     }
-    let mut report = judge::judge(&objects, &controller, &conversions, is_directory, diff);
-    if let Some(namespace) = namespace.namespace {
-        report.findings.retain(|Finding { object, .. }| object.namespace.is_empty() || object.namespace == namespace);
-    }
-    Ok(report)
+    let namespace = namespace.namespace.as_deref();
+    let extent = judge::Extent { is_directory, namespace, with_requests: diff };
+    Ok(judge::judge(&objects, &controller, &conversions, extent))
 }
 
 fn shown(report: &Report, output: ReportFormat, palette: Palette) -> Result<String> {

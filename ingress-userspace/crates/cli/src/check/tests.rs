@@ -90,9 +90,11 @@ fn report(text: &str) -> Report {
     judged(&objects, &controller)
 }
 
+const DIRECTORY: judge::Extent<'_> = judge::Extent { is_directory: true, namespace: None, with_requests: false };
+
 fn judged(objects: &objects::Objects, controller: &Controller) -> Report {
     let (conversions, _) = judge::conversions(objects, controller, true);
-    judge::judge(objects, controller, &conversions, true, false)
+    judge::judge(objects, controller, &conversions, DIRECTORY)
 }
 
 #[test]
@@ -283,7 +285,8 @@ spec:
 "#;
     let objects = read(text);
     let controller = Controller::of(&objects, None, None).expect("one installation");
-    let report = judge::judge(&objects, &controller, &BTreeMap::new(), true, true);
+    let report =
+        judge::judge(&objects, &controller, &BTreeMap::new(), judge::Extent { with_requests: true, ..DIRECTORY });
     let lines: Vec<_> = report
         .findings
         .iter()
@@ -295,6 +298,42 @@ spec:
         note Host twice.test: requests are not compared: nginx refuses the whole configuration, because `location /a/` occurs twice"#]].assert_eq(&lines.join("\n"));
     assert_eq!(report.compared.map(|compared| compared.hosts), Some(1));
     assert!(render::table(&report, false, Palette::NONE).contains("requests compared on 1 host"));
+}
+
+#[test]
+fn counts_are_those_of_the_namespace() {
+    let objects =
+        read(&[cluster(), ingress("far", "nginx", "").replace("namespace: shop", "namespace: far")].join("---\n"));
+    let controller = Controller::of(&objects, None, None).expect("one installation");
+    let of = |namespace| {
+        let extent = judge::Extent { namespace: Some(namespace), ..DIRECTORY };
+        judge::judge(&objects, &controller, &BTreeMap::new(), extent)
+    };
+    let (shop, far) = (of("shop"), of("far"));
+    assert_eq!((shop.ingresses, shop.others, shop.counts.refused), (5, 1, 1));
+    assert_eq!((far.ingresses, far.others, far.counts.ready), (1, 0, 1));
+    assert!(far.findings.iter().all(|finding| finding.object.namespace != "shop"));
+    assert!(far.findings.iter().any(|finding| finding.key == "webhook"), "objects without a namespace concern all");
+}
+
+#[test]
+fn settings_of_several_ingresses_are_joined_or_told() {
+    let snippet = |text: &str| format!("nginx.ingress.kubernetes.io/server-snippet: {text:?}");
+    let texts = [
+        ("a", "set_real_ip_from 10.0.0.0/8; real_ip_header X-Real-Ip;"),
+        ("b", "set_real_ip_from 192.0.2.0/24; real_ip_header X-Client-Ip;"),
+        ("c", "set_real_ip_from 10.0.0.0/8;"),
+    ];
+    let texts: Vec<_> = texts.iter().map(|(name, text)| ingress(name, "nginx", &snippet(text))).collect();
+    let (conversions, places) = judge::conversions(&read(&texts.join("---")), &Controller::default(), true);
+    let files = super::fix::Files::of(&conversions, &places).expect("files");
+    expect![[r##"
+        # Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.
+        # not converted: forwarded-for-header has several values: X-Client-Ip by shop/b, X-Real-Ip by shop/a
+        proxy-real-ip-cidr: 10.0.0.0/8, 192.0.2.0/24
+        use-forwarded-headers: "true"
+    "##]]
+    .assert_eq(&files.0["settings.yaml"]);
 }
 
 #[test]
@@ -339,7 +378,7 @@ fn snippets_become_patches() {
         resources: []
     "#]]
     .assert_eq(&text);
-    let report = judge::judge(&objects, &controller, &conversions, true, false);
+    let report = judge::judge(&objects, &controller, &conversions, DIRECTORY);
     expect![[r#"
         4 Ingresses, 0 classes · 0 settings · 0 flags
         READY 1   DIFFERS 0   NEEDS FIX 1   REFUSED 2
