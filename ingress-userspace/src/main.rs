@@ -12,7 +12,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use ingress_cli::{
     check, configuration,
     palette::{self, Palette, Tone},
-    program,
+    program, shadow,
 };
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -54,6 +54,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Certs(args) => return configuration::certs(*args),
         Command::Explain(args) => return configuration::explain(*args),
         Command::Check(args) => return check::check(*args),
+        Command::Shadow(args) => return shadow::shadow(&args),
         Command::Debug(command) => debug::run(command),
         Command::Version(args) => program::version(args),
         Command::Completion(args) => program::completion(args, Cli::command()),

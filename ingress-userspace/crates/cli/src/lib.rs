@@ -23,6 +23,7 @@ pub mod plugin;
 pub mod print;
 pub mod program;
 pub mod reading;
+pub mod shadow;
 pub mod table;
 pub mod top;
 

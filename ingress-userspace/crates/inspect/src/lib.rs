@@ -6,7 +6,8 @@
 //! Translation ──┼─ explanation ───> Explanation (of one URL)
 //!               ├─ problem ───────> ProblemDocument
 //!               ├─ certificate ───> CertificateDocument
-//!               └─ witness ───────> Comparison (with ingress-nginx)
+//!               ├─ witness ───────> Comparison (with ingress-nginx)
+//!               └─ replay ────────> Replayed (the answer to a request of a log)
 //! ```
 //!
 //! The API of a node and the commands share these documents. They are pure functions of a translation, without IO and
@@ -16,8 +17,10 @@
 
 pub mod certificate;
 pub mod explanation;
+mod lookup;
 pub mod problem;
 mod redaction;
+pub mod replay;
 pub mod route;
 mod timestamp;
 pub mod witness;
@@ -26,6 +29,7 @@ pub use certificate::{CertificateDocument, CertificateEntry, LeafDocument, certi
 pub use explanation::{CertificateChoice, Considered, ExplainError, Explanation, Verdict, certificate_choice, explain};
 pub use problem::{ProblemDocument, ProblemObject};
 pub use redaction::without_queries;
+pub use replay::{LoggedRequest, Replay, Replayed, ReplayedAnswer};
 pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes, routes_of};
 pub use timestamp::timestamp;
 pub use witness::{Comparison, UnknownHost, Witness, witnesses};

@@ -176,7 +176,7 @@ fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
     }
 }
 
-fn status_of(reason: Unavailable) -> u16 {
+pub(crate) fn status_of(reason: Unavailable) -> u16 {
     match reason {
         Unavailable::NoRule => 404,
         Unavailable::InvalidReference => 500,

@@ -4,6 +4,7 @@
 //! table. Where the two differ, the URL is the witness. Filters, backends and certificates are not compared here.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
@@ -13,9 +14,7 @@ use ingress_nginx_model::{Decision, HostIngress, IngressPath, LocationMatch, Ori
 use k8s_openapi::api::networking::v1::{HTTPIngressPath, Ingress, IngressBackend};
 use serde::Serialize;
 
-mod lookup;
-
-use lookup::{Found, Lookup};
+use crate::lookup::{Found, Lookup};
 
 /// The result of a comparison with ingress-nginx.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -226,7 +225,7 @@ impl Comparison {
     ) {
         let host = example(pattern);
         let Ok(host) = Host::parse(&host) else { return };
-        let Some(lookup) = Lookup::of(table, &host) else { return };
+        let Some(lookup) = Lookup::of(table, Lookup::pattern(table, host.as_str()).as_ref()) else { return };
         self.hosts += 1;
         let mut differences = BTreeMap::<(Answer, Answer), (String, usize)>::new();
         let paths: BTreeSet<String> = boundaries(of_nginx);
@@ -235,7 +234,7 @@ impl Comparison {
         paths.sort_by_key(String::len);
         for path in paths {
             self.requests += 1;
-            let (nginx, here) = (of_decision(server.decide(&path), claims), found(&lookup.find(&path), claims));
+            let (nginx, here) = (of_decision(server.decide(&path), claims), found(lookup.find(&host, &path), claims));
             if !nginx.is_same(&here) {
                 differences.entry((nginx, here)).and_modify(|(_, count)| *count += 1).or_insert((path, 0));
             }
@@ -280,12 +279,12 @@ fn of_decision(decision: Decision<'_>, claims: &[Claim<'_>]) -> Answer {
     }
 }
 
-fn found(found: &Found<'_>, claims: &[Claim<'_>]) -> Answer {
+fn found(found: Result<(Cow<'_, str>, Found<'_>), String>, claims: &[Claim<'_>]) -> Answer {
     let (rule, is_fallback) = match found {
-        Found::Rule(rule) => (rule, false),
-        Found::Fallback(rule) => (rule, true),
-        Found::Nothing => return Answer::Default(None),
-        Found::Refused(reason) => return Answer::BadRequest(Some(reason.clone())),
+        Ok((_, Found::Rule(rule))) => (rule, false),
+        Ok((_, Found::Fallback(rule))) => (rule, true),
+        Ok((_, Found::Nothing)) => return Answer::Default(None),
+        Err(reason) => return Answer::BadRequest(Some(reason)),
     };
     let ingress = rule.owner.to_string();
     if is_fallback {

@@ -64,7 +64,7 @@ pub use handshakes::{Handshakes, Versions};
 pub use health_policy::{Check, CircuitBreaker, HealthPolicy, OutlierDetection, Question};
 pub use host::{Host, HostError, HostId, HostPattern};
 pub use listener::{Bind, Bound, HostName, Listener, ListenerName, ListenerProtocol};
-pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};
+pub use log::{AccessLog, FormatPiece, LogError, LogEscape, LogField, LogFormat, LogPiece, format_pieces};
 pub use networks::{NetworkError, Networks};
 pub use passthrough::Passthrough;
 pub use path::{PathError, PathMatch};

@@ -101,6 +101,38 @@ pub enum LogField {
 #[error("`${0}` is no variable of the access log")]
 pub struct LogError(String);
 
+/// A piece of the text of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatPiece<'t> {
+    Text(&'t str),
+    /// The name of `$name` or `${name}`.
+    Variable(&'t str),
+}
+
+/// Splits the text of a format of nginx into its pieces. A `$` without a name is a variable with an empty one.
+pub fn format_pieces(text: &str) -> impl Iterator<Item = FormatPiece<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (piece, after) = match rest.strip_prefix('$') {
+            None if rest.is_empty() => return None,
+            None => {
+                let (before, after) = rest.split_at(rest.find('$').unwrap_or(rest.len()));
+                (FormatPiece::Text(before), after)
+            }
+            Some(name) => match name.strip_prefix('{').and_then(|name| name.split_once('}')) {
+                Some((name, after)) => (FormatPiece::Variable(name), after),
+                None => {
+                    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                    let (name, after) = name.split_at(name.find(|c| !is_name(c)).unwrap_or(name.len()));
+                    (FormatPiece::Variable(name), after)
+                }
+            },
+        };
+        rest = after;
+        Some(piece)
+    })
+}
+
 // === impl LogFormat ===
 
 impl LogFormat {
@@ -109,26 +141,14 @@ impl LogFormat {
     /// # Errors
     /// Fails if a variable is unknown.
     pub fn parse(text: &str, escape: LogEscape) -> Result<Self, LogError> {
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('$') {
-            if !before.is_empty() {
-                pieces.push(LogPiece::Text(before.into()));
+        let piece = |piece| match piece {
+            FormatPiece::Text(text) => Ok(LogPiece::Text(text.into())),
+            FormatPiece::Variable(name) => {
+                LogField::named(name).map(LogPiece::Field).ok_or_else(|| LogError(name.to_owned()))
             }
-            let (name, after) = match after.strip_prefix('{').and_then(|after| after.split_once('}')) {
-                Some(found) => found,
-                None => {
-                    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                    after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len()))
-                }
-            };
-            pieces.push(LogPiece::Field(LogField::named(name).ok_or_else(|| LogError(name.to_owned()))?));
-            rest = after;
-        }
-        if !rest.is_empty() {
-            pieces.push(LogPiece::Text(rest.into()));
-        }
-        Ok(Self::Template { pieces: pieces.into(), escape })
+        };
+        let pieces: Arc<[_]> = format_pieces(text).map(piece).collect::<Result<_, _>>()?;
+        Ok(Self::Template { pieces, escape })
     }
 }
 

@@ -10,6 +10,7 @@ use ingress_cli::{
     configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
     duration,
     program::{CompletionArgs, ManArgs, VersionArgs},
+    shadow::ShadowArgs,
 };
 
 pub(crate) use self::run::{
@@ -172,6 +173,9 @@ pub(crate) enum Command {
     /// Check what ingress-nginx serves: which Ingresses and settings would behave differently here, and what to change.
     #[command(after_help = ingress_cli::check::HELP)]
     Check(Box<CheckArgs>),
+    /// Replay an access log of ingress-nginx: which of its requests would be answered otherwise here. No request is sent.
+    #[command(after_help = ingress_cli::shadow::HELP)]
+    Shadow(Box<ShadowArgs>),
     /// Collect what a bug report needs.
     #[command(subcommand)]
     Debug(DebugCommand),

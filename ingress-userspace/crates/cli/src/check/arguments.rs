@@ -27,6 +27,34 @@ pub enum ReportFormat {
 // The structs of options have no doc comment: clap would show it in place of the description of each command.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
+    #[command(flatten)]
+    pub installation: InstallationArgs,
+
+    /// Also compare which rules serve requests, with a model of ingress-nginx: a finding for each difference, with a URL
+    /// that shows it.
+    #[arg(long)]
+    pub diff: bool,
+
+    /// Form of the report.
+    #[arg(short, long, value_enum, default_value_t = ReportFormat::Table)]
+    pub output: ReportFormat,
+
+    /// Write patches for kustomize into this directory: annotations for snippets of nginx, where their effect is sure.
+    /// Nothing is applied, and no file is overwritten.
+    #[arg(long, value_name = "DIR")]
+    pub fix: Option<PathBuf>,
+
+    /// Exit with 3 if a finding has this verdict, or a more serious one.
+    #[arg(long, value_enum, value_name = "VERDICT", default_value_t = Verdict::Differs)]
+    pub fail_on: Verdict,
+
+    /// Print without colours. Colours are for terminals only, and the environment variable NO_COLOR turns them off, too.
+    #[arg(long)]
+    pub no_color: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InstallationArgs {
     /// Read Kubernetes YAML or JSON from this directory instead of an API server.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub from_dir: Option<PathBuf>,
@@ -50,28 +78,6 @@ pub struct CheckArgs {
     /// Values of ingress-nginx' chart. Their settings and arguments are checked instead of those that are installed.
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,
-
-    /// Also compare which rules serve requests, with a model of ingress-nginx: a finding for each difference, with a URL
-    /// that shows it.
-    #[arg(long)]
-    pub diff: bool,
-
-    /// Form of the report.
-    #[arg(short, long, value_enum, default_value_t = ReportFormat::Table)]
-    pub output: ReportFormat,
-
-    /// Write patches for kustomize into this directory: annotations for snippets of nginx, where their effect is sure.
-    /// Nothing is applied, and no file is overwritten.
-    #[arg(long, value_name = "DIR")]
-    pub fix: Option<PathBuf>,
-
-    /// Exit with 3 if a finding has this verdict, or a more serious one.
-    #[arg(long, value_enum, value_name = "VERDICT", default_value_t = Verdict::Differs)]
-    pub fail_on: Verdict,
-
-    /// Print without colours. Colours are for terminals only, and the environment variable NO_COLOR turns them off, too.
-    #[arg(long)]
-    pub no_color: bool,
 
     /// Maximum time to read a cluster.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::any)]

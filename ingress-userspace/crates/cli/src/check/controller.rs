@@ -26,7 +26,7 @@ const NAMING: [&str; 2] = ["add-headers", "proxy-set-headers"];
 
 /// An installation of ingress-nginx, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Controller {
+pub(crate) struct Controller {
     pub(super) workload: Option<Workload>,
     /// Flags by name, without dashes; a flag without a value has an empty one.
     pub(super) flags: BTreeMap<String, String>,
@@ -60,7 +60,7 @@ impl Controller {
     }
 
     /// Returns the options with which a translation serves what this installation does.
-    pub(super) fn options(&self, objects: &Objects, is_directory: bool) -> Options {
+    pub(crate) fn options(&self, objects: &Objects, is_directory: bool) -> Options {
         let text = |name: &str, default: &str| self.flags.get(name).cloned().unwrap_or_else(|| default.to_owned());
         let is_on = |name: &str| self.flags.get(name).is_some_and(|value| is_true(value));
         let named = |name: &str| self.flags.get(name).and_then(|value| object_name(value).ok());
@@ -119,7 +119,7 @@ impl Controller {
     }
 
     /// Returns the ConfigMap of settings, as the flag names it.
-    pub(super) fn settings(&self) -> Option<ObjectName> {
+    pub(crate) fn settings(&self) -> Option<ObjectName> {
         object_name(self.flags.get("configmap")?).ok()
     }
 }

@@ -32,10 +32,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use ingress_control::KubernetesConfig;
 
-pub use arguments::{CheckArgs, ReportFormat};
-use controller::Controller;
+pub use arguments::{CheckArgs, InstallationArgs, ReportFormat};
+pub(crate) use controller::Controller;
 pub use finding::{Counts, Finding, Report, Verdict};
 use fix::Files;
+pub(crate) use objects::Objects;
 use values::Values;
 
 use crate::{FINDINGS, palette::Palette, print};
@@ -71,25 +72,45 @@ pub fn check(args: CheckArgs) -> Result<ExitCode> {
     Ok(if report.has(fail_on) { FINDINGS.into() } else { ExitCode::SUCCESS })
 }
 
+/// What an installation of ingress-nginx serves, and its options.
+pub(crate) struct Installation {
+    pub(crate) objects: Objects,
+    pub(crate) controller: Controller,
+    pub(crate) is_directory: bool,
+}
+
+impl Installation {
+    /// Reads a directory or a cluster.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, or has several installations of which none is named.
+    pub(crate) fn read(args: &InstallationArgs) -> Result<Self> {
+        let InstallationArgs { from_dir, kubeconfig, context, namespace, deployment, values, timeout } = args;
+        let values = values.as_deref().map(Values::read).transpose()?;
+        let mut objects = match from_dir {
+            Some(directory) => directory::read(directory)?,
+            None => {
+                let (kubeconfig, context) = (kubeconfig.clone(), context.clone());
+                let namespace = namespace.namespace.clone();
+                let config = KubernetesConfig { kubeconfig, context, namespace, namespace_selector: None };
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.context("cannot start a runtime")?;
+                let read = server::read(&config, deployment.as_ref(), *timeout);
+                runtime.block_on(read).context("cannot read the cluster")?
+            }
+        };
+        if let Some(values) = &values {
+            values.add_to(&mut objects);
+        }
+        let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
+        Ok(Self { objects, controller, is_directory: from_dir.is_some() })
+    }
+}
+
 /// Reads and judges what the options name.
 fn report(args: CheckArgs) -> Result<Report> {
-    let CheckArgs { from_dir, kubeconfig, context, namespace, deployment, values, fix, timeout, diff, .. } = args;
-    let values = values.as_deref().map(Values::read).transpose()?;
-    let is_directory = from_dir.is_some();
-    let mut objects = match from_dir {
-        Some(directory) => directory::read(&directory)?,
-        None => {
-            let namespace = namespace.namespace.clone();
-            let config = KubernetesConfig { kubeconfig, context, namespace, namespace_selector: None };
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.context("cannot start a runtime")?;
-            runtime.block_on(server::read(&config, deployment.as_ref(), timeout)).context("cannot read the cluster")?
-        }
-    };
-    if let Some(values) = &values {
-        values.add_to(&mut objects);
-    }
-    let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
+    let Installation { objects, controller, is_directory } = Installation::read(&args.installation)?;
+    let CheckArgs { installation: InstallationArgs { namespace, .. }, fix, diff, .. } = args;
     let (mut conversions, snippets) = judge::conversions(&objects, &controller, is_directory);
     if let Some(namespace) = &namespace.namespace {
         conversions.retain(|name, _| *name.namespace == **namespace);
@@ -100,6 +121,14 @@ fn report(args: CheckArgs) -> Result<Report> {
     let namespace = namespace.namespace.as_deref();
     let extent = judge::Extent { is_directory, namespace, with_requests: diff };
     Ok(judge::judge(&objects, &controller, &conversions, extent))
+}
+
+/// Returns the objects in `text`.
+#[cfg(test)]
+pub(crate) fn read_text(text: &str) -> Objects {
+    let mut objects = Objects::default();
+    directory::add(&std::path::Path::new("all.yaml").into(), text, &mut objects);
+    objects
 }
 
 fn shown(report: &Report, output: ReportFormat, palette: Palette) -> Result<String> {

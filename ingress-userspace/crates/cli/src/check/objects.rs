@@ -11,8 +11,8 @@ use serde_json::Value;
 
 /// Objects of the cluster that ingress-nginx serves.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
-    pub(super) cluster: Cluster,
+pub(crate) struct Objects {
+    pub(crate) cluster: Cluster,
     known: BTreeSet<ObjectId>,
     /// Problems of reading, such as a broken file.
     pub(super) remarks: Vec<Outcome>,
@@ -43,7 +43,7 @@ pub(super) struct Webhook {
 
 impl Objects {
     /// Adds an object. One with the same name is kept, which is reported.
-    pub(super) fn add(&mut self, object: Object, origin: &Origin) {
+    pub(crate) fn add(&mut self, object: Object, origin: &Origin) {
         let id = object.id();
         if self.known.contains(&id) {
             let object = id.name.refer(id.kind, origin);

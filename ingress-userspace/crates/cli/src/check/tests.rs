@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs};
 
 use expect_test::expect;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{
     controller::Controller,
     directory,
     finding::{Report, Verdict},
-    judge, objects, render, sarif,
+    judge, objects, read_text, render, sarif,
     values::Values,
 };
 use crate::palette::Palette;
@@ -77,15 +77,8 @@ fn cluster() -> String {
     [CLUSTER.to_owned()].into_iter().chain(ingresses).collect::<Vec<_>>().join("---\n")
 }
 
-fn read(text: &str) -> objects::Objects {
-    let mut read = objects::Objects::default();
-    let file: Arc<Path> = Path::new("all.yaml").into();
-    directory::add(&file, text, &mut read);
-    read
-}
-
 fn report(text: &str) -> Report {
-    let objects = read(text);
+    let objects = read_text(text);
     let controller = Controller::of(&objects, None, None).expect("one installation");
     judged(&objects, &controller)
 }
@@ -190,7 +183,7 @@ fn values_replace_the_settings_of_the_cluster() {
     let text = "controller:\n  config: { hsts: \"maybe\", worker-processes: 2 }\n  extraArgs: { v: 3 }\ntcp: { 70000: a/b:1 }\n";
     fs::write(&file, text).expect("written");
     let values = Values::read(&file).expect("values");
-    let mut objects = read(CLUSTER);
+    let mut objects = read_text(CLUSTER);
     values.add_to(&mut objects);
     let controller = Controller::of(&objects, None, Some(&values)).expect("one installation");
     let report = judged(&objects, &controller);
@@ -237,7 +230,7 @@ fn files_that_cannot_be_read_are_findings() {
 #[test]
 fn several_installations_need_a_choice() {
     let second = CLUSTER.replace("ingress-nginx-controller", "second").replace("name: settings", "name: more");
-    let objects = read(&[CLUSTER, &second].join("---\n"));
+    let objects = read_text(&[CLUSTER, &second].join("---\n"));
     let error = Controller::of(&objects, None, None).expect_err("two of them").to_string();
     assert!(error.contains("ingress-nginx/second") && error.contains("--deployment"), "{error}");
     let name = objects.workloads[0].name.clone();
@@ -283,7 +276,7 @@ spec:
         paths:
           - { path: "/blog/[0-9]+", pathType: ImplementationSpecific, backend: { service: { name: web, port: { number: 80 } } } }
 "#;
-    let objects = read(text);
+    let objects = read_text(text);
     let controller = Controller::of(&objects, None, None).expect("one installation");
     let report =
         judge::judge(&objects, &controller, &BTreeMap::new(), judge::Extent { with_requests: true, ..DIRECTORY });
@@ -303,7 +296,7 @@ spec:
 #[test]
 fn counts_are_those_of_the_namespace() {
     let objects =
-        read(&[cluster(), ingress("far", "nginx", "").replace("namespace: shop", "namespace: far")].join("---\n"));
+        read_text(&[cluster(), ingress("far", "nginx", "").replace("namespace: shop", "namespace: far")].join("---\n"));
     let controller = Controller::of(&objects, None, None).expect("one installation");
     let of = |namespace| {
         let extent = judge::Extent { namespace: Some(namespace), ..DIRECTORY };
@@ -325,7 +318,7 @@ fn settings_of_several_ingresses_are_joined_or_told() {
         ("c", "set_real_ip_from 10.0.0.0/8;"),
     ];
     let texts: Vec<_> = texts.iter().map(|(name, text)| ingress(name, "nginx", &snippet(text))).collect();
-    let (conversions, places) = judge::conversions(&read(&texts.join("---")), &Controller::default(), true);
+    let (conversions, places) = judge::conversions(&read_text(&texts.join("---")), &Controller::default(), true);
     let files = super::fix::Files::of(&conversions, &places).expect("files");
     expect![[r##"
         # Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.
@@ -345,7 +338,7 @@ fn snippets_become_patches() {
         ingress("torn", "nginx", &key("configuration-snippet", "if ($a")),
         ingress("done", "nginx", &[key("auth-snippet", "x;"), "xdp-ingress.io/auth-snippet: \"\"".into()].join(", ")),
     ];
-    let objects = read(&snippets.join("---"));
+    let objects = read_text(&snippets.join("---"));
     let controller = Controller::default();
     let (conversions, places) = judge::conversions(&objects, &controller, true);
     let files = super::fix::Files::of(&conversions, &places).expect("files");
@@ -417,7 +410,7 @@ fn annotations_of_the_ingress_are_not_replaced() {
         (key("auth-proxy-set-headers", "shop/fields"), key("auth-snippet", "proxy_set_header X-A 1;")),
     ];
     for (old, snippet) in both {
-        let objects = read(&ingress("a", "nginx", &format!("{old}, {snippet}")));
+        let objects = read_text(&ingress("a", "nginx", &format!("{old}, {snippet}")));
         let (conversions, _) = judge::conversions(&objects, &Controller::default(), true);
         let conversion = conversions.values().next().expect("a conversion");
         assert!(conversion.annotations.is_empty() && conversion.auth_fields.is_empty(), "{conversion:?}");
@@ -457,7 +450,7 @@ fn the_commands_of_the_documentation_run() {
         });
         let Line { args } = Line::try_parse_from(["check".to_owned()].into_iter().chain(words)).expect(command);
         // Without a cluster, its command is only parsed.
-        if args.from_dir.is_none() {
+        if args.installation.from_dir.is_none() {
             continue;
         }
         let (output, has_fix) = (args.output, args.fix.is_some());

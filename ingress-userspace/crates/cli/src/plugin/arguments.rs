@@ -11,6 +11,7 @@ use crate::{
     duration,
     print::OutputArgs,
     program::{CompletionArgs, ManArgs},
+    shadow::{self, ShadowArgs},
     top::TopColumn,
 };
 
@@ -69,6 +70,9 @@ pub(super) enum Command {
     /// Check what ingress-nginx serves: which Ingresses and settings would behave differently here, and what to change.
     #[command(after_help = check::HELP)]
     Check(CheckArgs),
+    /// Replay an access log of ingress-nginx: which of its requests would be answered otherwise here. No request is sent.
+    #[command(after_help = shadow::HELP)]
+    Shadow(ShadowArgs),
     /// Forward a local port to the dashboard of a node, until you interrupt the command.
     Dashboard(DashboardArgs),
     /// Print the logs of the pods.

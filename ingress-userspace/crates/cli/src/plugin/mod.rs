@@ -32,7 +32,7 @@ use crate::{
     check,
     configuration::{self, Configuration},
     palette::{self, Tone},
-    program,
+    program, shadow,
 };
 
 /// Parses the command line of this process and runs its command. Returns the exit code of the process.
@@ -72,6 +72,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
             return with(args.installation, |fleet| configuration::show_explanation(fleet, &args.url, &args.output));
         }
         Command::Check(args) => return check::check(args),
+        Command::Shadow(args) => return shadow::shadow(&args),
         Command::Dashboard(args) => {
             return with(args.installation.clone(), |fleet| done(dashboard::run(fleet, &args)));
         }

@@ -1,0 +1,206 @@
+use std::io::Cursor;
+
+use expect_test::expect;
+
+use super::*;
+use crate::check::read_text;
+
+const OBJECTS: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { namespace: shop, name: web, annotations: { nginx.ingress.kubernetes.io/ssl-redirect: "true" } }
+spec:
+  ingressClassName: nginx
+  tls: [{ hosts: [shop.test] }]
+  rules:
+    - host: shop.test
+      http:
+        paths:
+          - { path: /, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }
+          - { path: /api, pathType: Prefix, backend: { service: { name: api, port: { name: http } } } }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { namespace: shop, name: old, annotations: { nginx.ingress.kubernetes.io/permanent-redirect: "https://shop.test" } }
+spec:
+  ingressClassName: nginx
+  rules:
+    - host: old.test
+      http: { paths: [{ path: /, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }] }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { namespace: shop, name: waf, annotations: { nginx.ingress.kubernetes.io/enable-modsecurity: "true" } }
+spec:
+  ingressClassName: nginx
+  rules:
+    - host: waf.test
+      http: { paths: [{ path: /, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }] }
+---
+apiVersion: v1
+kind: Service
+metadata: { namespace: shop, name: api }
+spec: { ports: [{ name: http, port: 8080 }] }
+"#;
+
+fn installation() -> Installation {
+    let mut objects = read_text(OBJECTS);
+    assume_services(&mut objects);
+    Installation { objects, controller: crate::check::Controller::default(), is_directory: true }
+}
+
+fn line(scheme: &str, host: &str, request: &str, status: u16, upstream: &str, address: &str) -> String {
+    format!(
+        "192.0.2.1 - - [27/Nov/2026:00:00:00 +0000] \"{request}\" {status} 5 \"-\" \"curl/8 [x] - \\x22y\\x22\" 80 0.001 \
+         [{upstream}] [] {address} 5 0.001 {status} 0123abcd {scheme} \"{host}\"\n"
+    )
+}
+
+fn replayed(log: &str) -> ShadowReport {
+    let installation = installation();
+    let format = LineFormat::parse(&format!("{DEFAULT_FORMAT}{ADDED}")).expect("the format");
+    replay(&installation, &format, Cursor::new(log)).expect("a report")
+}
+
+#[test]
+fn requests_are_compared_with_their_answers() {
+    let pod = "10.0.0.1:8080";
+    let log = [
+        line("https", "shop.test", "GET / HTTP/2.0", 200, "shop-web-80", pod),
+        // The port of the Ingress is a name; a second try has a second address.
+        line(
+            "https",
+            "shop.test",
+            "GET /api/x?token=secret HTTP/1.1",
+            200,
+            "shop-api-http",
+            "10.0.0.1:80, 10.0.0.2:80",
+        ),
+        line("https", "shop.test", "GET /api/x HTTP/1.1", 200, "shop-api-8080", "10.0.0.1:80 : 10.0.0.2:80, unix:/a"),
+        line("http", "shop.test", "GET / HTTP/1.1", 308, "shop-web-80", "-"),
+        line("http", "old.test", "GET /a HTTP/1.1", 301, "shop-web-80", "-"),
+        line("http", "none.test", "GET /a HTTP/1.1", 404, "upstream-default-backend", "-"),
+        line("https", "shop.test", "GET /slow HTTP/1.1", 499, "shop-web-80", "-"),
+        line("https", "shop.test", "GET /down HTTP/1.1", 503, "shop-web-80", "-"),
+        line("https", "shop.test", "POST /big HTTP/1.1", 413, "shop-web-80", "-"),
+        // Differences.
+        line("https", "shop.test", "GET /apis?token=secret HTTP/1.1", 200, "shop-api-http", pod),
+        line("https", "shop.test", "GET /apis/2 HTTP/1.1", 200, "shop-api-http", pod),
+        line("http", "waf.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
+        line("http", "waf.test", "GET / HTTP/1.1", 403, "shop-web-80", "-"),
+        line("https", "shop.test", "GET /login HTTP/1.1", 401, "shop-web-80", "-"),
+        // Nothing can be said about these.
+        line("http", "_", "-", 400, "", "-"),
+        line("http", "-", "GET / HTTP/1.1", 400, "", "-"),
+        "torn\n".to_owned(),
+        "I1127 08:00:00.000000 7 controller.go:190] \"Configuration changes detected\"\n".to_owned(),
+        "\n\n".to_owned(),
+        line("https", "shop.test", "GET / HTTP/1.1", 200, "shop-web-80", pod).replace("\"shop.test\"\n", ""),
+    ]
+    .concat();
+    let report = replayed(&log);
+    expect![[r#"
+        19 lines
+        ALIKE 9   DIFFERENT 5   UNDECIDED 5
+
+        REQUESTS  HOST       INGRESS   NGINX                 HERE                       LINE  EXAMPLE
+               2  shop.test  shop/web  pod of shop-api-http  pod of shop/web:80           10  GET shop.test/apis?…
+               1  waf.test   shop/waf  pod of shop-web-80    503: policy not supported    12  GET waf.test/
+               1  waf.test   shop/waf  403                   503: policy not supported    13  GET waf.test/
+               1  shop.test  shop/web  401                   pod of shop/web:80           14  GET shop.test/login
+
+        Undecided lines:
+               3  the line has another form than the format
+               1  the line has no request
+               1  the line names no host
+    "#]]
+    .assert_eq(&render::table(&report, true, Palette::NONE));
+    assert_eq!(report.lines, report.alike + report.different + report.undecided.values().sum::<u64>());
+    assert_eq!((report.alike, report.different, report.undecided.values().sum()), (9, 5, 5));
+    assert!(!format!("{report:?}").contains("secret"), "queries may be secrets");
+}
+
+#[test]
+fn without_a_scheme_both_are_possible() {
+    let format = "$remote_addr \"$request\" $status [$proxy_upstream_name] $upstream_addr $http_host";
+    let format = LineFormat::parse(format).expect("a format");
+    let log = "192.0.2.1 \"GET / HTTP/1.1\" 308 [shop-web-80] - shop.test:80\n\
+               192.0.2.1 \"GET / HTTP/1.1\" 200 [shop-web-80] 10.0.0.1:80 shop.test\n";
+    let report = replay(&installation(), &format, Cursor::new(log)).expect("a report");
+    assert_eq!((report.alike, report.different), (2, 0), "{report:?}");
+}
+
+#[test]
+fn escapes_of_both_kinds_are_undone() {
+    let format = LineFormat::parse(r#"{"r": "$request", "h": "$host", "s": $status, "c": "$http_cookie"}"#);
+    let format = format.expect("a format");
+    let line = r#"{"r": "GET /a\"b\u0041\/ HTTP/1.1", "h": "a.test", "s": 200, "c": "x\x3d\\"}"#;
+    let read = format.read(line).expect("a line");
+    assert_eq!((&*read.target, &*read.method, read.status), ("/a\"bA/", "GET", 200));
+    assert_eq!(read.headers, [("cookie".to_owned(), "x=\\".to_owned())]);
+    assert_eq!(format.read(r#"{"r": "GET / HTTP/1.1", "h": "a.test", "s": x, "c": ""}"#), Err(Unreadable::Form));
+    // A torn escape stands for itself.
+    let line = r#"{"r": "GET /\x4", "h": "a.test", "s": 200, "c": ""}"#;
+    assert_eq!(format.read(line), Err(Unreadable::NoRequest));
+}
+
+#[test]
+fn insufficient_formats_are_refused() {
+    let error = |format: &str| LineFormat::parse(format).expect_err(format).to_string();
+    assert!(error(DEFAULT_FORMAT).contains("--print-format"));
+    assert!(error("$host $status").contains("$request"));
+    assert!(error("$host $request").contains("$status"));
+    assert!(error("$host$status \"$request\"").contains("before `$status`"));
+    assert!(patch().expect("a patch").contains("log-format-upstream: "));
+}
+
+#[test]
+fn causes_and_lines_are_bounded() {
+    let log: String = (0..1_500)
+        .map(|n| line("https", "shop.test", "GET / HTTP/1.1", 200, &format!("other-{n}-80"), "10.0.0.1:80"))
+        .chain([line("https", "shop.test", &format!("GET /{} HTTP/1.1", "x".repeat(100_000)), 200, "shop-web-80", "-")])
+        .chain([line("https", "shop.test", "GET / HTTP/1.1", 200, "shop-web-80", "10.0.0.1:80")])
+        .collect();
+    let report = replayed(&log);
+    assert_eq!((report.differences.len(), report.unlisted, report.different), (1_000, 500, 1_500));
+    assert_eq!((report.lines, report.alike), (1_502, 1), "a long line is one line");
+}
+
+#[test]
+fn commands_of_the_page_work() {
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ShadowArgs,
+    }
+
+    let home = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| home.path().join(name);
+    std::fs::create_dir(path("manifests")).expect("made");
+    std::fs::write(path("manifests/all.yaml"), OBJECTS).expect("written");
+    let data = patch()
+        .expect("a patch")
+        .replace("data:", "apiVersion: v1\nkind: ConfigMap\nmetadata: { namespace: ingress-nginx, name: c }\ndata:");
+    std::fs::write(path("manifests/settings.yaml"), data).expect("written");
+    let controller = "apiVersion: apps/v1\nkind: Deployment\nmetadata: { namespace: ingress-nginx, name: c }\nspec: { template: { spec: \
+                      { containers: [{ image: 'ingress-nginx/controller:v1', args: [--configmap=ingress-nginx/c] }] } } }";
+    std::fs::write(path("manifests/controller.yaml"), controller).expect("written");
+    std::fs::write(path("access.log"), line("https", "shop.test", "GET /a HTTP/1.1", 200, "shop-web-80", "-"))
+        .expect("written");
+    let page = include_str!("../../../../../docs/migrate/shadow.md");
+    let commands: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("xdp-ingress shadow")).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
+        let words =
+            command.split_once('>').map_or(command, |(words, _)| words).split_whitespace().map(|word| match word {
+                "./manifests" | "access.log" => path(word).display().to_string(),
+                word => word.to_owned(),
+            });
+        let line = ["shadow".to_owned()].into_iter().chain(words);
+        let Line { args } = <Line as clap::Parser>::try_parse_from(line).expect(command);
+        // Without a cluster, its command is only parsed.
+        if args.print_format || args.installation.from_dir.is_some() {
+            shadow(&args).expect(command);
+        }
+    }
+}
