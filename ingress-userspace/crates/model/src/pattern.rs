@@ -115,6 +115,13 @@ impl Pattern {
         text.len() > self.longest
     }
 
+    /// Returns the cost of searching `text`: the product of its bytes and the automaton's states, rounded down; 0 for
+    /// patterns without a bound on values.
+    #[must_use]
+    pub fn work(&self, text: &str) -> usize {
+        WORK_MAX / self.longest.max(1) * text.len()
+    }
+
     /// Same as [`Pattern::within`], but ignores case.
     ///
     /// # Errors
@@ -149,7 +156,7 @@ impl Pattern {
     /// Returns the groups of the match, if there is one.
     #[must_use]
     pub fn captures<'t>(&self, text: &'t str) -> Option<Captures<'t>> {
-        self.regex.captures(text)
+        if self.is_beyond(text) { None } else { self.regex.captures(text) }
     }
 }
 

@@ -12,6 +12,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
+
 use crate::{RefusedPaths, path::decode_unreserved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +63,22 @@ pub fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPathError
     let others = readings(&path).map(|other| normalise(&other).map_or_else(|_outside| "/".to_owned(), Cow::into_owned));
     let others = others.collect();
     Ok((path, others))
+}
+
+/// Returns the other forms in which a pod could read `path`, which is in canonical form: those of [`forms`], and the path
+/// with all escapes decoded. None is returned for most paths.
+#[must_use]
+pub fn others(path: &str) -> Vec<String> {
+    if is_plain(path) {
+        return Vec::new();
+    }
+    let normal = |path: String| normalise(&path).map(Cow::into_owned);
+    let bytes: Vec<u8> = percent_decode_str(path).collect();
+    let decoded = String::from_utf8_lossy(&bytes).into_owned();
+    // Without escapes, a `%` is a character; what is left of such a path is compared as it is.
+    let decoded = normal(decoded.clone()).unwrap_or(decoded);
+    let readings = readings(path).map(|other| normal(other).unwrap_or_else(|_outside| "/".to_owned()));
+    readings.chain([decoded]).filter(|other| *other != path).collect()
 }
 
 /// Checks `path`, which is in canonical form, against the settings.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use http::HeaderName;
 
-use crate::{Pattern, PatternError, Redirect, Template, Variable};
+use crate::{Pattern, PatternError, Redirect, Template, Variable, path};
 
 /// Rules in order; the first one whose conditions hold answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,9 @@ pub struct ExpressionCost {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestRuleError {
-    #[error("`{0}` is no path: write `/path`, `= /path`, `~ expression` or `~* expression`")]
+    #[error(
+        "`{0}` is no path in normal form: write `/path`, `= /path`, `~ expression` or `~* expression`, without `//` and `..`"
+    )]
     Path(String),
     #[error("`{0}` has no `->` before its answer")]
     NoAnswer(String),
@@ -130,7 +132,12 @@ impl RequestRules {
                 _ => (path, FORBIDDEN),
             };
             let invalid = || RequestRuleError::Path(entry.to_owned());
-            let absolute = |path: &str| Some(path.trim()).filter(|path| path.starts_with('/')).map(Into::into);
+            // Requests have their paths in normal form, so a path in another one would deny nothing.
+            let absolute = |path: &str| {
+                let path = path::decode_unreserved(path.trim());
+                let is_odd = ["//", "/./", "/../"].iter().any(|part| path.contains(part)) || path.ends_with("/..");
+                (path.starts_with('/') && !is_odd).then(|| Box::<str>::from(&*path))
+            };
             let test = if let Some(pattern) = path.strip_prefix("~*") {
                 builder.matches(pattern.trim(), true)?
             } else if let Some(pattern) = path.strip_prefix('~') {
@@ -245,7 +252,7 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
     entries.map(str::trim).filter(|entry| !entry.is_empty())
 }
 
-/// Splits a line at blanks outside of quotation marks. A quoted word is no keyword.
+/// Splits a line at blanks outside of quotation marks.
 fn words(line: &str) -> Result<Vec<String>, RequestRuleError> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

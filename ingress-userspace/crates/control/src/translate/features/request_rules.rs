@@ -12,8 +12,8 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRequestRules>] = &[
         "deny-paths",
         "paths that are not served, separated by commas or lines: `/path` and all that begins with it, `= /path` alone, \
          `~ expression`, or `~* expression` without regard to case. `=404` at the end is the status, 403 without one; \
-         `!` in front exempts a path from later entries. At most 64 entries, 32 of them expressions. Specific to \
-         xdp-ingress",
+         `!` in front exempts a path from later entries. A path is refused if a pod may read it as a denied one, for \
+         example with `%2f` or `..;`. At most 64 entries, 32 of them expressions. Specific to xdp-ingress",
     )
     .or_refuse()
     .reads(|value, parsed| {
@@ -23,8 +23,8 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRequestRules>] = &[
     key(
         "redirect-rules",
         "redirects with conditions, one per line: `host = old.example.com and path ~ ^/a/(.*) -> 301 https://b.example/$1`. \
-         The first rule whose conditions hold answers, with 302 without a status; a status from 400 to 599 alone refuses. \
-         At most 64 rules with 32 expressions. Specific to xdp-ingress",
+         The first rule whose conditions hold answers, with 302 without a status; a status from 400 to 599 alone refuses, \
+         if the conditions hold for any line of a field, or any cookie or argument of the name. At most 64 rules with 32 expressions. Specific to xdp-ingress",
     )
     .or_refuse()
     .reads(|value, parsed| {
