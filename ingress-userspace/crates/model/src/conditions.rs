@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::LazyLock};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, uri::PathAndQuery};
 use percent_encoding::percent_decode_str;
 
 use super::Pattern;
@@ -41,8 +41,8 @@ pub struct RequestHead<'r> {
     /// An extended CONNECT (RFC 8441) has the method GET, as the request that a pod gets.
     pub method: &'r Method,
     pub headers: &'r HeaderMap,
-    /// The query without `?`, as the client sent it.
-    pub query: &'r str,
+    /// The target as the client sent it. Only conditions on the query split it.
+    pub target: Option<&'r PathAndQuery>,
 }
 
 // === impl RequestHead ===
@@ -52,7 +52,7 @@ impl RequestHead<'static> {
     #[must_use]
     pub fn bare() -> Self {
         static NO_FIELDS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-        Self { method: &Method::GET, headers: &NO_FIELDS, query: "" }
+        Self { method: &Method::GET, headers: &NO_FIELDS, target: None }
     }
 }
 
@@ -74,7 +74,10 @@ impl Conditions {
             && headers
                 .iter()
                 .all(|(name, condition)| request.headers.get(name).is_some_and(|value| condition.holds(value)))
-            && parameters.iter().all(|(name, condition)| condition.holds(name, request.query))
+            && (parameters.is_empty() || {
+                let query = request.target.and_then(PathAndQuery::query).unwrap_or_default();
+                parameters.iter().all(|(name, condition)| condition.holds(name, query))
+            })
     }
 }
 
@@ -156,7 +159,8 @@ mod tests {
         for (name, value) in headers {
             map.append(name, value);
         }
-        conditions().hold(&RequestHead { method, headers: &map, query })
+        let target: PathAndQuery = format!("/?{query}").parse().expect("a target");
+        conditions().hold(&RequestHead { method, headers: &map, target: Some(&target) })
     }
 
     #[test]

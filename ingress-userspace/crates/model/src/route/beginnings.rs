@@ -54,6 +54,10 @@ impl Beginnings {
         Some((&entry.text, &entry.route))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
         self.entries.iter().map(|entry| &entry.route)
     }

@@ -42,10 +42,20 @@ impl<V> HostMap<V> {
 
     /// Returns the same as [`Self::find`], but never the value for every host.
     #[must_use]
+    #[inline]
     pub fn find_named(&self, name: &str) -> Option<&V> {
         let found = self.exact.get(name);
-        if found.is_some() || (self.wildcard.is_empty() && self.suffix.is_empty()) || name.starts_with('.') {
+        if found.is_some() || (self.wildcard.is_empty() && self.suffix.is_empty()) {
             return found;
+        }
+        self.find_below(name)
+    }
+
+    /// Returns the value of the most specific wildcard or suffix. Apart, so that exact names are found without a call.
+    #[inline(never)]
+    fn find_below(&self, name: &str) -> Option<&V> {
+        if name.starts_with('.') {
+            return None;
         }
         let wildcard = if self.wildcard.is_empty() { None } else { self.wildcard.get(host::parent(name)?) };
         wildcard.or_else(|| self.suffixes(name).next())

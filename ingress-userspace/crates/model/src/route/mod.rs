@@ -466,11 +466,27 @@ impl HostEntry {
         self.patterns.is_untold()
     }
 
+    #[inline]
     fn find(&self, path: &str, head: &RequestHead<'_>, work: &mut Work) -> Result<Option<&Route>, Exhausted> {
         if let Some(route) = self.exact.get(path).and_then(|route| route.accepting(head)) {
             return Ok(Some(route));
         }
         let prefix = self.find_prefix(path, head);
+        if self.patterns.is_empty() && self.beginnings.is_empty() {
+            return Ok(prefix.map(|(_, route)| route).or(self.fallback.as_deref()));
+        }
+        self.find_expression(path, prefix, work)
+    }
+
+    /// Returns the rule for a path with this longest prefix. Apart, because the search takes a large frame, and most hosts
+    /// have no expressions.
+    #[inline(never)]
+    fn find_expression<'h>(
+        &'h self,
+        path: &str,
+        prefix: Option<(&str, &'h Route)>,
+        work: &mut Work,
+    ) -> Result<Option<&'h Route>, Exhausted> {
         // Expressions and beginnings as long as the prefix, or longer, take precedence.
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
         let beginning = self.beginnings.find(path).filter(|(text, _)| text.len() >= shortest);

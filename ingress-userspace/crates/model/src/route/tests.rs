@@ -334,7 +334,7 @@ proptest! {
         for (host, path, method, value) in requests {
             let mut headers = HeaderMap::new();
             value.map(|value| headers.insert("x-a", HeaderValue::from_static(value)));
-            let head = RequestHead { method: &method, headers: &headers, query: "" };
+            let head = RequestHead { method: &method, headers: &headers, target: None };
             let found = match routes.find(&host, &path, &head).matched {
                 Matched::Route(route) => Some(route.owner.to_string()),
                 Matched::Default(_) | Matched::Nothing | Matched::Costly => None,

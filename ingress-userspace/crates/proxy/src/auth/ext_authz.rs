@@ -205,7 +205,7 @@ fn same_host<'r>(
     edits: &mut Edits<'r>,
 ) -> Result<UpstreamId, AuthzError> {
     let RequestContext { snapshot, subject, .. } = *context;
-    let head = RequestHead { method: question.method, headers: question.headers, query: "" };
+    let head = RequestHead { method: question.method, headers: question.headers, target: None };
     let Matched::Route(route) = snapshot.routes.find(subject.host, path, &head).matched else {
         return Err(AuthzError::NoRoute);
     };

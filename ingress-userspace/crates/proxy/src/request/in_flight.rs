@@ -91,7 +91,10 @@ impl InFlight {
 
     /// Keeps `permit` until the request has ended.
     pub(crate) fn hold(&mut self, permit: UpstreamPermit) {
-        self.0.permit = permit;
+        // Most upstreams have no limits, and their permits are empty.
+        if !permit.is_empty() {
+            self.0.permit = permit;
+        }
     }
 
     /// Writes `line` when the request has ended.

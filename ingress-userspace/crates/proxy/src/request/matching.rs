@@ -54,14 +54,16 @@ impl<'r> Matching<'r> {
         let fields = Fields::of(headers);
         let authority =
             Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
-        let (routes, next, is_of_listener) = match choose(conn, snapshot, authority.host()) {
-            ChosenRoutes::OfIngresses => (&snapshot.routes, None, false),
-            ChosenRoutes::OfListener { routes, next } => (routes, next, true),
-            ChosenRoutes::Nothing => return Err(unattributed(error::no_route())),
-            ChosenRoutes::Misdirected => return Err(unattributed(error::misdirected())),
+        // A listener refuses the host only after all checks of the message: their answers close the connection.
+        let (routes, next, is_of_listener, refusal) = match choose(conn, snapshot, &authority) {
+            ChosenRoutes::OfIngresses => (&snapshot.routes, None, false, None),
+            ChosenRoutes::OfListener { routes, next } => (routes, next, true, None),
+            ChosenRoutes::Nothing => (&snapshot.routes, None, true, Some(error::no_route as fn() -> LocalReply)),
+            ChosenRoutes::Misdirected => (&snapshot.routes, None, true, Some(error::misdirected as fn() -> LocalReply)),
         };
         let host = |answer| {
-            let host = routes.host(authority.host()).map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            let entry = if refusal.is_some() { None } else { routes.host(authority.host()) };
+            let host = entry.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             RequestRefusal { host, answer: Box::new(answer) }
         };
         if *version == Version::HTTP_2 && !are_trimmed(headers) {
@@ -79,6 +81,9 @@ impl<'r> Matching<'r> {
         if via::is_loop(&fields) {
             return Err(host(error::loop_detected()));
         }
+        if let Some(refusal) = refusal {
+            return Err(unattributed(refusal()));
+        }
         // `OPTIONS *` concerns the server as a whole. No rule can match it, so it goes to the default backend of its
         // host, if any.
         let refused = |refused| host(error::path(refused));
@@ -91,7 +96,7 @@ impl<'r> Matching<'r> {
         }
         let mut work = Work::of_request();
         let method = if *method == Method::CONNECT { &Method::GET } else { method };
-        let head = RequestHead { method, headers, query: uri.query().unwrap_or_default() };
+        let head = RequestHead { method, headers, target: uri.path_and_query() };
         let first = routes.find_within(authority.host(), &path, &head, &mut work);
         let followed = |first: FoundRoute<'r>, path: &str, work: &mut Work| match (first.matched, next) {
             (Matched::Nothing, Some(next)) => next.find_within(authority.host(), path, &head, work),
@@ -105,7 +110,7 @@ impl<'r> Matching<'r> {
             let first = routes.find_within(authority.host(), path, &head, &mut work);
             !found.matched.is_same(&followed(first, path, &mut work).matched)
         };
-        if others.iter().any(&mut is_other) {
+        if !others.is_empty() && others.iter().any(&mut is_other) {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);
@@ -129,11 +134,17 @@ enum ChosenRoutes<'s> {
 
 /// Chooses the routes for `host`. A request never leaves the listener that its handshake was made for: certificates and
 /// client certificates are properties of listeners.
-fn choose<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> ChosenRoutes<'s> {
-    let listeners = &snapshot.listeners;
-    if listeners.is_empty() {
+fn choose<'s>(conn: &Conn, snapshot: &'s Snapshot, authority: &Authority<'_>) -> ChosenRoutes<'s> {
+    if snapshot.listeners.is_empty() {
         return ChosenRoutes::OfIngresses;
     }
+    choose_listener(conn, snapshot, authority.host())
+}
+
+/// Apart, so that nodes without Gateways have no call.
+#[inline(never)]
+fn choose_listener<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> ChosenRoutes<'s> {
+    let listeners = &snapshot.listeners;
     let Some(bound) = listeners.at(conn.local()) else { return ChosenRoutes::OfIngresses };
     let is_of_ingress = || bound.shares_with_ingresses() && snapshot.routes.host(host).is_some();
     let name = bound.of_host(host, conn.secure);

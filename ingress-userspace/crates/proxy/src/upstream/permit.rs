@@ -23,3 +23,12 @@ pub(crate) struct UpstreamPermit {
     pub(crate) _busy: Option<LoadGuard>,
     pub(crate) _place: Option<OwnedSemaphorePermit>,
 }
+
+// === impl UpstreamPermit ===
+
+impl UpstreamPermit {
+    /// Returns whether the upstream has neither limits nor counts its requests in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self._busy.is_none() && self._place.is_none()
+    }
+}

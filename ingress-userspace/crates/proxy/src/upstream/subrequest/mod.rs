@@ -186,7 +186,8 @@ pub(crate) async fn send<'u, B: Payload>(
             let attempt = pin!(connections.attempt(upstream.protocol(), attempt, body));
             unless_late(deadline.as_deref(), attempt).await
         };
-        match result {
+        // The pause stands behind the match: what lives across an await is copied into the future.
+        let (last, unsent) = match result {
             Ok(outcome) => {
                 let status = outcome.status();
                 if is_judged {
@@ -202,17 +203,11 @@ pub(crate) async fn send<'u, B: Payload>(
                     }
                 }
                 let is_repeated = || retry.statuses.contains(&status) && retry::is_repeatable(message.method(), retry);
-                let spare = spare.filter(|_| is_repeated());
-                if spare.is_some() {
-                    pause(retry, &mut retries).await;
-                }
-                let Some((other, spare)) = spare.and_then(|spare| Some((pick()?, spare))) else {
+                let Some(spare) = spare.filter(|_| is_repeated()) else {
                     let permit = UpstreamPermit { _busy: busy, _place: place };
                     return Ok((outcome, Served { endpoint, permit, deadline }));
                 };
-                outcome.discard();
-                (endpoint, busy) = other;
-                *body = Some(spare);
+                (Ok(Box::new(outcome)), spare)
             }
             Err(failed) => {
                 let failed = if deadline.is_some() { failed.or_late(body, has_body, retry) } else { failed };
@@ -230,13 +225,20 @@ pub(crate) async fn send<'u, B: Payload>(
                     return Err(error);
                 }
                 // The endpoint has room again during the pause.
-                drop(busy);
-                pause(retry, &mut retries).await;
-                let Some(other) = pick() else { return Err(error) };
-                (endpoint, busy) = other;
-                *body = Some(unsent);
+                busy = None;
+                (Err(error), unsent)
             }
+        };
+        pause(retry, &mut retries).await;
+        let Some(other) = pick() else {
+            let permit = UpstreamPermit { _busy: busy, _place: place };
+            return last.map(|outcome| (*outcome, Served { endpoint, permit, deadline }));
+        };
+        if let Ok(outcome) = last {
+            outcome.discard();
         }
+        (endpoint, busy) = other;
+        *body = Some(unsent);
         upstream.retried();
     }
 }
