@@ -108,12 +108,18 @@ fn by_host<'i>(ingresses: impl IntoIterator<Item = &'i Ingress>, prefix: &str) -
         (a_age.is_none(), a_age).cmp(&(b_age.is_none(), b_age)).then(ties)
     });
     let mut hosts = BTreeMap::<String, Vec<Claim<'i>>>::new();
+    let claim = |ingress| {
+        let has_app_root = annotation(ingress, prefix, "app-root").is_some_and(|root| !root.is_empty());
+        Claim { name: name(ingress), ingress, has_app_root, paths: Vec::new() }
+    };
     for ingress in all {
+        if is_catch_all(ingress) {
+            hosts.entry(String::new()).or_default().push(claim(ingress));
+        }
         for rule in ingress.spec.iter().flat_map(|spec| spec.rules.iter().flatten()) {
             let claims = hosts.entry(rule.host.clone().unwrap_or_default()).or_default();
             if claims.last().is_none_or(|claim| !std::ptr::eq(claim.ingress, ingress)) {
-                let has_app_root = annotation(ingress, prefix, "app-root").is_some_and(|root| !root.is_empty());
-                claims.push(Claim { name: name(ingress), ingress, has_app_root, paths: Vec::new() });
+                claims.push(claim(ingress));
             }
             if let Some(claim) = claims.last_mut() {
                 let paths = rule.http.iter().flat_map(|http| &http.paths);
@@ -125,6 +131,12 @@ fn by_host<'i>(ingresses: impl IntoIterator<Item = &'i Ingress>, prefix: &str) -
         }
     }
     hosts
+}
+
+/// Returns whether the default backend of an Ingress serves all hosts that no rule is for.
+fn is_catch_all(ingress: &Ingress) -> bool {
+    let spec = ingress.spec.as_ref().filter(|spec| spec.default_backend.is_some());
+    spec.is_some_and(|spec| spec.rules.as_ref().is_none_or(Vec::is_empty))
 }
 
 fn name(ingress: &Ingress) -> String {
@@ -263,8 +275,9 @@ fn of_decision(decision: Decision<'_>, claims: &[Claim<'_>]) -> Answer {
                 path.unwrap_or(Answer::Default(None))
             }
             Origin::Default => {
-                let first = claims.first().filter(|claim| claim.has_default_backend());
-                Answer::Default(first.map(|claim| claim.name.clone()))
+                let catch_all = claims.iter().find(|claim| is_catch_all(claim.ingress));
+                let first = || claims.first().filter(|claim| claim.has_default_backend());
+                Answer::Default(catch_all.or_else(first).map(|claim| claim.name.clone()))
             }
         },
         Decision::AddSlash(location) => match &location.matching {

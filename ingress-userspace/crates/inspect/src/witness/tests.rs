@@ -94,6 +94,20 @@ fn paths_of_guests_keep_their_meaning_and_are_told() {
 }
 
 #[test]
+fn a_catch_all_serves_hosts_without_rules() {
+    let mut first = ingress(("shop", "hub"), 1, json!({}), &[("Prefix", "/hub")]);
+    first.spec.as_mut().and_then(|spec| spec.rules.as_mut()).expect("rules")[0].host = None;
+    let mut second = ingress(("shop", "all"), 2, json!({}), &[]);
+    let spec = second.spec.as_mut().expect("a spec");
+    spec.rules = None;
+    let backend = json!({"service": {"name": "all", "port": {"number": 80}}});
+    spec.default_backend = Some(serde_json::from_value(backend).expect("a backend"));
+    let comparison = compare(&[first, second]);
+    let plain: Vec<_> = comparison.witnesses.iter().filter(|witness| !witness.url.contains("%2F")).collect();
+    assert!(comparison.hosts == 1 && plain.is_empty(), "{plain:?}");
+}
+
+#[test]
 fn a_configuration_that_nginx_refuses_is_unknown() {
     let comparison = compare(&[ingress(("shop", "web"), 1, json!({}), &[("Prefix", "/foo"), ("Prefix", "/foo/")])]);
     assert_eq!((comparison.hosts, comparison.unknown.len()), (0, 1));
