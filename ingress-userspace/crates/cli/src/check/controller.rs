@@ -12,6 +12,8 @@ use ingress_control::{
 use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
+    finding::Finding,
+    names,
     objects::{Objects, Workload},
     values::Values,
 };
@@ -30,6 +32,8 @@ pub(crate) struct Controller {
     pub(super) workload: Option<Workload>,
     /// Flags by name, without dashes; a flag without a value has an empty one.
     pub(super) flags: BTreeMap<String, String>,
+    /// Findings about the names of its flags and of the values.
+    pub(super) findings: Vec<Finding>,
 }
 
 // === impl Controller ===
@@ -53,10 +57,13 @@ impl Controller {
             }
         };
         let mut flags = workload.as_ref().map(flags).unwrap_or_default();
+        let mut findings =
+            workload.as_ref().map(|workload| names::of_workload(workload, flags.keys())).unwrap_or_default();
         if let Some(values) = values {
             flags.extend(values.flags.clone());
+            findings.extend(values.findings.iter().cloned());
         }
-        Ok(Self { workload, flags })
+        Ok(Self { workload, flags, findings })
     }
 
     /// Returns the options with which a translation serves what this installation does.

@@ -1,10 +1,10 @@
 //! Judges objects: translates them as a process of this controller would, and makes findings of the outcomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ingress_control::{
     ObjectRef, Outcome, Reason,
-    change::ObjectName,
+    change::{Kind, ObjectName},
     translate::{Options, owns, translate},
 };
 use ingress_inspect::{ProblemObject, witnesses};
@@ -12,7 +12,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     controller::Controller,
-    diff,
+    diff, effects,
     finding::{Compared, Counts, Finding, Report, Verdict},
     fix::Snippets,
     objects::{Objects, Webhook},
@@ -60,8 +60,21 @@ pub(super) fn judge(
         })
         .collect();
     tell(&mut findings, conversions);
+    let told: BTreeSet<_> = findings
+        .iter()
+        .filter(|finding| finding.object.kind == "Ingress")
+        .map(|finding| (ObjectName::new(&finding.object.namespace, &finding.object.name), finding.key.clone()))
+        .collect();
+    for (name, stored) in ours() {
+        let ingress = &*stored.object;
+        let object = ProblemObject::from(&name.refer(Kind::Ingress, &stored.origin));
+        let value = |key: &str| annotation(ingress, key, &options).map(str::to_owned);
+        let is_told = |name: &ObjectName, key: &str| told.contains(&(name.clone(), key.to_owned()));
+        findings.extend(effects::of_ingress((name, ingress, object), value, is_told));
+    }
     findings.extend(objects.webhooks.iter().map(webhook));
     findings.extend(missing_settings(objects, controller));
+    findings.extend(controller.findings.iter().cloned());
     let compared = with_requests.then(|| {
         // A host may have rules of Ingresses in several namespaces.
         let ingresses = objects.cluster.ingresses.iter().map(|(_, stored)| &*stored.object);
@@ -291,7 +304,7 @@ fn finding(outcome: &Outcome, verdict: Verdict, ingress: Option<&Ingress>, optio
     let Outcome { object, reason, message } = outcome;
     let mut object = ProblemObject::from(object);
     if object.namespace == values::NAMESPACE {
-        (object.kind, object.namespace) = ("Values".to_owned(), String::new());
+        (object.kind, object.namespace) = (values::KIND.to_owned(), String::new());
     }
     let key = key(message, ingress, options).unwrap_or_else(|| reason.to_string());
     let (what, fix) = match reason {

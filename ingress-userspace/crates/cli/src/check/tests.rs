@@ -105,6 +105,7 @@ fn each_object_has_its_verdict() {
         differs  shop/odd                                                no-such-key         is not supported and has no effect                         remove it
         note     ConfigMap ingress-nginx/settings                        no-such-key         is not a known setting                                     remove it
         note     ConfigMap ingress-nginx/settings                        worker-processes    is accepted and has no effect; there is one worker threa…  remove it
+        note     Deployment ingress-nginx/ingress-nginx-controller       --controller-class  the default is `xdp-ingress.io/controller`; `k8s.io/ingr…
         note     shop/noted                                              proxy-buffering     has no effect, because bodies of responses are streamed…   remove it
     "#]].assert_eq(&render::table(&report, false, Palette::NONE));
     expect![[r#"
@@ -125,6 +126,7 @@ fn each_object_has_its_verdict() {
         | differs | shop/odd | no-such-key | is not supported and has no effect | remove it |
         | note | ConfigMap ingress-nginx/settings | no-such-key | is not a known setting | remove it |
         | note | ConfigMap ingress-nginx/settings | worker-processes | is accepted and has no effect; there is one worker thread for each CPU, see `--workers` | remove it |
+        | note | Deployment ingress-nginx/ingress-nginx-controller | --controller-class | the default is `xdp-ingress.io/controller`; `k8s.io/ingress-nginx` also selects the defaults of ingress-nginx |  |
         | note | shop/noted | proxy-buffering | has no effect, because bodies of responses are streamed and never buffered | remove it |
     "#]].assert_eq(&render::markdown(&report));
 }
@@ -200,6 +202,7 @@ fn values_replace_the_settings_of_the_cluster() {
             (Verdict::Fix, subject("controller.config"), "hsts"),
             (Verdict::Fix, subject("tcp"), "70000"),
             (Verdict::Note, subject("controller.config"), "worker-processes"),
+            (Verdict::Note, subject("controller.extraArgs"), "--v"),
         ]
     );
     assert_eq!((report.settings, report.flags), (2, 4));

@@ -1,5 +1,4 @@
-//! Values of ingress-nginx' chart, as far as they become settings and flags of the controller. Other values are not read
-//! here.
+//! Values of ingress-nginx' chart, as far as they become settings and flags of the controller. `names` judges the others.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -11,10 +10,12 @@ use ingress_control::{
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde_json::Value;
 
-use super::objects::Objects;
+use super::{finding::Finding, names, objects::Objects};
 
 /// Namespace of the ConfigMaps that stand for values; no namespace can have this name.
 pub(super) const NAMESPACE: &str = "*values";
+/// Kind that findings about values have in place of an object's.
+pub(super) const KIND: &str = "Values";
 /// Values that are maps of settings or services, and the flags that name their ConfigMaps.
 const MAPS: [(&str, &str); 3] =
     [("/controller/config", "configmap"), ("/tcp", "tcp-services-configmap"), ("/udp", "udp-services-configmap")];
@@ -25,6 +26,8 @@ pub(super) struct Values {
     pub(super) flags: BTreeMap<String, String>,
     /// Content of ConfigMaps, by the path of the value, such as `controller.config`.
     maps: BTreeMap<String, BTreeMap<String, String>>,
+    /// Findings about their names.
+    pub(super) findings: Vec<Finding>,
 }
 
 // === impl Values ===
@@ -66,6 +69,7 @@ impl Values {
             }
         }
         read.flags.extend(of(&controller["extraArgs"]));
+        read.findings = names::of_values(&values);
         Ok(read)
     }
 
