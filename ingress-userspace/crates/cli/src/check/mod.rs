@@ -12,6 +12,8 @@
 //! tells beforehand.
 
 mod arguments;
+#[cfg(test)]
+mod charts;
 mod controller;
 mod diff;
 mod directory;
