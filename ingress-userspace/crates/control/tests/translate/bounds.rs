@@ -29,6 +29,34 @@ fn an_oversized_ingress_is_refused_alone() {
 }
 
 #[test]
+fn a_route_with_too_many_rules_is_refused_alone() {
+    let listeners: String =
+        (0..60).map(|at| format!("{{name: l{at}, port: {}, protocol: HTTP}}, ", 8_000 + at)).collect();
+    let gateway = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: xdp}}\n\
+         spec: {{controllerName: xdp-ingress.io/gateway-controller}}\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: g}}\n\
+         spec: {{gatewayClassName: xdp, listeners: [{listeners}]}}\n"
+    );
+    let route = |name: &str, hostnames: usize, matches: usize| {
+        let hostnames: String = (0..hostnames).map(|at| format!("h{at}.{name}.test, ")).collect();
+        let matches: String = (0..matches).map(|at| format!("{{path: {{value: /{at}}}}}, ")).collect();
+        format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}}}\nspec:\n  \
+             parentRefs: [{{name: g}}, {{name: g, sectionName: l0}}]\n  hostnames: [{hostnames}]\n  rules: [{{matches: [{matches}]}}]\n"
+        )
+    };
+    // Sixty listeners: 9,600 and 11,520 rules.
+    let text = gateway + &route("ok", 16, 10) + &route("many", 16, 12);
+    let Translated { table, statuses, .. } = translated("in.yaml", &text);
+    assert_eq!(table.matches("# default/ok\n").count(), 9_600);
+    assert!(!table.contains("default/many"), "it is attached nowhere");
+    let refusal =
+        "Accepted=False UnsupportedValue: there are 11520 rules, one for each match and each hostname of each listener";
+    assert_eq!(statuses.matches(refusal).count(), 2, "for each parent");
+}
+
+#[test]
 fn inherited_routes_are_limited_for_each_namespace() {
     let path = |n: usize| {
         format!("{{path: /p{n}, pathType: Prefix, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}, ")

@@ -120,6 +120,14 @@ pub(super) fn by_certificate(attachments: &[Attachment<'_>]) -> BTreeMap<Option<
     all
 }
 
+/// Returns the number of hostnames by which requests can arrive, summed over all listeners of `attachments`.
+pub(super) fn count_hostnames(attachments: &[Attachment<'_>]) -> usize {
+    let listeners = attachments.iter().flat_map(|attachment| attachment.listeners.iter().flatten());
+    // Several references may lead to one listener.
+    let counts: BTreeMap<_, _> = listeners.map(|(listener, hostnames)| (listener, hostnames.len())).collect();
+    counts.values().sum()
+}
+
 /// Returns all listeners of `attachments`, and the references to them. With `flaw`, the route attaches to none.
 pub(super) fn conclude(attachments: Vec<Attachment<'_>>, flaw: Option<&Flaw>) -> (Attachments, Vec<RouteParent>) {
     let (mut all, mut parents) = (Attachments::new(), Vec::new());

@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::{
-    attach::{Attachment, Attachments, conclude},
+    attach::{Attachment, Attachments, conclude, count_hostnames},
     report::{ACCEPTED, Flaw, RESOLVED_REFS, unless},
     route_conflicts::accepted,
 };
@@ -71,6 +71,9 @@ pub(super) struct Candidate {
     pub(super) index: (usize, usize),
 }
 
+/// Maximum number of a route's rules: one for each match, for each hostname of each listener.
+const MAX_RULES: usize = 10_000;
+
 // === impl MadeRoute ===
 
 impl MadeRoute {
@@ -84,6 +87,7 @@ impl MadeRoute {
         rules: RouteRules,
         services: BTreeSet<ObjectName>,
     ) -> Self {
+        let flaw = flaw.or_else(|| too_many(&rules, count_hostnames(&found)));
         let (attachments, parents) = conclude(found, flaw.as_ref());
         Self {
             precedence: RoutePrecedence::of(id, metadata),
@@ -108,6 +112,32 @@ impl MadeRoute {
         };
         let parents = self.parents.iter().map(parent).collect();
         ObjectStatus { generation: self.generation, body: StatusBody::Route { parents } }
+    }
+}
+
+/// Returns the flaw of a route whose rules, for this number of hostnames, are too many.
+fn too_many(rules: &RouteRules, hostnames: usize) -> Option<Flaw> {
+    let count = hostnames.saturating_mul(rules.count());
+    let message = || {
+        format!(
+            "there are {count} rules, one for each match and each hostname of each listener, which exceed the {MAX_RULES} \
+             allowed; name fewer hostnames or listeners, or divide the route"
+        )
+    };
+    (count > MAX_RULES).then(|| Flaw::unsupported(message()))
+}
+
+// === impl RouteRules ===
+
+impl RouteRules {
+    /// Returns the number of rules for a hostname of a listener.
+    fn count(&self) -> usize {
+        match self {
+            Self::Requests(ByListener(rules)) => {
+                rules.iter().map(|(_, candidates)| candidates.len()).max().unwrap_or(0)
+            }
+            Self::Bytes(_) => 1,
+        }
     }
 }
 
