@@ -56,7 +56,6 @@ pub struct Condition {
 pub enum ConditionStatus {
     True,
     False,
-    Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +119,6 @@ impl ConditionStatus {
         match self {
             Self::True => "True",
             Self::False => "False",
-            Self::Unknown => "Unknown",
         }
     }
 }

@@ -31,12 +31,16 @@ struct Request<'g> {
     allotted: Allotted,
 }
 
-/// Allots addresses to `gateways`, which are in order of precedence. A Gateway keeps the addresses in its status. Then
-/// those that ask for certain addresses get them, and at last those that ask for any: the first free one of each family,
-/// from a place in the pool that the Gateway's name decides. A Gateway that is created a moment later thus seldom has a
-/// claim on an address that was assigned already but is not in the status yet.
-pub(super) fn allot<'g>(pool: &AddressPool, gateways: impl Iterator<Item = &'g Gateway>) -> Vec<Allotted> {
-    let mut requests: Vec<_> = gateways.map(Request::of).collect();
+/// Allots addresses to `gateways`, which are in order of precedence, each with the reason for which it is refused, if it
+/// is: such a one gets none. A Gateway keeps the addresses in its status. Then those that ask for certain addresses get
+/// them, and at last those that ask for any: the first free one of each family, from a place in the pool that the
+/// Gateway's name decides. A Gateway that is created a moment later thus seldom has a claim on an address that was
+/// assigned already but is not in the status yet.
+pub(super) fn allot<'g>(
+    pool: &AddressPool,
+    gateways: impl Iterator<Item = (&'g Gateway, Option<Flaw>)>,
+) -> Vec<Allotted> {
+    let mut requests: Vec<_> = gateways.map(|(gateway, refused)| Request::of(gateway, refused)).collect();
     if pool.is_empty() {
         return requests.into_iter().map(Request::without_pool).collect();
     }
@@ -64,8 +68,8 @@ impl Allotted {
 // === impl Request ===
 
 impl<'g> Request<'g> {
-    fn of(gateway: &'g Gateway) -> Self {
-        let mut allotted = Allotted::default();
+    fn of(gateway: &'g Gateway, refused: Option<Flaw>) -> Self {
+        let mut allotted = Allotted { refused, ..Allotted::default() };
         let mut named = Vec::new();
         for GatewayAddress { kind, value } in &gateway.spec.addresses {
             match kind {
@@ -190,7 +194,7 @@ mod tests {
             words.extend([refused, lacks].into_iter().flatten().map(|flaw| flaw.reason.to_owned()));
             words.join(" ")
         };
-        allot(&pool, gateways.iter()).into_iter().map(text).collect()
+        allot(&pool, gateways.iter().map(|gateway| (gateway, None))).into_iter().map(text).collect()
     }
 
     #[test]
@@ -233,6 +237,19 @@ mod tests {
         assert_eq!(allotted(&pool, &[any, one]), ["192.0.2.2 2001:db8::1", "192.0.2.1"]);
         let (holder, late) = (gateway(&[], &["192.0.2.1"]), gateway(&["192.0.2.1", "192.0.2.2"], &[]));
         assert_eq!(allotted(&pool, &[late, holder]), ["192.0.2.2 AddressNotUsable", "192.0.2.1 2001:db8::1"]);
+    }
+
+    #[test]
+    fn a_gateway_that_is_refused_gets_no_address() {
+        let pool = AddressPool::new([AddressPool::parse_network("192.0.2.1").expect("an address")]).expect("a pool");
+        let refused = Flaw::new("InvalidParameters", "none");
+        for first in [gateway(&[], &[]), gateway(&["192.0.2.1"], &[]), gateway(&[], &["192.0.2.1"])] {
+            let second = gateway(&[], &[]);
+            let found = allot(&pool, [(&first, Some(refused.clone())), (&second, None)].into_iter());
+            let [first, second] = &*found else { panic!("not one for each Gateway: {found:?}") };
+            assert_eq!((first.addresses.len(), first.refused.as_ref()), (0, Some(&refused)));
+            assert_eq!((second.addresses.len(), &second.lacks), (1, &None));
+        }
     }
 
     #[test]

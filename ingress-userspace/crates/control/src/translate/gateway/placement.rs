@@ -55,24 +55,28 @@ pub(crate) struct PlacedListener {
     pub(super) conflict: Option<Flaw>,
 }
 
-/// Places the Gateways of this controller, the oldest first, and each before its ListenerSets.
-pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
+/// Returns the Gateways of this controller with their classes.
+fn ours<'c>(lookup: &Lookup<'c>) -> Vec<(&'c ObjectName, &'c Gateway, &'c GatewayClass)> {
     let classes = lookup.gateway_classes();
-    let class_of = |gateway: &Gateway| -> Option<&GatewayClass> {
+    let class_of = |gateway: &Gateway| -> Option<&'c GatewayClass> {
         let stored = classes.get(&ObjectName::new("", &gateway.spec.gateway_class_name))?;
         Some(&*stored.object).filter(|class| class.is_ours())
     };
     let gateways = lookup.gateways().iter().map(|(name, stored)| (name, &*stored.object));
     let gateways = gateways.filter(|(name, _)| lookup.selects(&name.namespace));
-    let mut gateways: Vec<_> =
-        gateways.filter_map(|(name, gateway)| Some((name, gateway, class_of(gateway)?))).collect();
+    gateways.filter_map(|(name, gateway)| Some((name, gateway, class_of(gateway)?))).collect()
+}
+
+/// Places the Gateways of this controller, the oldest first, and each before its ListenerSets.
+pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
+    let mut gateways = ours(lookup);
     gateways.sort_by_cached_key(|(name, gateway, _)| (age(&gateway.metadata), (*name).clone()));
     let pool = &lookup.options.gateway_addresses;
-    let allotted = addresses::allot(pool, gateways.iter().map(|(_, gateway, _)| *gateway));
+    let flaw = |gateway, class| class::flaw(class).or_else(|| parameters_flaw(gateway));
+    let allotted = addresses::allot(pool, gateways.iter().map(|(_, gateway, class)| (*gateway, flaw(gateway, class))));
     let sets = sets(lookup);
     let (mut placement, mut occupied, mut ports) = (Placement::default(), Occupied::default(), Ports::new(lookup));
-    for ((name, gateway, class), mut allotted) in gateways.into_iter().zip(allotted) {
-        allotted.refused = class::flaw(class).or_else(|| parameters_flaw(gateway)).or(allotted.refused);
+    for ((name, gateway, _), allotted) in gateways.into_iter().zip(allotted) {
         let addresses: Vec<Option<IpAddr>> = match &allotted {
             _ if !allotted.is_reachable() => Vec::new(),
             _ if pool.is_empty() => vec![None],
@@ -86,7 +90,7 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
         let id = ObjectId { kind: Kind::Gateway, name: name.clone() };
         let own = sets.get(name).map(Vec::as_slice).unwrap_or_default();
         let allows_sets = gateway.spec.allowed_listeners.namespaces.from != NamespacesFrom::None;
-        let allowed: Vec<_> = own.iter().filter(|(set, _)| allows(gateway, name, set, lookup)).collect();
+        let (allowed, others): (Vec<_>, Vec<_>) = own.iter().partition(|(set, _)| allows(gateway, name, set, lookup));
         let ids = allowed.iter().map(|(set, _)| set_id(set));
         let ids = allows_sets.then(|| ids.collect());
         place(id.clone(), &gateway.spec.listeners, allotted.clone(), None, ids);
@@ -97,7 +101,7 @@ pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
             let allotted = Allotted { refused, ..allotted.clone() };
             place(set_id(set), &object.spec.listeners, allotted, Some(id.clone()), None);
         }
-        for (set, _) in own.iter().filter(|(set, _)| !allows(gateway, name, set, lookup)) {
+        for (set, _) in others {
             let message = "its Gateway does not allow ListenerSets of this namespace; extend `allowedListeners` there";
             let refused = Some(Flaw::new("NotAllowed", message));
             let allotted = Allotted { refused, ..Allotted::default() };
