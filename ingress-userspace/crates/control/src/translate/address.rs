@@ -13,7 +13,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{cluster_addresses::ClusterAddresses, lookup::Lookup, part::Vicinity, stream_rows};
+use super::{cluster_addresses::ClusterAddresses, gateway::placement, lookup::Lookup, part::Vicinity, stream_rows};
 use crate::{
     change::ObjectName,
     cluster::Stored,
@@ -85,6 +85,9 @@ pub(super) fn check_slice_address(address: IpAddr, lookup: &Lookup<'_>) -> Resul
     if lookup.is_cluster_ip(reached) {
         return Err("the address of a Service");
     }
+    if lookup.options.gateway_addresses.contains(&reached) {
+        return Err("the address of a Gateway");
+    }
     lookup.cluster_addresses_in(Vicinity::of(reached)).check_slice_address(reached)
 }
 
@@ -135,7 +138,10 @@ impl ClusterAddresses {
                 }
             }
         }
-        let streams = stream_rows::ports(lookup);
+        let mut streams = stream_rows::ports(lookup);
+        if lookup.options.gateway_addresses.is_empty() {
+            streams.extend(placement::ports(lookup));
+        }
         Self { nodes, api_server, api_endpoints, own, streams, knows_own_node }
     }
 

@@ -16,7 +16,8 @@ pub(crate) struct ClusterAddresses {
     pub(crate) api_endpoints: BTreeSet<SocketAddr>,
     /// Addresses of this node's interfaces.
     pub(crate) own: BTreeSet<IpAddr>,
-    /// Ports on which this controller listens for stream services. An endpoint there would be a loop.
+    /// Ports on which this controller listens for stream services, and for Gateways at the nodes' addresses. An endpoint
+    /// there would be a loop.
     pub(crate) streams: BTreeSet<StreamPort>,
     /// Whether `nodes` has an address of this node that its pods may have.
     pub(crate) knows_own_node: bool,

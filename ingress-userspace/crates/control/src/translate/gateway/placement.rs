@@ -2,7 +2,7 @@
 //! and routes are not known here.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
 };
@@ -23,7 +23,7 @@ use crate::{
     },
     translate::{claims::age, lookup::Lookup, text::shorten},
 };
-use ingress_model::{Bind, Bound, ListenerName, ListenerProtocol};
+use ingress_model::{Bind, Bound, ListenerName, ListenerProtocol, StreamPort};
 
 /// The Gateways of this controller, and their binds.
 #[derive(Default)]
@@ -65,6 +65,18 @@ fn ours<'c>(lookup: &Lookup<'c>) -> Vec<(&'c ObjectName, &'c Gateway, &'c Gatewa
     let gateways = lookup.gateways().iter().map(|(name, stored)| (name, &*stored.object));
     let gateways = gateways.filter(|(name, _)| lookup.selects(&name.namespace));
     gateways.filter_map(|(name, gateway)| Some((name, gateway, class_of(gateway)?))).collect()
+}
+
+/// Returns the ports of all listeners of this controller, whether they stand or not.
+pub(crate) fn ports(lookup: &Lookup<'_>) -> BTreeSet<StreamPort> {
+    let sets = sets(lookup);
+    let mut ports = BTreeSet::new();
+    for (name, gateway, _) in ours(lookup) {
+        let sets = sets.get(name).into_iter().flatten().flat_map(|(_, set)| &set.spec.listeners);
+        let shapes = gateway.spec.listeners.iter().chain(sets).filter_map(|listener| Shape::of(listener).ok());
+        ports.extend(shapes.map(|shape| shape.port));
+    }
+    ports
 }
 
 /// Places the Gateways of this controller, the oldest first, and each before its ListenerSets.
