@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 
 use super::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
-    gateway::GatewayStores,
+    gateway::{BackendTlsPolicy, GatewayApiObject, GatewayStores},
     held_secret::HeldSecret,
     namespace::{LeftOut, Namespace},
     outcome::{ObjectRef, Origin},
@@ -57,6 +57,8 @@ pub struct Cluster {
     slices_by_service: Tree<ObjectName, Vec<ObjectName>>,
     /// Grants by their namespace, in order.
     grants_by_namespace: Tree<Arc<str>, Vec<ObjectName>>,
+    /// Policies for TLS by the Services that they target, in order.
+    policies_by_service: Tree<ObjectName, Vec<ObjectName>>,
 }
 
 pub type Store<T> = Tree<ObjectName, Stored<T>>;
@@ -183,6 +185,12 @@ impl Cluster {
         names.filter_map(|name| self.grants.get(name).map(|stored| &*stored.object))
     }
 
+    /// Returns the policies for TLS with a Service, in order of their names.
+    pub fn policies_of<'c>(&'c self, service: &ObjectName) -> impl Iterator<Item = &'c BackendTlsPolicy> + use<'c> {
+        let names = self.policies_by_service.get(service).into_iter().flatten();
+        names.filter_map(|name| self.gateway_api.backend_tls_policies.get(name).map(|stored| &*stored.object))
+    }
+
     /// Returns `true` if the stored object differs only in fields that no translation reads. This controller writes
     /// statuses itself, and translation uses only the addresses of Gateways.
     fn differs_in_status(&self, object: &Object, origin: &Origin) -> bool {
@@ -270,7 +278,12 @@ impl Cluster {
                 enlist(&mut self.grants_by_namespace, &name.namespace, &name);
                 self.grants.insert(name, Stored { object, origin });
             }
-            Object::GatewayApi(object) => self.gateway_api.insert(object, origin),
+            Object::GatewayApi(object) => {
+                if let GatewayApiObject::BackendTlsPolicy(policy) = &object {
+                    policy.services().iter().for_each(|of| enlist(&mut self.policies_by_service, of, &name));
+                }
+                self.gateway_api.insert(object, origin);
+            }
         }
     }
 
@@ -306,6 +319,13 @@ impl Cluster {
                 delist(&mut self.grants_by_namespace, &name.namespace, name);
                 was_there
             }
+            Kind::BackendTlsPolicy => {
+                let Some(stored) = self.backend_tls_policies().get(name) else { return false };
+                for service in stored.object.services() {
+                    delist(&mut self.policies_by_service, &service, name);
+                }
+                self.gateway_api.remove(*kind, name)
+            }
             Kind::GatewayClass
             | Kind::Gateway
             | Kind::ListenerSet
@@ -313,8 +333,7 @@ impl Cluster {
             | Kind::GrpcRoute
             | Kind::TlsRoute
             | Kind::TcpRoute
-            | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => self.gateway_api.remove(*kind, name),
+            | Kind::UdpRoute => self.gateway_api.remove(*kind, name),
         }
     }
 }

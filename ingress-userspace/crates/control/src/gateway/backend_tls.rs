@@ -1,11 +1,12 @@
 //! BackendTLSPolicy: TLS between the Gateway and a Service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::NamespaceResourceScope;
 use serde::{Deserialize, Serialize};
 
 use super::{Group, ObjectReference, PolicyStatus, ReferentKind, object::gateway_object, open_enum::open_enum};
+use crate::object::ObjectName;
 
 gateway_object! {
     /// Demands TLS of Services, and on their certificates.
@@ -30,6 +31,19 @@ pub struct PolicyTarget {
     pub name: Box<str>,
     /// Name of a port of the Service. `None`: all.
     pub section_name: Option<Box<str>>,
+}
+
+// === impl BackendTlsPolicy ===
+
+impl BackendTlsPolicy {
+    /// Returns the Services that the policy targets, each once.
+    #[must_use]
+    pub fn services(&self) -> BTreeSet<ObjectName> {
+        let ObjectName { namespace, name: _ } = ObjectName::of(&self.metadata);
+        let targets = self.spec.target_refs.iter();
+        let services = targets.filter(|target| (&target.group, &target.kind) == (&Group::Core, &ReferentKind::Service));
+        services.map(|target| ObjectName::new(&namespace, &target.name)).collect()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -170,13 +170,10 @@ impl<'c> Lookup<'c> {
         self.with_memo(|memo| memo.parents.get(id).cloned())
     }
 
-    /// Returns the BackendTLSPolicies of `namespace`, in order of their names.
-    pub(crate) fn policies_of(&self, namespace: &Arc<str>) -> impl Iterator<Item = &'c BackendTlsPolicy> + use<'c> {
-        self.read(Dependency::PoliciesOf(Arc::clone(namespace)));
-        let first = ObjectName { namespace: Arc::clone(namespace), name: "".into() };
-        let all = self.cluster.backend_tls_policies().iter_from(&first);
-        let namespace = Arc::clone(namespace);
-        all.take_while(move |(name, _)| name.namespace == namespace).map(|(_, stored)| &*stored.object)
+    /// Returns the BackendTLSPolicies that target `service`, in order of their names.
+    pub(crate) fn policies_of(&self, service: &ObjectName) -> impl Iterator<Item = &'c BackendTlsPolicy> + use<'c> {
+        self.read(Dependency::PoliciesOf(service.clone()));
+        self.cluster.policies_of(service)
     }
 
     pub(crate) fn backend_tls_policy(&self, name: &ObjectName) -> Option<&'c Stored<BackendTlsPolicy>> {

@@ -91,8 +91,8 @@ pub(crate) enum Dependency {
     Upstream(UpstreamKey),
     /// The names of the certificate in a Secret and its problems; chain and key are not included.
     Certificate(ObjectName),
-    /// The BackendTLSPolicies of a namespace.
-    PoliciesOf(Arc<str>),
+    /// The BackendTLSPolicies that target a service.
+    PoliciesOf(ObjectName),
     /// Every GatewayClass, Gateway and ListenerSet.
     Gateways,
     /// The view that routes have of a Gateway or ListenerSet.

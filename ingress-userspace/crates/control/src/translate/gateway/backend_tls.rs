@@ -45,7 +45,7 @@ pub(super) fn chosen<'c>(
     port: Option<&str>,
     lookup: &Lookup<'c>,
 ) -> Option<&'c BackendTlsPolicy> {
-    let targets = lookup.policies_of(&service.namespace).flat_map(|policy| {
+    let targets = lookup.policies_of(service).flat_map(|policy| {
         let targets = policy.spec.target_refs.iter().filter(|target| is_of(target, &service.name));
         targets.map(move |target| (target.section_name.as_deref(), policy))
     });
@@ -153,10 +153,8 @@ fn no_name(hostname: &str) -> Flaw {
 pub(crate) fn make(name: &ObjectName, lookup: &Lookup<'_>) -> Option<Policy> {
     let policy = &*lookup.backend_tls_policy(name)?.object;
     let Terms { tls, unresolved } = read(name, policy, lookup);
-    let own = policy.spec.target_refs.iter();
-    let services = own.filter(|target| (&target.group, &target.kind) == (&Group::Core, &ReferentKind::Service));
-    let services = services.map(|target| ObjectName::new(&name.namespace, &target.name)).collect();
-    let conflict = conflict(policy, name, lookup);
+    let services = policy.services();
+    let conflict = conflict(policy, lookup);
     let accepted = conflict.or(tls.err());
     let unresolved = unresolved.map(|Flaw { reason, message }| match reason {
         // The policy has a name of its own for it.
@@ -172,13 +170,13 @@ pub(crate) fn make(name: &ObjectName, lookup: &Lookup<'_>) -> Option<Policy> {
 }
 
 /// Returns the conflict with an older policy for the same target.
-fn conflict(policy: &BackendTlsPolicy, name: &ObjectName, lookup: &Lookup<'_>) -> Option<Flaw> {
+fn conflict(policy: &BackendTlsPolicy, lookup: &Lookup<'_>) -> Option<Flaw> {
     let own = seniority(policy);
-    let older = lookup.policies_of(&name.namespace).filter(|other| seniority(other) < own);
-    let has_same = |other: &&BackendTlsPolicy| {
-        policy.spec.target_refs.iter().any(|target| other.spec.target_refs.contains(target))
-    };
-    let other = older.into_iter().find(has_same)?;
+    let has_same =
+        |other: &BackendTlsPolicy| policy.spec.target_refs.iter().any(|target| other.spec.target_refs.contains(target));
+    let services = policy.services();
+    let mut others = services.iter().flat_map(|service| lookup.policies_of(service));
+    let other = others.find(|other| has_same(other) && seniority(other) < own)?;
     let message = format!("the older policy `{}` has the same target; remove one", ObjectName::of(&other.metadata));
     Some(Flaw::new("Conflicted", message))
 }

@@ -21,7 +21,8 @@ fn gateway_differences(known: &Cluster, cluster: &Cluster) -> BTreeSet<Dependenc
         found.insert(Dependency::Gateways);
     }
     for difference in known.backend_tls_policies().differences(cluster.backend_tls_policies()) {
-        found.insert(Dependency::PoliciesOf(Arc::clone(&difference.key.namespace)));
+        let policies = [difference.old, difference.new].into_iter().flatten();
+        found.extend(policies.flat_map(|stored| stored.object.services()).map(Dependency::PoliciesOf));
         found.insert(object(Kind::BackendTlsPolicy, difference.key.clone()));
     }
     let namespaces = known.namespace_labels.differences(&cluster.namespace_labels).into_iter();
