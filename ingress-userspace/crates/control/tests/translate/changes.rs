@@ -22,8 +22,13 @@ pub(crate) enum Event {
 }
 
 pub(crate) fn any_event() -> impl Strategy<Value = Event> {
+    events_of(any_object())
+}
+
+/// An event about one of these objects.
+pub(crate) fn events_of(objects: impl Strategy<Value = String>) -> impl Strategy<Value = Event> {
     prop_oneof![
-        12 => any_object().prop_map(Event::Comes),
+        12 => objects.prop_map(Event::Comes),
         6 => any::<prop::sample::Index>().prop_map(Event::Goes),
         1 => prop::collection::vec(0..3u8, 0..3).prop_map(Event::Resolves),
         1 => Just(Event::Forgets),
@@ -32,7 +37,15 @@ pub(crate) fn any_event() -> impl Strategy<Value = Event> {
 
 /// Objects with distinct names, in two random orders.
 pub(crate) fn any_objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
-    prop::collection::vec(any_object(), 0..14)
+    objects_of(any_object(), 14)
+}
+
+/// Fewer than `end` of these objects, with distinct names, in two random orders.
+pub(crate) fn objects_of(
+    objects: impl Strategy<Value = String>,
+    end: usize,
+) -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
+    prop::collection::vec(objects, 0..end)
         .prop_map(|texts| {
             let path: Arc<Path> = Path::new("in.yaml").into();
             let parsed = parse(&path, &texts.join("---\n"));

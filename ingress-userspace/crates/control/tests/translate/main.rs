@@ -6,6 +6,8 @@ mod bounds;
 mod case;
 mod changes;
 mod feud;
+mod gateway_laws;
+mod gateway_objects;
 mod golden;
 mod laws;
 mod objects;

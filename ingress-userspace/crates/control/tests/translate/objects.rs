@@ -115,7 +115,7 @@ fn any_service() -> impl Strategy<Value = String> {
 }
 
 /// A Secret with one of three certificates, two of which are for the same names, or without a usable one.
-fn any_secret() -> impl Strategy<Value = String> {
+pub(crate) fn any_secret() -> impl Strategy<Value = String> {
     let data = ["tls", "default-certificate"].map(|case| {
         let text = fs::read_to_string(directory().join(case).join("in.yaml")).expect("a readable case");
         let at = text.find("stringData:").expect("a Secret");
@@ -198,7 +198,7 @@ fn any_node() -> impl Strategy<Value = String> {
 }
 
 /// Grants mostly for Service `a/a`, which some Ingresses use for keys.
-fn any_grant() -> impl Strategy<Value = String> {
+pub(crate) fn any_grant() -> impl Strategy<Value = String> {
     let kind = prop::sample::select(vec![
         "networking.k8s.io, kind: Ingress",
         "gateway.networking.k8s.io, kind: HTTPRoute",
@@ -214,7 +214,7 @@ fn any_grant() -> impl Strategy<Value = String> {
     })
 }
 
-fn any_namespace() -> impl Strategy<Value = String> {
+pub(crate) fn any_namespace() -> impl Strategy<Value = String> {
     (any_name(), any_name()).prop_map(|(name, team)| {
         format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{team: {team}}}}}\n")
     })
@@ -406,7 +406,7 @@ fn any_http_route() -> impl Strategy<Value = String> {
     )
 }
 
-fn any_slice() -> impl Strategy<Value = String> {
+pub(crate) fn any_slice() -> impl Strategy<Value = String> {
     (any_name(), any_name(), any_name(), prop::collection::vec((1..4u8, any::<bool>(), any::<bool>()), 0..3)).prop_map(
         |(namespace, name, service, endpoints)| {
             let endpoints: String = endpoints

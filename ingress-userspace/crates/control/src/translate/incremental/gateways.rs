@@ -250,19 +250,19 @@ impl Translator {
         }
     }
 
-    /// Sets a listener in the table, or removes it.
+    /// Sets a listener in the table, or removes it. Routes for its protocol do not stay at another one.
     fn serve(&mut self, name: &ListenerName, served: Option<&ServedListener>, work: &mut PendingWork) {
-        let known = self.table.listeners.get(name).cloned();
-        let Some(ServedListener { protocol, certificates, clients }) = served else {
-            if let Some(listener) = known {
-                self.table.listeners.remove(name);
-                let streams = listener.streams.values().flatten();
-                let old = listener.hosts.values().flat_map(|routes| upstreams(routes));
-                let old = old.chain(streams.flat_map(|backends| targets(backends)));
-                self.count(std::iter::empty(), old, work);
-            }
-            return;
-        };
+        let stays = |listener: &Arc<Listener>| served.is_some_and(|served| served.protocol == listener.protocol);
+        let known = self.table.listeners.get(name).cloned().filter(stays);
+        if known.is_none()
+            && let Some(listener) = self.table.listeners.remove(name)
+        {
+            let streams = listener.streams.values().flatten();
+            let old = listener.hosts.values().flat_map(|routes| upstreams(routes));
+            let old = old.chain(streams.flat_map(|backends| targets(backends)));
+            self.count(std::iter::empty(), old, work);
+        }
+        let Some(ServedListener { protocol, certificates, clients }) = served else { return };
         let is_new = known.is_none();
         let before = known.unwrap_or_else(|| Listener::new(*protocol).into());
         let listener = Listener {
