@@ -92,7 +92,7 @@ struct TokenBucket {
 /// of repeating it.
 pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: Timestamp) -> Event {
     let Problem { kind: _, name, uid, reason, message } = problem;
-    let hash = fnv([uid.as_bytes(), reason.as_str().as_bytes(), message.as_bytes()].join(&0).as_slice());
+    let hash = fnv([uid.as_bytes(), reason.as_bytes(), message.as_bytes()].join(&0).as_slice());
     let suffix = format!(".{hash:016x}");
     let stem = truncated(&name.name, MAX_NAME - suffix.len()).trim_end_matches(['-', '.']);
     // By convention, events about objects without a namespace go to this one.
@@ -104,7 +104,7 @@ pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: T
             ..ObjectMeta::default()
         },
         type_: Some("Warning".into()),
-        reason: Some(reason.as_str().into()),
+        reason: Some((*reason).into()),
         action: Some(ACTION.into()),
         note: Some(truncated(message, MAX_NOTE).into()),
         regarding: Some(problem.regarding()),
@@ -130,11 +130,9 @@ fn truncated(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-fn must_stand_for(reason: Reason) -> Duration {
-    match reason {
-        Reason::NoReadyEndpoints | Reason::HealthChecksDelayed => ENDPOINTS_UNUSUAL,
-        _ => Duration::ZERO,
-    }
+fn must_stand_for(reason: &str) -> Duration {
+    let may_pass = [Reason::NoReadyEndpoints, Reason::HealthChecksDelayed].map(Reason::as_str);
+    if may_pass.contains(&reason) { ENDPOINTS_UNUSUAL } else { Duration::ZERO }
 }
 
 // === impl EventDeduper ===
@@ -235,7 +233,7 @@ mod tests {
             kind: Kind::Ingress,
             name: ObjectName::new("n", name),
             uid: format!("uid-{name}").into(),
-            reason,
+            reason: reason.as_str(),
             message: message.into(),
         }
     }

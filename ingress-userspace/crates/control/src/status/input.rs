@@ -48,7 +48,8 @@ pub(super) struct Problem {
     pub(super) kind: Kind,
     pub(super) name: ObjectName,
     pub(super) uid: Arc<str>,
-    pub(super) reason: Reason,
+    /// The name of a [`Reason`], or the reason of a condition.
+    pub(super) reason: &'static str,
     pub(super) message: Arc<str>,
 }
 
@@ -106,14 +107,15 @@ impl StatusInput {
         self.translation.outcomes != before.translation.outcomes
             || (ingresses, classes, services) != (&old.ingresses, &old.classes, &old.services)
             || (secrets, config_maps) != (&old.secrets, &old.config_maps)
+            || self.may_be_refused_otherwise(before)
     }
 
-    /// Returns the problems of the translation, and of the Ingresses with rules for hosts that are not counted by
-    /// themselves.
+    /// Returns the problems of the translation, those that conditions tell, and those of the Ingresses with rules for
+    /// hosts that are not counted by themselves.
     pub(super) fn problems(&self, uncounted: &Uncounted) -> BTreeSet<Problem> {
         let Self { cluster, translation, manager: _ } = self;
         let of_objects = translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster));
-        of_objects.chain(self.uncounted(uncounted)).collect()
+        of_objects.chain(self.uncounted(uncounted)).chain(self.refused()).collect()
     }
 
     fn uncounted(&self, Uncounted { hosts, capacity }: &Uncounted) -> impl Iterator<Item = Problem> {
@@ -155,7 +157,7 @@ impl Problem {
             _ => return None,
         };
         let uid = uid?.into();
-        Some(Self { kind, name, uid, reason: *reason, message: message.as_str().into() })
+        Some(Self { kind, name, uid, reason: reason.as_str(), message: message.as_str().into() })
     }
 
     pub(super) fn regarding(&self) -> ObjectReference {
@@ -281,7 +283,7 @@ mod tests {
         let translation = translate::translate(&cluster, &translate::Options::for_manifests());
         let problems = StatusInput::new(&cluster, &translation, &Arc::from("manager")).problems(&Uncounted::default());
         let reported: Vec<_> = problems.iter().map(|problem| (problem.kind, &*problem.uid, problem.reason)).collect();
-        assert_eq!(reported, [(Kind::Service, "s", Reason::EndpointRefused)]);
+        assert_eq!(reported, [(Kind::Service, "s", Reason::EndpointRefused.as_str())]);
         let message = problems.iter().map(|problem| &*problem.message).collect::<String>();
         for part in ["EndpointSlice `web-1`", "`127.0.0.1`, a loopback address", "1 more", "`--allow-endpoints-in`"] {
             assert!(message.contains(part), "{part}: {message}");

@@ -1,5 +1,5 @@
 //! Statuses of the Gateway API: conditions, listeners and addresses, as translated. This module derives no status. It
-//! also keeps the Services of Gateways, if asked to.
+//! also keeps the Services of Gateways, if asked to, and finds what conditions tell as events.
 //!
 //! ```text
 //! Translation.statuses ─┐
@@ -21,6 +21,7 @@ mod conditions;
 mod infrastructure;
 mod patch;
 mod plan;
+mod refusals;
 mod shared_list;
 mod writer;
 
