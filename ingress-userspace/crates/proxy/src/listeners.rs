@@ -45,6 +45,8 @@ struct Binds {
     /// UDP listeners of every address of the node, by port.
     udp_anywhere: BTreeMap<u16, ListenerName>,
     ports: BTreeSet<StreamPort>,
+    /// Addresses with a bind of their own, at any port.
+    addresses: BTreeSet<IpAddr>,
     source: Tree<Bind, Arc<Bound>>,
 }
 
@@ -146,6 +148,11 @@ impl Listeners {
         addressed.get(&local).or_else(|| anywhere.get(&local.port()))
     }
 
+    /// Returns whether `local` is at the address of a Gateway, and no listener is there. Connections to it are refused.
+    pub(crate) fn leave(&self, local: SocketAddr) -> bool {
+        self.binds.addresses.contains(&local.ip()) && self.at(local).is_none()
+    }
+
     /// Returns the route for datagrams to a local address, if a Gateway has one there.
     pub(crate) fn datagrams_at(&self, local: SocketAddr) -> Option<&ServedStream> {
         let Binds { udp_addressed, udp_anywhere, .. } = &*self.binds;
@@ -185,6 +192,7 @@ impl Binds {
         let mut binds = Self { source: source.clone(), ..Self::default() };
         for (Bind { address, port }, bound) in source {
             binds.ports.insert(*port);
+            binds.addresses.extend(address);
             let socket = address.map(|address| SocketAddr::new(address, port.number));
             match (port.transport, socket, &bound.stream) {
                 (Transport::Tcp, Some(socket), _) => {

@@ -82,7 +82,7 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     // Fails if the client has disconnected already.
     let Ok(mut local) = stream.local_addr() else { return };
     local.set_port(public_port(worker, entrance, local.port()));
-    let entrance = at_bind(worker, entrance, local);
+    let Some(entrance) = at_bind(worker, entrance, local) else { return tcp::reset(&stream) };
     let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
     conn.announce();
     let entered = worker.enter(&conn);
@@ -95,18 +95,19 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     };
 }
 
-/// Returns the protocol of a connection to `local`: that of the Gateways there, else that of the listening socket.
-fn at_bind(worker: &Worker, entrance: Entrance, local: SocketAddr) -> Entrance {
+/// Returns the protocol of a connection to `local`: that of the Gateways there, else that of the listening socket;
+/// `None` if the address is a Gateway's, and its listeners have other ports.
+fn at_bind(worker: &Worker, entrance: Entrance, local: SocketAddr) -> Option<Entrance> {
     let snapshot = worker.snapshot();
     if snapshot.listeners.is_empty() {
-        return entrance;
+        return Some(entrance);
     }
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     match snapshot.listeners.at(local).map(BoundListeners::protocol) {
-        None => entrance,
-        Some(BoundProtocol::Http) => Entrance::Http,
-        Some(BoundProtocol::Tls) => Entrance::Https,
-        Some(BoundProtocol::Stream) => Entrance::Streams,
+        None => (!snapshot.listeners.leave(local)).then_some(entrance),
+        Some(BoundProtocol::Http) => Some(Entrance::Http),
+        Some(BoundProtocol::Tls) => Some(Entrance::Https),
+        Some(BoundProtocol::Stream) => Some(Entrance::Streams),
     }
 }
 

@@ -145,7 +145,10 @@ fn choose<'s>(conn: &Conn, snapshot: &'s Snapshot, authority: &Authority<'_>) ->
 #[inline(never)]
 fn choose_listener<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> ChosenRoutes<'s> {
     let listeners = &snapshot.listeners;
-    let Some(bound) = listeners.at(conn.local()) else { return ChosenRoutes::OfIngresses };
+    let Some(bound) = listeners.at(conn.local()) else {
+        // The connection is older than the Gateway's address.
+        return if listeners.leave(conn.local()) { ChosenRoutes::Nothing } else { ChosenRoutes::OfIngresses };
+    };
     let is_of_ingress = || bound.shares_with_ingresses() && snapshot.routes.host(host).is_some();
     let name = bound.of_host(host, conn.secure);
     if conn.secure && name != bound.of_server_name(conn.shown.server_name()) {

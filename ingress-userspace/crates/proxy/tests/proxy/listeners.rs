@@ -1,7 +1,7 @@
 //! Listeners of Gateways: which one serves a request at an address and port, by Host and by server name.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::Arc,
 };
@@ -147,6 +147,31 @@ fn requests_without_a_route_go_on_to_the_ingresses_unless_the_address_is_a_gatew
     proxy.publish(&Table::default().host("ingress.test", &[ingress.address]));
     assert_eq!(answer(&mut proxy.client(), "ingress.test", "/"), (200, "ingress".into()));
     assert_eq!(proxy.client().get("gateway.test", "/").status, 404);
+}
+
+#[test]
+fn an_address_of_a_gateway_serves_at_the_ports_of_its_listeners_alone() {
+    let [gateway, ingress] = ["gateway", "ingress"].map(Origin::answering);
+    let proxy = Proxy::start_empty(&Options::default());
+    let mut older = proxy.client();
+    let table = |is_any| {
+        // Another port of the same address.
+        let listener = leading(ListenerProtocol::Https, "", vec![rule("/", to("gateway"))]);
+        Gateways(Table::default().host("ingress.test", &[ingress.address]))
+            .upstream("gateway", gateway.address)
+            .listener("one", proxy.https, "", listener, is_any)
+            .0
+    };
+    proxy.publish(&table(true));
+    assert_eq!(answer(&mut older, "ingress.test", "/"), (200, "ingress".into()));
+    proxy.publish(&table(false));
+    assert_eq!(older.get("ingress.test", "/").status, 404, "the connection is older than the Gateway");
+    let mut stream = TcpStream::connect(proxy.http).expect("connected");
+    stream.set_read_timeout(Some(DEADLINE)).expect("set");
+    // The reset may arrive before or after.
+    drop(stream.write_all(b"GET / HTTP/1.1\r\nhost: ingress.test\r\n\r\n"));
+    let end = stream.read(&mut [0; 1]);
+    assert!(end.as_ref().map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |length| *length == 0), "{end:?}");
 }
 
 #[test]

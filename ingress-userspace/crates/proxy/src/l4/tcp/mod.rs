@@ -12,6 +12,7 @@ mod serve;
 
 pub use crate::l4::pipe::Pipes;
 pub use hello::{HELLO_MAX, HelloReader, ParsedHello};
+pub(crate) use relay::reset;
 pub use relay::{Relay, RelayError, RelayedBytes};
 pub(crate) use serve::{pass_through, serve, serve_terminated, terminating_listener};
 

@@ -133,7 +133,7 @@ impl Relay {
 }
 
 /// Makes the close of `tcp` a reset, so that it does not look like a regular end.
-pub(super) fn reset(tcp: &TcpStream) {
+pub(crate) fn reset(tcp: &TcpStream) {
     if let Err(error) = SockRef::from(tcp).set_linger(Some(Duration::ZERO)) {
         tracing::debug!(error = &error as &dyn std::error::Error, "no reset");
     }
