@@ -1,9 +1,9 @@
 //! Why a URL is served as it is: the host, the rule, the rules that were not chosen, and the certificate.
 //!
-//! The result is what the proxy does with a GET request for the URL, as far as the Ingresses decide it: clients, header
-//! fields and the health of pods are not known here, and neither is the address that a client uses. Listeners of Gateways
-//! may answer instead, which is said. The chosen rule is the first match in the order of
-//! precedence; a test compares it with the lookup of the request path.
+//! The result is what the proxy does with a GET request for the URL: clients, header fields and the health of pods are
+//! not known here, and neither is the address that a client uses. A listener of a Gateway with a rule for the request
+//! goes before the Ingresses. The chosen rule is the first match in the order of precedence; a test compares it with the
+//! lookup of the request path.
 
 use http::Uri;
 use ingress_model::{
@@ -12,6 +12,9 @@ use ingress_model::{
 };
 use serde::{Deserialize, Serialize};
 
+mod listeners;
+
+use self::listeners::Request;
 use crate::route::{self, ActionDocument, PathKind, RouteDocument, RouteEntry};
 
 /// Maximum number of rules that an explanation lists as not chosen.
@@ -33,7 +36,7 @@ pub struct Explanation {
     pub route: Option<RouteDocument>,
     /// Hosts of the configuration that match the request's host, the chosen one first.
     pub hosts: Vec<String>,
-    /// Other rules of the chosen host in order of precedence, with the reason why each is not chosen.
+    /// Other rules of the chosen host, or of all hosts of a listener, in order of precedence, with the reason why each is not chosen.
     pub considered: Vec<Considered>,
     /// Number of rules that `considered` leaves out.
     pub considered_left_out: usize,
@@ -94,13 +97,13 @@ pub enum ExplainError {
     Host(#[from] ingress_model::HostError),
 }
 
-/// Explains how `table` serves a GET request for `url`. Without a scheme, `https://` is assumed; the query does not
-/// matter.
+/// Explains how `table` serves a GET request for `url`. Without a scheme, `https://` is assumed. Port and query matter
+/// for routes of Gateways alone; without a port, it is 443 or 80.
 ///
 /// # Errors
 /// Fails if `url` is no URL with the scheme `http` or `https`, or its host is no DNS name.
 pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainError> {
-    let Url { scheme, host, path } = Url::parse(url)?;
+    let Url { scheme, host, port, path, query } = Url::parse(url)?;
     let is_secure = scheme == "https";
     let mut explanation = Explanation {
         scheme,
@@ -118,12 +121,8 @@ pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainErro
         considered_left_out: 0,
         notes: Vec::new(),
     };
-    if !table.listeners.is_empty() {
-        explanation.notes.push(
-            "Only Ingresses are considered. A route of a Gateway goes before them at its address; `xdp-ingress routes` lists \
-             those."
-                .to_owned(),
-        );
+    if explanation.ask_listeners(table, Request { port, query: &query }) {
+        return Ok(explanation);
     }
     let chosen = matching_hosts(host.as_str()).find_map(|pattern| Some((table.hosts.get(&pattern)?, pattern)));
     if let Some((routes, _)) = &chosen
@@ -135,11 +134,11 @@ pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainErro
         explanation.summary = format!("TLS connections of the host are passed through: {passthrough}");
         return Ok(explanation);
     }
-    match canonical(table, chosen.as_ref().map(|(routes, _)| &***routes), &explanation.path) {
+    let routes = chosen.as_ref().map(|(routes, _)| &***routes);
+    match canonical(table, |path| routes.and_then(|routes| self::chosen(routes, path)), &explanation.path) {
         Ok(path) => explanation.path = path,
         Err(reason) => {
-            explanation.verdict = Verdict::BadRequest;
-            explanation.summary = format!("The request is refused with 400: {reason}.");
+            explanation.refuse_path(&reason);
             return Ok(explanation);
         }
     }
@@ -154,7 +153,9 @@ pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainErro
 struct Url {
     scheme: String,
     host: Host,
+    port: u16,
     path: String,
+    query: String,
 }
 
 impl Url {
@@ -168,7 +169,9 @@ impl Url {
         }
         let host = Host::parse(uri.host().ok_or_else(wrong)?)?;
         let path = if uri.path().is_empty() { "/" } else { uri.path() };
-        Ok(Self { scheme, host, path: path.to_owned() })
+        let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+        let query = uri.query().unwrap_or_default().to_owned();
+        Ok(Self { scheme, host, port, path: path.to_owned(), query })
     }
 }
 
@@ -179,13 +182,13 @@ pub(crate) fn matching_hosts(host: &str) -> impl Iterator<Item = HostPattern> {
     exact.into_iter().chain(wildcard).chain([HostPattern::Any])
 }
 
-/// Returns the canonical form of `path`, or the reason why a request with it is refused.
-fn canonical(table: &RouteTable, routes: Option<&HostRoutes>, path: &str) -> Result<String, String> {
+/// Returns the canonical form of `path`, or the reason why a request with it is refused. `rule` returns the rule for a
+/// path.
+fn canonical<'r>(table: &RouteTable, rule: impl Fn(&str) -> Option<&'r Rule>, path: &str) -> Result<String, String> {
     let (path, readings) = request_path::forms(path).map_err(|error| error.to_string())?;
     if table.settings.refused_paths != RefusedPaths::default() {
         request_path::check(&path, table.settings.refused_paths).map_err(|error| error.to_string())?;
     }
-    let rule = |path: &str| routes.and_then(|routes| chosen(routes, path));
     let same = |one: Option<&Rule>, other: Option<&Rule>| match (one, other) {
         (Some(one), Some(other)) => std::ptr::eq(one, other),
         (None, None) => true,
@@ -242,28 +245,38 @@ impl Explanation {
         let rule = chosen(routes, &self.path);
         let others = routes.rules.iter().filter(|other| rule.is_none_or(|rule| !std::ptr::eq(*other, rule)));
         for other in others {
-            if self.considered.len() == CONSIDERED_MAX {
-                self.considered_left_out += 1;
-                continue;
-            }
-            self.considered.push(Considered {
-                path: Some(other.path.as_str().to_owned()),
-                path_type: PathKind::of(&other.path),
-                ingress: other.owner.to_string(),
-                reason: reason(other, &self.path),
-            });
+            self.consider(other, reason(other, &self.path));
         }
         let Some(rule) = rule else {
             return self.fall_back(table, &format!("no rule of `{pattern}` matches the path"));
         };
         let is_fallback = routes.fallback.as_deref().is_some_and(|fallback| std::ptr::eq(fallback, rule));
-        let document = RouteEntry::new(table, pattern, rule, is_fallback).document();
-        self.apply(&document, rule);
+        let document = RouteEntry::new(table, None, pattern, rule, is_fallback).document();
+        self.apply(&document, rule, &format!("Ingress `{}`", rule.owner));
         self.route = Some(document);
     }
 
-    /// Sets the verdict of the chosen rule.
-    fn apply(&mut self, document: &RouteDocument, rule: &Rule) {
+    fn refuse_path(&mut self, reason: &str) {
+        self.verdict = Verdict::BadRequest;
+        self.summary = format!("The request is refused with 400: {reason}.");
+    }
+
+    /// Adds a rule that is not chosen.
+    fn consider(&mut self, rule: &Rule, reason: String) {
+        if self.considered.len() == CONSIDERED_MAX {
+            self.considered_left_out += 1;
+            return;
+        }
+        self.considered.push(Considered {
+            path: Some(rule.path.as_str().to_owned()),
+            path_type: PathKind::of(&rule.path),
+            ingress: rule.owner.to_string(),
+            reason,
+        });
+    }
+
+    /// Sets the verdict of the chosen rule; `from` names its Ingress, or its route and listener.
+    fn apply(&mut self, document: &RouteDocument, rule: &Rule, from: &str) {
         let redirects = rule.filters.iter().find_map(|filter| match filter {
             Filter::RedirectHttps { status, except } => Some((status, except)),
             _ => None,
@@ -274,16 +287,15 @@ impl Explanation {
             let is_challenge = self.path.strip_prefix(ACME_CHALLENGE).is_some_and(|rest| rest.starts_with('/'));
             if !is_challenge && !except.iter().any(|path| path.matches(&self.path)) {
                 self.verdict = Verdict::Redirected;
-                self.summary = format!("Ingress `{}` redirects the request to HTTPS with {status}.", rule.owner);
+                self.summary = format!("{from} redirects the request to HTTPS with {status}.");
                 return;
             }
         }
         if self.scheme == "http" && rule.filters.iter().any(|filter| matches!(filter, Filter::ClientCertificate(_))) {
             self.verdict = Verdict::Refused;
-            self.summary = format!("Ingress `{}` requires client certificates, so plain HTTP gets 403.", rule.owner);
+            self.summary = format!("{from} requires client certificates, so plain HTTP gets 403.");
             return;
         }
-        let from = format!("Ingress `{}`", rule.owner);
         (self.verdict, self.summary) = match &document.action {
             ActionDocument::Forward { backends } => {
                 let names: Vec<_> = backends.iter().map(|backend| format!("`{}`", backend.upstream)).collect();
@@ -296,7 +308,10 @@ impl Explanation {
             }
             ActionDocument::Refuse { status, reason } => (
                 Verdict::Refused,
-                format!("The rule of {from} answers {status}: {reason}; see the problems of the Ingress."),
+                match document.listener {
+                    None => format!("The rule of {from} answers {status}: {reason}; see the problems of the Ingress."),
+                    Some(_) => format!("{from} answers {status}: {reason}; see the conditions of the route."),
+                },
             ),
             ActionDocument::Redirect { status, location } => {
                 (Verdict::Redirected, format!("{from} redirects the request to `{location}` with {status}."))
@@ -313,5 +328,7 @@ impl Explanation {
     }
 }
 
+#[cfg(test)]
+mod listener_tests;
 #[cfg(test)]
 mod tests;

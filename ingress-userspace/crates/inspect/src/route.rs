@@ -187,8 +187,14 @@ pub(crate) fn status_of(reason: Unavailable) -> u16 {
 // === impl RouteEntry ===
 
 impl<'t> RouteEntry<'t> {
-    pub(crate) fn new(table: &'t RouteTable, host: &'t HostPattern, rule: &'t Rule, is_fallback: bool) -> Self {
-        Self { table, listener: None, host, rule, is_fallback }
+    pub(crate) fn new(
+        table: &'t RouteTable,
+        listener: Option<&'t ListenerName>,
+        host: &'t HostPattern,
+        rule: &'t Rule,
+        is_fallback: bool,
+    ) -> Self {
+        Self { table, listener, host, rule, is_fallback }
     }
 
     /// Returns the Ingress or route that the rule comes from, as `namespace/name`.

@@ -171,7 +171,13 @@ pub(super) fn explanation(explanation: &Explanation, is_wide: bool) -> String {
         let path = route.path.clone().unwrap_or_else(|| "(other paths)".to_owned());
         fact("rule", format!("{} {path} ({})", route.host, route.path_type.as_str()));
         if !route.ingress.is_empty() {
-            fact("ingress", route.ingress.clone());
+            fact(if route.listener.is_some() { "route" } else { "ingress" }, route.ingress.clone());
+        }
+        if let Some(listener) = &route.listener {
+            fact("listener", listener.clone());
+        }
+        if let Some(conditions) = &route.conditions {
+            fact("conditions", conditions.clone());
         }
         for (at, filter) in route.filters.iter().enumerate() {
             fact(if at == 0 { "filters" } else { "" }, filter.clone());
