@@ -43,6 +43,7 @@ pub use address_pool::{AddressPool, InvalidPool};
 pub use contact::Contact;
 pub use error::SourceError;
 pub use hash::fnv;
+pub use ingress_model::duration;
 pub use options::{Options, SourceConfig};
 pub use outcome::{ObjectRef, Origin, Outcome, Reason, Severity};
 pub use source::kube::KubernetesConfig;

@@ -15,6 +15,7 @@ mod canary;
 mod client_certificates;
 mod client_limits;
 mod conditions;
+pub mod duration;
 mod escalation;
 pub mod filter;
 mod forwarding;

@@ -99,7 +99,7 @@ fn each_object_has_its_verdict() {
 
         VERDICT  OBJECT                                                  KEY                 WHAT CHANGES                                               FIX
         refused  shop/guarded                                            enable-modsecurity  is not supported; its rules answer 503, because without…   put a web application firewall in front of the services…
-        fix      shop/wrong                                              proxy-read-timeout  is `soon`; the default, `60`, applies                      write a number of seconds from 1 to 604800
+        fix      shop/wrong                                              proxy-read-timeout  is `soon`; the default, `60`, applies                      write a number of seconds from 1 to 604800, or a time as…
         fix      ValidatingWebhookConfiguration ingress-nginx-admission  webhook             every change of an Ingress fails once no pod of Service…   delete ValidatingWebhookConfiguration `ingress-nginx-adm…
         differs  ConfigMap ingress-nginx/settings                        http-snippet        is refused and has no effect                               write annotations instead, because snippets of configura…
         differs  shop/odd                                                no-such-key         is not supported and has no effect                         remove it
@@ -120,7 +120,7 @@ fn each_object_has_its_verdict() {
         | verdict | object | key | what changes | fix |
         |---|---|---|---|---|
         | refused | shop/guarded | enable-modsecurity | is not supported; its rules answer 503, because without it they would be unprotected | put a web application firewall in front of the services that need one |
-        | fix | shop/wrong | proxy-read-timeout | is `soon`; the default, `60`, applies | write a number of seconds from 1 to 604800 |
+        | fix | shop/wrong | proxy-read-timeout | is `soon`; the default, `60`, applies | write a number of seconds from 1 to 604800, or a time as `30s` or `10m` |
         | fix | ValidatingWebhookConfiguration ingress-nginx-admission | webhook | every change of an Ingress fails once no pod of Service `ingress-nginx/admission` runs | delete ValidatingWebhookConfiguration `ingress-nginx-admission` before you scale ingress-nginx down |
         | differs | ConfigMap ingress-nginx/settings | http-snippet | is refused and has no effect | write annotations instead, because snippets of configuration are not supported |
         | differs | shop/odd | no-such-key | is not supported and has no effect | remove it |

@@ -31,6 +31,16 @@ pub enum Surface {
     Values,
 }
 
+/// Reads a boolean in each spelling that ingress-nginx accepts, which are those of Go's `strconv.ParseBool`.
+#[must_use]
+pub fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
+        "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    }
+}
+
 // === impl Surface ===
 
 impl Surface {

@@ -4,7 +4,8 @@ use std::{
     borrow::Cow, collections::BTreeSet, num::NonZeroU32, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration,
 };
 
-use ingress_model::{Networks, Template, Variable};
+use crate::migration;
+use ingress_model::{Networks, Template, Variable, duration};
 
 /// Description of valid values.
 pub(super) type Expected = Cow<'static, str>;
@@ -12,11 +13,7 @@ pub(super) type Expected = Cow<'static, str>;
 pub(super) type Read<T = ()> = Result<T, Expected>;
 
 pub(super) fn boolean(value: &str, field: &mut bool) -> Read {
-    *field = match value {
-        "true" => true,
-        "false" => false,
-        _ => return Err("\"true\" or \"false\"".into()),
-    };
+    *field = migration::boolean(value).ok_or("\"true\" or \"false\"")?;
     Ok(())
 }
 
@@ -35,29 +32,18 @@ pub(super) fn secret(value: &str, field: &mut Option<String>) -> Read {
     field.is_some().then_some(()).ok_or_else(|| "a Secret".into())
 }
 
-/// Reads a number of seconds, up to a week. The special meaning of 0 for several keys of nginx does not exist here.
+/// Reads a time in whole seconds, up to a week. The special meaning of 0 for several keys of nginx does not exist here.
 pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
-    let mut seconds = 0;
-    number(value.strip_suffix('s').unwrap_or(value), 1..=604_800, &mut seconds)
-        .ok_or("a number of seconds from 1 to 604800")?;
-    *field = Duration::from_secs(seconds);
+    let is_whole = |time: &Duration| !time.is_zero() && time.subsec_nanos() == 0;
+    *field =
+        time(value).ok().filter(is_whole).ok_or("a number of seconds from 1 to 604800, or a time as `30s` or `10m`")?;
     Ok(())
 }
 
-/// Reads a time up to a week: a number of seconds, or one with `ms`, `s`, `m`, `h` or `d` behind it.
+/// Reads a time up to a week, in the grammar of [`duration`].
 pub(super) fn time(value: &str) -> Read<Duration> {
-    let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
-    let milliseconds = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => 0,
-    };
-    let count = value[..value.len() - unit.len()].parse::<u64>().ok().filter(|_| milliseconds != 0);
-    let time = count.and_then(|count| count.checked_mul(milliseconds)).filter(|time| *time <= 604_800_000);
-    time.map(Duration::from_millis).ok_or_else(|| "a time up to a week, as `30s`, `10m` or `1h`".into())
+    let time = duration::parse(value).filter(|time| *time <= Duration::from_hours(7 * 24));
+    time.ok_or_else(|| "a time up to a week, as `30s`, `10m` or `1h`".into())
 }
 
 /// Reads a time from a millisecond to a day.
@@ -208,7 +194,7 @@ mod tests {
             ("s", None, false),
             ("", None, false),
             ("-1s", None, false),
-            ("1h30m", None, false),
+            ("1h30m", Some(5_400_000), true),
             ("1é", None, false),
             ("18446744073709551615m", None, false),
         ] {

@@ -55,10 +55,13 @@ pub struct CacheTimesError(String);
 // === impl CacheTimes ===
 
 impl CacheTimes {
+    /// Longest time; a longer one is read as this.
+    pub const MAX: Duration = Duration::from_hours(24);
+
     /// Parses `200 202 401 5m, 403 30s`; a time without statuses applies to 200.
     ///
     /// # Errors
-    /// Fails if a part does not have exactly one time, from a second to a day.
+    /// Fails if a part does not have exactly one time of at least a second.
     pub fn parse(text: &str) -> Result<Self, CacheTimesError> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let time = |part: &str| {
@@ -87,15 +90,10 @@ impl Default for CacheTimes {
     }
 }
 
+/// Reads a time of at least a second, in whole seconds.
 fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = match text.as_bytes().last()? {
-        b's' => (&text[..text.len() - 1], 1),
-        b'm' => (&text[..text.len() - 1], 60),
-        b'h' => (&text[..text.len() - 1], 3600),
-        _ => (text, 1),
-    };
-    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    (1..=86_400).contains(&seconds).then(|| Duration::from_secs(seconds))
+    let time = Duration::from_secs(crate::duration::parse(text)?.as_secs());
+    (!time.is_zero()).then(|| time.min(CacheTimes::MAX))
 }
 
 impl fmt::Display for ExtAuthz {
@@ -136,7 +134,10 @@ mod tests {
         }
         assert_eq!(CacheTimes::parse("10").expect("valid").of(200), Some(Duration::from_secs(10)));
         assert_eq!(CacheTimes::parse("200 202 401 5m"), Ok(CacheTimes::default()));
-        for text in ["200 5m 202", "5m 5m", "20 5m", "200 0s", "200 25h", "x", "200 5d", "200 -1s", "é"] {
+        for text in ["200 25h", "200 1w", "200 1M"] {
+            assert_eq!(CacheTimes::parse(text).expect(text).of(200), Some(CacheTimes::MAX), "{text}");
+        }
+        for text in ["200 5m 202", "5m 5m", "20 5m", "200 0s", "x", "200 5q", "200 -1s", "é"] {
             assert!(CacheTimes::parse(text).is_err(), "{text}");
         }
     }

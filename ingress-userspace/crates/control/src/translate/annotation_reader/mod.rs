@@ -48,8 +48,14 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
     let mut parsed = globals.parsed.clone();
     let mut scope = Scope::new(&name, object, context);
     for (key, Annotation { name, value }) in annotations {
-        if let Some(Key { default, meaning, otherwise, .. }) = features::annotation(key) {
-            let Err(expected) = parsed.read(key, value) else { continue };
+        if let Some(Key { default, meaning, otherwise, notes, .. }) = features::annotation(key) {
+            let Err(expected) = parsed.read(key, value) else {
+                if let Some(note) = notes.and_then(|notes| notes(value)) {
+                    let message = format!("annotation `{name}` is `{}`: {note}", shorten(value));
+                    scope.report(Reason::IneffectiveAnnotation, message);
+                }
+                continue;
+            };
             let consequence = match otherwise {
                 Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
                 Otherwise::Default => format!("the default, `{default}`, applies"),

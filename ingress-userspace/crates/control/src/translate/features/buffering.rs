@@ -4,6 +4,10 @@ use super::row::{Row, key};
 use crate::translate::values::{bytes, limit, switch};
 use ingress_model::{Forwarding, Uploads};
 
+/// Bounds of `proxy-buffer-size`, in bytes.
+const HEAD_MIN: usize = 1 << 10;
+const HEAD_MAX: usize = 1 << 20;
+
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedBuffering>] = &[
     key(
@@ -24,14 +28,17 @@ pub(super) const ANNOTATIONS: &[Row<ParsedBuffering>] = &[
         .default("0")
         .reads(|value, parsed| limit(value, &mut parsed.body_max)),
     key("proxy-buffer-size", "largest head of a response; larger ones become 502; from `1k` to `1m`")
-        .differs("the default is 64k instead of 4k")
+        .differs("from `1k` to `1m`; the default is `64k` instead of `4k`")
         .default("64k")
+        .notes(|value| match bytes(value).map(usize::try_from) {
+            Ok(Ok(size)) if size < HEAD_MIN => Some("smaller than `1k`, which applies".into()),
+            Ok(size) if size.is_ok_and(|size| size <= HEAD_MAX) => None,
+            Ok(_) => Some("larger than `1m`, which applies".into()),
+            Err(_) => None,
+        })
         .reads(|value, parsed| {
             let max = usize::try_from(bytes(value)?).unwrap_or(usize::MAX);
-            if !(1 << 10..=1 << 20).contains(&max) {
-                return Err("from `1k` to `1m`".into());
-            }
-            parsed.response_head_max = max;
+            parsed.response_head_max = max.clamp(HEAD_MIN, HEAD_MAX);
             Ok(())
         }),
     key(

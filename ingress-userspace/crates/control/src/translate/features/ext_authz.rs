@@ -14,10 +14,10 @@ use crate::{
     translate::{
         destination::Purpose,
         text::shorten,
-        values::{Read, boolean, location},
+        values::{Expected, Read, boolean, location},
     },
 };
-use ingress_model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template};
+use ingress_model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template, duration};
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
@@ -30,10 +30,11 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
     key(
         "auth-cache-duration",
         "how long answers of the service of `auth-url` are cached: a list, separated by commas, of statuses with a \
-         time of at most a day",
+         time; a day is the longest",
     )
-.differs("times up to a day")
+    .differs("times up to a day")
     .default("200 202 401 5m")
+    .notes(long_cache)
     .reads(|value, parsed| parsed.own.cache_duration(value)),
     key(
         "auth-cache-key",
@@ -67,7 +68,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
         "auth-signin",
         "location that clients are redirected to, with 302, if the service of `auth-url` answers 401; with variables",
     )
-.differs("variables of answers, such as `$auth_resp_x_user`, are refused")
+    .differs("variables of answers, such as `$auth_resp_x_user`, are refused")
     .reads(|value, parsed| parsed.own.sign_in(value)),
     key(
         "auth-signin-redirect-param",
@@ -83,7 +84,10 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
          or `--allow-cross-namespace-services` allows it), a path of the same host's rules (`https://$host/PATH`), or \
          another host under the rules for external names; that host's certificate is not verified",
     )
-.differs("of variables, its host may be `$host` alone; Services of other namespaces need a ReferenceGrant or `--allow-cross-namespace-services`")
+    .differs(
+        "of variables, its host may be `$host` alone; Services of other namespaces need a \
+         ReferenceGrant or `--allow-cross-namespace-services`",
+    )
     .or_refuse()
     .leading_to(|value, _namespace| url::service_of(value))
     .reads(|value, parsed| parsed.own.url(value)),
@@ -98,8 +102,9 @@ pub(super) const DEFAULTS: &[Row<ParsedExtAuthz>] = &[
         .default("false")
         .reads(|value, parsed| parsed.global.always_set_cookie(value)),
     key("global-auth-cache-duration", "see the annotation `auth-cache-duration`")
-.differs("times up to a day")
+        .differs("times up to a day")
         .default("200 202 401 5m")
+        .notes(long_cache)
         .reads(|value, parsed| parsed.global.cache_duration(value)),
     key("global-auth-cache-key", "see the annotation `auth-cache-key`")
         .reads(|value, parsed| parsed.global.cache_key(value)),
@@ -111,7 +116,8 @@ pub(super) const DEFAULTS: &[Row<ParsedExtAuthz>] = &[
     key("global-auth-response-headers", "see the annotation `auth-response-headers`")
         .reads(|value, parsed| parsed.global.response_headers(value)),
     key("global-auth-signin", "see the annotation `auth-signin`")
-.differs("variables of answers, such as `$auth_resp_x_user`, are refused").reads(|value, parsed| parsed.global.sign_in(value)),
+        .differs("variables of answers, such as `$auth_resp_x_user`, are refused")
+        .reads(|value, parsed| parsed.global.sign_in(value)),
     key("global-auth-signin-redirect-param", "see the annotation `auth-signin-redirect-param`")
         .default("rd")
         .reads(|value, parsed| parsed.global.redirect_param(value)),
@@ -120,7 +126,10 @@ pub(super) const DEFAULTS: &[Row<ParsedExtAuthz>] = &[
         "see the annotation `auth-url`; for rules of Ingresses without it. If a `global-auth-…` setting is invalid, \
          these rules answer 503",
     )
-.differs("of variables, its host may be `$host` alone; Services of other namespaces need a ReferenceGrant or `--allow-cross-namespace-services`")
+    .differs(
+        "of variables, its host may be `$host` alone; Services of other namespaces need a \
+         ReferenceGrant or `--allow-cross-namespace-services`",
+    )
     .leading_to(|value, _namespace| url::service_of(value))
     .reads(|value, parsed| parsed.global.url(value)),
 ];
@@ -280,8 +289,8 @@ impl ParsedCall {
     }
 
     fn cache_duration(&mut self, value: &str) -> Read {
-        self.cache_times = CacheTimes::parse(value)
-            .map_err(|error| format!("statuses with a time of at most a day, as `200 202 401 5m` ({error})"))?;
+        self.cache_times =
+            CacheTimes::parse(value).map_err(|error| format!("statuses with a time, as `200 202 401 5m` ({error})"))?;
         Ok(())
     }
 
@@ -329,6 +338,12 @@ impl ParsedCall {
     }
 }
 
+/// Explains times that are longer than the longest one.
+fn long_cache(value: &str) -> Option<Expected> {
+    let mut times = value.split(',').filter_map(|part| duration::parse(part.split_whitespace().next_back()?));
+    times.any(|time| time > CacheTimes::MAX).then(|| "longer than a day, which applies".into())
+}
+
 /// Parses the cache key of requests; `None` if it is empty.
 fn cache_key(value: &str) -> Read<Option<Template>> {
     if value.is_empty() {
@@ -362,7 +377,8 @@ fn find(url: &Url, author: Author, scope: &mut Scope<'_, '_>) -> Result<AuthServ
     let (key, host) = url.upstream("auth-url", author, Purpose::Auth, scope).ok_or_else(|| {
         let shown = shorten(url.shown());
         let message = format!(
-            "the service at `{shown}` of `auth-url` cannot be reached; its rules answer 503, correct the URL or the problem reported for its host"
+            "the service at `{shown}` of `auth-url` cannot be reached; its rules answer 503, \
+         correct the URL or the problem reported for its host"
         );
         (Reason::InvalidAnnotation, message)
     })?;

@@ -1,5 +1,7 @@
 //! Choice of the pod for a request.
 
+use std::borrow::Cow;
+
 use super::row::{Row, key};
 use crate::translate::values::Read;
 use ingress_model::{Balance, Template};
@@ -11,8 +13,9 @@ pub(super) const ANNOTATIONS: &[Row<ParsedLoadBalancing>] = &[
         "how pods share requests: `round_robin`, `ewma` (of two pods, the one with the shorter expected response \
          time) or, specific to xdp-ingress, `least_request` (of two, the one with fewer requests)",
     )
-    .differs("`round_robin` and `ewma`; names of other balancers are refused")
+    .differs("`upstream-hash-by` and `affinity` alone choose hashing and sticky sessions")
     .default("round_robin")
+    .notes(note)
     .reads(|value, parsed| {
         parsed.balance = balance(value)?;
         Ok(())
@@ -30,13 +33,26 @@ pub(super) const ANNOTATIONS: &[Row<ParsedLoadBalancing>] = &[
     }),
 ];
 
+/// Explains names of balancers that other keys choose here.
+fn note(value: &str) -> Option<Cow<'static, str>> {
+    Some(match value {
+        "chash" | "chashsubset" => "`upstream-hash-by` chooses it; without that, `round_robin` applies".into(),
+        "sticky_balanced" | "sticky_persistent" => {
+            "`affinity` and `affinity-mode` choose it; without these, `round_robin` applies".into()
+        }
+        "least_conn" => "`least_request` applies".into(),
+        _ => return None,
+    })
+}
+
 /// Sorted by name.
 pub(super) const DEFAULTS: &[Row<ParsedLoadBalancing>] = &[key(
     "load-balance",
     "how pods share requests, unless an Ingress overrides it: `round_robin`, `ewma` or `least_request`",
 )
-.differs("`round_robin` and `ewma`; names of other balancers are refused")
+.differs("`upstream-hash-by` and `affinity` alone choose hashing and sticky sessions")
 .default("round_robin")
+.notes(note)
 .reads(|value, parsed| {
     parsed.balance = balance(value)?;
     Ok(())
@@ -57,10 +73,11 @@ impl ParsedLoadBalancing {
     }
 }
 
-/// Reads `round_robin`, `ewma` or `least_request`.
+/// Reads `round_robin`, `ewma` or `least_request`, and the further names of ingress-nginx.
 fn balance(value: &str) -> Read<Balance> {
     Ok(match value {
-        "round_robin" => Balance::RoundRobin,
+        "round_robin" | "chash" | "chashsubset" | "sticky_balanced" | "sticky_persistent" => Balance::RoundRobin,
+        "least_conn" => Balance::LeastRequest,
         "ewma" => Balance::Ewma,
         "least_request" => Balance::LeastRequest,
         _ => return Err("`round_robin`, `ewma` or `least_request`".into()),

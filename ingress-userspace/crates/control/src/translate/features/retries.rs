@@ -1,9 +1,7 @@
 //! Retries at another pod.
 
-use std::time::Duration;
-
 use super::row::{Row, key};
-use crate::translate::values::{Read, boolean, number};
+use crate::translate::values::{Read, boolean, number, time};
 use ingress_model::Retry;
 
 /// Sorted by name.
@@ -51,7 +49,8 @@ pub(super) const DEFAULTS: &[Row<Retry>] = &[
     .reads(retry_tries),
     key(
         "retry-non-idempotent",
-        "whether requests that may have had an effect are retried at another pod, too, unless an Ingress overrides it",
+        "whether requests that may have had an effect are retried at another pod, too, unless \
+         an Ingress overrides it",
     )
     .differs("no request is sent again once a byte of its body was sent")
     .default("false")
@@ -85,9 +84,7 @@ fn retry_when(value: &str, retry: &mut Retry) -> Read {
 
 /// Reads the seconds after which no other pod is tried.
 fn retry_within(value: &str, retry: &mut Retry) -> Read {
-    let mut seconds = 0;
-    number(value, 0..=604_800, &mut seconds).ok_or("a number of seconds up to 604800")?;
-    retry.within = Some(Duration::from_secs(seconds)).filter(|within| !within.is_zero());
+    retry.within = Some(time(value)?).filter(|within| !within.is_zero());
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     change::{Kind, ObjectName},
-    translate::values::Read,
+    translate::values::{Expected, Read},
     verdict::Verdict,
 };
 use ingress_model::PathMatch;
@@ -29,6 +29,8 @@ pub(crate) struct Key {
     pub(crate) otherwise: Otherwise,
     /// Whether each IngressClass has the setting separately.
     pub(crate) is_per_class: bool,
+    /// Explains a value that is read, but has another effect than it says; `None` for other values.
+    pub(crate) notes: Option<fn(&str) -> Option<Expected>>,
     /// How the key differs from the one of ingress-nginx with the same name; empty if each valid value there has the same
     /// effect here.
     pub(crate) differs: &'static str,
@@ -78,6 +80,7 @@ pub(super) const fn key(name: &'static str, meaning: &'static str) -> Key {
         leads_to: None,
         otherwise: Otherwise::Default,
         is_per_class: false,
+        notes: None,
         differs: "",
     }
 }
@@ -113,6 +116,10 @@ impl Key {
 
     pub(super) const fn leading_to(self, service: fn(&str, &str) -> Option<ObjectName>) -> Self {
         Self { leads_to: Some(service), ..self }
+    }
+
+    pub(super) const fn notes(self, notes: fn(&str) -> Option<Expected>) -> Self {
+        Self { notes: Some(notes), ..self }
     }
 
     /// Describes the difference from ingress-nginx, in lower case and without a full stop.

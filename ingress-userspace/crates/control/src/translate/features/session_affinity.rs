@@ -68,10 +68,10 @@ pub(super) const ANNOTATIONS: &[Row<ParsedAffinity>] = &[
         Ok(())
     }),
     key("session-cookie-samesite", "`SameSite` of the cookie: `Strict`, `Lax` or `None`").reads(|value, parsed| {
-        parsed.affinity.cookie.same_site = Some(match value {
-            "Strict" => SameSite::Strict,
-            "Lax" => SameSite::Lax,
-            "None" => SameSite::None,
+        parsed.affinity.cookie.same_site = Some(match value.to_ascii_lowercase().as_str() {
+            "strict" => SameSite::Strict,
+            "lax" => SameSite::Lax,
+            "none" => SameSite::None,
             _ => return Err("`Strict`, `Lax` or `None`".into()),
         });
         Ok(())
@@ -140,8 +140,12 @@ pub(crate) fn with_path(forwarding: &Arc<Forwarding>, path: &PathMatch) -> Arc<F
     forwarding
 }
 
+/// Reads an age. A cookie with a negative one has expired, as with 0.
 fn age(value: &str) -> Read<u64> {
     let mut seconds = 0;
+    if value.strip_prefix('-').is_some_and(|digits| digits.parse::<u32>().is_ok()) {
+        return Ok(0);
+    }
     number(value, 0..=u64::from(u32::MAX), &mut seconds).ok_or("a number of seconds up to 4294967295")?;
     Ok(seconds)
 }

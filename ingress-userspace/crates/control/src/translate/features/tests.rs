@@ -49,7 +49,7 @@ fn values_are_read_or_refused() {
         ("affinity-mode", "persistent", "x"),
         ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
         ("app-root", "/app", "app"),
-        ("auth-always-set-cookie", "true", "1"),
+        ("auth-always-set-cookie", "1", "on"),
         ("auth-cache-duration", "200 10s, 401 1m", "200 x"),
         ("auth-cache-key", "$http_authorization", "$nope"),
         ("auth-method", "POST", "BREW"),
@@ -125,7 +125,7 @@ fn values_are_read_or_refused() {
         ("opentelemetry-operation-name", "$request_method $host", "$nope"),
         ("opentelemetry-trust-incoming-span", "false", "no"),
         ("enable-cors", "true", "on"),
-        ("force-ssl-redirect", "true", "1"),
+        ("force-ssl-redirect", "TRUE", "on"),
         ("from-to-www-redirect", "true", "yes"),
         ("limit-allowlist", "10.0.0.0/8", "all"),
         ("limit-burst-multiplier", "2", "0"),
@@ -140,14 +140,14 @@ fn values_are_read_or_refused() {
         ("permanent-redirect", "https://b.test$request_uri", "https://b.test$nope"),
         ("permanent-redirect-code", "308", "200"),
         ("proxy-body-size", "8m", "8 megabytes"),
-        ("proxy-buffer-size", "16k", "2m"),
+        ("proxy-buffer-size", "2m", "large"),
         ("proxy-connect-timeout", "1", "0"),
         ("proxy-next-upstream", "error timeout http_502 non_idempotent", "error http_200"),
         ("proxy-next-upstream", "off", ""),
-        ("proxy-next-upstream-timeout", "5", "5s"),
+        ("proxy-next-upstream-timeout", "5s", "soon"),
         ("proxy-next-upstream-tries", "0", "many"),
         ("proxy-protocol-upstream", "v2", "2"),
-        ("proxy-read-timeout", "3600", "1h"),
+        ("proxy-read-timeout", "1h", "soon"),
         ("proxy-request-buffering", "off", "no"),
         ("proxy-send-timeout", "3600s", ""),
         ("proxy-ssl-name", "pod.a.test", "https://a.test"),
@@ -161,13 +161,13 @@ fn values_are_read_or_refused() {
         ("server-alias", "b.test, C.test", "*.b.test"),
         ("share-hosts-with", "team-a, team-b", "team a"),
         ("service-upstream", "true", "yes"),
-        ("session-cookie-change-on-failure", "true", "1"),
+        ("session-cookie-change-on-failure", "t", "on"),
         ("session-cookie-domain", "a.test", "a;b"),
         ("session-cookie-expires", "3600", "1h"),
-        ("session-cookie-max-age", "3600", "-1"),
+        ("session-cookie-max-age", "-1", "-"),
         ("session-cookie-name", "route", "a b"),
         ("session-cookie-path", "/app", "/a; Secure"),
-        ("session-cookie-samesite", "Lax", "lax"),
+        ("session-cookie-samesite", "lax", "loose"),
         ("session-cookie-secure", "true", "on"),
         ("ssl-passthrough", "true", "on"),
         ("ssl-redirect", "false", "no"),
@@ -189,6 +189,23 @@ fn values_are_read_or_refused() {
         let mut parsed = ParsedAnnotations::default();
         assert!(parsed.read(key, bad).is_err(), "{key}: {bad}");
         assert_eq!(parsed, ParsedAnnotations::default(), "{key}: {bad} changes something");
+    }
+}
+
+#[test]
+fn values_with_another_effect_are_explained() {
+    for (key, value, expect) in [
+        ("proxy-buffer-size", "1m", None),
+        ("proxy-buffer-size", "2m", Some("larger than `1m`, which applies")),
+        ("proxy-buffer-size", "512", Some("smaller than `1k`, which applies")),
+        ("auth-cache-duration", "200 1d, 401 1m", None),
+        ("auth-cache-duration", "200 1m, 401 1w", Some("longer than a day, which applies")),
+        ("load-balance", "ewma", None),
+        ("load-balance", "least_conn", Some("`least_request` applies")),
+    ] {
+        let note = annotation(key).and_then(|key| key.notes).and_then(|notes| notes(value));
+        assert_eq!(note.as_deref(), expect, "{key}: {value}");
+        assert_eq!(ParsedAnnotations::default().read(key, value), Ok(()), "{key}: {value}");
     }
 }
 

@@ -176,6 +176,9 @@ fn overlay(
                 globals.parsed.ways.ext_authz.note_unreadable(key);
                 let message = unreadable(key, setting.meaning, value, &expected);
                 context.report(&object, Reason::InvalidSetting, message);
+            } else if let Some(note) = setting.notes.and_then(|notes| notes(value)) {
+                let message = format!("`{key}` is `{}`: {note}", shorten(value));
+                context.report(&object, Reason::IneffectiveSetting, message);
             }
             continue;
         }

@@ -21,7 +21,7 @@ pub(super) fn find(key: &str) -> Option<Other> {
         return Some(Other::Ineffective { because });
     }
     if let Some((_, instead)) = REFUSED.iter().find(|(pattern, _)| is(pattern)) {
-        return Some(Other::Refused { same: &["", "false"], instead });
+        return Some(Other::Refused { same: &["", "false", "False", "FALSE", "f", "F", "0"], instead });
     }
     LOST.iter().find(|lost| is(lost.0)).map(|&(_, same, loss, instead)| Other::Lost { same, loss, instead })
 }
