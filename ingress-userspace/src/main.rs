@@ -14,13 +14,14 @@ use ingress_cli::{
     palette::{self, Palette, Tone},
     program, shadow,
 };
+use ingress_control::migration::Flag;
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{
     commands::{clients, debug, deny, migrate, probe, status, top, unload},
     config::{
-        cli::{Cli, Command},
+        cli::{self, Cli, Command, foreign},
         settings::{RunSettings, SettingsError},
     },
     daemon::{privileges, telemetry},
@@ -35,9 +36,11 @@ compile_error!("a panic would end every connection of the node; see `ingress_pan
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let matches = Cli::command().color(palette::of_help()).get_matches();
+    let arguments = foreign::without_empty(std::env::args_os());
+    let matches = cli::command().color(palette::of_help()).get_matches_from(arguments);
+    let foreign_flags = matches.subcommand_matches("run").map(foreign::given).unwrap_or_default();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match dispatch(cli.command) {
+    match dispatch(cli.command, &foreign_flags) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{}", Palette::of_stderr().paint(Tone::Error, &format!("xdp-ingress: {error:#}")));
@@ -47,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+fn dispatch(command: Command, foreign_flags: &[&'static Flag]) -> anyhow::Result<ExitCode> {
     match command {
         Command::Routes(args) => return configuration::routes(*args),
         Command::Problems(args) => return configuration::problems(*args),
@@ -64,6 +67,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             privileges::hide_memory()?;
             let settings = RunSettings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
+            foreign::report(foreign_flags);
             ingress_panics::install();
             raise_descriptor_limit();
             daemon::run(settings)

@@ -1,10 +1,11 @@
 //! The command line: the commands and their help texts.
 
+pub(crate) mod foreign;
 mod run;
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use ingress_cli::{
     check::CheckArgs,
     configuration::{CertsArgs, ExplainArgs, ProblemsArgs, RoutesArgs},
@@ -134,6 +135,11 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Returns the command line with what `run` accepts for the sake of a migration.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommand("run", foreign::accept)
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Watch Ingresses, steer the node's ports to the proxy, and serve.
@@ -218,13 +224,12 @@ pub(crate) enum Probe {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

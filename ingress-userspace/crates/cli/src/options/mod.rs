@@ -6,11 +6,19 @@ mod selector;
 mod source;
 mod translate;
 
-use ingress_control::change::ObjectName;
+use ingress_control::{change::ObjectName, migration};
 
 pub use routing::RoutingArgs;
 pub use source::SourceArgs;
 pub use translate::{read_only, source_config, translate_options};
+
+/// Parses a boolean in each spelling that ingress-nginx accepts: `true`, `1`, `t` and the like.
+///
+/// # Errors
+/// Names the expected form.
+pub fn boolean(text: &str) -> Result<bool, String> {
+    migration::boolean(text).ok_or_else(|| format!("`{text}` is neither `true` nor `false`"))
+}
 
 /// Parses `namespace/name`.
 ///

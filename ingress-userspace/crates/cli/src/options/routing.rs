@@ -8,7 +8,7 @@ use ingress_control::{
 };
 use ipnet::IpNet;
 
-use super::object_name;
+use super::{boolean, object_name};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Routing")]
@@ -38,7 +38,7 @@ pub struct RoutingArgs {
     /// Accepted for compatibility with ingress-nginx. Hosts with the annotation `ssl-passthrough` are always passed
     /// through, at no cost to others.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub enable_ssl_passthrough: bool,
 
     /// Secret with the keys that encrypt TLS session tickets, so that every node and every process can resume the
@@ -71,11 +71,13 @@ pub struct RoutingArgs {
 
     /// Accepted for compatibility with ingress-nginx. Services of type ExternalName are refused unless explicitly
     /// allowed.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub disable_svc_external_name: bool,
 
     /// Refuse Ingresses that claim all hosts.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub disable_catch_all: bool,
 
     /// Maximum number of Secrets and ConfigMaps per Ingress. An Ingress that names more is not served. Each reference

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use super::selector;
+use super::{boolean, selector};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Source")]
@@ -34,17 +34,19 @@ pub struct SourceArgs {
 
     /// Serve Ingresses with the `--ingress-class` name in `ingressClassName` while the cluster has no IngressClass at
     /// all.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub ingress_class_by_name: bool,
 
     /// Also serve Ingresses that name no class.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub watch_ingress_without_class: bool,
 
     /// Read objects of Gateway API, once a GatewayClass names the controller `xdp-ingress.io/gateway-controller`. A
     /// cluster may lack their kinds, and the roles may lack the permission.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub gateway_api: bool,
 
     /// Read objects of this namespace only. Default: all namespaces.

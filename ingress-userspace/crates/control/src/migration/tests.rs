@@ -84,8 +84,8 @@ fn page(surface: Surface) -> String {
         Surface::Flags => (
             "Flags of ingress-nginx",
             "This page lists each flag of ingress-nginx v1.15.1, with its effect here. `xdp-ingress run --help` lists the flags\n\
-             that the command line has. Leave out all others, because an unknown flag ends the start. Switches with the default\n\
-             `false`, such as `--disable-catch-all`, take no value.",
+             of this controller. `run` also accepts the others of this page, and reports each in the log without its value. A flag\n\
+             with an empty value is as if not set. Switches take each boolean of Go, such as `=true` or `=f`.",
             "flag",
         ),
         Surface::Values => (

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
+use ingress_cli::options::boolean;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Operation")]
@@ -21,23 +22,23 @@ pub(crate) struct OperationArgs {
 
     /// Serve `/metrics`.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) enable_metrics: bool,
 
     /// Export metric series for each host; their number grows with the number of hosts.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) metrics_per_host: bool,
 
     /// Count the time to the head of responses for each upstream: a histogram of 14 series each. Off, requests read
     /// no clock for it.
     #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) metrics_upstream_latency: bool,
 
     /// Serve the dashboard at `/dashboard`: on loopback of --admin-addr, on --probe-socket and on --api-addr.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) dashboard: bool,
 
     /// Log filter: a level for our own modules, at most `debug`, or directives such as

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use ingress_cli::{duration, options::object_name};
+use ingress_cli::{
+    duration,
+    options::{boolean, object_name},
+};
 use ingress_control::{change::ObjectName, status::Address};
 
 #[derive(Debug, Args)]
@@ -12,12 +15,12 @@ pub(crate) struct StatusArgs {
     /// Write addresses to the status of served Ingresses. Events and leader election do not depend on this option. It
     /// has no effect with manifests.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) update_status: bool,
 
     /// Clear the statuses when the last replica stops.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
-          require_equals = true, action = ArgAction::Set)]
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) update_status_on_shutdown: bool,
 
     /// Service with the addresses to show in statuses. Default: addresses of the nodes that run this controller.
@@ -30,7 +33,8 @@ pub(crate) struct StatusArgs {
 
     /// Prefer internal IPs of nodes to external ones in statuses. External IPs are shown only for nodes without
     /// internal ones.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) report_node_internal_ip_address: bool,
 
     /// Keep a Service for each Gateway, with the labels and annotations of its `spec.infrastructure`. It has no selector
@@ -51,7 +55,8 @@ pub(crate) struct StatusArgs {
     pub(crate) election_ttl: Duration,
 
     /// Write statuses and events without leader election; for a single replica.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(crate) disable_leader_election: bool,
 
     /// Name of this pod; shown in the Lease and in events.
