@@ -11,7 +11,8 @@ use ingress_model::route::{
 };
 use ingress_model::{
     Access, Authentication, Authorities, Basic, ClientCertificates, Coding, Compression, Cors, CorsWildcards, Demand,
-    Filter, HeaderEdits, MediaTypes, Networks, Offer, Origins, Pattern, Redirect, Rewrite, Satisfy, Template,
+    Filter, HeaderEdits, HeaderText, MediaTypes, Networks, Offer, Origins, Pattern, Redirect, Rewrite, Satisfy,
+    Template,
 };
 
 /// Header fields of a browser, including those of a preflight.
@@ -75,7 +76,12 @@ fn requests(criterion: &mut Criterion, subject: Subject<'_>) {
         ("authentication, or 1000 networks", authentication(), subject, Verdict::Continue),
         ("rewrite", rewrite(None, "/items"), subject, Verdict::Continue),
         ("rewrite with groups", rewrite(Some("/api/v1(/|$)(.*)"), "/$2"), subject, Verdict::Continue),
-        ("host for pods", Filter::UpstreamHost(HeaderValue::from_static("pod.test")), subject, Verdict::Continue),
+        (
+            "host for pods",
+            Filter::UpstreamHost(HeaderText::Fixed(HeaderValue::from_static("pod.test"))),
+            subject,
+            Verdict::Continue,
+        ),
         ("fields for pods", Filter::RequestHeaders(edits("X-A: 1\n-X-B")), subject, Verdict::Continue),
         ("fields for pods, rendered", Filter::RequestHeaders(edits(RENDERED)), subject, Verdict::Continue),
     ];

@@ -44,6 +44,7 @@ mod targets;
 mod tickets;
 mod tokens;
 mod traces;
+mod urls;
 mod violations;
 
 /// Builder of an Ingress, by default for `a.test`, with the objects it refers to.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Affinity, Balance, Retry, TraceRule};
+use super::{Affinity, Balance, Retry, TraceRule, UrlRewrites};
 
 /// Parameters of requests from the proxy to the endpoints of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Forwarding {
     pub metered: bool,
     /// Tracing of these requests, if traces are exported. Default none.
     pub trace: Option<Arc<TraceRule>>,
+    /// Rewriting of URLs and cookies in the heads of responses of pods. Default none.
+    pub url_rewrites: Option<Arc<UrlRewrites>>,
 }
 
 /// Forwarding of request bodies to a pod.
@@ -70,6 +72,7 @@ impl Default for Forwarding {
             logged: true,
             metered: false,
             trace: None,
+            url_rewrites: None,
         }
     }
 }

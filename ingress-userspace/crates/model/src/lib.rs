@@ -44,6 +44,7 @@ mod traces;
 pub mod tree;
 mod trust;
 pub mod upstream;
+mod url_rewrites;
 mod weighted;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
@@ -83,4 +84,5 @@ pub use traces::{Sampler, TraceRule, Traces};
 pub use tree::Tree;
 pub use trust::Trust;
 pub use upstream::{CertificateName, Endpoint, Protocol, ProxyVersion, Upstream, UpstreamKey, UpstreamTls, Verify};
+pub use url_rewrites::{RewriteSource, UrlRewrite, UrlRewriteError, UrlRewrites, two_arguments};
 pub use weighted::{WeightedBackend, WeightedBackends};

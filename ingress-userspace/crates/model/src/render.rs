@@ -165,7 +165,7 @@ impl fmt::Display for Filter {
             Self::Cors(cors) => write!(f, "cors({})", cors.origins),
             Self::Authentication(authentication) => write!(f, "{authentication}"),
             Self::Rewrite(rewrite) => write!(f, "rewrite({rewrite})"),
-            Self::UpstreamHost(host) => write!(f, "host({})", String::from_utf8_lossy(host.as_bytes())),
+            Self::UpstreamHost(host) => write!(f, "host({host})"),
             Self::RequestHeaders(edits) => write!(f, "request-headers({edits})"),
             Self::Mirror(mirror) => write!(f, "mirror({mirror})"),
             Self::ErrorPages(pages) => write!(f, "error-pages({pages})"),
@@ -195,6 +195,7 @@ impl fmt::Display for Forwarding {
             logged,
             metered,
             trace,
+            url_rewrites,
         } = self;
         let default = Self::default();
         for (name, value, default) in [
@@ -241,6 +242,9 @@ impl fmt::Display for Forwarding {
         }
         if trace.is_some() {
             f.write_str(" traced")?;
+        }
+        if let Some(rewrites) = url_rewrites {
+            write!(f, " {rewrites}")?;
         }
         Ok(())
     }

@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::networking::v1::IngressBackend;
+
+use crate::change::ObjectName;
+
 use super::{
     backend_policy::BackendPolicy,
     compiled_expressions::Cost,
@@ -14,6 +18,7 @@ use super::{
         redirects::Redirects,
         rewrite::ParsedRewrite,
         session_affinity::with_path,
+        upstream_host::ParsedUpstreamHost,
     },
 };
 use ingress_model::{CanaryRule, Filter, Forwarding, PathError, PathMatch};
@@ -42,7 +47,7 @@ pub(crate) struct Policy {
     pub(crate) expressions: Cost,
     /// Filters before the rewrite; `after` has those behind it.
     pub(crate) before: Vec<Filter>,
-    pub(crate) host: Option<Filter>,
+    pub(crate) host: ParsedUpstreamHost,
     pub(crate) after: Vec<Filter>,
 }
 
@@ -107,9 +112,14 @@ impl Policy {
         with_path(&self.forwarding, path)
     }
 
-    /// Returns the filters of a rule for `path`. The redirect to HTTPS, which comes before them, depends on the claims
+    /// Returns the filters of a rule of `ingress` for `path`, with the `backend` that it names. The redirect to HTTPS, which comes before them, depends on the claims
     /// of all Ingresses.
-    pub(crate) fn filters(&self, path: &PathMatch) -> Vec<Filter> {
+    pub(crate) fn filters(
+        &self,
+        path: &PathMatch,
+        ingress: &ObjectName,
+        backend: Option<&IngressBackend>,
+    ) -> Vec<Filter> {
         let rewrite = self.rewrite.filter(path);
         let is_open = self.is_unauthenticated(path);
         let before = self
@@ -117,7 +127,7 @@ impl Policy {
             .iter()
             .filter_map(|filter| if is_open { unauthenticated(filter) } else { Some(filter.clone()) });
         let unclaimed = if is_open { self.before.iter().find_map(unclaimed) } else { None };
-        let host = self.host.iter().cloned();
+        let host = self.host.filter(ingress, backend);
         before.chain(rewrite).chain(host).chain(unclaimed).chain(self.after.iter().cloned()).collect()
     }
 

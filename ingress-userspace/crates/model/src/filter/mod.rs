@@ -63,8 +63,8 @@ pub enum Filter {
     Authentication(Arc<Authentication>),
     /// Changes path and query.
     Rewrite(Arc<Rewrite>),
-    /// Replaces the client's `Host` in the request to the pod.
-    UpstreamHost(HeaderValue),
+    /// Replaces the client's `Host` in the request to the pod. Answers 400 if a text with variables makes no host.
+    UpstreamHost(HeaderText),
     /// Edits fields of the request.
     RequestHeaders(Arc<HeaderEdits>),
     /// Sends a copy of the request to another upstream. A rule may have several.

@@ -174,7 +174,7 @@ async fn converse(
     let mut edits = Edits { found, ..Edits::default() };
     let (id, is_judged) = match &ext_authz.service {
         AuthService::Upstream { key, host } => {
-            edits.host = Some(host);
+            edits.host = Some(Cow::Borrowed(host));
             (snapshot.upstream_id(key).ok_or(AuthzError::Gone)?, true)
         }
         // The endpoints belong to another rule, perhaps of another namespace. The rule that authenticates controls the

@@ -41,7 +41,7 @@ impl ForwardedHead<'_> {
         let Subject { method, target, headers, .. } = subject;
         write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
-        match edits.host {
+        match &edits.host {
             Some(host) => out.extend_from_slice(host.as_bytes()),
             None => out.extend_from_slice(authority.as_str().as_bytes()),
         }

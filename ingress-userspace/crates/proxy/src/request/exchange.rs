@@ -5,7 +5,11 @@ use http_body::Body as _;
 
 use ingress_model::{
     Balance, ErrorPages, Uploads,
-    route::{Subject, filter::Edits, template::render},
+    route::{
+        Subject,
+        filter::{Edits, rewrite_urls},
+        template::render,
+    },
 };
 
 use super::{
@@ -108,7 +112,11 @@ pub(super) async fn exchange(
                 Outcome::Response(response) => {
                     match pages.filter(|pages| pages.replace(response.status().as_u16())) {
                         None => {
-                            relay(response.into_response(BodySource::Http1, BodySource::Http2), bodiless, in_flight)
+                            let mut response = response.into_response(BodySource::Http1, BodySource::Http2);
+                            if let Some(rewrites) = &forwarding.url_rewrites {
+                                rewrite_urls(rewrites, subject, response.headers_mut());
+                            }
+                            relay(response, bodiless, in_flight)
                         }
                         // Boxed so that other requests do not carry its size.
                         Some(pages) => {

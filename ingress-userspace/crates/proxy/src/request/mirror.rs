@@ -53,7 +53,7 @@ pub(crate) fn start(mirror: &Mirror, context: &RequestContext<'_>, edits: &Edits
         return;
     };
     let question = Subject { target: &target, ..*subject };
-    let host = mirror.host.as_ref().or(edits.host);
+    let host = mirror.host.as_ref().or(edits.host.as_deref()).map(Cow::Borrowed);
     let edits = Edits { target: None, host, found: edits.found.clone(), headers: edits.headers.clone() };
     let mut written = Vec::new();
     context.head(&question, &edits).write(&mut written);

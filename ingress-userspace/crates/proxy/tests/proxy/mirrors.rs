@@ -4,7 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use http::HeaderValue;
 use ingress_model::{
-    Endpoint, Filter, HeaderEdits, Mirror, MirrorShare, PathModifier, ReplacementPath, Rewrite, Upstream, UpstreamKey,
+    Endpoint, Filter, HeaderEdits, HeaderText, Mirror, MirrorShare, PathModifier, ReplacementPath, Rewrite, Upstream,
+    UpstreamKey,
 };
 use ingress_proxy_testing::{Origin, Peer, Proxy, Table, wait_until};
 
@@ -38,7 +39,7 @@ fn each_mirror_gets_the_request_that_the_pod_gets() {
     let replacement = ReplacementPath::parse("/new").expect("valid");
     let filters = vec![
         Filter::Rewrite(Rewrite::Path(PathModifier::Prefix { matched: "/old".into(), replacement }).into()),
-        Filter::UpstreamHost(HeaderValue::from_static("b.test")),
+        Filter::UpstreamHost(HeaderText::Fixed(HeaderValue::from_static("b.test"))),
         Filter::RequestHeaders(HeaderEdits::literal([("X-Set", "1")], [], []).expect("valid").into()),
         mirror("one", None),
         mirror("two", None),

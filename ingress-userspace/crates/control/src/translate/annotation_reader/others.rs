@@ -68,17 +68,11 @@ const PROTECTIVE: &[(&str, &str)] = &[
 ];
 
 /// Keys with an effect that is missing here, the loss, and the remedy.
-const LOST: &[(&str, &str, &str)] = &[
-    ("proxy-cookie-domain", "cookies of pods keep their `Domain`", "have the pods set it"),
-    ("proxy-cookie-path", "cookies of pods keep their `Path`", "have the pods set it, or use no `rewrite-target`"),
-    ("proxy-redirect-from", "`Location` of pods is not rewritten", "have the pods send the public URL"),
-    ("proxy-redirect-to", "`Location` of pods is not rewritten", "have the pods send the public URL"),
-    (
-        "upstream-hash-by-subset*",
-        "requests with the same text of `upstream-hash-by` go to one pod, not to one of a subset",
-        "remove it",
-    ),
-];
+const LOST: &[(&str, &str, &str)] = &[(
+    "upstream-hash-by-subset*",
+    "requests with the same text of `upstream-hash-by` go to one pod, not to one of a subset",
+    "remove it",
+)];
 
 const STREAMS: &str = "bodies of responses are streamed and never buffered";
 const POOLED: &str = "connections stay open while they are useful";

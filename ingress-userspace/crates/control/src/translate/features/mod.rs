@@ -11,8 +11,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use http::HeaderValue;
-
 use crate::translate::{
     Context,
     backend_policy::BackendPolicy,
@@ -20,7 +18,7 @@ use crate::translate::{
     policy::{Policy, Service},
     values::Read,
 };
-use ingress_model::{Access, Blocked, Filter, Forwarding, ProxyVersion, Retry, Settings};
+use ingress_model::{Access, Blocked, Forwarding, ProxyVersion, Retry, Settings};
 
 mod access;
 mod access_log;
@@ -68,9 +66,10 @@ mod tests;
 mod timeouts;
 mod traces;
 pub(crate) mod trusted_proxies;
-mod upstream_host;
+pub(crate) mod upstream_host;
 pub(crate) mod upstream_tls;
 mod url;
+mod url_rewrites;
 
 use access_log::{Log, ParsedAccessLog};
 use aliases::ParsedAliases;
@@ -102,7 +101,9 @@ use service_upstream::ParsedServiceUpstream;
 use session_affinity::ParsedAffinity;
 use timeouts::ParsedTimeouts;
 use traces::{ParsedTraces, ParsedTracing};
+use upstream_host::ParsedUpstreamHost;
 use upstream_tls::{ParsedTls, material};
+use url_rewrites::ParsedUrlRewrites;
 
 /// The controller with defaults for classes that are taken over from it.
 const NGINX: &str = "k8s.io/ingress-nginx";
@@ -143,6 +144,7 @@ const ANNOTATIONS: &[&dyn Rows<ParsedAnnotations>] = &[
     &annotations(traces::ANNOTATIONS, |parsed| &mut parsed.forwarding.traces),
     &annotations(upstream_host::ANNOTATIONS, |parsed| &mut parsed.upstream_host),
     &annotations(upstream_tls::ANNOTATIONS, |parsed| &mut parsed.backend.upstream_tls),
+    &annotations(url_rewrites::ANNOTATIONS, |parsed| &mut parsed.forwarding.url_rewrites),
 ];
 
 /// The settings of each feature: `DEFAULTS` of annotations, and `SETTINGS` that hold for all Ingresses alike.
@@ -163,6 +165,7 @@ const SETTINGS: &[&dyn Rows<Globals>] = &[
     &settings(service_upstream::DEFAULTS, |globals| &mut globals.parsed.backend.service_upstream),
     &settings(timeouts::DEFAULTS, |globals| &mut globals.parsed.forwarding.timeouts),
     &settings(traces::DEFAULTS, |globals| &mut globals.parsed.forwarding.traces),
+    &settings(url_rewrites::DEFAULTS, |globals| &mut globals.parsed.forwarding.url_rewrites),
     &settings(access_log::SETTINGS, |globals| &mut globals.access_log),
     &settings(ambiguities::SETTINGS, |globals| &mut globals.settings),
     &settings(blocked::SETTINGS, |globals| &mut globals.blocked),
@@ -202,7 +205,7 @@ pub(crate) struct ParsedAnnotations {
     redirects: ParsedRedirects,
     request_rules: ParsedRequestRules,
     rewrite: ParsedRewrite,
-    upstream_host: Option<HeaderValue>,
+    upstream_host: ParsedUpstreamHost,
     pub(crate) ways: Ways,
 }
 
@@ -217,6 +220,7 @@ pub(crate) struct ParsedForwarding {
     session_affinity: ParsedAffinity,
     timeouts: ParsedTimeouts,
     traces: ParsedTracing,
+    url_rewrites: ParsedUrlRewrites,
 }
 
 /// Features that become the way to the pods.
@@ -323,7 +327,8 @@ impl ParsedAnnotations {
         let is_guarded = authentication.is_some() || limit.is_some() || clients != Clients::Any;
         let passes = passthrough.build(is_guarded, scope);
         let HeaderFilters { requests, responses } = headers.filters(&globals.headers.allowed, scope);
-        let (request_rules, expressions) = request_rules.filters();
+        let (request_rules, mut expressions) = request_rules.filters();
+        expressions += forwarding.url_rewrites.check(scope);
         let guards = [limit, cors.filter(), authentication];
         let mirror = mirror.filter(scope);
         let error_pages = error_pages.filter(&globals.parsed.error_pages.statuses, scope);
@@ -343,7 +348,7 @@ impl ParsedAnnotations {
             before: access.into_iter().chain(request_rules).chain(guards.into_iter().flatten()).collect(),
             expressions,
             rewrite,
-            host: upstream_host.map(Filter::UpstreamHost),
+            host: upstream_host,
             after: after.into_iter().flatten().collect(),
         }
     }
@@ -353,7 +358,17 @@ impl ParsedAnnotations {
 
 impl ParsedForwarding {
     fn build(&self) -> Forwarding {
-        let Self { access_log, buffering, load_balancing, metrics, retries, session_affinity, timeouts, traces } = self;
+        let Self {
+            access_log,
+            buffering,
+            load_balancing,
+            metrics,
+            retries,
+            session_affinity,
+            timeouts,
+            traces,
+            url_rewrites,
+        } = self;
         let ParsedTimeouts { connect_timeout, read_timeout, send_timeout } = *timeouts;
         let ParsedBuffering { body_max, uploads, body_buffer, response_head_max } = *buffering;
         Forwarding {
@@ -372,6 +387,7 @@ impl ParsedForwarding {
             logged: access_log.logged,
             metered: metrics.per_path,
             trace: traces.build(),
+            url_rewrites: url_rewrites.build(),
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     translate::text::{shorten, shorten_error},
 };
 use ingress_model::{
-    Action, Cors, CorsWildcards, Filter, HeaderEdits, Host, Location, LocationParts, Mirror, MirrorShare, Origins,
-    PathMatch, PathModifier, Redirect, ReplacementPath, Rewrite, UpstreamKey, UrlScheme,
+    Action, Cors, CorsWildcards, Filter, HeaderEdits, HeaderText, Host, Location, LocationParts, Mirror, MirrorShare,
+    Origins, PathMatch, PathModifier, Redirect, ReplacementPath, Rewrite, UpstreamKey, UrlScheme,
 };
 
 /// The filters of a rule or backend, as far as they do not depend on the path of a match.
@@ -112,7 +112,7 @@ impl<'f> ReadFilters<'f> {
             if let Some(hostname) = hostname {
                 let host = host(hostname)?;
                 let value = HeaderValue::from_str(host.as_str()).map_err(|error| not_a_host(hostname, &error))?;
-                filters.push(Filter::UpstreamHost(value));
+                filters.push(Filter::UpstreamHost(HeaderText::Fixed(value)));
             }
         }
         filters.extend(self.request_headers.clone().map(Filter::RequestHeaders));

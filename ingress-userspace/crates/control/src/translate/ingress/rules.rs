@@ -83,7 +83,7 @@ impl Builder<'_, '_> {
         {
             let root = PathMatch::Exact("/".into());
             rules.retain(|rule| rule.path != root);
-            rules.push(self.with(root, Action::Redirect(location)));
+            rules.push(self.with(root, Action::Redirect(location), None));
         }
         let fallback = default_backend.map(|backend| Box::new(self.rule(everything(), backend)));
         let text =
@@ -137,11 +137,12 @@ impl Builder<'_, '_> {
                 service::resolve(&self.name.namespace, backend, wish, self.object, &mut self.context)
             }
         };
-        self.with(path, action)
+        self.with(path, action, Some(backend))
     }
 
-    fn with(&self, path: PathMatch, action: Action) -> Rule {
-        let (filters, forwarding) = (self.policy.filters(&path), self.policy.forwarding(&path));
+    fn with(&self, path: PathMatch, action: Action, backend: Option<&IngressBackend>) -> Rule {
+        let filters = self.policy.filters(&path, self.name, backend);
+        let forwarding = self.policy.forwarding(&path);
         Rule { path, conditions: None, owner: Arc::clone(&self.owner), filters, action, forwarding }
     }
 }

@@ -189,9 +189,6 @@ const LOST: &[(&str, &[&str], &str, &str)] = &[
         "heads of responses have up to 64 KiB, unless an Ingress sets the annotation",
         "the annotation `proxy-buffer-size`",
     ),
-    ("proxy-cookie-domain", &["", "off"], "cookies of pods keep their `Domain`", "have the pods set it"),
-    ("proxy-cookie-path", &["", "off"], "cookies of pods keep their `Path`", "have the pods set it"),
-    ("proxy-redirect-from", &["", "off"], "`Location` of pods is not rewritten", "have the pods send the public URL"),
     (
         "proxy-request-buffering",
         &["off"],

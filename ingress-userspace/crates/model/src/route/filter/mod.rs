@@ -3,21 +3,23 @@
 
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr, num::NonZeroU16};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header, uri::Authority};
 use regex::Captures;
 
 use super::template::render;
 use crate::{
     Authentication, ClientCertificates, Compression, Demand, ErrorPages, Filter, HeaderEdit, HeaderEdits, HeaderText,
-    Host, Location, LocationParts, Mirror, PathMatch, Redirect, Rewrite, UrlScheme, filter::Limit,
+    Host, Location, LocationParts, Mirror, PathMatch, Redirect, Rewrite, Template, UrlScheme, filter::Limit,
     path::ACME_CHALLENGE,
 };
 
 mod compression;
 mod cors;
 mod rules;
+mod urls;
 
 pub use compression::compress;
+pub use urls::rewrite_urls;
 
 /// Properties of a request that filters use.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +90,7 @@ pub struct Edits<'f> {
     /// Path and query that replace the client's.
     pub target: Option<String>,
     /// `Host` that replaces the client's.
-    pub host: Option<&'f HeaderValue>,
+    pub host: Option<Cow<'f, HeaderValue>>,
     /// Fields computed by the proxy (authentication, tracing, error pages), which replace the client's: zero, one or
     /// more per name. Edits in `headers` take precedence.
     pub found: Vec<(HeaderName, Option<HeaderValue>)>,
@@ -162,7 +164,11 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         // `*` refers to the server as a whole (RFC 9110, 9.3.7).
         Filter::Rewrite(_) if subject.target == "*" => {}
         Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
-        Filter::UpstreamHost(host) => edits.host = Some(host),
+        Filter::UpstreamHost(HeaderText::Fixed(host)) => edits.host = Some(Cow::Borrowed(host)),
+        Filter::UpstreamHost(HeaderText::Template(template)) => match upstream_host(template, subject) {
+            Some(host) => edits.host = Some(Cow::Owned(host)),
+            None => return Verdict::Refuse { status: 400 },
+        },
         Filter::RequestHeaders(headers) => edits.headers.extend(headers.iter()),
         Filter::Cors(_)
         | Filter::Mirror(_)
@@ -275,6 +281,13 @@ pub fn value(text: &HeaderText, subject: &Subject<'_>) -> Option<HeaderValue> {
         HeaderText::Fixed(value) => Some(value.clone()),
         HeaderText::Template(template) => HeaderValue::try_from(render(template, subject, None)).ok(),
     }
+}
+
+/// Renders a `Host`, or returns `None` if the request's data makes no host.
+fn upstream_host(template: &Template, subject: &Subject<'_>) -> Option<HeaderValue> {
+    let host = render(template, subject, None);
+    let is_host = !host.contains('@') && host.parse::<Authority>().is_ok();
+    HeaderValue::try_from(host).ok().filter(|_| is_host)
 }
 
 fn edit(edits: &HeaderEdits, subject: &Subject<'_>, headers: &mut HeaderMap) {

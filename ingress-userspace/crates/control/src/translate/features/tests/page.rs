@@ -15,7 +15,7 @@ struct Topic {
     keys: &'static [&'static str],
 }
 
-const TOPICS: [Topic; 27] = [
+const TOPICS: [Topic; 28] = [
     Topic {
         heading: "Paths and rewriting",
         about: "Change the path that pods get, and the form of paths in rules.",
@@ -249,6 +249,12 @@ const TOPICS: [Topic; 27] = [
         about: "Set or remove fields of requests and responses.",
         example: &[("response-headers", "X-Frame-Options: DENY")],
         keys: &["request-headers", "response-headers", "custom-headers"],
+    },
+    Topic {
+        heading: "URLs and cookies of pods",
+        about: "Rewrite redirects and cookies of pods that do not know their public URL.",
+        example: &[("proxy-cookie-path", "/ /app/"), ("proxy-redirect-from", "/"), ("proxy-redirect-to", "/app/")],
+        keys: &["proxy-cookie-domain", "proxy-cookie-path", "proxy-redirect-from", "proxy-redirect-to"],
     },
     Topic {
         heading: "Compression",
