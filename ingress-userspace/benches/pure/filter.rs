@@ -158,7 +158,15 @@ fn authentication() -> Filter {
 fn client_certificate() -> Filter {
     let authorities = Arc::new(Authorities { origin: "bench/ca".into(), certificates: Vec::new() });
     let revoked = Vec::new();
-    let clients = ClientCertificates { authorities, revoked, demand: Demand::Required, depth: 1, passed: false };
+    let clients = ClientCertificates {
+        authorities,
+        revoked,
+        demand: Demand::Required,
+        depth: 1,
+        passed: false,
+        name: None,
+        error_page: None,
+    };
     Filter::ClientCertificate(Arc::new(clients))
 }
 

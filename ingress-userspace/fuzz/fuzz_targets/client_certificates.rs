@@ -119,6 +119,8 @@ fn policy(authority: Vec<u8>, lists: Vec<Vec<u8>>, passed: bool) -> Arc<ClientCe
         demand: Demand::Required,
         depth: 1,
         passed,
+        name: None,
+        error_page: None,
     })
 }
 

@@ -71,6 +71,61 @@ async fn client_certificates_decide_by_verification_mode() {
     }
 }
 
+/// Names of the certificate have regular expressions as a whole, and the expression is text and no configuration.
+#[tokio::test]
+async fn common_names_match_as_a_whole() {
+    let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
+    let origin = Origin::answering("pod");
+    let valid = trusted.issue("client.test");
+    let foreign = other.issue("client.test");
+    for (mode, value, expect) in [
+        ("on", "CN=client\\.test", [400, 200, 400]),
+        ("on", "CN=(admin|client)\\..*", [400, 200, 400]),
+        ("on", "CN=client", [400, 403, 400]),
+        ("on", "CN=lient.test", [400, 403, 400]),
+        ("on", "CN=CLIENT.TEST", [400, 403, 400]),
+        ("on", "CN=client.test) { return 200; } #", [400, 503, 400]),
+        ("on", "CN=[a-z]+ { load_module a; }", [400, 503, 400]),
+        ("optional", "CN=client\\.test", [403, 200, 400]),
+        ("optional_no_ca", "CN=client\\.test", [403, 200, 200]),
+        ("optional_no_ca", "CN=admin", [403; 3]),
+        ("off", "CN=client\\.test", [503; 3]),
+        ("on", "client\\.test", [400, 503, 400]),
+        ("on", "CN=", [400, 503, 400]),
+        ("on", "CN=client.test,O=x", [400, 503, 400]),
+        ("on", "CN=(?=client).*", [400, 503, 400]),
+    ] {
+        let annotations = [SECRET, ("auth-tls-verify-client", mode), ("auth-tls-match-cn", value)];
+        let site = Ingress::with(&annotations).with_tls().beside(&trusting(&trusted)).serve(&origin);
+        for (shown, expect) in [None, Some(&valid), Some(&foreign)].into_iter().zip(expect) {
+            let response = get(&site, &showing(shown, &[&version::TLS13]), "").await;
+            assert_eq!(status(&response), expect, "{mode} {value}: {response}");
+        }
+    }
+    let site = Ingress::with(&[("auth-tls-match-cn", "CN=a")]).with_tls().serve(&origin);
+    assert_eq!(status(&get(&site, &showing(None, &[&version::TLS13]), "").await), 503, "no authority is set");
+}
+
+#[tokio::test]
+async fn clients_without_a_valid_certificate_are_led_to_the_error_page() {
+    let trusted = Authority::new("trusted");
+    let origin = Origin::answering("pod");
+    let (valid, expired) = (trusted.issue("client.test"), trusted.issue_expired("client.test"));
+    let annotations =
+        [SECRET, ("auth-tls-match-cn", "CN=client\\.test"), ("auth-tls-error-page", "https://help.test/?from=$host")];
+    let site = Ingress::with(&annotations).with_tls().beside(&trusting(&trusted)).serve(&origin).in_order();
+    for (shown, expect) in [(None, 302), (Some(&expired), 302), (Some(&valid), 200)] {
+        let response = get(&site, &showing(shown, &[&version::TLS13]), "").await;
+        assert_eq!(status(&response), expect, "{response}");
+        assert_eq!(response.contains("https://help.test/?from=a.test"), expect == 302, "{response}");
+    }
+    for page in ["/help", "@help", "ftp://help.test"] {
+        let annotations = [SECRET, ("auth-tls-error-page", page)];
+        let site = Ingress::with(&annotations).with_tls().beside(&trusting(&trusted)).serve(&origin);
+        assert_eq!(status(&get(&site, &showing(Some(&valid), &[&version::TLS13]), "").await), 503, "{page}");
+    }
+}
+
 #[tokio::test]
 async fn certificate_headers_are_set_and_cannot_be_forged() {
     let trusted = Authority::new("trusted");

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use rustls_pki_types::CertificateRevocationListDer;
 
-use super::Authorities;
+use super::{Authorities, Pattern, Template};
 
 /// Requirements on the certificates of one host's clients. They apply to the host as a whole, because the handshake
 /// comes before any path is known.
@@ -18,6 +18,10 @@ pub struct ClientCertificates {
     pub depth: usize,
     /// Whether the certificate is forwarded to pods.
     pub passed: bool,
+    /// The common name that certificates must have, as a whole; else 403. Default any.
+    pub name: Option<Pattern>,
+    /// Location that clients without a valid certificate are redirected to, with 302, instead of 400. Default none.
+    pub error_page: Option<Template>,
 }
 
 /// Treatment of clients without a valid certificate.
@@ -34,14 +38,20 @@ pub enum Demand {
 
 impl fmt::Display for ClientCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { authorities, revoked, demand, depth, passed } = self;
+        let Self { authorities, revoked, demand, depth, passed, name, error_page } = self;
         let demand = match demand {
             Demand::Required => "required",
             Demand::Optional => "optional",
             Demand::OfAnyIssuer => "of any issuer",
         };
         write!(f, "{demand} by {}, depth {depth}, {} revocation lists", authorities.origin, revoked.len())?;
-        if *passed { f.write_str(", passed") } else { Ok(()) }
+        if *passed {
+            f.write_str(", passed")?;
+        }
+        if let Some(name) = name {
+            write!(f, ", named {}", name.as_str())?;
+        }
+        error_page.as_ref().map_or(Ok(()), |page| write!(f, ", else {page}"))
     }
 }
 

@@ -118,6 +118,8 @@ fn plain_http_is_refused_where_client_certificates_are_required() {
         demand: Demand::Required,
         depth: 1,
         passed: false,
+        name: None,
+        error_page: None,
     });
     let mut protected = rule(prefix("/"), "a/web");
     protected.filters.push(Filter::ClientCertificate(Arc::clone(&clients)));

@@ -117,6 +117,7 @@ pub(crate) fn unproven(lack: Lack) -> LocalReply {
         Lack::Tls => answer(StatusCode::FORBIDDEN, "this host requires TLS"),
         Lack::Certificate => answer(StatusCode::BAD_REQUEST, "no required SSL certificate was sent"),
         Lack::ValidCertificate => answer(StatusCode::BAD_REQUEST, "the SSL certificate is not valid"),
+        Lack::Name => answer(StatusCode::FORBIDDEN, "the SSL certificate has another name"),
     }
 }
 

@@ -23,12 +23,18 @@ use webpki::{
     BorrowedCertRevocationList, CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth,
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
 };
-use x509_cert::{Certificate, der::Decode};
+use x509_cert::{
+    Certificate,
+    der::{Decode, Tag, Tagged as _, oid::ObjectIdentifier},
+};
 
 use ingress_model::{
-    ClientCertificates, Demand,
+    ClientCertificates, Demand, Pattern,
     route::{HostEntry, Routes, filter::Shown, template::RESERVED},
 };
+
+/// `id-at-commonName` (RFC 5280, appendix A.1).
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
 /// State of client certificates on a connection.
 #[derive(Debug, Default)]
@@ -129,6 +135,8 @@ impl ClientIdentity {
         if let Some(leaf) = chain.first() {
             write_leaf(&mut fields, leaf, policy.passed);
         }
+        let is_named = policy.name.as_ref().is_none_or(|name| chain.first().is_some_and(|leaf| has_name(leaf, name)));
+        let shown = if is_named || shown.lack(policy.demand).is_some() { shown } else { Shown::OfAnotherName };
         Self { policy: Arc::clone(policy), shown, fields }
     }
 }
@@ -162,6 +170,20 @@ fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
     }
 }
 
+/// Returns whether the certificate has common names, and each one, as a whole, is `wanted`. A name with characters that a
+/// reader could mistake for its end is none.
+fn has_name(leaf: &CertificateDer<'_>, wanted: &Pattern) -> bool {
+    let Ok(certificate) = Certificate::from_der(leaf) else { return false };
+    let subject = certificate.tbs_certificate().subject();
+    let mut names = subject.iter().filter(|attribute| attribute.oid == COMMON_NAME).peekable();
+    names.peek().is_some()
+        && names.all(|attribute| {
+            let is_text = matches!(attribute.value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String);
+            let text = str::from_utf8(attribute.value.value()).ok().filter(|_| is_text);
+            text.is_some_and(|text| !text.contains(char::is_control) && wanted.is_match(text))
+        })
+}
+
 fn pem(der: &[u8]) -> String {
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
     for line in STANDARD.encode(der).as_bytes().chunks(64) {
@@ -177,7 +199,7 @@ fn verify(
     policy: &ClientCertificates,
     now: UnixTime,
 ) -> Result<(), webpki::Error> {
-    let ClientCertificates { authorities, revoked, demand: _, depth, passed: _ } = policy;
+    let ClientCertificates { authorities, revoked, demand: _, depth, passed: _, name: _, error_page: _ } = policy;
     let anchors = authorities.certificates.iter().map(anchor_from_trusted_cert).collect::<Result<Vec<_>, _>>()?;
     let lists = revoked.iter().map(|list| BorrowedCertRevocationList::from_der(list).map(CertRevocationList::from));
     let lists = lists.collect::<Result<Vec<_>, _>>()?;

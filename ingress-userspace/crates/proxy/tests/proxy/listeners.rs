@@ -325,6 +325,8 @@ async fn a_connection_that_is_older_than_the_policy_for_clients_is_misdirected()
         demand: Demand::Required,
         depth: 1,
         passed: false,
+        name: None,
+        error_page: None,
     };
     let gateways = Gateways::default().upstream("origin", origin.address).certificate("c/a", &["a.test"]);
     let table = |clients| gateways.clone().listener("a", proxy.https, "", listener(clients), false).0;
@@ -465,7 +467,15 @@ async fn a_listener_refuses_clients_in_the_handshake() {
         let authorities = Authorities { origin: "default/ca".into(), certificates: authority.chain() };
         let clients = demand.map(|demand| {
             let authorities = Arc::new(authorities);
-            Arc::new(ClientCertificates { authorities, revoked: Vec::new(), demand, depth: 1, passed: false })
+            Arc::new(ClientCertificates {
+                authorities,
+                revoked: Vec::new(),
+                demand,
+                depth: 1,
+                passed: false,
+                name: None,
+                error_page: None,
+            })
         });
         let rules = vec![rule("/", to("origin"))];
         let listener =

@@ -12,13 +12,45 @@ use crate::{
     outcome::Reason,
     translate::{
         certificate_secret::{authorities, revoked},
-        values::{boolean, number, secret},
+        values::{boolean, location, number, secret},
     },
 };
-use ingress_model::{ClientCertificates, Demand};
+use ingress_model::{ClientCertificates, Demand, Pattern, Template, Variable};
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
+    key(
+        "auth-tls-error-page",
+        "URL that clients without a valid certificate are redirected to, with 302, instead of 400; with variables",
+    )
+    .differs("a path of the host is refused, and its rules answer 503")
+    .or_refuse()
+    .reads(|value, parsed| {
+        let is_url = value.starts_with("https://") || value.starts_with("http://");
+        let page = location(value)?;
+        let has_group = page.variables().any(|variable| matches!(variable, Variable::Group(_)));
+        parsed.error_page = Some(page).filter(|_| is_url && !has_group);
+        parsed.error_page.is_some().then_some(()).ok_or_else(|| "a URL that begins with `https://` or `http://`".into())
+    }),
+    key(
+        "auth-tls-match-cn",
+        "`CN=EXPRESSION`: the regular expression for the common name of client certificates, as a whole; other clients get \
+         403. Needs `auth-tls-secret`",
+    )
+    .differs(
+        "the expression must match the whole common name, and sees no other part of the subject; look-around and back \
+         references are refused, and its rules answer 503",
+    )
+    .or_refuse()
+    .reads(|value, parsed| {
+        let expression = value.strip_prefix("CN=").filter(|expression| !expression.is_empty());
+        // Elsewhere, a comma would lead to the next part of the subject.
+        let expression = expression.filter(|expression| !expression.contains(','));
+        let expression = expression.ok_or("`CN=` and a regular expression without commas, as `CN=.*\\.a\\.test`")?;
+        let name = Pattern::of_field(expression).map_err(|error| format!("`CN=` and a regular expression ({error})"))?;
+        parsed.name = Some(name);
+        Ok(())
+    }),
     key(
         "auth-tls-pass-certificate-to-upstream",
         "whether pods get the client certificate in `ssl-client-cert`, as percent-encoded PEM",
@@ -71,6 +103,8 @@ pub(crate) struct ParsedClientCertificates {
     verify: Wish,
     depth: usize,
     passed: bool,
+    name: Option<Pattern>,
+    error_page: Option<Template>,
 }
 
 /// The value of `auth-tls-verify-client`.
@@ -84,7 +118,7 @@ enum Wish {
 
 impl Default for ParsedClientCertificates {
     fn default() -> Self {
-        Self { secret: None, verify: Wish::Unsaid, depth: 1, passed: false }
+        Self { secret: None, verify: Wish::Unsaid, depth: 1, passed: false, name: None, error_page: None }
     }
 }
 
@@ -104,8 +138,14 @@ pub(crate) enum Clients {
 impl ParsedClientCertificates {
     /// Returns the demands, or the reason why they cannot be met.
     pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Result<Clients, Refusal> {
-        let Self { secret, verify, depth, passed } = self;
+        let Self { secret, verify, depth, passed, name, error_page } = self;
         let demand = match (verify, &secret) {
+            // Without a demand for certificates, no client would have the name.
+            (Wish::Off, _) | (Wish::Unsaid, None) if name.is_some() => {
+                let message = "annotation `auth-tls-match-cn` demands a name, but no certificates are requested; its rules \
+                               answer 503, set `auth-tls-secret` and `auth-tls-verify-client: \"on\"`";
+                return Err((Reason::InvalidAnnotation, message.to_owned()));
+            }
             (Wish::Off, _) | (Wish::Unsaid, None) => return Ok(Clients::Any),
             (Wish::Unsaid, Some(_)) => Demand::Required,
             (Wish::On(demand), _) => demand,
@@ -114,19 +154,20 @@ impl ParsedClientCertificates {
             let message = "annotation `auth-tls-verify-client` requires client certificates, but no certificate authority is set; its rules answer 503, name a Secret with `ca.crt` in `auth-tls-secret`";
             return Err((Reason::InvalidAnnotation, message.to_owned()));
         };
-        let name = scope.own("auth-tls-secret", &value, "Secret")?;
-        let Some(stored) = scope.lookup.secret(&name) else {
+        let secret = scope.own("auth-tls-secret", &value, "Secret")?;
+        let Some(stored) = scope.lookup.secret(&secret) else {
             let message =
-                format!("Secret `{name}` of `auth-tls-secret` does not exist; its rules answer 503, create it");
+                format!("Secret `{secret}` of `auth-tls-secret` does not exist; its rules answer 503, create it");
             return Err((Reason::SecretNotFound, message));
         };
         let broken = |reason: String| {
             let message =
-                format!("Secret `{name}` of `auth-tls-secret`: {reason}; its rules answer 503, correct the Secret");
+                format!("Secret `{secret}` of `auth-tls-secret`: {reason}; its rules answer 503, correct the Secret");
             (Reason::InvalidCertificate, message)
         };
-        let authorities = Arc::new(authorities(&name, &stored.object).map_err(broken)?);
+        let authorities = Arc::new(authorities(&secret, &stored.object).map_err(broken)?);
         let revoked = revoked(&stored.object).map_err(broken)?;
-        Ok(Clients::With(Arc::new(ClientCertificates { authorities, revoked, demand, depth, passed })))
+        let clients = ClientCertificates { authorities, revoked, demand, depth, passed, name, error_page };
+        Ok(Clients::With(Arc::new(clients)))
     }
 }

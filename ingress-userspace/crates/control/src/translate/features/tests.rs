@@ -57,6 +57,8 @@ fn values_are_read_or_refused() {
         ("auth-response-headers", "X-User, X-Email", "X-User, Host"),
         ("auth-signin", "https://$host/start", "start"),
         ("auth-signin-redirect-param", "back", "a&b"),
+        ("auth-tls-error-page", "https://help.test/$host", "/help"),
+        ("auth-tls-match-cn", "CN=.*\\.a\\.test", "a.test"),
         ("auth-url", "https://$host/oauth2/auth", "http://$http_x/"),
         ("enable-global-auth", "false", "off"),
         ("auth-realm", "Admins only", "a\u{7}"),

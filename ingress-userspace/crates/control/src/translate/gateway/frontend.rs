@@ -43,7 +43,15 @@ pub(super) fn clients(gateway: &ObjectId, tls: &GatewayTls, port: u16, context: 
         let refused = Some(Flaw::new("NoValidCACertificate", message));
         return Clients { unresolved, refused, demand: None };
     };
-    let demand = ClientCertificates { authorities, revoked: Vec::new(), demand, depth: MAX_DEPTH, passed: false };
+    let demand = ClientCertificates {
+        authorities,
+        revoked: Vec::new(),
+        demand,
+        depth: MAX_DEPTH,
+        passed: false,
+        name: None,
+        error_page: None,
+    };
     Clients { demand: Some(Arc::new(demand)), unresolved, refused: None }
 }
 

@@ -53,6 +53,25 @@ pub enum Shown {
     OfUnknownIssuer,
     /// The certificate is expired, revoked, for another purpose, or otherwise invalid.
     Invalid,
+    /// The host demands another name, and would admit the client otherwise.
+    OfAnotherName,
+}
+
+impl Shown {
+    /// Returns the reason for which `demand` refuses the client, if it does.
+    #[must_use]
+    pub fn lack(self, demand: Demand) -> Option<Lack> {
+        match (self, demand) {
+            (Self::Valid, _)
+            | (Self::Nothing, Demand::Optional | Demand::OfAnyIssuer)
+            | (Self::OfUnknownIssuer, Demand::OfAnyIssuer) => None,
+            (Self::Nothing, Demand::Required) => Some(Lack::Certificate),
+            (Self::OfUnknownIssuer, Demand::Required | Demand::Optional) | (Self::Invalid, _) => {
+                Some(Lack::ValidCertificate)
+            }
+            (Self::OfAnotherName, _) => Some(Lack::Name),
+        }
+    }
 }
 
 /// Reason for which a client is refused.
@@ -61,6 +80,7 @@ pub enum Lack {
     Tls,
     Certificate,
     ValidCertificate,
+    Name,
 }
 
 /// Verdict of a filter on a request.
@@ -142,7 +162,13 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
     match filter {
         Filter::RedirectHttps { status, except } => return redirect_https(*status, except, subject),
         Filter::ClientCertificate(clients) => {
-            return lack(clients, subject).map_or(Verdict::Continue, Verdict::Unproven);
+            return match (lack(clients, subject), &clients.error_page) {
+                (None, _) => Verdict::Continue,
+                (Some(Lack::Certificate | Lack::ValidCertificate), Some(page)) => {
+                    Verdict::Redirect { status: 302, location: render(page, subject, None) }
+                }
+                (Some(lack), _) => Verdict::Unproven(lack),
+            };
         }
         Filter::Access(access) if access.admits(subject.client) => {}
         Filter::Access(_) => return Verdict::Deny,
@@ -326,18 +352,7 @@ fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> V
 }
 
 fn lack(clients: &ClientCertificates, subject: &Subject<'_>) -> Option<Lack> {
-    if !subject.secure {
-        return Some(Lack::Tls);
-    }
-    match (subject.certificate, clients.demand) {
-        (Shown::Valid, _)
-        | (Shown::Nothing, Demand::Optional | Demand::OfAnyIssuer)
-        | (Shown::OfUnknownIssuer, Demand::OfAnyIssuer) => None,
-        (Shown::Nothing, Demand::Required) => Some(Lack::Certificate),
-        (Shown::OfUnknownIssuer, Demand::Required | Demand::Optional) | (Shown::Invalid, _) => {
-            Some(Lack::ValidCertificate)
-        }
-    }
+    if subject.secure { subject.certificate.lack(clients.demand) } else { Some(Lack::Tls) }
 }
 
 fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {

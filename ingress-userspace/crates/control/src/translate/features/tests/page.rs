@@ -207,6 +207,8 @@ const TOPICS: [Topic; 28] = [
             "auth-tls-secret",
             "auth-tls-verify-client",
             "auth-tls-verify-depth",
+            "auth-tls-match-cn",
+            "auth-tls-error-page",
             "auth-tls-pass-certificate-to-upstream",
         ],
     },
