@@ -42,6 +42,33 @@ const SECRET: (&str, &str) = ("proxy-ssl-secret", "default/pods");
 const VERIFY: (&str, &str) = ("proxy-ssl-verify", "on");
 
 #[test]
+fn chains_of_pods_are_no_deeper_than_allowed() {
+    let trusted = Authority::new("trusted");
+    let near = trusted.below("one");
+    let far = near.below("two");
+    let issued = |by: &Authority, above: &[&Authority]| {
+        let issued = by.issue("web.default.svc");
+        let above: String = above.iter().map(|authority| authority.pem.as_str()).collect();
+        Issued { cert: format!("{}{above}", issued.cert), ..issued }
+    };
+    for (issued, depth, expect) in [
+        (issued(&trusted, &[]), "0", 200),
+        (issued(&near, &[&near]), "0", 502),
+        (issued(&near, &[&near]), "1", 200),
+        (issued(&far, &[&far, &near]), "1", 502),
+        (issued(&far, &[&far, &near]), "2", 200),
+        (issued(&far, &[&far, &near]), "", 200),
+        (issued(&near, &[&near]), "deep", 503),
+    ] {
+        let pod = pod(&issued);
+        let mut annotations = vec![HTTPS, SECRET, VERIFY];
+        annotations.extend((!depth.is_empty()).then_some(("proxy-ssl-verify-depth", depth)));
+        let site = Ingress::with(&annotations).beside(&trusting(&trusted)).serve_from(&[pod.address]);
+        assert_eq!(site.get("/").status, expect, "{depth}");
+    }
+}
+
+#[test]
 fn name_and_issuer_of_pod_certificates_are_verified() {
     let (trusted, other) = (Authority::new("trusted"), Authority::new("other"));
     for (issued, annotations, expect) in [

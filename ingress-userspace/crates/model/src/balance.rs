@@ -46,6 +46,8 @@ pub struct SessionCookie {
     /// Lifetime in seconds. Without it, the cookie ends with the browser session.
     pub max_age: Option<u64>,
     pub same_site: Option<SameSite>,
+    /// Whether browsers that reject `SameSite=None` get none. Default false.
+    pub spares_old_browsers: bool,
     /// Whether the cookie is `Secure`. Without a value, it is `Secure` if the request came over TLS.
     pub secure: Option<bool>,
 }

@@ -60,6 +60,8 @@ pub struct Verify {
     pub authorities: Arc<Authorities>,
     /// The certificate must match one of them. An empty list matches none.
     pub names: Vec<CertificateName>,
+    /// Maximum number of certificates between the endpoint's and an authority's. Default any that is safe to verify.
+    pub depth: Option<usize>,
 }
 
 /// Expected name among the alternative names of a certificate's subject (RFC 5280, 4.2.1.6).
@@ -161,7 +163,7 @@ impl Verify {
     /// Returns the demand for a single DNS name or address.
     #[must_use]
     pub fn server(authorities: Arc<Authorities>, name: ServerName<'static>) -> Self {
-        Self { authorities, names: vec![CertificateName::Server(name)] }
+        Self { authorities, names: vec![CertificateName::Server(name)], depth: None }
     }
 }
 
@@ -179,9 +181,12 @@ impl fmt::Display for UpstreamTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verify, certificate, server_name } = self;
         f.write_str("tls(")?;
-        if let Some(Verify { authorities, names }) = verify {
+        if let Some(Verify { authorities, names, depth }) = verify {
             let names: Vec<_> = names.iter().map(ToString::to_string).collect();
             write!(f, "verify={} by {} ", names.join("|"), authorities.origin)?;
+            if let Some(depth) = depth {
+                write!(f, "depth={depth} ")?;
+            }
         }
         if let Some(certificate) = certificate {
             write!(f, "certificate={} ", certificate.origin)?;

@@ -310,7 +310,7 @@ impl Upstreams {
 fn origin(tls: Option<&UpstreamTls>) -> Arc<str> {
     let origin = tls.and_then(|UpstreamTls { verify, certificate, server_name: _ }| {
         let certificate = certificate.as_ref().map(|certificate| &certificate.origin);
-        certificate.or(verify.as_ref().map(|Verify { authorities, names: _ }| &authorities.origin))
+        certificate.or(verify.as_ref().map(|Verify { authorities, names: _, depth: _ }| &authorities.origin))
     });
     origin.map_or_else(|| "TLS to pods".into(), Arc::clone)
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use http::HeaderValue;
+use http::{HeaderValue, header};
 
 use ingress_model::{
-    Affinity, AffinityMode, CanarySessions, SessionCookie,
+    Affinity, AffinityMode, CanarySessions, SameSite, SessionCookie,
     route::{Branches, RouteTarget, Subject, UpstreamId, template::cookie},
 };
 
@@ -128,12 +128,13 @@ impl<'r> AffinitySession<'r> {
             }
         };
         let mark = Mark { value, canary: self.canary };
-        HeaderValue::try_from(write(cookie, mark, subject.secure)).ok()
+        let agent = subject.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        HeaderValue::try_from(write(cookie, mark, subject.secure, agent)).ok()
     }
 }
 
-fn write(cookie: &SessionCookie, Mark { value, canary }: Mark, is_secure: bool) -> String {
-    let SessionCookie { name, path, domain, max_age, same_site, secure } = cookie;
+fn write(cookie: &SessionCookie, Mark { value, canary }: Mark, is_secure: bool, agent: &str) -> String {
+    let SessionCookie { name, path, domain, max_age, same_site, spares_old_browsers, secure } = cookie;
     let mut text = format!("{name}={value:016x}");
     let mut attribute = |args: std::fmt::Arguments<'_>| text.write_fmt(args).unwrap_or_default();
     if let Some(canary) = canary {
@@ -149,21 +150,37 @@ fn write(cookie: &SessionCookie, Mark { value, canary }: Mark, is_secure: bool) 
     if secure.unwrap_or(is_secure) {
         attribute(format_args!("; Secure"));
     }
-    if let Some(same_site) = same_site {
+    let is_spared = *same_site == Some(SameSite::None) && *spares_old_browsers && rejects_none(agent);
+    if let Some(same_site) = same_site.filter(|_| !is_spared) {
         attribute(format_args!("; SameSite={}", same_site.as_str()));
     }
     text
 }
 
+/// Returns whether a browser ignores cookies with `SameSite=None`: Chrome 51 to 66, Safari of iOS 12 and of macOS 10.14.
+/// Chrome 4x and 5x from before are harmless without it, too.
+fn rejects_none(agent: &str) -> bool {
+    let has = |text| agent.contains(text);
+    ["Chrome/4", "Chrome/5", "Chrome/6", "CPU iPhone OS 12", "iPad; CPU OS 12"].into_iter().any(has)
+        || (has("Macintosh; Intel Mac OS X 10_14") && has("Version/") && has("Safari") && !has("Chrome"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ingress_model::SameSite;
 
     #[test]
     fn cookie_attributes_follow_the_configuration() {
-        let plain =
-            SessionCookie { name: "s".into(), path: None, domain: None, max_age: None, same_site: None, secure: None };
+        let plain = SessionCookie {
+            name: "s".into(),
+            path: None,
+            domain: None,
+            max_age: None,
+            same_site: None,
+            spares_old_browsers: true,
+            secure: None,
+        };
+        let write = |cookie: &SessionCookie, mark, is_secure| write(cookie, mark, is_secure, "");
         let mark = |value, canary| Mark { value, canary };
         assert_eq!(write(&plain, mark(0xab, None), false), "s=00000000000000ab; Path=/; HttpOnly");
         assert_eq!(write(&plain, mark(0xab, None), true), "s=00000000000000ab; Path=/; HttpOnly; Secure");
@@ -180,6 +197,32 @@ mod tests {
             write(&full, mark(1, None), true),
             "s=0000000000000001; Path=/app; HttpOnly; Domain=a.test; Max-Age=60; SameSite=None"
         );
+    }
+
+    #[test]
+    fn old_browsers_get_no_same_site_of_none() {
+        for (agent, same_site, is_sparing, expect) in [
+            ("Mozilla/5.0 Chrome/66.0.3359 Safari/537.36", SameSite::None, true, false),
+            ("Mozilla/5.0 Chrome/66.0.3359 Safari/537.36", SameSite::None, false, true),
+            ("Mozilla/5.0 Chrome/66.0.3359 Safari/537.36", SameSite::Lax, true, true),
+            ("Mozilla/5.0 Chrome/120.0 Safari/537.36", SameSite::None, true, true),
+            ("Mozilla/5.0 (iPhone; CPU iPhone OS 12_0 like Mac OS X)", SameSite::None, true, false),
+            ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_14) Version/12.0 Safari/605", SameSite::None, true, false),
+            ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_14) Chrome/90.0 Safari/605", SameSite::None, true, true),
+            ("", SameSite::None, true, true),
+        ] {
+            let cookie = SessionCookie {
+                name: "s".into(),
+                path: None,
+                domain: None,
+                max_age: None,
+                same_site: Some(same_site),
+                spares_old_browsers: is_sparing,
+                secure: None,
+            };
+            let text = write(&cookie, Mark { value: 1, canary: None }, true, agent);
+            assert_eq!(text.contains("SameSite"), expect, "{agent}: {text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ use rustls::{
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     server::ParsedCertificate,
 };
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use x509_cert::{
     der::Decode as _,
     ext::pkix::{SubjectAltName, name::GeneralName},
@@ -34,6 +35,8 @@ pub(super) struct Verifier {
 struct Expected {
     roots: RootCertStore,
     names: Vec<CertificateName>,
+    /// Maximum number of certificates between the endpoint's and an anchor.
+    depth: Option<usize>,
 }
 
 // === impl Verifier ===
@@ -44,12 +47,12 @@ impl Verifier {
     /// # Errors
     /// If a trust anchor is invalid.
     pub(super) fn new(expected: Option<&Verify>, provider: Arc<CryptoProvider>) -> Result<Self, BoxError> {
-        let Some(Verify { authorities, names }) = expected else { return Ok(Self { provider, expected: None }) };
+        let Some(Verify { authorities, names, depth }) = expected else { return Ok(Self { provider, expected: None }) };
         let mut roots = RootCertStore::empty();
         for authority in &authorities.certificates {
             roots.add(authority.clone())?;
         }
-        Ok(Self { provider, expected: Some(Expected { roots, names: names.clone() }) })
+        Ok(Self { provider, expected: Some(Expected { roots, names: names.clone(), depth: *depth }) })
     }
 }
 
@@ -62,10 +65,13 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(Expected { roots, names }) = &self.expected else { return Ok(ServerCertVerified::assertion()) };
+        let Some(Expected { roots, names, depth }) = &self.expected else { return Ok(ServerCertVerified::assertion()) };
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
+        if let Some(depth) = depth {
+            verify_depth(*depth, end_entity, roots, intermediates, now, algorithms)?;
+        }
         verify_names(&parsed, end_entity, names)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -91,6 +97,26 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Verifies that an anchor is reached over at most `depth` other certificates.
+fn verify_depth(
+    depth: usize,
+    end_entity: &CertificateDer<'_>,
+    roots: &RootCertStore,
+    intermediates: &[CertificateDer<'_>],
+    now: UnixTime,
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
+) -> Result<(), rustls::Error> {
+    let is_short = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() {
+        count if count > depth => Err(webpki::Error::MaximumPathDepthExceeded),
+        _ => Ok(()),
+    };
+    let too_deep = |_error| rustls::Error::from(CertificateError::UnknownIssuer);
+    let leaf = EndEntityCert::try_from(end_entity).map_err(too_deep)?;
+    let usage = KeyUsage::server_auth();
+    let verified = leaf.verify_for_usage(algorithms, &roots.roots, intermediates, now, usage, None, Some(&is_short));
+    verified.map(drop).map_err(too_deep)
 }
 
 fn verify_names(

@@ -45,7 +45,7 @@ fn uri(uri: &str) -> CertificateName {
 fn status(pod: &TlsPod, trusted: &Authority, names: Vec<CertificateName>) -> (u16, Option<String>) {
     let authorities = Authorities { origin: "default/ca".into(), certificates: trusted.chain() };
     let policy = UpstreamTls {
-        verify: Some(Verify { authorities: Arc::new(authorities), names }),
+        verify: Some(Verify { authorities: Arc::new(authorities), names, depth: None }),
         certificate: None,
         server_name: Some(ServerName::try_from("sni.test").expect("a name")),
     };
@@ -109,7 +109,11 @@ fn a_certificate_is_presented_only_under_its_policy() {
     let authorities = Arc::new(Authorities { origin: "default/ca".into(), certificates: trusted.chain() });
     for key in table.0.upstreams.clone().keys() {
         let policy = UpstreamTls {
-            verify: Some(Verify { authorities: Arc::clone(&authorities), names: vec![server("pod.test")] }),
+            verify: Some(Verify {
+                authorities: Arc::clone(&authorities),
+                names: vec![server("pod.test")],
+                depth: None,
+            }),
             certificate: key.as_str().contains("own").then(|| Arc::clone(&own)),
             server_name: None,
         };

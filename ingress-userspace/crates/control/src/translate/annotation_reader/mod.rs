@@ -79,7 +79,8 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
                 scope.refuse((Reason::UnsupportedAnnotation, message));
                 continue;
             }
-            Some(Other::Ineffective { because }) => {
+            Some(Other::Fixed { same, .. }) if same.contains(&value) => continue,
+            Some(Other::Ineffective { because } | Other::Fixed { because, .. }) => {
                 let message = format!("annotation `{name}` has no effect, because {because}; remove it");
                 (Reason::IneffectiveAnnotation, message)
             }

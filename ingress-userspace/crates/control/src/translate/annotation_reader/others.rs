@@ -8,6 +8,8 @@ use crate::{migration, translate::text::fits, verdict::Verdict};
 pub(super) enum Other {
     /// The annotation tunes a feature that does not exist here, or that cannot be tuned.
     Ineffective { because: &'static str },
+    /// The values `same` describe the actual behaviour, which other values cannot change.
+    Fixed { same: &'static [&'static str], because: &'static str },
     /// The annotation has an effect in ingress-nginx that is missing here. The rules are safe without it.
     Lost { loss: &'static str, instead: &'static str },
     /// The annotation protects the destination of a rule, so the rule must not be served without it.
@@ -18,6 +20,9 @@ pub(super) fn find(key: &str) -> Option<Other> {
     let is = |pattern: &str| fits(pattern, key);
     if let Some((_, because)) = INEFFECTIVE.iter().find(|(pattern, _)| is(pattern)) {
         return Some(Other::Ineffective { because });
+    }
+    if let Some(&(_, same, because)) = FIXED.iter().find(|(pattern, ..)| is(pattern)) {
+        return Some(Other::Fixed { same, because });
     }
     if let Some((_, loss, instead)) = LOST.iter().find(|(pattern, ..)| is(pattern)) {
         return Some(Other::Lost { loss, instead });
@@ -36,6 +41,7 @@ impl Other {
     pub(super) const fn verdict(self) -> Verdict {
         match self {
             Self::Ineffective { because } => Verdict::no_effect(because),
+            Self::Fixed { same: _, because } => Verdict::differs(because),
             Self::Lost { loss, instead } => Verdict::refused(loss, instead),
             Self::Protective { instead } => {
                 Verdict::refused("its rules answer 503, because without it they would be unprotected", instead)
@@ -67,6 +73,24 @@ const PROTECTIVE: &[(&str, &str)] = &[
     ("stream-snippet", SNIPPETS),
 ];
 
+const TRUE: &[&str] = &["true", "True", "TRUE", "t", "T", "1"];
+
+/// Keys whose behaviour is fixed, the values that describe it, and what it is.
+const FIXED: &[(&str, &[&str], &str)] = &[
+    ("preserve-trailing-slash", TRUE, "redirects to HTTPS always keep the path as it is, as with `true`"),
+    ("proxy-buffering", &["off"], "bodies of responses are streamed and never buffered, as with `off`"),
+    (
+        "proxy-http-version",
+        &["1.1"],
+        "pods are reached over HTTP/1.1, or over the protocol of `backend-protocol`, and never over `1.0`",
+    ),
+    (
+        "use-port-in-redirects",
+        TRUE,
+        "redirects to HTTPS always name the port of HTTPS unless it is 443, as with `true`",
+    ),
+];
+
 /// Keys with an effect that is missing here, the loss, and the remedy.
 const LOST: &[(&str, &str, &str)] = &[(
     "upstream-hash-by-subset*",
@@ -89,22 +113,13 @@ const INEFFECTIVE: &[(&str, &str)] = &[
     ("fastcgi-index", FASTCGI),
     ("fastcgi-params-configmap", FASTCGI),
     ("http2-push-preload", "browsers no longer support server push"),
-    ("preserve-trailing-slash", "redirects to HTTPS always keep the path as it is"),
-    ("proxy-buffering", STREAMS),
     ("proxy-buffers-number", STREAMS),
     ("proxy-busy-buffers-size", STREAMS),
-    ("proxy-http-version", "pods are reached over HTTP/1.1, or over the protocol of `backend-protocol`"),
     ("proxy-max-temp-file-size", STREAMS),
     ("proxy-ssl-ciphers", CIPHERS),
     ("proxy-ssl-protocols", "TLS 1.2 and 1.3 are offered to pods, which choose"),
-    ("proxy-ssl-verify-depth", "chains of pods are verified up to an authority in `proxy-ssl-secret`, at any depth"),
     ("relative-redirects", "redirects of the proxy always name scheme and host"),
-    (
-        "session-cookie-conditional-samesite-none",
-        "all clients get the same `SameSite`, and browsers that reject `None` are from before 2020",
-    ),
     ("ssl-ciphers", CIPHERS),
     ("ssl-prefer-server-ciphers", CIPHERS),
     ("upstream-keepalive-*", POOLED),
-    ("use-port-in-redirects", "redirects to HTTPS name the port of HTTPS unless it is 443"),
 ];

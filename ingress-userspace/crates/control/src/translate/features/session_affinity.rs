@@ -38,6 +38,12 @@ pub(super) const ANNOTATIONS: &[Row<ParsedAffinity>] = &[
     )
     .default("false")
     .reads(|value, parsed| boolean(value, &mut parsed.affinity.follows_failure)),
+    key(
+        "session-cookie-conditional-samesite-none",
+        "whether browsers that reject `SameSite=None`, from before 2020, get a cookie without it",
+    )
+    .default("false")
+    .reads(|value, parsed| boolean(value, &mut parsed.affinity.cookie.spares_old_browsers)),
     key("session-cookie-domain", "`Domain` of the cookie of `affinity`").reads(|value, parsed| {
         parsed.affinity.cookie.domain = cookie_text(value)?;
         Ok(())
@@ -105,6 +111,7 @@ impl Default for ParsedAffinity {
                     domain: None,
                     max_age: None,
                     same_site: None,
+                    spares_old_browsers: false,
                     secure: None,
                 },
                 follows_failure: false,

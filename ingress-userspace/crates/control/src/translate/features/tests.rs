@@ -156,6 +156,8 @@ fn values_are_read_or_refused() {
         ("proxy-read-timeout", "1h", "soon"),
         ("proxy-request-buffering", "off", "no"),
         ("proxy-send-timeout", "3600s", ""),
+        ("proxy-ssl-verify-depth", "0", "-1"),
+        ("session-cookie-conditional-samesite-none", "true", "on"),
         ("proxy-ssl-name", "pod.a.test", "https://a.test"),
         ("proxy-ssl-secret", "default/pods", ""),
         ("proxy-ssl-server-name", "on", "true"),

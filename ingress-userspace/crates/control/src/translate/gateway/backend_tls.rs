@@ -105,7 +105,7 @@ fn tls_with(authorities: Arc<Authorities>, validation: &BackendTlsValidation) ->
         [] => vec![CertificateName::Server(server_name.clone())],
         names => names.iter().map(certificate_name).collect::<Result<_, _>>()?,
     };
-    let verify = Some(Verify { authorities, names });
+    let verify = Some(Verify { authorities, names, depth: None });
     Ok(Arc::new(UpstreamTls { verify, certificate: None, server_name: Some(server_name) }))
 }
 

@@ -53,7 +53,13 @@ const TOPICS: [Topic; 28] = [
         heading: "TLS to backends",
         about: "Verify the certificates of pods, and present one to them.",
         example: &[("backend-protocol", "HTTPS"), ("proxy-ssl-secret", "default/pods"), ("proxy-ssl-verify", "on")],
-        keys: &["proxy-ssl-name", "proxy-ssl-secret", "proxy-ssl-server-name", "proxy-ssl-verify"],
+        keys: &[
+            "proxy-ssl-name",
+            "proxy-ssl-secret",
+            "proxy-ssl-server-name",
+            "proxy-ssl-verify",
+            "proxy-ssl-verify-depth",
+        ],
     },
     Topic {
         heading: "TLS passthrough",
@@ -94,6 +100,7 @@ const TOPICS: [Topic; 28] = [
             "session-cookie-name",
             "session-cookie-path",
             "session-cookie-samesite",
+            "session-cookie-conditional-samesite-none",
             "session-cookie-secure",
         ],
     },

@@ -22,6 +22,7 @@ pub(crate) struct BackendTls {
     certificate: Option<Arc<Certificate>>,
     name: Option<ServerName<'static>>,
     sends_name: bool,
+    depth: Option<usize>,
 }
 
 /// Returns the TLS terms of `parsed`, or `None` if they equal the default, or the reason why they cannot be met.
@@ -30,7 +31,7 @@ pub(crate) fn backend_tls(
     namespace: &str,
     lookup: &Lookup<'_>,
 ) -> Result<Option<BackendTls>, (Reason, String)> {
-    let ParsedTls { verify, secret, name, sends_name } = parsed;
+    let ParsedTls { verify, secret, name, sends_name, depth } = parsed;
     let (authorities, certificate) = match secret {
         Some(value) => material(value, *verify, namespace, lookup)?,
         None if *verify => {
@@ -41,7 +42,8 @@ pub(crate) fn backend_tls(
     };
     let authorities = authorities.filter(|_| *verify);
     let holds_anyway = authorities.is_none() && certificate.is_none() && !*sends_name;
-    Ok((!holds_anyway).then_some(BackendTls { authorities, certificate, name: name.clone(), sends_name: *sends_name }))
+    let terms = BackendTls { authorities, certificate, name: name.clone(), sends_name: *sends_name, depth: *depth };
+    Ok((!holds_anyway).then_some(terms))
 }
 
 /// Returns the terms of `parsed` if they differ from the default; terms that cannot be met are refused.
@@ -96,12 +98,14 @@ fn material(value: &str, verify: bool, namespace: &str, lookup: &Lookup<'_>) -> 
 impl BackendTls {
     /// Returns the TLS configuration for the pods of a service `name`; `None` if a certificate cannot have that name.
     pub(crate) fn of_service(&self, name: &str) -> Option<UpstreamTls> {
-        let Self { authorities, certificate, name: own, sends_name } = self;
+        let Self { authorities, certificate, name: own, sends_name, depth } = self;
         let name = match own {
             Some(own) => own.clone(),
             None => ServerName::try_from(name.trim_end_matches('.').to_owned()).ok()?,
         };
-        let verify = authorities.clone().map(|authorities| Verify::server(authorities, name.clone()));
+        let verify = authorities
+            .clone()
+            .map(|authorities| Verify { depth: *depth, ..Verify::server(authorities, name.clone()) });
         Some(UpstreamTls { verify, certificate: certificate.clone(), server_name: sends_name.then_some(name) })
     }
 }

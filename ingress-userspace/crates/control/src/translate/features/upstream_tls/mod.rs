@@ -6,7 +6,7 @@ use rustls_pki_types::ServerName;
 use super::row::{Row, key};
 use crate::{
     change::Kind,
-    translate::values::{secret, switch},
+    translate::values::{number, secret, switch},
 };
 
 pub(crate) mod material;
@@ -42,6 +42,18 @@ pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
     .default("off")
     .or_refuse()
     .reads(|value, parsed| switch(value, &mut parsed.verify)),
+    key(
+        "proxy-ssl-verify-depth",
+        "largest number of certificates between a pod's and the one in `ca.crt`, with `proxy-ssl-verify`; never more than 6",
+    )
+    .differs("without it, chains have any depth up to 6")
+    .or_refuse()
+    .reads(|value, parsed| {
+        let mut depth = 0;
+        number(value, 0..=100, &mut depth).ok_or("a number up to 100")?;
+        parsed.depth = Some(depth);
+        Ok(())
+    }),
 ];
 
 /// Values as they are written.
@@ -52,6 +64,8 @@ pub(crate) struct ParsedTls {
     /// Default: the name of the service.
     pub(crate) name: Option<ServerName<'static>>,
     pub(crate) sends_name: bool,
+    /// Longest chain; with `verify` only.
+    pub(crate) depth: Option<usize>,
 }
 
 // === impl ParsedTls ===
@@ -65,12 +79,13 @@ impl ParsedTls {
 
     /// Returns a label that differs between upstreams of one service with different terms.
     pub(crate) fn label(&self) -> String {
-        let Self { verify, secret, name, sends_name } = self;
+        let Self { verify, secret, name, sends_name, depth } = self;
         // The Secret is in this namespace, with or without its prefix.
         let secret = secret.as_ref().map(|secret| secret.split_once('/').map_or(&**secret, |(_, name)| name));
         let mut parts = Vec::new();
         parts.extend(secret.map(|secret| format!("secret={secret}")));
         parts.extend(verify.then(|| "verify".to_owned()));
+        parts.extend(depth.filter(|_| *verify).map(|depth| format!("depth={depth}")));
         parts.extend(name.as_ref().map(|name| format!("name={}", name.to_str())));
         parts.extend(sends_name.then(|| "sni".to_owned()));
         parts.join(",")
