@@ -44,6 +44,16 @@ fn requests_with_the_same_hash_key_reach_the_same_pod() {
     assert_eq!(all.len(), 3);
 }
 
+#[test]
+fn requests_with_the_same_hash_key_share_a_subset_of_the_pods() {
+    let pods = pods();
+    let subset =
+        [("upstream-hash-by", "$arg_user"), ("upstream-hash-by-subset", "true"), ("upstream-hash-by-subset-size", "2")];
+    let site = serve(&subset, &pods);
+    let of = |user: usize| names((0..60).map(|n| site.get(&format!("/{n}?user={user}"))));
+    assert!((0..5).map(of).all(|one| one.len() == 2));
+}
+
 /// Returns a response's cookie in the form in which the client sends it back; heads are read in lower case here.
 fn cookie(response: &Response) -> Option<String> {
     Some(format!("Cookie: x=1; {}\r\n", response.header("set-cookie")?.split_once(';')?.0))

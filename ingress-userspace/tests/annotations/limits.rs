@@ -1,8 +1,11 @@
 //! Limits on the requests of one client.
 
-use std::sync::{
-    Arc, Mutex,
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::{Duration, Instant},
 };
 
 use super::{Ingress, Site, client::settings, configured};
@@ -121,6 +124,27 @@ fn requests_in_flight_are_limited_per_client() {
 }
 
 #[test]
+fn bodies_of_responses_are_slowed_down() {
+    let origin = Origin::start(|peer| {
+        while peer.request().is_some() {
+            peer.answer(&"x".repeat(200 << 10));
+        }
+    });
+    let took = |annotations: &[(&str, &str)]| {
+        let site = Ingress::with(annotations).serve(&origin).in_order();
+        let begun = Instant::now();
+        assert_eq!(site.get("/").body.len(), 200 << 10);
+        begun.elapsed()
+    };
+    // The bytes of the first second come at once.
+    assert!(took(&[("limit-rate", "100")]) > Duration::from_millis(500));
+    let at_once = [&[("limit-rate", "0")][..], &[("limit-rate", "1"), ("limit-rate-after", "200")], &[]];
+    for annotations in at_once {
+        took(annotations);
+    }
+}
+
+#[test]
 fn rules_with_invalid_limits_are_not_served() {
     let origin = Origin::answering("pod");
     for (key, value) in [
@@ -130,7 +154,7 @@ fn rules_with_invalid_limits_are_not_served() {
         ("limit-burst-multiplier", "0"),
         ("limit-whitelist", "everybody"),
         ("limit-allowlist", "10.0.0.0/33"),
-        ("limit-rate", "10"),
+        ("limit-rate", "10k"),
     ] {
         let site = Ingress::with(&[(key, value)]).serve(&origin);
         assert_eq!(site.get("/").status, 503, "{key}");

@@ -17,6 +17,8 @@ pub enum Balance {
     Ewma,
     /// The same endpoint for the same text, as long as it exists (consistent hashing). All nodes agree on the choice.
     Hash(Template),
+    /// A random one of the first `size` endpoints of consistent hashing, for the same text.
+    Subset { by: Template, size: usize },
 }
 
 /// Keeps a client with an endpoint, by a cookie.
@@ -165,6 +167,7 @@ impl fmt::Display for Balance {
             Self::LeastRequest => f.write_str("least_request"),
             Self::Ewma => f.write_str("ewma"),
             Self::Hash(template) => write!(f, "hash({template})"),
+            Self::Subset { by, size } => write!(f, "hash({by}, subsets of {size})"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Forwarding policy of a rule: time-outs, size limits and load balancing. Nothing is forwarded here.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
 use super::{Affinity, Balance, Retry, TraceRule, UrlRewrites};
 
@@ -28,6 +28,8 @@ pub struct Forwarding {
     pub body_buffer: usize,
     /// Maximum size of a response head in bytes, else 502. Default 64 KiB.
     pub response_head_max: usize,
+    /// Maximum rate of the body of each response of a pod. Default unlimited.
+    pub response_rate: Option<ResponseRate>,
     pub balance: Balance,
     /// Session affinity; takes precedence over `balance` if the client has the cookie.
     pub affinity: Option<Affinity>,
@@ -40,6 +42,14 @@ pub struct Forwarding {
     pub trace: Option<Arc<TraceRule>>,
     /// Rewriting of URLs and cookies in the heads of responses of pods. Default none.
     pub url_rewrites: Option<Arc<UrlRewrites>>,
+}
+
+/// The rate of a response's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseRate {
+    pub bytes_per_second: NonZeroU64,
+    /// Number of bytes before the rate applies.
+    pub after: u64,
 }
 
 /// Forwarding of request bodies to a pod.
@@ -66,6 +76,7 @@ impl Default for Forwarding {
             uploads: Uploads::Streamed,
             body_buffer: 1 << 20,
             response_head_max: 64 * 1024,
+            response_rate: None,
             balance: Balance::RoundRobin,
             affinity: None,
             retry: Retry::DEFAULT,

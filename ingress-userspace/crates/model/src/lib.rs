@@ -61,7 +61,7 @@ pub use filter::{
     RequestCondition, RequestRule, RequestRuleError, RequestRules, RequestSubject, Rewrite, Satisfy, Scheme, TextTest,
     Token, TokenPlace, Users,
 };
-pub use forwarding::{Forwarding, Uploads};
+pub use forwarding::{Forwarding, ResponseRate, Uploads};
 pub use handshakes::{Handshakes, Versions};
 pub use health_policy::{Check, CircuitBreaker, HealthPolicy, OutlierDetection, Question};
 pub use host::{Host, HostError, HostId, HostPattern};

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Action, Affinity, Bound, Filter, Forwarding, HostPattern, HostRoutes, Listener, Protocol, Redirect, RouteTable,
-    Rule, Settings, StreamService, Uploads, Upstream,
+    Action, Affinity, Bound, Filter, Forwarding, HostPattern, HostRoutes, Listener, Protocol, Redirect, ResponseRate,
+    RouteTable, Rule, Settings, StreamService, Uploads, Upstream,
 };
 
 impl fmt::Display for RouteTable {
@@ -189,6 +189,7 @@ impl fmt::Display for Forwarding {
             uploads,
             body_buffer,
             response_head_max,
+            response_rate,
             balance,
             affinity,
             retry,
@@ -224,6 +225,9 @@ impl fmt::Display for Forwarding {
         }
         if *response_head_max != default.response_head_max {
             write!(f, " response-head-max={response_head_max}")?;
+        }
+        if let Some(ResponseRate { bytes_per_second, after }) = response_rate {
+            write!(f, " response-rate={bytes_per_second}/s after {after}")?;
         }
         if *balance != default.balance {
             write!(f, " balance={balance}")?;

@@ -116,7 +116,11 @@ pub(super) async fn exchange(
                             if let Some(rewrites) = &forwarding.url_rewrites {
                                 rewrite_urls(rewrites, subject, response.headers_mut());
                             }
-                            relay(response, bodiless, in_flight)
+                            let mut response = relay(response, bodiless, in_flight);
+                            if let Some(rate) = forwarding.response_rate {
+                                response.body_mut().throttle(rate);
+                            }
+                            response
                         }
                         // Boxed so that other requests do not carry its size.
                         Some(pages) => {
@@ -174,6 +178,7 @@ fn choice(
         Balance::LeastRequest => Choice::LeastRequest,
         Balance::Ewma => Choice::Ewma,
         Balance::Hash(template) => Choice::Hash(hash(render(template, subject, None).as_bytes())),
+        Balance::Subset { by, size } => Choice::Subset(hash(render(by, subject, None).as_bytes()), *size),
     };
     session.map_or(choice, |session| session.choice(upstream, choice))
 }

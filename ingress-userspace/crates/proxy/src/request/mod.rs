@@ -58,6 +58,7 @@ pub(crate) mod request_body;
 mod response;
 pub(crate) mod response_body;
 pub(crate) mod session_affinity;
+mod throttle;
 pub(crate) mod unread_body;
 
 /// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.

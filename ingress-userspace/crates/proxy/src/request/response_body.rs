@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use ingress_common::{HostL7Cell, StatusClass};
-use ingress_model::Offer;
+use ingress_model::{Offer, ResponseRate};
 
 use crate::{
     downstream::{
@@ -19,7 +19,10 @@ use crate::{
     },
     l4::pipe::{Pipe, WORTHWHILE},
     observe::counters::{self, Direction},
-    request::{compress::Compressed, in_flight::InFlight, request_body::RequestBody, unread_body::BodyRemainder},
+    request::{
+        compress::Compressed, in_flight::InFlight, request_body::RequestBody, throttle::Throttle,
+        unread_body::BodyRemainder,
+    },
     upstream::{BodyError, ResponseBody, TimeoutPhase, h2},
 };
 
@@ -40,6 +43,8 @@ pub(crate) struct Body {
     class: StatusClass,
     /// Whether the body goes to the client through a pipe, unless it must be changed on the way.
     is_piped: bool,
+    /// Boxed, because few bodies have a rate.
+    throttle: Option<Box<Throttle>>,
     /// `None` for a 101: the request continues in its tunnel.
     in_flight: Option<InFlight>,
 }
@@ -75,7 +80,7 @@ impl Body {
     pub(crate) fn switched(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, class) = (BodySource::Own(Bytes::new()), StatusClass::Success);
-        Self { source, frames: None, bytes, class, is_piped: false, in_flight: None }
+        Self { source, frames: None, bytes, class, is_piped: false, throttle: None, in_flight: None }
     }
 
     /// Creates the body of a response by the proxy itself.
@@ -92,7 +97,7 @@ impl Body {
             in_flight.finish(class);
         }
         let in_flight = Some(in_flight);
-        Self { source, frames: None, bytes, class, is_piped: false, in_flight }
+        Self { source, frames: None, bytes, class, is_piped: false, throttle: None, in_flight }
     }
 
     /// Returns whether the response is an upstream's and not the proxy's own.
@@ -109,6 +114,12 @@ impl Body {
     pub(crate) fn compress(&mut self, offer: &Offer) {
         let source = std::mem::replace(&mut self.source, BodySource::Own(Bytes::new()));
         self.source = BodySource::Compressed(Box::new(Compressed::new(source, offer)));
+    }
+
+    /// Slows the body down to `rate`. To be called before the first frame only.
+    pub(crate) fn throttle(&mut self, rate: ResponseRate) {
+        self.is_piped = false;
+        self.throttle = Some(Box::new(Throttle::new(rate)));
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
@@ -187,6 +198,14 @@ impl HttpBody for Body {
             this.bytes.flush();
             return Poll::Pending;
         }
+        if let Some(throttle) = &mut this.throttle {
+            if throttle.poll_ready(cx).is_pending() {
+                this.bytes.flush();
+                return Poll::Pending;
+            }
+            // A long piece would come at once.
+            this.source.read_small(true);
+        }
         if let Some(in_flight) = &mut this.in_flight {
             in_flight.resume();
         }
@@ -203,6 +222,9 @@ impl HttpBody for Body {
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.bytes.add(data.remaining());
+            if let Some(throttle) = &mut this.throttle {
+                throttle.add(data.remaining());
+            }
             in_flight.sent(data.remaining());
         }
         // hyper does not poll again once the end is known, so it is checked after every frame.

@@ -84,10 +84,6 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
                 let message = format!("annotation `{name}` has no effect, because {because}; remove it");
                 (Reason::IneffectiveAnnotation, message)
             }
-            Some(Other::Lost { loss, instead }) => {
-                let message = format!("annotation `{name}` is not supported: {loss}; {instead}");
-                (Reason::UnsupportedAnnotation, message)
-            }
             None => {
                 let message = format!("annotation `{name}` is not supported and has no effect; remove it");
                 (Reason::UnsupportedAnnotation, message)

@@ -10,8 +10,6 @@ pub(super) enum Other {
     Ineffective { because: &'static str },
     /// The values `same` describe the actual behaviour, which other values cannot change.
     Fixed { same: &'static [&'static str], because: &'static str },
-    /// The annotation has an effect in ingress-nginx that is missing here. The rules are safe without it.
-    Lost { loss: &'static str, instead: &'static str },
     /// The annotation protects the destination of a rule, so the rule must not be served without it.
     Protective { instead: &'static str },
 }
@@ -23,9 +21,6 @@ pub(super) fn find(key: &str) -> Option<Other> {
     }
     if let Some(&(_, same, because)) = FIXED.iter().find(|(pattern, ..)| is(pattern)) {
         return Some(Other::Fixed { same, because });
-    }
-    if let Some((_, loss, instead)) = LOST.iter().find(|(pattern, ..)| is(pattern)) {
-        return Some(Other::Lost { loss, instead });
     }
     PROTECTIVE.iter().find(|(pattern, _)| is(pattern)).map(|(_, instead)| Other::Protective { instead })
 }
@@ -42,7 +37,6 @@ impl Other {
         match self {
             Self::Ineffective { because } => Verdict::no_effect(because),
             Self::Fixed { same: _, because } => Verdict::differs(because),
-            Self::Lost { loss, instead } => Verdict::refused(loss, instead),
             Self::Protective { instead } => {
                 Verdict::refused("its rules answer 503, because without it they would be unprotected", instead)
             }
@@ -90,13 +84,6 @@ const FIXED: &[(&str, &[&str], &str)] = &[
         "redirects to HTTPS always name the port of HTTPS unless it is 443, as with `true`",
     ),
 ];
-
-/// Keys with an effect that is missing here, the loss, and the remedy.
-const LOST: &[(&str, &str, &str)] = &[(
-    "upstream-hash-by-subset*",
-    "requests with the same text of `upstream-hash-by` go to one pod, not to one of a subset",
-    "remove it",
-)];
 
 const STREAMS: &str = "bodies of responses are streamed and never buffered";
 const POOLED: &str = "connections stay open while they are useful";

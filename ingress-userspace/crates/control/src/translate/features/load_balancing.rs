@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::row::{Row, key};
-use crate::translate::values::Read;
+use crate::translate::values::{Read, boolean, number};
 use ingress_model::{Balance, Template};
 
 /// Sorted by name.
@@ -31,6 +31,19 @@ pub(super) const ANNOTATIONS: &[Row<ParsedLoadBalancing>] = &[
         parsed.hash_by = (!value.is_empty()).then_some(template);
         Ok(())
     }),
+    key(
+        "upstream-hash-by-subset",
+        "whether requests with the same text of `upstream-hash-by` are spread over a few pods instead of one",
+    )
+    .differs("subsets of different texts may have pods in common")
+    .default("false")
+    .reads(|value, parsed| boolean(value, &mut parsed.chooses_subset)),
+    key("upstream-hash-by-subset-size", "number of pods in each subset of `upstream-hash-by-subset`, up to 100")
+        .differs("subsets of different texts may have pods in common; at most 100 pods")
+        .default("3")
+        .reads(|value, parsed| {
+            number(value, 1..=100, &mut parsed.subset_size).ok_or_else(|| "a number from 1 to 100".into())
+        }),
 ];
 
 /// Explains names of balancers that other keys choose here.
@@ -58,18 +71,31 @@ pub(super) const DEFAULTS: &[Row<ParsedLoadBalancing>] = &[key(
     Ok(())
 })];
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedLoadBalancing {
     balance: Balance,
     /// Takes precedence over `balance`.
     hash_by: Option<Template>,
+    /// Whether `hash_by` chooses a subset of the pods.
+    chooses_subset: bool,
+    subset_size: usize,
+}
+
+impl Default for ParsedLoadBalancing {
+    fn default() -> Self {
+        Self { balance: Balance::default(), hash_by: None, chooses_subset: false, subset_size: 3 }
+    }
 }
 
 // === impl ParsedLoadBalancing ===
 
 impl ParsedLoadBalancing {
     pub(super) fn build(&self) -> Balance {
-        self.hash_by.clone().map_or_else(|| self.balance.clone(), Balance::Hash)
+        match &self.hash_by {
+            None => self.balance.clone(),
+            Some(by) if self.chooses_subset => Balance::Subset { by: by.clone(), size: self.subset_size },
+            Some(by) => Balance::Hash(by.clone()),
+        }
     }
 }
 

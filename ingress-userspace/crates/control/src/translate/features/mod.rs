@@ -54,6 +54,7 @@ mod passthrough;
 mod proxy_header;
 pub(crate) mod redirects;
 mod request_rules;
+mod response_rates;
 mod retries;
 pub(crate) mod rewrite;
 pub(crate) mod row;
@@ -94,6 +95,7 @@ use mirror::ParsedMirror;
 use passthrough::ParsedPassthrough;
 use redirects::ParsedRedirects;
 use request_rules::ParsedRequestRules;
+use response_rates::ParsedResponseRate;
 use rewrite::ParsedRewrite;
 use row::{Key, Row, Rows, Table};
 use scope::Scope;
@@ -136,6 +138,7 @@ const ANNOTATIONS: &[&dyn Rows<ParsedAnnotations>] = &[
     &annotations(proxy_header::ANNOTATIONS, |parsed| &mut parsed.backend.proxy_header),
     &annotations(redirects::ANNOTATIONS, |parsed| &mut parsed.redirects),
     &annotations(request_rules::ANNOTATIONS, |parsed| &mut parsed.request_rules),
+    &annotations(response_rates::ANNOTATIONS, |parsed| &mut parsed.forwarding.response_rate),
     &annotations(retries::ANNOTATIONS, |parsed| &mut parsed.forwarding.retries),
     &annotations(rewrite::ANNOTATIONS, |parsed| &mut parsed.rewrite),
     &annotations(service_upstream::ANNOTATIONS, |parsed| &mut parsed.backend.service_upstream),
@@ -161,6 +164,7 @@ const SETTINGS: &[&dyn Rows<Globals>] = &[
     &settings(https_redirect::DEFAULTS, |globals| &mut globals.parsed.https_redirect),
     &settings(limits::DEFAULTS, |globals| &mut globals.parsed.limits),
     &settings(load_balancing::DEFAULTS, |globals| &mut globals.parsed.forwarding.load_balancing),
+    &settings(response_rates::DEFAULTS, |globals| &mut globals.parsed.forwarding.response_rate),
     &settings(retries::DEFAULTS, |globals| &mut globals.parsed.forwarding.retries),
     &settings(service_upstream::DEFAULTS, |globals| &mut globals.parsed.backend.service_upstream),
     &settings(timeouts::DEFAULTS, |globals| &mut globals.parsed.forwarding.timeouts),
@@ -216,6 +220,7 @@ pub(crate) struct ParsedForwarding {
     buffering: ParsedBuffering,
     load_balancing: ParsedLoadBalancing,
     metrics: ParsedMetrics,
+    response_rate: ParsedResponseRate,
     retries: Retry,
     session_affinity: ParsedAffinity,
     timeouts: ParsedTimeouts,
@@ -363,6 +368,7 @@ impl ParsedForwarding {
             buffering,
             load_balancing,
             metrics,
+            response_rate,
             retries,
             session_affinity,
             timeouts,
@@ -381,6 +387,7 @@ impl ParsedForwarding {
             uploads,
             body_buffer,
             response_head_max,
+            response_rate: response_rate.build(),
             balance: load_balancing.build(),
             affinity: session_affinity.build(),
             retry: retries.clone(),

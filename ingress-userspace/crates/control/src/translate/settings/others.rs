@@ -174,8 +174,6 @@ const LOST: &[(&str, &[&str], &str, &str)] = &[
         "limits of connections count by the client's address",
         "remove it",
     ),
-    ("limit-rate", &["0"], "responses are sent as fast as clients read them", "remove it"),
-    ("limit-rate-after", &["0"], "responses are sent as fast as clients read them", "remove it"),
     ("log-format-stream", &[""], "connections of TCP and UDP services are not logged", "use their metrics"),
     (
         "proxy-add-original-uri-header",

@@ -87,6 +87,8 @@ pub(crate) enum Choice {
     Ewma,
     /// The same endpoint for the same key.
     Hash(u64),
+    /// A random one of so many endpoints, which are the same for the same key.
+    Subset(u64, usize),
     /// The endpoint with this id, or round robin if it is not available.
     Sticky(u64),
 }
@@ -277,12 +279,31 @@ impl UpstreamState {
             Choice::LeastRequest => self.better(may_begin, |endpoint| u64::from(endpoint.load.in_flight())),
             Choice::Ewma => self.better(may_begin, |endpoint| endpoint.load.expected_us(now_ms())),
             Choice::Hash(key) => self.ring().from(key).find(is_available),
+            Choice::Subset(key, size) => {
+                self.one_of(key, size, is_available).or_else(|| self.ring().from(key).find(is_available))
+            }
             Choice::Sticky(id) => self.ring().index(id).filter(is_available),
         };
         match chosen {
             Some(index) => Some(self.take(index, tried)),
             None => self.next(now_ms, tried),
         }
+    }
+
+    /// Returns a random available endpoint of the first `size` ones from `key` on.
+    fn one_of(&self, key: u64, size: usize, is_available: impl Fn(&usize) -> bool) -> Option<usize> {
+        let size = size.min(self.endpoints.len());
+        let mut subset = Vec::with_capacity(size);
+        for index in self.ring().from(key) {
+            if subset.len() == size {
+                break;
+            }
+            if !subset.contains(&index) {
+                subset.push(index);
+            }
+        }
+        subset.retain(is_available);
+        (!subset.is_empty()).then(|| subset[fastrand::usize(..subset.len())])
     }
 
     /// Draws two random endpoints and returns the one with the lower cost (Mitzenmacher 2001, "The Power of Two

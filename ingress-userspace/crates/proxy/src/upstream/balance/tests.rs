@@ -243,6 +243,26 @@ fn chosen(state: &UpstreamState, choice: Choice) -> u16 {
 }
 
 #[test]
+fn a_key_has_a_subset_of_the_endpoints() {
+    let state = state(&[1, 2, 3, 4, 5]);
+    let ports = |key: u8, size| {
+        let choice = Choice::Subset(hash(&[key]), size);
+        (0..200).map(|_| chosen(&state, choice)).collect::<BTreeSet<_>>()
+    };
+    for (size, expect) in [(1, 1), (2, 2), (5, 5), (100, 5)] {
+        for key in 0..10 {
+            assert_eq!(ports(key, size).len(), expect, "{key} {size}");
+        }
+    }
+    let single: BTreeSet<_> = (0..10).map(|key| chosen(&state, Choice::Hash(hash(&[key])))).collect();
+    let first: BTreeSet<_> = (0..10).flat_map(|key| ports(key, 1)).collect();
+    assert_eq!(single, first, "a subset of one is the endpoint of plain hashing");
+    let mut tried = Tried::up_to(3);
+    let picks = (0..3).map(|_| state.pick(Choice::Subset(7, 2), || 0, &mut tried).expect("one").address().port());
+    assert_eq!(picks.collect::<BTreeSet<_>>().len(), 3, "behind the subset, the others follow");
+}
+
+#[test]
 fn the_less_loaded_of_two_endpoints_is_chosen() {
     let state = state(&[1, 2]);
     let busy: Vec<_> = (0..3).map(|_| state.endpoints[0].load.begin(None)).collect();

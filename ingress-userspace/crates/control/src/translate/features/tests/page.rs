@@ -83,7 +83,13 @@ const TOPICS: [Topic; 28] = [
         heading: "Load balancing",
         about: "Choose the pod of a request ([balancing](balancing.md)).",
         example: &[("load-balance", "ewma"), ("slow-start", "30s")],
-        keys: &["load-balance", "upstream-hash-by", "slow-start"],
+        keys: &[
+            "load-balance",
+            "upstream-hash-by",
+            "upstream-hash-by-subset",
+            "upstream-hash-by-subset-size",
+            "slow-start",
+        ],
     },
     Topic {
         heading: "Session affinity (sticky sessions)",
@@ -177,6 +183,8 @@ const TOPICS: [Topic; 28] = [
             "limit-rpm",
             "limit-rps",
             "limit-scope",
+            "limit-rate",
+            "limit-rate-after",
         ],
     },
     Topic {
