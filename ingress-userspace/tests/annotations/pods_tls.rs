@@ -1,11 +1,13 @@
 //! TLS with pods: verification of the pod, the client certificate, and the server name.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Response;
 use ingress_control::translate::Options;
 use ingress_model::HostId;
 use ingress_proxy::Snapshot;
-use rustls::HandshakeKind;
+use rustls::{HandshakeKind, ServerConfig, SupportedProtocolVersion, crypto::aws_lc_rs, version};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -40,6 +42,29 @@ fn trusting(authority: &Authority) -> String {
 const HTTPS: (&str, &str) = ("backend-protocol", "HTTPS");
 const SECRET: (&str, &str) = ("proxy-ssl-secret", "default/pods");
 const VERIFY: (&str, &str) = ("proxy-ssl-verify", "on");
+
+#[test]
+fn pods_are_offered_the_versions_that_are_listed() {
+    let pod = |versions: &[&'static SupportedProtocolVersion]| {
+        let issued = Authority::new("pods").issue("pod.test");
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_protocol_versions(versions).expect("versions").with_no_client_auth();
+        let config = builder.with_single_cert(issued.chain(), issued.private_key()).expect("a certificate");
+        TlsPod::serving(config, answer)
+    };
+    let (old, new) = (pod(&[&version::TLS12]), pod(&[&version::TLS13]));
+    for (value, expect) in [
+        ("TLSv1.2", [200, 502]),
+        ("TLSv1.3", [502, 200]),
+        ("TLSv1 TLSv1.1 TLSv1.2 TLSv1.3", [200, 200]),
+        ("TLSv1.1", [200, 200]),
+    ] {
+        for (pod, expect) in [&old, &new].into_iter().zip(expect) {
+            let site = Ingress::with(&[HTTPS, ("proxy-ssl-protocols", value)]).serve_from(&[pod.address]);
+            assert_eq!(site.get("/").status, expect, "{value}");
+        }
+    }
+}
 
 #[test]
 fn chains_of_pods_are_no_deeper_than_allowed() {

@@ -18,7 +18,7 @@ pub struct Handshakes {
 }
 
 /// TLS versions. Versions below 1.2 are not supported (RFC 8996).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Versions {
     #[default]
     Tls12And13,

@@ -4,7 +4,7 @@ use std::{borrow::Borrow, fmt, net::SocketAddr, sync::Arc};
 
 use rustls_pki_types::{DnsName, ServerName};
 
-use super::{Authorities, Certificate, HealthPolicy};
+use super::{Authorities, Certificate, HealthPolicy, Versions};
 
 /// Name of an upstream, stable over its life: `namespace/service:port`, with a suffix that distinguishes it from others
 /// of the same port.
@@ -52,6 +52,8 @@ pub struct UpstreamTls {
     pub certificate: Option<Arc<Certificate>>,
     /// Server name to send (RFC 6066, 3), unless it is an address.
     pub server_name: Option<ServerName<'static>>,
+    /// Versions to offer. Default both.
+    pub versions: Versions,
 }
 
 /// Trust anchors and expected names of a certificate.
@@ -179,7 +181,7 @@ impl fmt::Display for CertificateName {
 
 impl fmt::Display for UpstreamTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verify, certificate, server_name } = self;
+        let Self { verify, certificate, server_name, versions } = self;
         f.write_str("tls(")?;
         if let Some(Verify { authorities, names, depth }) = verify {
             let names: Vec<_> = names.iter().map(ToString::to_string).collect();
@@ -190,6 +192,11 @@ impl fmt::Display for UpstreamTls {
         }
         if let Some(certificate) = certificate {
             write!(f, "certificate={} ", certificate.origin)?;
+        }
+        match versions {
+            Versions::Tls12And13 => {}
+            Versions::Tls12 => f.write_str("version=1.2 ")?,
+            Versions::Tls13 => f.write_str("version=1.3 ")?,
         }
         write!(f, "server-name={})", server_name.as_ref().map_or("none".into(), ServerName::to_str))
     }

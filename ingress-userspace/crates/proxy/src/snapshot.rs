@@ -308,7 +308,7 @@ impl Upstreams {
 
 /// Returns the Secret that a policy is made from.
 fn origin(tls: Option<&UpstreamTls>) -> Arc<str> {
-    let origin = tls.and_then(|UpstreamTls { verify, certificate, server_name: _ }| {
+    let origin = tls.and_then(|UpstreamTls { verify, certificate, server_name: _, versions: _ }| {
         let certificate = certificate.as_ref().map(|certificate| &certificate.origin);
         certificate.or(verify.as_ref().map(|Verify { authorities, names: _, depth: _ }| &authorities.origin))
     });

@@ -11,7 +11,7 @@ use super::{
     text::shorten,
 };
 use crate::{change::ObjectName, outcome::Reason};
-use ingress_model::{Authorities, UpstreamTls, Verify};
+use ingress_model::{Authorities, UpstreamTls, Verify, Versions};
 
 /// The authorities that browsers trust, compiled into the program, since its image has no file of them.
 static PUBLIC: LazyLock<Arc<Authorities>> = LazyLock::new(|| {
@@ -47,7 +47,8 @@ pub(super) fn tls(
     };
     let server_name = name.filter(|name| matches!(name, ServerName::DnsName(_)));
     let is_customized = verify.is_some() || server_name.is_some();
-    Ok(is_customized.then(|| Arc::new(UpstreamTls { verify, certificate: None, server_name })))
+    Ok(is_customized
+        .then(|| Arc::new(UpstreamTls { verify, certificate: None, server_name, versions: Versions::default() })))
 }
 
 /// Returns the name that a certificate of `host`, a name or an address, must have.

@@ -13,14 +13,20 @@ use std::{
     },
 };
 
-use rustls::ClientConfig;
+use rustls::{
+    ClientConfig, SupportedProtocolVersion,
+    version::{TLS12, TLS13},
+};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use ingress_model::{Protocol, UpstreamTls};
+use ingress_model::{Protocol, UpstreamTls, Versions};
 
 use super::{BoxError, verifier::Verifier};
+
+/// In the order of [`Versions`].
+const VERSIONS: [&[&SupportedProtocolVersion]; 3] = [&[&TLS13, &TLS12], &[&TLS12], &[&TLS13]];
 
 /// Opens TLS connections under one policy. Caches the sessions of its endpoints, 256 at most, and resumes them.
 pub struct Connector {
@@ -47,10 +53,11 @@ impl Connector {
     pub fn new(protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Result<Self, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let provider = crate::tls::provider::provider();
+        let versions = policy.map_or_else(Versions::default, |policy| policy.versions);
         let expected = policy.and_then(|policy| policy.verify.as_ref());
         let verifier = Verifier::new(expected, Arc::clone(&provider))?;
         let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+            .with_protocol_versions(VERSIONS[versions as usize])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match policy.and_then(|policy| policy.certificate.as_deref()) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ingress_model::{Authorities, Certificate, CertificateName, Protocol, UpstreamTls, Verify};
+use ingress_model::{Authorities, Certificate, CertificateName, Protocol, UpstreamTls, Verify, Versions};
 use ingress_proxy_testing::{
     Proxy, Table,
     pki::{Authority, TlsPod},
@@ -48,6 +48,7 @@ fn status(pod: &TlsPod, trusted: &Authority, names: Vec<CertificateName>) -> (u1
         verify: Some(Verify { authorities: Arc::new(authorities), names, depth: None }),
         certificate: None,
         server_name: Some(ServerName::try_from("sni.test").expect("a name")),
+        versions: Versions::default(),
     };
     let mut table = Table::default().host("a.test", &[pod.address]).speaking(Protocol::Https);
     let policy = Some(Arc::new(policy));
@@ -116,6 +117,7 @@ fn a_certificate_is_presented_only_under_its_policy() {
             }),
             certificate: key.as_str().contains("own").then(|| Arc::clone(&own)),
             server_name: None,
+            versions: Versions::default(),
         };
         Arc::make_mut(table.0.upstreams.get_mut(key).expect("known")).tls = Some(Arc::new(policy));
     }

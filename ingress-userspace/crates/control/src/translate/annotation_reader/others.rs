@@ -104,7 +104,6 @@ const INEFFECTIVE: &[(&str, &str)] = &[
     ("proxy-busy-buffers-size", STREAMS),
     ("proxy-max-temp-file-size", STREAMS),
     ("proxy-ssl-ciphers", CIPHERS),
-    ("proxy-ssl-protocols", "TLS 1.2 and 1.3 are offered to pods, which choose"),
     ("relative-redirects", "redirects of the proxy always name scheme and host"),
     ("ssl-ciphers", CIPHERS),
     ("ssl-prefer-server-ciphers", CIPHERS),

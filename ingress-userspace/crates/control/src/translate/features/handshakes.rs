@@ -41,7 +41,7 @@ pub(super) const SETTINGS: &[Row<Handshakes>] = &[
 ];
 
 /// Reads versions of TLS, as nginx writes them.
-fn versions(value: &str, field: &mut Versions) -> Read {
+pub(super) fn versions(value: &str, field: &mut Versions) -> Read {
     let (mut tls12, mut tls13) = (false, false);
     for version in value.split_whitespace() {
         match version {

@@ -158,6 +158,7 @@ fn values_are_read_or_refused() {
         ("proxy-read-timeout", "1h", "soon"),
         ("proxy-request-buffering", "off", "no"),
         ("proxy-send-timeout", "3600s", ""),
+        ("proxy-ssl-protocols", "TLSv1.1 TLSv1.2", "TLSv1.1"),
         ("proxy-ssl-verify-depth", "0", "-1"),
         ("session-cookie-conditional-samesite-none", "true", "on"),
         ("proxy-ssl-name", "pod.a.test", "https://a.test"),

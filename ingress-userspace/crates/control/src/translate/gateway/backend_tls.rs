@@ -19,7 +19,7 @@ use crate::{
     object_status::{Condition, ObjectStatus, ParentReference, ParentStatus, StatusBody},
     translate::{claims::age, lookup::Lookup, text::shorten, trust_anchors},
 };
-use ingress_model::{Authorities, CertificateName, UpstreamTls, Verify};
+use ingress_model::{Authorities, CertificateName, UpstreamTls, Verify, Versions};
 
 /// A policy as it is, without the Gateways that it concerns.
 #[derive(Debug, PartialEq, Eq)]
@@ -106,7 +106,12 @@ fn tls_with(authorities: Arc<Authorities>, validation: &BackendTlsValidation) ->
         names => names.iter().map(certificate_name).collect::<Result<_, _>>()?,
     };
     let verify = Some(Verify { authorities, names, depth: None });
-    Ok(Arc::new(UpstreamTls { verify, certificate: None, server_name: Some(server_name) }))
+    Ok(Arc::new(UpstreamTls {
+        verify,
+        certificate: None,
+        server_name: Some(server_name),
+        versions: Versions::default(),
+    }))
 }
 
 fn certificate_name(name: &SubjectAltName) -> Result<CertificateName, Flaw> {

@@ -55,6 +55,7 @@ const TOPICS: [Topic; 28] = [
         example: &[("backend-protocol", "HTTPS"), ("proxy-ssl-secret", "default/pods"), ("proxy-ssl-verify", "on")],
         keys: &[
             "proxy-ssl-name",
+            "proxy-ssl-protocols",
             "proxy-ssl-secret",
             "proxy-ssl-server-name",
             "proxy-ssl-verify",

@@ -13,7 +13,7 @@ use crate::{
         text::{own_object, shorten},
     },
 };
-use ingress_model::{Authorities, Certificate, UpstreamTls, Verify};
+use ingress_model::{Authorities, Certificate, UpstreamTls, Verify, Versions};
 
 /// The terms of [`ParsedTls`], with the content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub(crate) struct BackendTls {
     name: Option<ServerName<'static>>,
     sends_name: bool,
     depth: Option<usize>,
+    versions: Versions,
 }
 
 /// Returns the TLS terms of `parsed`, or `None` if they equal the default, or the reason why they cannot be met.
@@ -31,7 +32,7 @@ pub(crate) fn backend_tls(
     namespace: &str,
     lookup: &Lookup<'_>,
 ) -> Result<Option<BackendTls>, (Reason, String)> {
-    let ParsedTls { verify, secret, name, sends_name, depth } = parsed;
+    let ParsedTls { verify, secret, name, sends_name, depth, versions } = parsed;
     let (authorities, certificate) = match secret {
         Some(value) => material(value, *verify, namespace, lookup)?,
         None if *verify => {
@@ -41,8 +42,16 @@ pub(crate) fn backend_tls(
         None => (None, None),
     };
     let authorities = authorities.filter(|_| *verify);
-    let holds_anyway = authorities.is_none() && certificate.is_none() && !*sends_name;
-    let terms = BackendTls { authorities, certificate, name: name.clone(), sends_name: *sends_name, depth: *depth };
+    let holds_anyway =
+        authorities.is_none() && certificate.is_none() && !*sends_name && *versions == Versions::default();
+    let terms = BackendTls {
+        authorities,
+        certificate,
+        name: name.clone(),
+        sends_name: *sends_name,
+        depth: *depth,
+        versions: *versions,
+    };
     Ok((!holds_anyway).then_some(terms))
 }
 
@@ -98,7 +107,7 @@ fn material(value: &str, verify: bool, namespace: &str, lookup: &Lookup<'_>) -> 
 impl BackendTls {
     /// Returns the TLS configuration for the pods of a service `name`; `None` if a certificate cannot have that name.
     pub(crate) fn of_service(&self, name: &str) -> Option<UpstreamTls> {
-        let Self { authorities, certificate, name: own, sends_name, depth } = self;
+        let Self { authorities, certificate, name: own, sends_name, depth, versions } = self;
         let name = match own {
             Some(own) => own.clone(),
             None => ServerName::try_from(name.trim_end_matches('.').to_owned()).ok()?,
@@ -106,6 +115,7 @@ impl BackendTls {
         let verify = authorities
             .clone()
             .map(|authorities| Verify { depth: *depth, ..Verify::server(authorities, name.clone()) });
-        Some(UpstreamTls { verify, certificate: certificate.clone(), server_name: sends_name.then_some(name) })
+        let server_name = sends_name.then_some(name);
+        Some(UpstreamTls { verify, certificate: certificate.clone(), server_name, versions: *versions })
     }
 }

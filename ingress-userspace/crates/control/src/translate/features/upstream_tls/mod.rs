@@ -3,11 +3,15 @@
 
 use rustls_pki_types::ServerName;
 
-use super::row::{Row, key};
+use super::{
+    handshakes::versions,
+    row::{Row, key},
+};
 use crate::{
     change::Kind,
     translate::values::{number, secret, switch},
 };
+use ingress_model::Versions;
 
 pub(crate) mod material;
 
@@ -24,6 +28,14 @@ pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
         parsed.name = Some(name);
         Ok(())
     }),
+    key("proxy-ssl-protocols", "versions of TLS that pods are offered: `TLSv1.2`, `TLSv1.3` or both")
+        .differs("older versions in the list are never offered, and one of `TLSv1.2` and `TLSv1.3` is needed")
+        .default("TLSv1.2 TLSv1.3")
+        .reads(|value, parsed| {
+            let is_older = |version: &&str| matches!(*version, "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
+            let newer: Vec<_> = value.split_whitespace().filter(|version| !is_older(version)).collect();
+            versions(&newer.join(" "), &mut parsed.versions)
+        }),
     key(
         "proxy-ssl-secret",
         "a Secret for TLS to pods: `ca.crt` to verify their certificates, `tls.crt` and `tls.key` as client \
@@ -66,6 +78,7 @@ pub(crate) struct ParsedTls {
     pub(crate) sends_name: bool,
     /// Longest chain; with `verify` only.
     pub(crate) depth: Option<usize>,
+    pub(crate) versions: Versions,
 }
 
 // === impl ParsedTls ===
@@ -79,7 +92,7 @@ impl ParsedTls {
 
     /// Returns a label that differs between upstreams of one service with different terms.
     pub(crate) fn label(&self) -> String {
-        let Self { verify, secret, name, sends_name, depth } = self;
+        let Self { verify, secret, name, sends_name, depth, versions } = self;
         // The Secret is in this namespace, with or without its prefix.
         let secret = secret.as_ref().map(|secret| secret.split_once('/').map_or(&**secret, |(_, name)| name));
         let mut parts = Vec::new();
@@ -87,6 +100,11 @@ impl ParsedTls {
         parts.extend(verify.then(|| "verify".to_owned()));
         parts.extend(depth.filter(|_| *verify).map(|depth| format!("depth={depth}")));
         parts.extend(name.as_ref().map(|name| format!("name={}", name.to_str())));
+        parts.extend(match versions {
+            Versions::Tls12And13 => None,
+            Versions::Tls12 => Some("version=1.2".to_owned()),
+            Versions::Tls13 => Some("version=1.3".to_owned()),
+        });
         parts.extend(sends_name.then(|| "sni".to_owned()));
         parts.join(",")
     }
