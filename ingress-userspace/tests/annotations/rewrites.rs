@@ -32,6 +32,21 @@ fn capture_groups_form_the_target() {
 }
 
 #[test]
+fn targets_that_are_urls_redirect_clients() {
+    let origin = Origin::answering("pod");
+    let ingress =
+        Ingress::with(&[("rewrite-target", "https://b.test/new/$1")]).path("/old/(.*)", "ImplementationSpecific");
+    let site = ingress.serve(&origin).in_order();
+    for (path, expect) in [("/old/x/y", "https://b.test/new/x/y"), ("/OLD/x?a=b", "https://b.test/new/x?a=b")] {
+        let response = site.get(path);
+        assert_eq!((response.status, response.header("location")), (302, Some(expect)), "{path}");
+    }
+    let refused = Ingress::with(&[("rewrite-target", "https://$1.b.test/")]);
+    assert_eq!(refused.serve(&origin).get("/a").status, 503);
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
 fn rewritten_targets_cannot_leave_their_prefix() {
     let ingress = Ingress::with(&[("rewrite-target", "/files/$1")]).path("/static(.*)", "ImplementationSpecific");
     let origin = Origin::mirror();

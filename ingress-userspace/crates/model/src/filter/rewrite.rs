@@ -16,6 +16,11 @@ pub enum Rewrite {
         target: Template,
     },
     Path(PathModifier),
+    /// Redirects the client to a URL, with 302. The query is appended as for [`Rewrite::Template`].
+    Redirect {
+        pattern: Option<Pattern>,
+        target: Template,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +29,9 @@ pub enum RewriteError {
     Template(#[from] TemplateError),
     #[error("only groups, as `$1`, can be in a path, not {0}")]
     Variable(String),
-    #[error("`{0}` must begin with `/` or with a group, as `$1`")]
+    #[error("the host of `{0}` holds a group, so that clients could choose it")]
+    Host(String),
+    #[error("`{0}` must begin with `/`, with a group, as `$1`, or with `https://` or `http://`")]
     NotAbsolute(String),
     #[error("`{0}` holds a character that no path has; write it as an escape, as `%20`")]
     Character(String),
@@ -41,7 +48,12 @@ impl Rewrite {
         if let Some(other) = template.variables().find(|variable| !matches!(variable, Variable::Group(_))) {
             return Err(RewriteError::Variable(format!("{other:?}")));
         }
-        if !text.starts_with(['/', '$']) {
+        if let Some(rest) = Self::after_scheme(text) {
+            let host = rest.split(['/', '?']).next().unwrap_or_default();
+            if host.contains('$') || host.is_empty() {
+                return Err(RewriteError::Host(text.to_owned()));
+            }
+        } else if !text.starts_with(['/', '$']) {
             return Err(RewriteError::NotAbsolute(text.to_owned()));
         }
         // Characters of a target (RFC 3986, 3.3 and 3.4), and of variables.
@@ -51,6 +63,19 @@ impl Rewrite {
         }
         Ok(template)
     }
+
+    /// Returns the rewrite to a target that [`Rewrite::parse`] has read.
+    #[must_use]
+    pub fn to(target: Template, pattern: Option<Pattern>) -> Self {
+        match Self::after_scheme(target.as_str()) {
+            Some(_) => Self::Redirect { pattern, target },
+            None => Self::Template { pattern, target },
+        }
+    }
+
+    fn after_scheme(text: &str) -> Option<&str> {
+        text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))
+    }
 }
 
 impl fmt::Display for Rewrite {
@@ -58,6 +83,7 @@ impl fmt::Display for Rewrite {
         match self {
             Self::Template { pattern: _, target } => write!(f, "{target}"),
             Self::Path(modifier) => write!(f, "{modifier}"),
+            Self::Redirect { pattern: _, target } => write!(f, "redirect to {target}"),
         }
     }
 }

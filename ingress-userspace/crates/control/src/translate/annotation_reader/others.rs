@@ -71,6 +71,11 @@ const TRUE: &[&str] = &["true", "True", "TRUE", "t", "T", "1"];
 
 /// Keys whose behaviour is fixed, the values that describe it, and what it is.
 const FIXED: &[(&str, &[&str], &str)] = &[
+    (
+        "connection-proxy-header",
+        &["keep-alive"],
+        "connections to pods stay open, as with `keep-alive`, and requests for a WebSocket ask for the upgrade",
+    ),
     ("preserve-trailing-slash", TRUE, "redirects to HTTPS always keep the path as it is, as with `true`"),
     ("proxy-buffering", &["off"], "bodies of responses are streamed and never buffered, as with `off`"),
     (
@@ -92,10 +97,6 @@ const FASTCGI: &str = "pods are not reached over FastCGI, and `backend-protocol:
 
 const INEFFECTIVE: &[(&str, &str)] = &[
     ("auth-keepalive*", POOLED),
-    (
-        "connection-proxy-header",
-        "the proxy keeps connections to pods open by itself, and passes on what upgrades to a WebSocket need",
-    ),
     ("enable-rewrite-log", "this log does not exist"),
     ("fastcgi-index", FASTCGI),
     ("fastcgi-params-configmap", FASTCGI),

@@ -11,9 +11,9 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
     key(
         "rewrite-target",
         "path for pods, instead of the client's; the rule's path is then a regular expression, and `$1` … `$9` are \
-         its groups. The query stays",
+         its groups. The query stays. With a URL, clients are redirected to it, with 302",
     )
-    .differs("holds groups and no other variables; a URL is refused")
+    .differs("holds groups and no other variables, and none in the host of a URL")
     .or_refuse()
     .reads(|value, parsed| {
         parsed.rewrite_target = Some(Rewrite::parse(value).map_err(|error| format!("a path ({error})"))?);
@@ -63,6 +63,6 @@ impl ParsedRewrite {
             PathMatch::Pattern(pattern) => pattern.alone().cloned(),
             PathMatch::Exact(_) | PathMatch::Prefix(_) | PathMatch::Beginning(_) => None,
         };
-        Some(Filter::Rewrite(Arc::new(Rewrite::Template { pattern, target })))
+        Some(Filter::Rewrite(Arc::new(Rewrite::to(target, pattern))))
     }
 }

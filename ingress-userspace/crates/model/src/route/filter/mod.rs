@@ -189,7 +189,13 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         }
         // `*` refers to the server as a whole (RFC 9110, 9.3.7).
         Filter::Rewrite(_) if subject.target == "*" => {}
-        Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
+        Filter::Rewrite(rewrite) => {
+            let target = rewritten(rewrite, subject);
+            if matches!(**rewrite, Rewrite::Redirect { .. }) {
+                return Verdict::Redirect { status: 302, location: target };
+            }
+            edits.target = Some(target);
+        }
         Filter::UpstreamHost(HeaderText::Fixed(host)) => edits.host = Some(Cow::Borrowed(host)),
         Filter::UpstreamHost(HeaderText::Template(template)) => match upstream_host(template, subject) {
             Some(host) => edits.host = Some(Cow::Owned(host)),
@@ -357,7 +363,7 @@ fn lack(clients: &ClientCertificates, subject: &Subject<'_>) -> Option<Lack> {
 
 fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {
     let (pattern, target) = match rewrite {
-        Rewrite::Template { pattern, target } => (pattern, target),
+        Rewrite::Template { pattern, target } | Rewrite::Redirect { pattern, target } => (pattern, target),
         Rewrite::Path(modifier) => {
             let old = path(subject.target);
             return modifier.apply(old) + &subject.target[old.len()..];
@@ -365,7 +371,7 @@ fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {
     };
     let captures = pattern.as_ref().and_then(|pattern| pattern.captures(path(subject.target)));
     let mut rewritten = render(target, subject, captures.as_ref());
-    if !rewritten.starts_with('/') {
+    if !rewritten.starts_with('/') && matches!(rewrite, Rewrite::Template { .. }) {
         rewritten.insert(0, '/');
     }
     if let Some((_, query)) = subject.target.split_once('?').filter(|(_, query)| !query.is_empty()) {
