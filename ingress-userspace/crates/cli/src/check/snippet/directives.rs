@@ -1,5 +1,7 @@
 //! Conversion of each directive of nginx.
 
+use ingress_model::{UrlRewrite, two_arguments};
+
 use super::{
     Directive, Place,
     condition::Condition,
@@ -211,6 +213,19 @@ impl Converter<'_> {
                 Err("set `proxy-ssl-verify: \"on\"` with the authorities in the Secret of `proxy-ssl-secret`"
                     .to_owned())
             }
+            ("proxy_redirect", [from, to]) if self.place == Place::Location => {
+                UrlRewrite::new(from, to).map_err(|error| error.to_string())?;
+                self.set("proxy-redirect-from", from.as_str())?;
+                self.set("proxy-redirect-to", to.as_str())
+            }
+            ("proxy_cookie_path", [from, to]) if self.place == Place::Location => {
+                UrlRewrite::new(from, to).map_err(|error| error.to_string())?;
+                self.set("proxy-cookie-path", arguments_of(from, to)?)
+            }
+            ("proxy_cookie_domain", [from, to]) if self.place == Place::Location => {
+                UrlRewrite::of_domain(from, to).map_err(|error| error.to_string())?;
+                self.set("proxy-cookie-domain", arguments_of(from, to)?)
+            }
             ("proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags", _) => {
                 Err("cookies of pods are passed as they are; let the pod set their attributes".to_owned())
             }
@@ -313,6 +328,17 @@ impl Converter<'_> {
         self.differ("other responses have the fields, too");
         self.set("enable-cors", "true")
     }
+}
+
+/// Returns both arguments as an annotation has them.
+fn arguments_of(from: &str, to: &str) -> Done<String> {
+    let quoted = |text: &str| {
+        let is_word = !text.is_empty() && !text.contains([';', '"', '\'', '\\']) && !text.contains(char::is_whitespace);
+        if is_word { text.to_owned() } else { format!("\"{}\"", text.replace('"', "\\\"")) }
+    };
+    let both = format!("{} {}", quoted(from), quoted(to));
+    let is_same = two_arguments(&both).is_ok_and(|(first, second)| first == from && second == to);
+    if is_same { Ok(both) } else { Err("its arguments cannot be written as an annotation".to_owned()) }
 }
 
 fn network_of(text: &str) -> Done<String> {

@@ -1,6 +1,6 @@
 //! Header fields of requests and responses.
 
-use ingress_model::HeaderEdits;
+use ingress_model::{HeaderEdits, Template, Variable};
 
 use super::{
     Place,
@@ -71,11 +71,11 @@ impl Converter<'_> {
         }
         if lower == "host" {
             let value = self.expand(value)?;
-            return if value.contains('$') {
-                Err(format!("`Host` cannot be made of variables here: `{value}`"))
-            } else {
-                self.set("upstream-vhost", value)
-            };
+            let template = Template::parse(&value).map_err(|error| format!("`Host` is `{value}`: {error}"))?;
+            if template.variables().any(|variable| matches!(variable, Variable::Group(_))) {
+                return Err(format!("`Host` is made of a group: `{value}`"));
+            }
+            return self.set("upstream-vhost", value);
         }
         let value = self.expand(value)?;
         let line = if value.trim().is_empty() { format!("-{name}") } else { format!("{name}: {value}") };
@@ -217,7 +217,7 @@ impl Converter<'_> {
                 (None, "") => Err("a `$` begins no variable".to_owned()),
                 (None, name) => {
                     let text = format!("${{{name}}}");
-                    ingress_model::Template::parse(&text).map_err(|error| error.to_string())?;
+                    Template::parse(&text).map_err(|error| error.to_string())?;
                     Ok(if name.len() == 1 { format!("${name}") } else { text })
                 }
             };
