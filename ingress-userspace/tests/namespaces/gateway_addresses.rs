@@ -374,3 +374,21 @@ fn one_of_two_nodes_announces_an_address_and_the_other_takes_over() {
     }
     assert!(until("no routes", || routes(&namespace).is_empty().then_some(())).is_ok());
 }
+
+/// The groups of both families are on the link, and a node may have addresses of one family only.
+#[test]
+fn nodes_without_ipv4_hear_each_other() {
+    let Some(net) = Net::build("ga-six") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let namespace = second_node(&net);
+    let _router = polls(&net, &["eth1", "eth2"]);
+    for node in [&net.topology.node, &namespace] {
+        shown(node, &format!("-4 addr flush dev {NODE_NIC}"));
+    }
+    let nodes =
+        [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
+    let start = |index: usize, name| nodes[index].start(&net, name, XdpMode::Native, 9110, &WITH_POOL);
+    let _processes = [start(0, "first"), start(1, "second")];
+    let announced = until("a choice", || shared(&nodes)).expect("both hear of each other");
+    assert_eq!(announced.iter().flatten().cloned().collect::<BTreeSet<_>>(), pool());
+}

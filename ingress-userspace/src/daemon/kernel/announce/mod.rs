@@ -167,7 +167,7 @@ impl Holding {
 
     /// Waits for another node and takes note of it. Cancel-safe. Never returns without a pool.
     pub(super) async fn hear(&mut self) {
-        let Some(sockets) = &self.sockets else { return std::future::pending().await };
+        let Some(sockets) = &mut self.sockets else { return std::future::pending().await };
         let hello = sockets.hear().await;
         if hello.pool == self.pool {
             let is_noted = self.members.hear(&hello, Instant::now());

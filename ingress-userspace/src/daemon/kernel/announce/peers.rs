@@ -8,12 +8,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    task::Poll,
     time::Duration,
 };
 
+use nix::errno::Errno;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
-use tokio::{net::UdpSocket, time::Instant};
+use tokio::{io::ReadBuf, net::UdpSocket, time::Instant};
 use tracing::{debug, warn};
 
 use super::choice::NodeId;
@@ -57,14 +59,19 @@ pub(super) struct Place {
 /// Sockets on the groups.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    v4: Option<UdpSocket>,
-    v6: Option<UdpSocket>,
+    v4: UdpSocket,
+    /// One for each interface with IPv6, by its index: Linux binds a socket to a group of the link only with an interface.
+    v6: BTreeMap<u32, UdpSocket>,
     /// Places whose group is joined, by a family at least.
     places: BTreeSet<Place>,
     /// Places whose group could not be joined yet.
     missing: BTreeSet<Place>,
     /// Whether a warning about missing places was logged.
     is_warned: bool,
+    /// Whether a warning about a family of a place was logged.
+    is_half_warned: bool,
+    /// The number of datagrams, so that a busy socket does not starve the others.
+    turn: usize,
 }
 
 // === impl Hello ===
@@ -132,20 +139,25 @@ impl Members {
 // === impl Sockets ===
 
 impl Sockets {
-    /// Opens the sockets of both families, as far as the node has them.
+    /// Opens the socket of IPv4. Those of IPv6 follow with the interfaces.
     ///
     /// # Errors
-    /// Fails if the node has neither, or if another program uses the port.
+    /// Fails if another program uses the port.
     pub(super) fn open() -> io::Result<Self> {
-        let (v4, v6) = match (open(GROUP4.into()), open(GROUP6.into())) {
-            (Err(error), Err(_)) => return Err(error),
-            (v4, v6) => (v4.ok(), v6.ok()),
-        };
-        Ok(Self { v4, v6, places: BTreeSet::new(), missing: BTreeSet::new(), is_warned: false })
+        Ok(Self {
+            v4: open(SocketAddrV4::new(GROUP4, PORT).into())?,
+            v6: BTreeMap::new(),
+            places: BTreeSet::new(),
+            missing: BTreeSet::new(),
+            is_warned: false,
+            is_half_warned: false,
+            turn: 0,
+        })
     }
 
     /// Listens on these interfaces, and speaks from them. [`Sockets::join`] tries those again that fail.
     pub(super) fn follow(&mut self, places: BTreeSet<Place>) {
+        self.v6.retain(|index, _| places.iter().any(|place| place.index == *index));
         self.places.retain(|place| places.contains(place));
         self.missing = places.difference(&self.places).copied().collect();
         self.join();
@@ -168,46 +180,68 @@ impl Sockets {
                 }
             }
         }
+        // IPv6 may come later.
+        for Place { index, v4: _ } in self.places.clone() {
+            let _joined = self.joined_v6(index).is_ok();
+        }
     }
 
     /// Joins the groups on an interface. One family is enough.
-    fn joined(&self, index: u32) -> io::Result<()> {
-        let joined = [
-            self.v4.as_ref().map(|socket| {
-                let interface = InterfaceIndexOrAddress::Index(index);
-                socket2::SockRef::from(socket).join_multicast_v4_n(&GROUP4, &interface)
-            }),
-            self.v6.as_ref().map(|socket| socket.join_multicast_v6(&GROUP6, index)),
-        ];
-        let mut result = Err(io::ErrorKind::Unsupported.into());
-        for joined in joined.into_iter().flatten() {
-            match joined {
-                Ok(()) => result = Ok(()),
-                // The kernel forgets a membership only with its interface.
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => result = Ok(()),
-                Err(error) => {
-                    debug!(index, %error, "cannot join the group of nodes");
-                    result = result.or(Err(error));
-                }
+    fn joined(&mut self, index: u32) -> io::Result<()> {
+        let v6 = self.joined_v6(index);
+        let interface = InterfaceIndexOrAddress::Index(index);
+        match socket2::SockRef::from(&self.v4).join_multicast_v4_n(&GROUP4, &interface) {
+            Ok(()) => Ok(()),
+            // The kernel forgets a membership only with its interface.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(()),
+            Err(error) => {
+                debug!(index, %error, "cannot join the group of nodes");
+                v6.or(Err(error))
             }
         }
-        result
+    }
+
+    /// Opens the socket of an interface on the group of IPv6.
+    fn joined_v6(&mut self, index: u32) -> io::Result<()> {
+        if self.v6.contains_key(&index) {
+            return Ok(());
+        }
+        let opened = open(SocketAddrV6::new(GROUP6, PORT, 0, index).into());
+        match opened.and_then(|socket| socket.join_multicast_v6(&GROUP6, index).map(|()| socket)) {
+            Ok(socket) => {
+                self.v6.insert(index, socket);
+                Ok(())
+            }
+            Err(error) => {
+                if !self.is_half_warned && !is_without_v6(&error) {
+                    warn!(
+                        index,
+                        %error,
+                        port = PORT,
+                        "cannot hear other nodes over IPv6 on this interface, trying again; end other programs that use \
+                         this UDP port, and check the limit of open files"
+                    );
+                    self.is_half_warned = true;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Says this on all interfaces. Failures are those of interfaces that come or go, and the next time is soon.
     pub(super) fn say(&self, hello: &Hello) {
         let bytes = hello.encode();
         for Place { index, v4: address } in &self.places {
-            if let (Some(socket), Some(address)) = (&self.v4, address) {
+            if let Some(address) = address {
                 let to = SocketAddrV4::new(GROUP4, PORT).into();
-                let sent = socket2::SockRef::from(socket)
+                let sent = socket2::SockRef::from(&self.v4)
                     .set_multicast_if_v4(address)
-                    .and_then(|()| socket.try_send_to(&bytes, to));
+                    .and_then(|()| self.v4.try_send_to(&bytes, to));
                 if let Err(error) = sent {
                     debug!(index, %error, "cannot speak to the group of nodes");
                 }
             }
-            if let Some(socket) = &self.v6 {
+            if let Some(socket) = self.v6.get(index) {
                 let to = SocketAddrV6::new(GROUP6, PORT, 0, *index).into();
                 if let Err(error) = socket.try_send_to(&bytes, to) {
                     debug!(index, %error, "cannot speak to the group of nodes");
@@ -217,45 +251,58 @@ impl Sockets {
     }
 
     /// Waits for the next datagram of this protocol. Cancel-safe.
-    pub(super) async fn hear(&self) -> Hello {
-        loop {
-            let (mut four, mut six) = ([0; LENGTH + 1], [0; LENGTH + 1]);
-            let bytes = tokio::select! {
-                length = receive(self.v4.as_ref(), &mut four) => &four[..length],
-                length = receive(self.v6.as_ref(), &mut six) => &six[..length],
-            };
-            if let Some(hello) = Hello::decode(bytes) {
-                return hello;
+    pub(super) async fn hear(&mut self) -> Hello {
+        self.turn = self.turn.wrapping_add(1);
+        let Self { v4, v6, turn, .. } = &*self;
+        let count = v6.len() + 1;
+        let sockets = || v6.values().chain([v4]).cycle().skip(turn % count).take(count);
+        std::future::poll_fn(|context| {
+            for socket in sockets() {
+                loop {
+                    let mut bytes = [0; LENGTH + 1];
+                    let mut buffer = ReadBuf::new(&mut bytes);
+                    match socket.poll_recv_from(context, &mut buffer) {
+                        Poll::Pending => break,
+                        Poll::Ready(Ok(_)) => {
+                            if let Some(hello) = Hello::decode(buffer.filled()) {
+                                return Poll::Ready(hello);
+                            }
+                        }
+                        // Of an earlier datagram, such as a refusal, or of an interface that goes.
+                        Poll::Ready(Err(error)) => debug!(%error, "cannot hear the group of nodes"),
+                    }
+                }
             }
-        }
+            Poll::Pending
+        })
+        .await
     }
 }
 
-async fn receive(socket: Option<&UdpSocket>, buffer: &mut [u8]) -> usize {
-    let Some(socket) = socket else { return std::future::pending().await };
-    // An error is one of an earlier datagram, such as a refusal, and there is none after it.
-    socket.recv_from(buffer).await.map_or(0, |(length, _)| length)
+/// Returns `true` for the error of a kernel or an interface without IPv6, or of an interface that is gone.
+fn is_without_v6(error: &io::Error) -> bool {
+    let codes = [Errno::EAFNOSUPPORT, Errno::EINVAL, Errno::ENODEV];
+    error.raw_os_error().is_some_and(|code| codes.contains(&Errno::from_raw(code)))
 }
 
 /// Opens a socket that receives what is sent to `group`, and nothing that is sent to an address of this node.
-fn open(group: IpAddr) -> io::Result<UdpSocket> {
-    let address = SocketAddr::new(group, PORT);
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+fn open(group: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
     // The processes of an update overlap.
     socket.set_reuse_address(true)?;
     match group {
-        IpAddr::V4(_) => {
+        SocketAddr::V4(_) => {
             socket.set_multicast_loop_v4(false)?;
             // Otherwise datagrams of groups that other programs joined would arrive as well.
             socket.set_multicast_all_v4(false)?;
         }
-        IpAddr::V6(_) => {
+        SocketAddr::V6(_) => {
             socket.set_only_v6(true)?;
             socket.set_multicast_loop_v6(false)?;
         }
     }
     socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
+    socket.bind(&group.into())?;
     UdpSocket::from_std(socket.into())
 }
 
@@ -317,6 +364,8 @@ mod tests {
         const GONE: Place = Place { index: u32::MAX >> 1, v4: None };
         let mut sockets = Sockets::open().expect("sockets");
         sockets.follow([LOOPBACK, GONE].into());
+        let has_v6 = std::path::Path::new("/proc/net/if_inet6").exists();
+        assert_eq!(sockets.v6.contains_key(&LOOPBACK.index), has_v6, "IPv6 needs an interface to bind");
         assert_eq!((&sockets.places, &sockets.missing), (&[LOOPBACK].into(), &[GONE].into()));
         sockets.join();
         assert_eq!((&sockets.places, &sockets.missing), (&[LOOPBACK].into(), &[GONE].into()));
@@ -324,5 +373,8 @@ mod tests {
         let other = Place { v4: None, ..LOOPBACK };
         sockets.follow([other].into());
         assert_eq!((&sockets.places, &sockets.missing), (&[other].into(), &[].into()));
+        assert_eq!(sockets.v6.contains_key(&LOOPBACK.index), has_v6);
+        sockets.follow(BTreeSet::new());
+        assert!(sockets.v6.is_empty(), "interfaces that are gone have no socket");
     }
 }
