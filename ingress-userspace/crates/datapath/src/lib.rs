@@ -270,13 +270,16 @@ impl Datapath {
 
     /// Reports to the kernel that this process is responsive; must be called every second (XDP stops limiting and
     /// choosing after [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also renews the share of the
-    /// clients ([`NodeShare`]), and adds lost flows to the totals.
+    /// clients ([`NodeShare`]) if this process owns the node, and adds lost flows to the totals.
     ///
     /// # Errors
     /// Fails if the totals cannot be written; the heartbeat is sent nevertheless.
     pub fn heartbeat(&self) -> Result<(), Error> {
         self.shared.life.beat();
-        self.shared.share.keep();
+        // A draining process lives on while the owner hangs, whose share has to end.
+        if self.owner() == Owner::This {
+            self.shared.share.keep();
+        }
         let lost = self.shared.flows_full.swap(0, AcqRel);
         if lost == 0 {
             return Ok(());

@@ -297,6 +297,22 @@ fn a_share_that_is_not_renewed_ends_by_itself() {
     });
 }
 
+#[test]
+fn only_the_owner_of_the_node_renews_a_share() {
+    sandboxed(|sandbox| {
+        let options = sandbox.options(&[]);
+        let [first, second] = [(); 2].map(|()| Datapath::open(&options).expect("opens"));
+        first.take_over().expect("takes over");
+        let share = Share { expires_s: now_s() + 200, taken: 1 << 14, state: SHARE_KEPT };
+        lay(sandbox, share);
+        second.take_over().expect("takes over");
+        first.heartbeat().expect("beats");
+        assert_eq!(laid(sandbox), share, "the new owner may hang while the one before drains");
+        second.heartbeat().expect("beats");
+        assert!(laid(sandbox).expires_s > share.expires_s, "{:?}", laid(sandbox));
+    });
+}
+
 /// The process died without a trace of it in the maps: its socket may still be in its slot, or no longer.
 #[test]
 fn clients_go_back_without_any_process() {
