@@ -86,13 +86,11 @@ impl Announcements {
     }
 
     /// Takes note of a tick. A node that stood still has heard no other, and would take all addresses: it listens first.
-    /// Others may have announced its addresses meanwhile, so that its neighbours are told anew.
+    /// With a datagram lost before, half of the silence is enough for that. Others may have announced its addresses
+    /// meanwhile, so that its neighbours are told anew.
     pub(super) fn tick(&mut self, now: Instant) {
-        let stood_still = now.saturating_duration_since(self.ticked);
-        if stood_still > SILENCE {
+        if now.saturating_duration_since(self.ticked) > SILENCE / 2 {
             self.listen(now);
-        }
-        if stood_still > SILENCE / 2 {
             self.others.clear();
             self.chosen_among = None;
         }
@@ -157,7 +155,7 @@ mod tests {
         let mut announcements = Announcements::new(BTreeSet::new(), start);
         assert!(announcements.hold(addresses(20)));
         let now = start + SILENCE;
-        announcements.tick(now);
+        (1..=5).for_each(|tick| announcements.tick(start + HELLO * tick));
         assert!(announcements.choose(OWN, [OTHER].into(), now));
         assert!((1..20).contains(&announcements.announced.len()));
         (0..=12).for_each(|_| drop(announcements.due()));
@@ -182,10 +180,16 @@ mod tests {
 
     #[test]
     fn a_node_that_stood_still_listens_before_it_chooses() {
+        for stood_still in [SILENCE + Duration::from_millis(1), SILENCE - HELLO / 2] {
+            listens_before_it_chooses(stood_still);
+        }
+    }
+
+    fn listens_before_it_chooses(stood_still: Duration) {
         let (mut announcements, start) = beside_another();
         let before = announcements.announced.clone();
-        // Stopped for a while: all others are silent.
-        let woke = start + SILENCE + Duration::from_millis(1);
+        // All others count as silent, of which the last datagrams were heard before.
+        let woke = start + stood_still;
         announcements.tick(woke);
         assert!(!announcements.choose(OWN, BTreeSet::new(), woke));
         assert_eq!(announcements.announced, before);
