@@ -110,6 +110,7 @@ pub struct Datapath {
     deny_list: DenyList,
     client_limits: ClientLimiter,
     debug_log: Option<DebugLog>,
+    initial_share: ClientShare,
     report: Report,
 }
 
@@ -143,9 +144,7 @@ impl Datapath {
         let variant = Variant::of(kernel::running());
         object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
         let maps = Maps::open(&pins, PinAccess::Write)?;
-        // Before any program of this process can take a connection.
         let share = ShareWord::open(&pins)?;
-        share.begin(options.initial_share);
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
         if options.measure {
@@ -179,7 +178,18 @@ impl Datapath {
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
         let nics = RwLock::new(nics);
-        Ok(Self { shared, nics, host_cells, worker_cells, host_ids, deny_list, client_limits, debug_log, report })
+        Ok(Self {
+            shared,
+            nics,
+            host_cells,
+            worker_cells,
+            host_ids,
+            deny_list,
+            client_limits,
+            debug_log,
+            initial_share: options.initial_share,
+            report,
+        })
     }
 
     /// Returns the report of `open`.

@@ -24,7 +24,8 @@ pub struct Options {
     /// Whether ports will be rewritten ([`SteeredPort::rewritten`]), which requires a newer kernel. Default `false`.
     pub rewrites: bool,
     /// Share of the clients whose connections are taken, if none was ever set on this node since it started or was
-    /// unloaded ([`super::NodeShare`]). Default [`ClientShare::ALL`].
+    /// unloaded ([`super::NodeShare`]). It is written before the process takes the node over. Default
+    /// [`ClientShare::ALL`].
     pub initial_share: ClientShare,
     /// Number of host ids, including host 0; 64 bytes and 32 per CPU each. Pinned maps keep their own capacity
     /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].

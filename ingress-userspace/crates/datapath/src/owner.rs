@@ -25,7 +25,7 @@ pub enum Claim {
 impl Datapath {
     /// Makes this process the owner of the node, so that its heartbeat counts; the previous owner drains. Must be
     /// called once the process can serve, just before its listeners go into the slots: flows carry the epoch of an
-    /// owner. Idempotent.
+    /// owner. Before that, a node without a share gets the first one ([`super::Options::initial_share`]). Idempotent.
     ///
     /// # Errors
     /// Fails if the pins cannot be locked; then nothing has changed.
@@ -45,6 +45,10 @@ impl Datapath {
         let _exclusive = self.shared.pins.lock()?;
         if claim == Claim::Ownerless && self.owner() == Owner::Other {
             return Ok(false);
+        }
+        if claim == Claim::Any {
+            // Here, because the end of a share is counted from now, and only the owner renews it.
+            self.shared.share.begin(self.initial_share);
         }
         self.shared.life.take_over(&self.shared.pins)?;
         equip().map(|()| true)

@@ -377,6 +377,24 @@ fn the_first_share_of_a_node_is_an_option() {
     });
 }
 
+/// A process opens the node long before it can serve, such as while it waits for the cluster.
+#[test]
+fn the_first_share_begins_with_the_owner() {
+    sandboxed(|sandbox| {
+        let options = Options { initial_share: percent(10), ..sandbox.options(&["lo"]) };
+        let datapath = Datapath::open(&options).expect("opens");
+        let share = NodeShare::open(&sandbox.bpffs()).expect("opens");
+        assert!(!share.get().is_set, "the end of a share would not wait");
+        let now = now_s();
+        datapath.take_over().expect("takes over");
+        assert_eq!(share.get().share, percent(10));
+        assert!(laid(sandbox).expires_s >= now + 300, "{:?}", laid(sandbox));
+        lay(sandbox, Share { expires_s: now, ..laid(sandbox) });
+        datapath.take_over().expect("takes over");
+        assert_eq!(share.get().effective(), ClientShare::NONE, "an ended share is not begun anew");
+    });
+}
+
 #[test]
 fn rewritten_ports_take_all_clients() {
     sandboxed(|sandbox| {
