@@ -114,7 +114,10 @@ impl Announcements {
         // A node that appears may have announced the same addresses until now, and neighbours believe it.
         let is_told_anew = others.difference(&self.others).next().is_some();
         let told = announced.iter().filter(|address| is_told_anew || !self.announced.contains(address));
-        self.untold.extend(told.map(|address| (*address, 0)));
+        // Otherwise datagrams of strangers could have neighbours told with each tick.
+        for address in told {
+            self.untold.entry(*address).or_insert(0);
+        }
         if is_other || others != self.others {
             let (others, addresses) = (others.len(), announced.len());
             tracing::info!(others, addresses, of = self.held.len(), "chose the addresses that this node announces");
@@ -218,6 +221,21 @@ mod tests {
         (0..=12).for_each(|_| drop(announcements.due()));
         assert!(announcements.choose(OWN, [OTHER].into(), now), "and its end");
         assert_eq!(BTreeSet::from_iter(announcements.due()), announcements.announced);
+    }
+
+    #[test]
+    fn a_node_that_comes_and_goes_does_not_repeat_what_neighbours_are_told() {
+        const STRANGER: NodeId = [2, 0, 0, 0, 0, 9];
+        let (mut announcements, now) = beside_another();
+        let stays = |address: &&IpAddr| announcer(address, [OWN, OTHER, STRANGER]) == Some(OWN);
+        let address = *announcements.announced.iter().find(stays).expect("some");
+        let mut told = 0;
+        for tick in 0..130 {
+            let stranger = (tick % 2 == 0).then_some(STRANGER);
+            announcements.choose(OWN, stranger.into_iter().chain([OTHER]).collect(), now);
+            told += usize::from(announcements.due().contains(&address));
+        }
+        assert!((1..=50).contains(&told), "five times within thirteen ticks: {told}");
     }
 
     #[test]

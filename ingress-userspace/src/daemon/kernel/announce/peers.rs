@@ -2,8 +2,8 @@
 //! other.
 //!
 //! A node that serves says so every 200 ms, to a multicast group that no router forwards. Nodes that were silent for a
-//! second are gone. The sockets receive only datagrams to the groups, so that senders beyond the link cannot take part;
-//! machines on the link can, as they can answer ARP.
+//! second are gone. The sockets receive only datagrams to the groups, so that senders beyond the link cannot take part.
+//! Any program on the link can, without a privilege, unless a firewall lets the port in from nodes only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
