@@ -244,3 +244,20 @@ fn too_many_errors_of_a_host_end_a_shift() {
     });
     reaches(&net, OTHER);
 }
+
+#[test]
+fn a_closed_terminal_ends_a_watched_shift() {
+    let Some((net, _other, _)) = beside_other("shift-hangup", false) else { return };
+    let _process = Generation::start(&net, "beside", &["--initial-share", "0%"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+    command.args(["migrate", "shift", "100%", "--abort-on", "5xx>10%", "--for", "10m", "--bpffs"]).arg(&net.bpffs);
+    command.env_remove("KUBERNETES_SERVICE_HOST");
+    let watch = net.lab.spawn(&net.topology.node, "watch", command).expect("it runs");
+    let reached = |pod| {
+        let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
+        (answer.pod() == Some(pod)).then_some(())
+    };
+    until_within(LIMIT, "the shift", || reached(OURS)).expect("begins");
+    watch.signal(Signal::SIGHUP).expect("told");
+    until_within(LIMIT, "the way back", || reached(OTHER)).expect("the share is 0 again");
+}

@@ -192,6 +192,15 @@ impl NodeShare {
         let is_own = current.state == SHARE_WATCHED && current.taken == share.0;
         is_own && (current.expires_s == 0 || self.word.renew(current))
     }
+
+    /// Leaves the renewal of a share that the caller has set with [`Renewal::Caller`] to the serving process. Returns
+    /// `false` under the conditions of [`NodeShare::renew`]; the share then stays as it is.
+    #[must_use]
+    pub fn hand_over(&self, share: ClientShare) -> bool {
+        let (current, now_ns) = (self.word.load(), sys::now_ns());
+        let is_own = current.state == SHARE_WATCHED && current.taken == share.0 && !current.is_over(now_ns);
+        is_own && self.word.replace(current, wanted(share, Renewal::Process, now_ns))
+    }
 }
 
 // === impl ShareWord ===
@@ -206,10 +215,7 @@ impl ShareWord {
     /// Sets the first share of a node; keeps a share that was ever set.
     pub(super) fn begin(&self, share: ClientShare) {
         let wanted = wanted(share, Renewal::Process, sys::now_ns());
-        if let Some(ShareCell(word)) = self.0.as_slice().first() {
-            let _is_set_already =
-                word.compare_exchange(Share::default().word(), wanted.word(), AcqRel, Relaxed).is_err();
-        }
+        let _is_set_already = !self.replace(Share::default(), wanted);
     }
 
     /// Renews a share that the serving process renews, unless it has expired.
@@ -226,10 +232,15 @@ impl ShareWord {
         if current.is_over(now_ns) {
             return false;
         }
-        let renewed = Share { expires_s: expiry(now_ns), ..current };
-        self.0.as_slice().first().is_some_and(|ShareCell(word)| {
-            word.compare_exchange(current.word(), renewed.word(), AcqRel, Relaxed).is_ok()
-        })
+        self.replace(current, Share { expires_s: expiry(now_ns), ..current })
+    }
+
+    /// Sets `share` if `current` is still the share. Returns whether it was.
+    fn replace(&self, current: Share, share: Share) -> bool {
+        self.0
+            .as_slice()
+            .first()
+            .is_some_and(|ShareCell(word)| word.compare_exchange(current.word(), share.word(), AcqRel, Relaxed).is_ok())
     }
 
     fn load(&self) -> Share {

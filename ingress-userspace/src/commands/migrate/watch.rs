@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
+    io::Write as _,
     str::FromStr,
     time::Duration,
 };
@@ -55,7 +56,7 @@ struct Excess {
 }
 
 /// Sets `share`, and goes back to none if `condition` holds within `lasts`, if the counters cannot be read, or if the
-/// command is interrupted. Afterwards the serving process renews the share.
+/// command is interrupted or its terminal closed. Afterwards the serving process renews the share.
 ///
 /// # Errors
 /// Returns the reason why the share is none again, or why the watch ended.
@@ -67,6 +68,7 @@ pub(super) async fn watch(
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for signals")?;
     let mut window = Window::default();
     window.add(read(node.maps()).context("cannot read the responses; the share is unchanged")?);
     node.set(share, Renewal::Caller);
@@ -81,9 +83,10 @@ pub(super) async fn watch(
             _ = ticks.tick() => {}
             _ = interrupt.recv() => return Err(back("interrupted".to_owned())),
             _ = terminate.recv() => return Err(back("terminated".to_owned())),
+            _ = hangup.recv() => return Err(back("the terminal was closed".to_owned())),
         }
         if !node.renew(share) {
-            bail!("another share was set meanwhile: {}; the watch ends", node.get().effective());
+            bail!(set_by_another(node));
         }
         match read(node.maps()) {
             Ok(reading) => window.add(reading),
@@ -93,14 +96,21 @@ pub(super) async fn watch(
             return Err(back(excess.to_string()));
         }
         if number % LINES == 0 {
-            eprintln!("{share} of the clients: {}", window.sum());
+            // The reader may be gone, such as `head`.
+            let _unread = writeln!(std::io::stderr(), "{share} of the clients: {}", window.sum()).is_err();
         }
         if Instant::now() >= end {
             break;
         }
     }
-    node.set(share, Renewal::Process);
+    if !node.hand_over(share) {
+        bail!(set_by_another(node));
+    }
     Ok(())
+}
+
+fn set_by_another(node: &NodeShare) -> String {
+    format!("another share was set meanwhile: {}; the watch ends", node.get().effective())
 }
 
 fn read(maps: &Maps) -> Result<Reading, Error> {

@@ -288,8 +288,12 @@ fn a_share_that_is_not_renewed_ends_by_itself() {
         assert!(!share.renew(percent(40)), "another one is not its own");
         share.set(ClientShare::NONE, Renewal::Process);
         datapath.heartbeat().expect("beats");
-        assert!(!share.renew(percent(50)));
+        assert!(!share.renew(percent(50)) && !share.hand_over(percent(50)));
         assert_eq!(side_of(ours), NGINX, "no renewal brings back what an operator has ended");
+        share.set(percent(50), Renewal::Caller);
+        assert!(!share.hand_over(percent(40)) && share.hand_over(percent(50)));
+        assert_eq!((share.get().share, share.get().renewal), (percent(50), Renewal::Process));
+        assert!(!share.hand_over(percent(50)), "the process has it already");
         for all in [ClientShare::ALL, ClientShare::NONE] {
             share.set(all, Renewal::Process);
             assert_eq!(share.get().lasts, None, "needs no renewal");
