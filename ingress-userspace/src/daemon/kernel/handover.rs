@@ -30,6 +30,7 @@ impl Kernel {
     /// # Errors
     /// Fails if the kernel refuses. Some slots may then already have our listeners, which do serve.
     pub(in crate::daemon) fn take_over(&mut self, shared: &Shared) -> anyhow::Result<()> {
+        self.find_announced();
         self.claim(Claim::Any, shared).map(drop)
     }
 

@@ -148,13 +148,7 @@ impl Kernel {
         let ports = [steered(http, HTTP, workers), steered(https, HTTPS, workers)];
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
-        let found = if datapath.report().has_predecessor {
-            datapath.maps().held_addresses().context("cannot read the addresses of an earlier process")?
-        } else {
-            // Other nodes may have taken over the addresses of one that died.
-            Vec::new()
-        };
-        let mut holding = Holding::open(&gateway_addresses, HeldRoutes::open()?, &found)?;
+        let mut holding = Holding::open(&gateway_addresses, HeldRoutes::open()?)?;
         holding.see(&links, &addresses);
         Ok(Self {
             datapath,
@@ -276,7 +270,7 @@ impl Kernel {
                     self.beat();
                     self.escalate(shared);
                     self.refresh(owner, shared);
-                    self.settle(*owner.borrow()).await;
+                    self.settle(self.owns(owner)).await;
                 }
                 Ok(()) = published.changed() => {
                     self.changed = true;
@@ -296,12 +290,18 @@ impl Kernel {
                     let change = change.context("netlink no longer reports changes of the node's addresses")?;
                     self.read_node(change).await;
                     self.refresh(owner, shared);
-                    self.settle(*owner.borrow()).await;
+                    self.settle(self.owns(owner)).await;
                 }
-                _ = hello.tick(), if self.holding.takes_part() => self.announce(*owner.borrow()),
+                _ = hello.tick(), if self.holding.takes_part() => self.announce(self.owns(owner)),
                 () = self.holding.hear() => {}
             }
         }
+    }
+
+    /// Returns whether this process owns the node. The value of `owner` alone may be 200 ms old: another process may have
+    /// written its own addresses since.
+    fn owns(&self, owner: &watch::Sender<bool>) -> bool {
+        *owner.borrow() && self.datapath.owner() == Owner::This
     }
 
     fn beat(&self) {

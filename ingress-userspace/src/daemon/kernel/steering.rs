@@ -20,7 +20,7 @@ impl Kernel {
     /// Restores missing attachments, and writes changed addresses and ports to the kernel, if this process owns the
     /// node.
     pub(super) fn refresh(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
-        if !*owner.borrow() {
+        if !self.owns(owner) {
             return;
         }
         if self.astray {

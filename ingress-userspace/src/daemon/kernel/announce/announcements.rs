@@ -38,11 +38,10 @@ pub(super) struct Announcements {
 // === impl Announcements ===
 
 impl Announcements {
-    /// Starts with what a living predecessor announces.
-    pub(super) fn new(announced: BTreeSet<IpAddr>, now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             held: BTreeSet::new(),
-            announced,
+            announced: BTreeSet::new(),
             untold: BTreeMap::new(),
             chosen_among: None,
             others: BTreeSet::new(),
@@ -58,6 +57,13 @@ impl Announcements {
 
     pub(super) fn is_announced(&self, address: &IpAddr) -> bool {
         self.announced.contains(address)
+    }
+
+    /// Starts with what a living predecessor announces.
+    pub(super) fn find(&mut self, announced: BTreeSet<IpAddr>) {
+        self.announced = announced;
+        self.untold.clear();
+        self.chosen_among = None;
     }
 
     /// Sets the addresses that the programs know as held; only these are announced. Returns whether there are others
@@ -155,7 +161,7 @@ mod tests {
     /// Returns a node that announces its share of 20 addresses beside another one, and the time. Neighbours are told.
     fn beside_another() -> (Announcements, Instant) {
         let start = Instant::now();
-        let mut announcements = Announcements::new(BTreeSet::new(), start);
+        let mut announcements = Announcements::new(start);
         assert!(announcements.hold(addresses(20)));
         let now = start + SILENCE;
         (1..=5).for_each(|tick| announcements.tick(start + HELLO * tick));
@@ -169,7 +175,8 @@ mod tests {
     #[test]
     fn only_addresses_that_the_programs_know_are_announced() {
         let start = Instant::now();
-        let mut announcements = Announcements::new(addresses(9), start);
+        let mut announcements = Announcements::new(start);
+        announcements.find(addresses(9));
         announcements.hold(addresses(5));
         assert_eq!(announcements.announced, addresses(5), "those of the predecessor that fit");
         assert!(!announcements.choose(OWN, BTreeSet::new(), start), "it listens");
@@ -255,7 +262,7 @@ mod tests {
     #[test]
     fn neighbours_are_told_five_times_within_three_seconds() {
         let start = Instant::now();
-        let mut announcements = Announcements::new(BTreeSet::new(), start);
+        let mut announcements = Announcements::new(start);
         announcements.hold(addresses(1));
         announcements.choose(OWN, BTreeSet::new(), start + SILENCE);
         let told: Vec<_> = (0..20).filter(|_| !announcements.due().is_empty()).collect();

@@ -71,18 +71,17 @@ pub(super) struct Holding {
 // === impl Holding ===
 
 impl Holding {
-    /// Prepares to hold the addresses of `pool`; `found` are those that another living process of this node holds.
+    /// Prepares to hold the addresses of `pool`. [`Kernel::find_announced`] adds what another process announces.
     ///
     /// # Errors
     /// Fails if the sockets for other nodes cannot be opened, for instance because another program uses their port.
-    pub(super) fn open(pool: &AddressPool, routes: HeldRoutes, found: &[HeldAddress]) -> anyhow::Result<Self> {
+    pub(super) fn open(pool: &AddressPool, routes: HeldRoutes) -> anyhow::Result<Self> {
         let sockets = (!pool.is_empty()).then(Sockets::open).transpose().with_context(|| {
             format!("cannot listen to other nodes on UDP port {}, as `--gateway-addresses` requires", peers::PORT)
         })?;
-        let announced = found.iter().filter(|held| held.is_announced).map(|held| held.address).collect();
         Ok(Self {
             wanted: pool.addresses().collect(),
-            announcements: Announcements::new(announced, Instant::now()),
+            announcements: Announcements::new(Instant::now()),
             mute: BTreeSet::new(),
             failing: BTreeSet::new(),
             routes,
@@ -241,6 +240,28 @@ impl Kernel {
         if !due.is_empty() {
             self.tell(&due);
         }
+    }
+
+    /// Takes note of what a living process of this node announces, just before this one takes the node over: the other
+    /// may have changed it since this one was opened. Other nodes may have taken over the addresses of one that died.
+    pub(super) fn find_announced(&mut self) {
+        if !self.holding.takes_part() {
+            return;
+        }
+        let found = match self.datapath.has_company() {
+            Ok(true) => self.datapath.maps().held_addresses(),
+            Ok(false) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        let found = found.unwrap_or_else(|error| {
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot read the addresses that an earlier process announces; they are announced again in a second"
+            );
+            Vec::new()
+        });
+        let announced = found.into_iter().filter(|held| held.is_announced).map(|held| held.address);
+        self.holding.announcements.find(announced.collect());
     }
 
     /// Tells the neighbours on all interfaces that this node has these addresses.
