@@ -58,7 +58,8 @@ impl Share {
         if self.state == SHARE_UNSET {
             return true;
         }
-        place(addr) < self.taken && !self.is_over(now_ns)
+        // All clients need no hash.
+        (self.taken >= SHARE_ALL || place(addr) < self.taken) && !self.is_over(now_ns)
     }
 
     /// Returns `true` if the share has expired.
@@ -115,7 +116,7 @@ mod tests {
         let client = v4_mapped([192, 0, 2, 1]);
         assert!(Share::default().takes(&client, u64::MAX));
         let all = Share { expires_s: 5, taken: SHARE_ALL, state: SHARE_KEPT };
-        assert!(all.takes(&client, 4_999_999_999));
+        assert!((0..=255).all(|n| all.takes(&v4_mapped([192, 0, 2, n]), 4_999_999_999)));
         assert!(!all.takes(&client, 5_000_000_000));
         let none = Share { expires_s: 0, taken: 0, state: SHARE_KEPT };
         assert!((0..=255).all(|n| !none.takes(&v4_mapped([192, 0, 2, n]), 0)));
