@@ -77,7 +77,8 @@ fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u
         slot,
         event as u32
     );
-    // Also for an empty slot: the stack finds no socket and refuses the connection at once.
+    // Also for an empty slot: the stack's own lookup decides. Another listener of the port gets the connection, else it is
+    // refused at once.
     SK_PASS
 }
 
