@@ -53,6 +53,8 @@ enum Command {
     Release(Words),
     /// Run a real Kubernetes on this machine, in namespaces
     Cluster(Words),
+    /// Run the conformance tests for Ingress that Kubernetes publishes, in a real Kubernetes
+    IngressConformance(Words),
     /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
     Bench(Words),
     /// Count instructions and system calls per request, beside nginx
@@ -98,6 +100,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Image(_) => become_tool("xtask-image"),
         Command::Release(_) => become_tool("xtask-release"),
         Command::Cluster(_) => become_tool("xtask-kube-lab"),
+        Command::IngressConformance(_) => become_tool("xtask-conformance"),
         Command::Bench(_) | Command::Profile(_) | Command::Soak(_) => become_tool("xtask-bench"),
         Command::Kernels(_) => become_tool("xtask-kernels"),
         Command::Shots(_) | Command::UiFigures(_) => become_tool("xtask-ui"),

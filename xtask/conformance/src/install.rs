@@ -16,7 +16,7 @@ const PRODUCT: &str = "xtask/conformance/product";
 /// Longest wait for custom resources, and for the product on all nodes.
 const LIMIT: &str = "--timeout=180s";
 
-/// Installs everything. In a cluster that has the product already, its pods are replaced, to run the new image.
+/// Installs everything.
 ///
 /// # Errors
 /// Fails if an image cannot be imported, objects are refused, or the product does not become ready.
@@ -28,8 +28,17 @@ pub(super) fn run(cluster: &Cluster, suite: &Suite, images: &[&Path]) -> Result<
     // Their texts are too long for the annotation that `kubectl apply` makes without `--server-side`.
     cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "--filename", resources])?;
     cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", LIMIT])?;
-    progress::note(&format!("$ kubectl apply -k {PRODUCT}"));
-    let product = workspace::root().join(PRODUCT);
+    product(cluster, PRODUCT)
+}
+
+/// Installs the product from the directory `overlay`, relative to the work tree. In a cluster that has it already, its
+/// pods are replaced, to run the new image.
+///
+/// # Errors
+/// Fails if objects are refused, or the product does not become ready.
+pub(super) fn product(cluster: &Cluster, overlay: &str) -> Result<()> {
+    progress::note(&format!("$ kubectl apply -k {overlay}"));
+    let product = workspace::root().join(overlay);
     let product = product.to_str().context("the path of the work tree is not UTF-8")?;
     let of_product = |args: &[&str]| cluster.kubectl(&[&["--namespace=xdp-ingress"], args].concat());
     let ran = of_product(&["get", "daemonset", "xdp-ingress", "--ignore-not-found", "--output=name"])?;
