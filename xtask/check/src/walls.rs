@@ -19,12 +19,13 @@ struct Wall {
 
 const IO: &[&str] = &["kube", "k8s_openapi", "hyper", "hyper_util", "tokio", "rustls", "aya", "Instant", "SystemTime"];
 
-const WALLS: [Wall; 6] = [
+const WALLS: [Wall; 7] = [
     Wall { path: "ingress-userspace/crates/model/src", forbidden: IO },
     Wall {
         path: "ingress-userspace/crates/control/src/translate",
         forbidden: &["Client", "hyper", "tokio", "aya", "async", "Instant", "SystemTime"],
     },
+    Wall { path: "ingress-userspace/crates/http3/src", forbidden: IO },
     Wall { path: "ingress-userspace/crates/proxy/src", forbidden: &["kube", "k8s_openapi", "aya"] },
     Wall { path: "ingress-userspace/crates/datapath/src", forbidden: &["kube", "k8s_openapi", "hyper"] },
     Wall { path: "ingress-ebpf/src/parse.rs", forbidden: &["aya_ebpf", "aya_log_ebpf"] },
@@ -33,10 +34,11 @@ const WALLS: [Wall; 6] = [
 
 /// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
 /// depend on all.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 11] = [
     ("cli", &["ingress-common", "ingress-control", "ingress-inspect", "ingress-model"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
+    ("http3", &[]),
     ("inspect", &["ingress-control", "ingress-model", "ingress-nginx-model"]),
     ("lab", &["ingress-common", "xtask-tools"]),
     ("model", &[]),

@@ -1,0 +1,1 @@
+//! Rules of HTTP/3 as tables, and laws.
