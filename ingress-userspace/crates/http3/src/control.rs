@@ -54,12 +54,12 @@ impl PeerStreams {
     }
 }
 
-/// What a unidirectional stream says.
+/// A message of a unidirectional stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UniEvent {
     /// The peer's settings; once for each connection.
     Settings(Settings),
-    /// The client will accept no push with this id or a later one. We push nothing; the client soon leaves.
+    /// The client accepts no push with this id or a later one (RFC 9114, 5.2). It probably leaves soon.
     GoAway(u64),
     /// The priority of the request on the stream `stream`, which may not have begun (RFC 9218, 7.1). Apply
     /// [`Priority::parse`](crate::Priority::parse) to the value. A stream beyond the limit of streams is `H3_ID_ERROR`,
@@ -71,7 +71,7 @@ pub enum UniEvent {
         value: Bytes,
     },
     /// The stream has this unknown type. The caller may stop reading it, by STOP_SENDING with
-    /// `H3_STREAM_CREATION_ERROR`; what it gives on is dropped.
+    /// `H3_STREAM_CREATION_ERROR`; further bytes are dropped.
     Ignored(u64),
 }
 

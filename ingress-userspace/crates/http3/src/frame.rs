@@ -77,7 +77,7 @@ impl HeadReader {
     }
 }
 
-/// Counts what the peer sends without effect.
+/// Counts frames of the peer that have no effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idle {
     frames: u32,
@@ -96,14 +96,14 @@ impl Idle {
     }
 }
 
-/// Takes the rest of a payload from `chunk`, as far as it has arrived. A length above `usize` has not arrived.
+/// Takes the rest of a payload from `chunk`, as far as it has arrived. More than `usize::MAX` bytes never have.
 pub(crate) fn take(left: &mut u64, chunk: &mut Bytes) -> Bytes {
     let count = usize::try_from(*left).unwrap_or(usize::MAX).min(chunk.len());
     *left -= count as u64;
     chunk.split_to(count)
 }
 
-/// Collects a payload of a known length. The buffer grows with what arrives, not by what was announced.
+/// Collects a payload of a known length. The buffer grows as bytes arrive, not by the announced length.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
     left: u64,
@@ -126,7 +126,7 @@ impl Payload {
     }
 }
 
-/// What a request stream carries.
+/// A step of a request stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The encoded field section of the request, for [`section::request`](crate::section::request).

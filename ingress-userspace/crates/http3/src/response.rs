@@ -33,7 +33,7 @@ pub fn informational(status: StatusCode, headers: &HeaderMap, out: &mut BytesMut
     Ok(())
 }
 
-/// Appends the HEADERS that end a response. Fields for framing are not sent; if none is left, so is the frame.
+/// Appends the HEADERS that end a response; none if no field is sent.
 pub fn trailers(headers: &HeaderMap, out: &mut BytesMut) {
     let nominated = Nominated::of(headers);
     if headers.keys().any(|name| nominated.passes(name)) {

@@ -131,8 +131,7 @@ impl Pseudo {
             return Ok((method, uri(None, Some(authority), None)?, None));
         }
         let protocol = protocol.map(|protocol| protocol_of(&method, protocol)).transpose()?;
-        let scheme = scheme.and_then(|scheme| Scheme::try_from(&*scheme).ok());
-        let scheme = scheme.ok_or(Error::malformed("no valid `:scheme`"))?;
+        let scheme = scheme_of(scheme)?;
         let path = path_of(&method, path)?;
         let scheme = authority.is_some().then_some(scheme);
         Ok((method, uri(scheme, authority, Some(path))?, protocol))
@@ -143,6 +142,13 @@ fn uri(scheme: Option<Scheme>, authority: Option<Authority>, path: Option<PathAn
     let mut parts = http::uri::Parts::default();
     (parts.scheme, parts.authority, parts.path_and_query) = (scheme, authority, path);
     Uri::from_parts(parts).map_err(|_unfit| Error::malformed("no valid target"))
+}
+
+/// Any scheme will do that RFC 3986, 3.1, allows; the library would take an empty one.
+fn scheme_of(text: Option<Bytes>) -> Result<Scheme, Error> {
+    let text = text.filter(|text| text.first().is_some_and(u8::is_ascii_alphabetic));
+    let scheme = text.and_then(|text| Scheme::try_from(&*text).ok());
+    scheme.ok_or(Error::malformed("no valid `:scheme`"))
 }
 
 /// User information is not permitted (RFC 9114, 4.3.1).

@@ -23,7 +23,7 @@ const H3_DATAGRAM: u64 = 0x33;
 const SETTINGS_MAX: usize = 64;
 
 /// The peer's settings. Absent ones have their defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Largest field section that the peer takes, as [`section::size`](crate::section::size) counts; `None` is
     /// unlimited.
