@@ -255,6 +255,7 @@ fn received(kind: u64, mut payload: Bytes, peer: &mut PeerStreams) -> Result<Opt
         frame::GOAWAY if peer.goaway.is_some_and(|last| id > last) => wrong_id("the id of GOAWAY increases"),
         frame::GOAWAY => {
             peer.goaway = Some(id);
+            peer.idle.count(0)?;
             Ok(Some(UniEvent::GoAway(id)))
         }
         frame::MAX_PUSH_ID if peer.max_push.is_some_and(|last| id < last) => wrong_id("MAX_PUSH_ID decreases"),

@@ -137,8 +137,8 @@ impl std::error::Error for Error {}
 /// The reason why a field section becomes no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The section is larger than the limit, but no rule is violated so far. A request is answered with 431; a stream
-    /// whose trailers are too large is reset.
+    /// The section is larger than the limit, but no rule is violated so far. A request is answered with 431. For
+    /// trailers, the stream is reset with `H3_EXCESSIVE_LOAD`.
     TooLarge,
     /// The peer violated a rule.
     Error(Error),

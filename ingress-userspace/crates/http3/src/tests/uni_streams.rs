@@ -180,6 +180,15 @@ fn control_streams_obey_the_rfc() {
 }
 
 #[test]
+fn goaway_is_bounded() {
+    let max = IDLE_FRAMES_MAX as usize;
+    let (some, line) = (of_id(GOAWAY, 9).repeat(max), format!("settings{}", " goaway:9".repeat(max)));
+    check("10.5", "GOAWAY often", &[control(std::slice::from_ref(&some))], (&line, Ok(())));
+    let excessive = Err(connection(Code::ExcessiveLoad));
+    check("10.5", "GOAWAY too often", &[control(&[some, of_id(GOAWAY, 8)])], (&line, excessive));
+}
+
+#[test]
 fn control_streams_begin_with_settings() {
     let missing = ("", Err(connection(Code::MissingSettings)));
     for (name, first) in [
