@@ -204,7 +204,7 @@ fn check_host(headers: &HeaderMap, authority: Option<&Authority>) -> Result<(), 
 struct Fields {
     headers: HeaderMap,
     cookie: Option<HeaderValue>,
-    /// The parts of the cookie from the second on.
+    /// All parts of the cookie, if there are several.
     crumbs: Vec<u8>,
 }
 
@@ -228,10 +228,15 @@ impl Fields {
         if is_of_connection(&name) || (name == header::TE && value != "trailers") {
             return Err(malformed("a field about the connection"));
         }
-        match &self.cookie {
+        match &mut self.cookie {
+            // A part without text would leave white space behind the others.
+            Some(_) if name == header::COOKIE && value.is_empty() => {}
+            Some(first) if name == header::COOKIE && first.is_empty() => *first = value,
             Some(first) if name == header::COOKIE => {
-                let glue: [&[u8]; 2] = if self.crumbs.is_empty() { [first.as_bytes(), b"; "] } else { [b"", b"; "] };
-                glue.iter().for_each(|part| self.crumbs.extend_from_slice(part));
+                if self.crumbs.is_empty() {
+                    self.crumbs.extend_from_slice(first.as_bytes());
+                }
+                self.crumbs.extend_from_slice(b"; ");
                 self.crumbs.extend_from_slice(value.as_bytes());
             }
             None if name == header::COOKIE => self.cookie = Some(value),
