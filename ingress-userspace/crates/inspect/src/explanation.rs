@@ -5,7 +5,7 @@
 //! goes before the Ingresses. The chosen rule is the first match in the order of precedence; a test compares it with the
 //! lookup of the request path.
 
-use http::Uri;
+use http::{Uri, uri::PathAndQuery};
 use ingress_model::{
     Filter, Host, HostPattern, HostRoutes, PathMatch, RefusedPaths, RouteTable, Rule, host, path::ACME_CHALLENGE,
     request_path,
@@ -103,7 +103,7 @@ pub enum ExplainError {
 /// # Errors
 /// Fails if `url` is no URL with the scheme `http` or `https`, or its host is no DNS name.
 pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainError> {
-    let Url { scheme, host, port, path, query } = Url::parse(url)?;
+    let Url { scheme, host, port, path, target } = Url::parse(url)?;
     let is_secure = scheme == "https";
     let mut explanation = Explanation {
         scheme,
@@ -121,7 +121,7 @@ pub fn explain(table: &RouteTable, url: &str) -> Result<Explanation, ExplainErro
         considered_left_out: 0,
         notes: Vec::new(),
     };
-    if explanation.ask_listeners(table, Request { port, query: &query }) {
+    if explanation.ask_listeners(table, Request { port, target: target.as_ref() }) {
         return Ok(explanation);
     }
     let chosen = matching_hosts(host.as_str()).find_map(|pattern| Some((table.hosts.get(&pattern)?, pattern)));
@@ -155,7 +155,8 @@ struct Url {
     host: Host,
     port: u16,
     path: String,
-    query: String,
+    /// Path and query as written; `None` for the root without either.
+    target: Option<PathAndQuery>,
 }
 
 impl Url {
@@ -170,8 +171,7 @@ impl Url {
         let host = Host::parse(uri.host().ok_or_else(wrong)?)?;
         let path = if uri.path().is_empty() { "/" } else { uri.path() };
         let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
-        let query = uri.query().unwrap_or_default().to_owned();
-        Ok(Self { scheme, host, port, path: path.to_owned(), query })
+        Ok(Self { scheme, host, port, path: path.to_owned(), target: uri.path_and_query().cloned() })
     }
 }
 

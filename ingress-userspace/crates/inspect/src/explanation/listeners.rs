@@ -3,7 +3,7 @@
 
 use std::{cmp::Reverse, net::IpAddr, sync::Arc};
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, uri::PathAndQuery};
 use ingress_model::{
     Bind, Bound, HostPattern, Listener, ListenerName, ListenerProtocol, RequestHead, RouteTable, Rule, Transport, Tree,
 };
@@ -18,8 +18,8 @@ const NOTED_MAX: usize = 5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'r> {
     pub(super) port: u16,
-    /// The query without `?`.
-    pub(super) query: &'r str,
+    /// Path and query as the client sends them.
+    pub(super) target: Option<&'r PathAndQuery>,
 }
 
 /// A listener that takes connections for the host of a request.
@@ -101,7 +101,7 @@ impl Explanation {
         let is_secure = self.scheme == "https";
         let found = candidates(table, request.port, &self.host, is_secure);
         let (method, headers) = (Method::GET, HeaderMap::new());
-        let head = RequestHead { method: &method, headers: &headers, query: request.query };
+        let head = RequestHead { method: &method, headers: &headers, target: request.target };
         let mut others = Vec::new();
         let mut answering = None;
         for candidate in found {
