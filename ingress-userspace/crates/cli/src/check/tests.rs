@@ -127,7 +127,7 @@ fn each_object_has_its_verdict() {
         | note | ConfigMap ingress-nginx/settings | no-such-key | is not a known setting | remove it |
         | note | ConfigMap ingress-nginx/settings | worker-processes | is accepted and has no effect; there is one worker thread for each CPU, see `--workers` | remove it |
         | note | Deployment ingress-nginx/ingress-nginx-controller | --controller-class | the default is `xdp-ingress.io/controller`; `k8s.io/ingress-nginx` also selects the defaults of ingress-nginx |  |
-        | note | shop/noted | proxy-buffering | has no effect, because bodies of responses are streamed and never buffered | remove it |
+        | note | shop/noted | proxy-buffering | has no effect, because bodies of responses are streamed and never buffered, as with `off` | remove it |
     "#]].assert_eq(&render::markdown(&report));
 }
 
