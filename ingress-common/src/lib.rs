@@ -13,6 +13,7 @@ pub mod denial;
 pub mod flow;
 pub mod limit;
 pub mod map;
+pub mod quic;
 pub mod share;
 pub mod sizes;
 pub mod steer;
@@ -22,6 +23,9 @@ pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, T
 pub use denial::{DenialKey, DenialReason, DenialValue};
 pub use flow::{Flow, FlowKey, HostName, RawHostId};
 pub use limit::{Bucket, ClientEntry, ClientKey, LimitBuckets};
+#[cfg(not(target_arch = "bpf"))]
+pub use quic::QuicCell;
+pub use quic::QuicState;
 pub use share::Share;
 pub use steer::{
     Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NicMac, NodeAddr, PortKey, PortRule,

@@ -35,6 +35,11 @@ pub const LISTENERS: &str = "listeners";
 /// Load of each worker ([`crate::WorkerLoad`]), memory-mappable array. Each process has a group of entries, see
 /// [`WORKER_GROUPS`]; within it each worker has one, see [`crate::PortRule::first_worker`].
 pub const WORKERS: &str = "workers";
+/// Keys of the connection IDs of QUIC, and the processes with sockets for it, memory-mappable array of one
+/// [`crate::QuicState`]. Versions before it use the other maps as they are.
+pub const QUIC: &str = "quic";
+/// Socket for QUIC of each worker of each process, by the same index as in [`WORKERS`], array of sockets for reuseport.
+pub const QUIC_SOCKETS: &str = "quic_sockets";
 /// Heartbeat of the process ([`ALIVE_CURRENT`]) and of a draining predecessor ([`ALIVE_DRAINING`]),
 /// array of [`crate::Alive`].
 pub const ALIVE: &str = "alive";
@@ -73,6 +78,8 @@ pub const ALIVE_CURRENT: u32 = 0;
 pub const ALIVE_DRAINING: u32 = 1;
 /// Index of the only entry.
 pub const DENY_CHANGED_ALL: u32 = 0;
+/// Index of the only entry.
+pub const QUIC_ONLY: u32 = 0;
 /// Index of the only entry.
 pub const SHARE_ONLY: u32 = 0;
 /// Index of the only entry.

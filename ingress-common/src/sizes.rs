@@ -30,6 +30,10 @@ pub const LISTENERS_MAX: u32 = 256;
 pub const WORKER_GROUPS: u32 = 8;
 /// Entries of [`crate::map::WORKERS`].
 pub const WORKERS_MAX: u32 = WORKER_GROUPS * SLOTS_PER_PORT;
+/// Entries of [`crate::map::QUIC`].
+pub const QUIC_MAX: u32 = 1;
+/// Entries of [`crate::map::QUIC_SOCKETS`]: one for each of [`crate::map::WORKERS`], with the same index.
+pub const QUIC_SOCKETS_MAX: u32 = WORKERS_MAX;
 /// Entries of [`crate::map::ALIVE`].
 pub const ALIVE_MAX: u32 = 2;
 /// Maximum number of prefixes of one family in the deny list.
