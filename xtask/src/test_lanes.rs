@@ -169,6 +169,7 @@ impl Lane {
             ],
             Self::Proxy => &[
                 &["--package", "ingress-proxy", "--test", "proxy"],
+                &["--package", "ingress-quic", "--test", "h3"],
                 &[
                     "--package",
                     "ingress-userspace",

@@ -19,7 +19,7 @@ struct Wall {
 
 const IO: &[&str] = &["kube", "k8s_openapi", "hyper", "hyper_util", "tokio", "rustls", "aya", "Instant", "SystemTime"];
 
-const WALLS: [Wall; 7] = [
+const WALLS: [Wall; 8] = [
     Wall { path: "ingress-userspace/crates/model/src", forbidden: IO },
     Wall {
         path: "ingress-userspace/crates/control/src/translate",
@@ -27,6 +27,7 @@ const WALLS: [Wall; 7] = [
     },
     Wall { path: "ingress-userspace/crates/http3/src", forbidden: IO },
     Wall { path: "ingress-userspace/crates/proxy/src", forbidden: &["kube", "k8s_openapi", "aya"] },
+    Wall { path: "ingress-userspace/crates/quic/src", forbidden: &["kube", "k8s_openapi", "aya", "hyper"] },
     Wall { path: "ingress-userspace/crates/datapath/src", forbidden: &["kube", "k8s_openapi", "hyper"] },
     Wall { path: "ingress-ebpf/src/parse.rs", forbidden: &["aya_ebpf", "aya_log_ebpf"] },
     Wall { path: "ingress-ebpf/src/decide.rs", forbidden: &["aya_ebpf", "aya_log_ebpf"] },
@@ -34,7 +35,7 @@ const WALLS: [Wall; 7] = [
 
 /// The crates of `ingress-userspace/crates`, and those of this project on which each may depend. Only the binary may
 /// depend on all.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("cli", &["ingress-common", "ingress-control", "ingress-inspect", "ingress-model"]),
     ("control", &["ingress-model", "ingress-panics"]),
     ("datapath", &["ingress-common"]),
@@ -46,6 +47,7 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("panics", &[]),
     ("proxy", &["ingress-common", "ingress-model", "ingress-panics"]),
     ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy"]),
+    ("quic", &["ingress-common", "ingress-http3"]),
 ];
 
 /// The crates of the tooling, likewise. The door knows no lab, so that it is soon built.

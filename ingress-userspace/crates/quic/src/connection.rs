@@ -1,0 +1,309 @@
+//! The state of a connection: quinn-proto's connection, HTTP/3's control streams, and the requests. The driver gives it
+//! turns; requests use it between them.
+
+use std::{collections::VecDeque, rc::Rc, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use http::Request;
+use ingress_http3::{Code, Error, Local, PeerStreams, Priority, Scope, UniEvent, UniStream, control};
+use quinn_proto::{
+    ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, VarInt, crypto::rustls::HandshakeData,
+};
+
+use crate::{
+    allowance::Allowance,
+    body::RequestBody,
+    conn::Conn,
+    exchange::Exchange,
+    shared::{Shared, count},
+};
+
+/// A connection of QUIC, with the state of HTTP/3.
+pub(crate) struct State {
+    pub(crate) quic: quinn_proto::Connection,
+    pub(crate) shared: Rc<Shared>,
+    /// The requests that have not ended, by their stream.
+    pub(crate) requests: HashMap<StreamId, Exchange, RandomState>,
+    /// Requests whose head is complete. The driver begins their tasks after the turn.
+    pub(crate) begun: Vec<(StreamId, Request<RequestBody>)>,
+    /// Streams whose head is awaited, in the order of their opening.
+    pub(crate) heads: VecDeque<(Instant, StreamId)>,
+    pub(crate) allowance: Allowance,
+    pub(crate) stage: Stage,
+    /// When the connection was accepted, then when the handshake ended, and then when the last request did.
+    pub(crate) idle_since: Instant,
+    /// The GOAWAY that was sent.
+    pub(crate) goaway: GoAway,
+    unidirectional: HashMap<StreamId, UniStream, RandomState>,
+    peer_streams: PeerStreams,
+    /// Our control stream, and its bytes that are not written.
+    control: Option<StreamId>,
+    control_out: BytesMut,
+    /// Index of the next stream that the client will open for a request.
+    pub(crate) next_request: u64,
+}
+
+/// The stage of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Handshake,
+    Serving,
+    /// Closed by either side; packets of the closing period remain.
+    Closed,
+}
+
+/// The end that was announced to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoAway {
+    None,
+    /// An end will come; all requests are still taken.
+    Soon,
+    /// Requests on streams with this index and above are rejected.
+    At(u64),
+}
+
+/// The largest stream that a client may open for a request (RFC 9114, 5.2: the value of a first GOAWAY).
+const LAST_REQUEST: u64 = (1 << 62) - 4;
+
+impl State {
+    pub(crate) fn new(quic: quinn_proto::Connection, shared: Rc<Shared>, now: Instant) -> Self {
+        Self {
+            quic,
+            shared,
+            requests: HashMap::default(),
+            begun: Vec::new(),
+            heads: VecDeque::new(),
+            allowance: Allowance::new(now),
+            stage: Stage::Handshake,
+            idle_since: now,
+            goaway: GoAway::None,
+            unidirectional: HashMap::default(),
+            peer_streams: PeerStreams::default(),
+            control: None,
+            control_out: BytesMut::new(),
+            next_request: 0,
+        }
+    }
+
+    /// Reacts to the events since the last turn.
+    pub(crate) fn turn(&mut self, conn: &Rc<Conn>, now: Instant) {
+        if self.quic.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.quic.handle_timeout(now);
+        }
+        while let Some(event) = self.quic.poll() {
+            match event {
+                Event::HandshakeDataReady => self.take_server_name(conn),
+                Event::Connected => self.begin(now),
+                Event::ConnectionLost { reason } => self.lose(&reason),
+                Event::Stream(event) => self.react(event, conn, now),
+                Event::DatagramReceived | Event::DatagramsUnblocked => {}
+            }
+        }
+        let current = self.quic.remote_address();
+        if conn.peer.current.replace(current) != current {
+            count(&self.shared.counters.migrated);
+        }
+        self.expire(now);
+        self.flush_control();
+    }
+
+    fn take_server_name(&mut self, conn: &Conn) {
+        let data = self.quic.crypto_session().handshake_data();
+        let name = data.and_then(|data| data.downcast::<HandshakeData>().ok()?.server_name);
+        if let Some(name) = name {
+            // It comes once.
+            let _first = conn.peer.server_name.set(name);
+        }
+    }
+
+    /// Begins HTTP/3 after the handshake.
+    fn begin(&mut self, now: Instant) {
+        self.stage = Stage::Serving;
+        self.idle_since = now;
+        let counters = &self.shared.counters;
+        counters.half_open.set(counters.half_open.get().saturating_sub(1));
+        count(&counters.connected);
+        let limits = &self.shared.limits;
+        let settings =
+            Local { max_field_section_size: limits.section_max as u64, connect_protocol: limits.connect_protocol };
+        let mut grease = [0; 8];
+        // A constant would only be less useful to peers that should tolerate it.
+        let _constant = aws_lc_rs::rand::fill(&mut grease);
+        self.control_out.extend_from_slice(&settings.control_stream(u64::from_le_bytes(grease)));
+    }
+
+    fn lose(&mut self, reason: &ConnectionError) {
+        tracing::debug!(remote = %self.quic.remote_address(), %reason, "a QUIC connection ends");
+        self.end();
+    }
+
+    /// Ends all requests of a connection that is closed.
+    pub(crate) fn end(&mut self) {
+        if self.stage == Stage::Handshake {
+            let half_open = &self.shared.counters.half_open;
+            half_open.set(half_open.get().saturating_sub(1));
+        }
+        self.stage = Stage::Closed;
+        for (_, exchange) in self.requests.drain() {
+            exchange.cut();
+        }
+        self.heads.clear();
+        self.unidirectional.clear();
+        self.control_out.clear();
+    }
+
+    /// Closes the connection, and tells the client why.
+    pub(crate) fn close(&mut self, code: Code, reason: &'static str, now: Instant) {
+        if self.stage != Stage::Closed {
+            tracing::debug!(remote = %self.quic.remote_address(), code = code.name(), reason, "a QUIC connection is closed");
+            self.quic.close(now, wire(code), Bytes::from_static(reason.as_bytes()));
+            self.end();
+        }
+    }
+
+    /// Closes the connection for `error`, or resets the stream `id` if only that is concerned.
+    pub(crate) fn fail(&mut self, id: StreamId, error: Error, now: Instant) {
+        match error.scope {
+            Scope::Connection => self.close(error.code, error.reason, now),
+            Scope::Stream => {
+                self.abandon(id, error.code, now);
+                self.draw_reset(now);
+            }
+        }
+    }
+
+    /// Counts a stream that was reset.
+    pub(crate) fn draw_reset(&mut self, now: Instant) {
+        if !self.allowance.draw_reset(now) {
+            self.close(Code::ExcessiveLoad, "too many streams are reset", now);
+        }
+    }
+
+    fn react(&mut self, event: StreamEvent, conn: &Rc<Conn>, now: Instant) {
+        match event {
+            StreamEvent::Opened { dir: Dir::Bi } => {
+                while let Some(id) = self.quic.streams().accept(Dir::Bi) {
+                    self.open_request(id, conn, now);
+                }
+            }
+            StreamEvent::Opened { dir: Dir::Uni } => {
+                while let Some(id) = self.quic.streams().accept(Dir::Uni) {
+                    self.unidirectional.insert(id, UniStream::default());
+                    self.read_unidirectional(id, now);
+                }
+            }
+            StreamEvent::Readable { id } if id.dir() == Dir::Uni => self.read_unidirectional(id, now),
+            StreamEvent::Readable { id } => self.readable(id, conn, now),
+            StreamEvent::Writable { id } => {
+                if let Some(writer) = self.requests.get_mut(&id).and_then(|exchange| exchange.writer.take()) {
+                    writer.wake();
+                }
+            }
+            StreamEvent::Stopped { id, .. } if self.control == Some(id) => {
+                self.close(Code::ClosedCriticalStream, "the control stream is stopped", now);
+            }
+            StreamEvent::Stopped { id, .. } => self.cancelled(id, now),
+            StreamEvent::Finished { .. } | StreamEvent::Available { .. } => {}
+        }
+    }
+
+    /// Reads all that a unidirectional stream of the client has.
+    fn read_unidirectional(&mut self, id: StreamId, now: Instant) {
+        while let Some(mut stream) = self.unidirectional.remove(&id) {
+            let read = {
+                let mut receiver = self.quic.recv_stream(id);
+                let Ok(mut chunks) = receiver.read(true) else { return };
+                let read = chunks.next(usize::MAX);
+                let _sent_by_this_turn = chunks.finalize();
+                read
+            };
+            let taken = match read {
+                Ok(Some(chunk)) => self.decode_unidirectional(id, &mut stream, chunk.bytes),
+                Err(ReadError::Blocked) => {
+                    self.unidirectional.insert(id, stream);
+                    return;
+                }
+                Ok(None) | Err(ReadError::Reset(_)) => stream.finish().map(|()| false),
+            };
+            match taken {
+                Ok(true) => self.unidirectional.insert(id, stream),
+                Ok(false) => return,
+                Err(error) => return self.close(error.code, error.reason, now),
+            };
+        }
+    }
+
+    /// Returns whether to read on.
+    fn decode_unidirectional(&mut self, id: StreamId, stream: &mut UniStream, mut chunk: Bytes) -> Result<bool, Error> {
+        while let Some(event) = stream.decode(&mut self.peer_streams, &mut chunk)? {
+            match event {
+                // We send few fields, and push nothing. A client that leaves closes the connection.
+                UniEvent::Settings(_) | UniEvent::GoAway(_) => {}
+                UniEvent::PriorityUpdate { stream, value } => self.update_priority(stream, &value)?,
+                UniEvent::Ignored(_) => {
+                    // It may have ended already.
+                    let _ended = self.quic.recv_stream(id).stop(wire(Code::StreamCreationError));
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn update_priority(&mut self, stream: u64, value: &[u8]) -> Result<(), Error> {
+        let open = self.quic.streams().remote_open_streams(Dir::Bi);
+        let end = (self.next_request + self.quic.max_concurrent_streams(Dir::Bi)).saturating_sub(open);
+        if stream / 4 >= end {
+            return Err(control::beyond_limit());
+        }
+        let id = VarInt::from_u64(stream).map(StreamId::from);
+        if let Ok(id) = id
+            && self.requests.contains_key(&id)
+        {
+            self.set_priority(id, Priority::parse(value));
+        }
+        Ok(())
+    }
+
+    /// Urgency 3 is the default of both sides. Streams of one urgency take turns.
+    pub(crate) fn set_priority(&mut self, id: StreamId, priority: Priority) {
+        // The stream may have been reset.
+        let _gone = self.quic.send_stream(id).set_priority(3 - i32::from(priority.urgency));
+    }
+
+    /// Announces that requests from the one with `index` on are not taken.
+    pub(crate) fn announce(&mut self, goaway: GoAway) {
+        let id = match goaway {
+            GoAway::None => return,
+            GoAway::Soon => LAST_REQUEST,
+            GoAway::At(index) => index * 4,
+        };
+        control::write_goaway(id, &mut self.control_out);
+        self.goaway = goaway;
+    }
+
+    /// Opens our control stream, and writes its bytes. The client's limits permit both at once, or soon.
+    fn flush_control(&mut self) {
+        if self.control_out.is_empty() || self.stage != Stage::Serving {
+            return;
+        }
+        if self.control.is_none() {
+            self.control = self.quic.streams().open(Dir::Uni);
+            // No response may overtake it.
+            if let Some(id) = self.control {
+                let _opened = self.quic.send_stream(id).set_priority(i32::MAX);
+            }
+        }
+        let Some(id) = self.control else { return };
+        if let Ok(count) = self.quic.send_stream(id).write(&self.control_out) {
+            let _written = self.control_out.split_to(count);
+        }
+    }
+}
+
+/// Returns `code` as QUIC encodes it.
+pub(crate) fn wire(code: Code) -> VarInt {
+    VarInt::from_u64(code.value()).unwrap_or(VarInt::MAX)
+}

@@ -1,0 +1,411 @@
+//! The driver of a worker: a batch of datagrams goes to the endpoint and its connections, those that have changed get a
+//! turn, new requests get a task, and packets go out together. Then the tasks run, until the socket, a
+//! timer or a task wakes the driver.
+//!
+//! ```text
+//!  socket ─▶ Endpoint::handle ─▶ connections ─▶ dirty ─▶ turn ─▶ tasks of requests ─▶ dirty ─┐
+//!    ▲                                          timers ─▶ ▲ │                                 │
+//!    └──────────────────────── poll_transmit ◀────────────┼─┴─────────────────────────────────┘
+//! ```
+
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    collections::VecDeque,
+    future::poll_fn,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use quinn_proto::{ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Incoming, Transmit};
+use tokio::{
+    task::spawn_local,
+    time::{Sleep, sleep_until},
+};
+
+use crate::{
+    admit::{Admission, Load, decide},
+    body::RequestBody,
+    config,
+    conn::Conn,
+    connection::State,
+    ids::{Ids, Owner, destination},
+    options::{DriverError, Options},
+    respond::respond,
+    shared::{Counters, Drain, Handle, Peer, Shared, count},
+    socket::{Datagram, Socket},
+    timers::Timers,
+};
+
+/// Batches that are received before connections get their turn, so that a flood does not keep them from sending.
+const BATCHES: usize = 4;
+
+/// Transmissions of a connection in one turn, so that one fast client does not delay the others.
+const TRANSMITS: usize = 8;
+
+/// Datagrams in one transmission; the kernel takes 64, in 64 KiB.
+const SEGMENTS: usize = 32;
+
+/// Serves the QUIC connections of one worker. Run it as a task of a `LocalSet`: a panic outside of a task ends a process
+/// that uses `ingress_panics`.
+pub struct Driver<S> {
+    endpoint: Endpoint,
+    socket: Socket,
+    ids: Arc<dyn Ids>,
+    service: Rc<S>,
+    shared: Rc<Shared>,
+    /// Connections by their handle.
+    conns: Vec<Option<Rc<Conn>>>,
+    timers: Timers,
+    sleep: Pin<Box<Sleep>>,
+    /// The drain that connections were told about.
+    drain: Option<Drain>,
+    /// Datagrams of one batch.
+    received: Vec<Datagram>,
+    /// Contents of the transmission in work.
+    buffer: Vec<u8>,
+    /// A transmission that the socket did not take; its contents stay in `buffer`.
+    blocked: Option<Transmit>,
+    /// Connections that could not send because of `blocked`.
+    waiting: Vec<usize>,
+    /// Contents of packets that belong to no connection.
+    reply: Vec<u8>,
+    is_overloaded: Box<dyn Fn() -> bool>,
+    forward: Box<dyn FnMut(u8, Datagram)>,
+}
+
+impl<S, F, B> Driver<S>
+where
+    S: Fn(Request<RequestBody>, Rc<Peer>) -> F + 'static,
+    F: Future<Output = Response<B>> + 'static,
+    B: Body<Data = Bytes> + 'static,
+{
+    /// Creates the driver of a worker. `service` answers each request; it has its client's [`Peer`].
+    ///
+    /// # Errors
+    /// If the socket or the TLS configuration does not suit QUIC.
+    pub fn new(options: Options, service: S) -> Result<(Self, Handle), DriverError> {
+        let Options { socket, tls, keys, ids, limits, is_overloaded, forward } = options;
+        let socket = Socket::new(socket).map_err(DriverError::Socket)?;
+        let server = config::server(tls, &keys, &limits)?;
+        let endpoint = Endpoint::new(config::endpoint(&keys, Arc::clone(&ids)), Some(server), socket.finds_mtu(), None);
+        let shared = Rc::new(Shared {
+            limits,
+            counters: Counters::default(),
+            keys,
+            dirty: RefCell::default(),
+            waker: RefCell::default(),
+            is_driving: Cell::default(),
+            drain: Cell::default(),
+            injected: RefCell::new(VecDeque::new()),
+            replaced: RefCell::default(),
+        });
+        let driver = Self {
+            endpoint,
+            socket,
+            ids,
+            service: Rc::new(service),
+            shared: Rc::clone(&shared),
+            conns: Vec::new(),
+            timers: Timers::default(),
+            sleep: Box::pin(sleep_until(tokio::time::Instant::now())),
+            drain: None,
+            received: Vec::new(),
+            buffer: Vec::new(),
+            blocked: None,
+            waiting: Vec::new(),
+            reply: Vec::new(),
+            is_overloaded,
+            forward,
+        };
+        Ok((driver, Handle(shared)))
+    }
+
+    /// Serves until [`Handle::drain`] was called and the last connection is gone.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub async fn run(mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.is_driving.set(true);
+        let polled = self.drive(cx);
+        self.shared.is_driving.set(false);
+        polled
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+        let now = Instant::now();
+        if let Some(server) = self.shared.replaced.take() {
+            self.endpoint.set_server_config(Some(server));
+        }
+        let mut has_more = self.receive(cx, now)?;
+        loop {
+            let injected = self.shared.injected.borrow_mut().pop_front();
+            let Some(datagram) = injected else { break };
+            self.take(datagram, now);
+        }
+        while let Some(key) = self.timers.pop(now) {
+            if let Some(Some(conn)) = self.conns.get(key) {
+                conn.mark_dirty();
+            }
+        }
+        self.retry(cx)?;
+        let drain = self.shared.drain.get();
+        if drain != self.drain {
+            self.drain = drain;
+            self.conns.iter().flatten().for_each(|conn| conn.mark_dirty());
+        }
+        let mut dirty = self.shared.dirty.take();
+        for key in dirty.drain(..) {
+            self.turn(key, now);
+        }
+        if self.blocked.is_some() {
+            self.retry(cx)?;
+        }
+        {
+            let mut next = self.shared.dirty.borrow_mut();
+            has_more |= !next.is_empty();
+            // Keeps the larger buffer.
+            dirty.append(&mut next);
+            *next = dirty;
+        }
+        if drain.is_some() && self.shared.counters.open.get() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if has_more {
+            cx.waker().wake_by_ref();
+        } else if let Some(next) = self.timers.next() {
+            self.sleep.as_mut().reset(next.into());
+            if self.sleep.as_mut().poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Receives some batches. Returns whether there may be more.
+    fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
+        for _ in 0..BATCHES {
+            let Poll::Ready(ready) = self.socket.poll_readable(cx) else { return Ok(false) };
+            ready?;
+            let mut received = std::mem::take(&mut self.received);
+            self.socket.receive(|datagram| received.push(datagram))?;
+            for datagram in received.drain(..) {
+                match destination(&datagram.data).map_or(Owner::Unknown, |id| self.ids.owner(id)) {
+                    Owner::Own | Owner::Unknown | Owner::Gone => self.take(datagram, now),
+                    // It was steered here before its owner was known, or merged with packets for us.
+                    Owner::Sibling(worker) => {
+                        count(&self.shared.counters.foreign);
+                        (self.forward)(worker, datagram);
+                    }
+                    Owner::Elsewhere => count(&self.shared.counters.foreign),
+                }
+            }
+            self.received = received;
+        }
+        Ok(true)
+    }
+
+    /// Gives a datagram to the endpoint. A panic costs that datagram.
+    fn take(&mut self, datagram: Datagram, now: Instant) {
+        let handled = catch_unwind(AssertUnwindSafe(|| {
+            let Datagram { remote, local, ecn, data } = datagram;
+            self.reply.clear();
+            match self.endpoint.handle(now, remote, local, ecn, data, &mut self.reply) {
+                None => {}
+                Some(DatagramEvent::NewConnection(incoming)) => self.admit(incoming, now),
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    if let Some(Some(conn)) = self.conns.get(handle.0) {
+                        conn.with(|state| state.quic.handle_event(event));
+                        conn.mark_dirty();
+                    }
+                }
+                Some(DatagramEvent::Response(transmit)) => self.answer(&transmit),
+            }
+        }));
+        if handled.is_err() {
+            count(&self.shared.counters.panics);
+            // That of a connection is dropped in its turn.
+            self.conns.iter().flatten().filter(|conn| conn.is_broken()).for_each(|conn| conn.mark_dirty());
+        }
+    }
+
+    fn admit(&mut self, incoming: Incoming, now: Instant) {
+        let (counters, limits) = (&self.shared.counters, &self.shared.limits);
+        let load = Load {
+            half_open: usize::try_from(counters.half_open.get()).unwrap_or(usize::MAX),
+            half_open_max: limits.half_open_max,
+            overloaded: (self.is_overloaded)(),
+            draining: self.shared.drain.get().is_some(),
+            validated: incoming.remote_address_validated(),
+        };
+        match decide(load) {
+            Admission::Accept => self.accept(incoming, now),
+            Admission::Retry => {
+                count(&counters.retried);
+                match self.endpoint.retry(incoming, &mut self.reply) {
+                    Ok(transmit) => self.answer(&transmit),
+                    Err(error) => self.endpoint.ignore(error.into_incoming()),
+                }
+            }
+            Admission::Refuse => {
+                count(&counters.refused);
+                let transmit = self.endpoint.refuse(incoming, &mut self.reply);
+                self.answer(&transmit);
+            }
+            Admission::Ignore => {
+                count(&counters.ignored);
+                self.endpoint.ignore(incoming);
+            }
+        }
+    }
+
+    fn accept(&mut self, incoming: Incoming, now: Instant) {
+        let (remote, local) = (incoming.remote_address(), incoming.local_ip());
+        match self.endpoint.accept(incoming, now, &mut self.reply, None) {
+            Ok((handle, quic)) => {
+                let counters = &self.shared.counters;
+                count(&counters.accepted);
+                count(&counters.half_open);
+                count(&counters.open);
+                let peer = Peer { remote, local, current: Cell::new(remote), server_name: OnceCell::new() };
+                let state = State::new(quic, Rc::clone(&self.shared), now);
+                let conn = Conn::new(handle.0, Rc::new(peer), Rc::clone(&self.shared), state);
+                conn.mark_dirty();
+                if self.conns.len() <= handle.0 {
+                    self.conns.resize(handle.0 + 1, None);
+                }
+                self.conns[handle.0] = Some(conn);
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.answer(&transmit);
+                }
+            }
+        }
+    }
+
+    /// Sends a packet that belongs to no connection. If the socket takes nothing, the client asks again.
+    fn answer(&self, transmit: &Transmit) {
+        let _lost = self.socket.send(transmit, &self.reply[..transmit.size]);
+    }
+
+    /// Gives a connection its turn. A panic costs that connection.
+    fn turn(&mut self, key: usize, now: Instant) {
+        let Some(Some(conn)) = self.conns.get(key).map(Option::as_ref) else { return };
+        let conn = Rc::clone(conn);
+        conn.begin_turn();
+        let lives = catch_unwind(AssertUnwindSafe(|| !conn.is_broken() && self.advance(&conn, now)));
+        match lives {
+            Ok(true) => {}
+            Ok(false) if !conn.is_broken() => self.forget(&conn),
+            Ok(false) => self.drop_broken(&conn),
+            Err(_panic) => {
+                count(&self.shared.counters.panics);
+                self.drop_broken(&conn);
+            }
+        }
+    }
+
+    /// Returns whether the connection still exists.
+    fn advance(&mut self, conn: &Rc<Conn>, now: Instant) -> bool {
+        let begun = conn.with(|state| {
+            state.turn(conn, now);
+            std::mem::take(&mut state.begun)
+        });
+        for (id, request) in begun {
+            let task = spawn_local(respond(Rc::clone(conn), id, request, Rc::clone(&self.service)));
+            conn.set_task(id, task.abort_handle());
+        }
+        let handle = ConnectionHandle(conn.key);
+        while let Some(event) = conn.with(|state| state.quic.poll_endpoint_events()) {
+            let is_last = event.is_drained();
+            if let Some(event) = self.endpoint.handle_event(handle, event) {
+                conn.with(|state| state.quic.handle_event(event));
+            }
+            if is_last {
+                return false;
+            }
+        }
+        self.transmit(conn, now);
+        let deadline = conn.with(State::deadline);
+        self.timers.set(conn.key, deadline);
+        true
+    }
+
+    fn transmit(&mut self, conn: &Conn, now: Instant) {
+        let segments = self.socket.segments_max().min(SEGMENTS);
+        for _ in 0..TRANSMITS {
+            if self.blocked.is_some() {
+                return self.waiting.push(conn.key);
+            }
+            self.buffer.clear();
+            let Some(transmit) = conn.with(|state| state.quic.poll_transmit(now, segments, &mut self.buffer)) else {
+                return;
+            };
+            if !self.socket.send(&transmit, &self.buffer[..transmit.size]) {
+                self.blocked = Some(transmit);
+            }
+        }
+        conn.mark_dirty();
+    }
+
+    /// Sends the transmission that the socket did not take, once it takes something again.
+    fn retry(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while let Some(transmit) = self.blocked.take() {
+            let Poll::Ready(ready) = self.socket.poll_writable(cx) else {
+                self.blocked = Some(transmit);
+                return Ok(());
+            };
+            ready?;
+            if !self.socket.send(&transmit, &self.buffer[..transmit.size]) {
+                self.blocked = Some(transmit);
+            }
+        }
+        for key in std::mem::take(&mut self.waiting) {
+            if let Some(Some(conn)) = self.conns.get(key) {
+                conn.mark_dirty();
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a connection that may be half changed, without any use of its state.
+    fn drop_broken(&mut self, conn: &Rc<Conn>) {
+        tracing::error!(remote = %conn.peer.remote, "a panic ends a QUIC connection");
+        let removed = catch_unwind(AssertUnwindSafe(|| {
+            self.endpoint.handle_event(ConnectionHandle(conn.key), EndpointEvent::drained());
+            conn.end();
+        }));
+        if removed.is_err() {
+            count(&self.shared.counters.panics);
+        }
+        self.forget(conn);
+    }
+
+    /// Removes a connection that has ended.
+    fn forget(&mut self, conn: &Conn) {
+        let open = &self.shared.counters.open;
+        open.set(open.get().saturating_sub(1));
+        self.timers.forget(conn.key);
+        self.conns[conn.key] = None;
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    fn drop(&mut self) {
+        // Tasks of requests own their connection; without the driver they would wait forever.
+        self.conns.iter().flatten().for_each(|conn| conn.end());
+    }
+}

@@ -1,0 +1,358 @@
+//! The requests of a connection: their heads and bodies as they are read, their cancellation, and their end.
+
+use std::{
+    rc::Rc,
+    task::{Poll, Waker},
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, Request, Response, StatusCode};
+use ingress_http3::{BodyLength, Code, Error, Event, FrameDecoder, Priority, Refusal, Scope, response, section};
+use quinn_proto::{ReadError, StreamId};
+use tokio::task::AbortHandle;
+
+use crate::{
+    body::{BodyError, RequestBody},
+    conn::{Conn, Part},
+    connection::{GoAway, Stage, State, wire},
+    shared::count,
+};
+
+/// A request and its response.
+pub(crate) struct Exchange {
+    decoder: FrameDecoder,
+    /// Bytes that were received but not decoded.
+    chunk: Bytes,
+    receiving: Receiving,
+    /// The task, from the driver's turn on that begins it.
+    pub(crate) task: Option<AbortHandle>,
+    /// The task that waits for the body.
+    reader: Option<Waker>,
+    /// The task that waits until the stream takes bytes.
+    pub(crate) writer: Option<Waker>,
+}
+
+/// The part of the request that is awaited.
+enum Receiving {
+    Head,
+    Body(BodyLength),
+    /// The request was read to its end.
+    Ended,
+    /// We have stopped reading.
+    Stopped,
+}
+
+/// The reason why a stream is read no further.
+enum Failure {
+    Error(Error),
+    Reset(u64),
+    Gone,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Exchange {
+    /// Ends the task of a request whose stream is gone.
+    pub(crate) fn cut(self) {
+        let Self { task, reader, writer, .. } = self;
+        if let Some(task) = task {
+            task.abort();
+        }
+        // For a task that has ended its own stream.
+        reader.into_iter().chain(writer).for_each(Waker::wake);
+    }
+
+    fn awaits_head(&self) -> bool {
+        matches!(self.receiving, Receiving::Head)
+    }
+
+    /// Whether the client has sent all that we read.
+    fn is_read(&self) -> bool {
+        matches!(self.receiving, Receiving::Ended | Receiving::Stopped)
+    }
+}
+
+impl State {
+    /// Takes a stream that the client has opened for a request.
+    pub(crate) fn open_request(&mut self, id: StreamId, conn: &Rc<Conn>, now: Instant) {
+        self.next_request = self.next_request.max(id.index() + 1);
+        if matches!(self.goaway, GoAway::At(end) if id.index() >= end) || self.stage != Stage::Serving {
+            return self.reset(id, Code::RequestRejected);
+        }
+        let exchange = Exchange {
+            decoder: FrameDecoder::new(self.shared.limits.section_max),
+            chunk: Bytes::new(),
+            receiving: Receiving::Head,
+            task: None,
+            reader: None,
+            writer: None,
+        };
+        self.requests.insert(id, exchange);
+        self.read_head(id, conn, now);
+        if self.awaits_head(id) {
+            self.await_head(id, now);
+        }
+    }
+
+    /// Gives the head of a request its deadline. Entries of heads that have come stay behind one that has not.
+    fn await_head(&mut self, id: StreamId, now: Instant) {
+        let Self { heads, requests, .. } = self;
+        if heads.len() >= 2 * self.shared.limits.streams_max as usize {
+            heads.retain(|(_, id)| requests.get(id).is_some_and(Exchange::awaits_head));
+        }
+        heads.push_back((now, id));
+    }
+
+    /// Reacts to bytes, an end or a reset of a request's stream.
+    pub(crate) fn readable(&mut self, id: StreamId, conn: &Rc<Conn>, now: Instant) {
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        match exchange.receiving {
+            Receiving::Head => self.read_head(id, conn, now),
+            Receiving::Body(_) => {
+                let reader = exchange.reader.take();
+                // The service learns of it even if it does not read.
+                if let Ok(Some(_code)) = self.quic.recv_stream(id).received_reset() {
+                    self.cancelled(id, now);
+                }
+                if let Some(reader) = reader {
+                    reader.wake();
+                }
+            }
+            Receiving::Ended | Receiving::Stopped => {}
+        }
+    }
+
+    /// Returns whether `id` awaits its head.
+    pub(crate) fn awaits_head(&self, id: StreamId) -> bool {
+        self.requests.get(&id).is_some_and(Exchange::awaits_head)
+    }
+
+    fn read_head(&mut self, id: StreamId, conn: &Rc<Conn>, now: Instant) {
+        let mut has_changed = false;
+        match self.next(id, &mut has_changed) {
+            Ok(None) => {}
+            Ok(Some(Some(Event::Headers(encoded)))) => self.take_head(id, encoded, conn, now),
+            // Anything else than headers and their excess is an error of the decoder.
+            Ok(Some(_)) => self.answer(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, now),
+            Err(Failure::Error(error)) => self.fail(id, error, now),
+            Err(Failure::Reset(_) | Failure::Gone) => self.cancelled(id, now),
+        }
+    }
+
+    fn take_head(&mut self, id: StreamId, encoded: Bytes, conn: &Rc<Conn>, now: Instant) {
+        let limits = &self.shared.limits;
+        let section::Request { parts, protocol, length } =
+            match section::request(encoded, limits.section_max, limits.connect_protocol) {
+                Ok(request) => request,
+                Err(Refusal::TooLarge) => return self.answer(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, now),
+                Err(Refusal::Error(error)) => return self.fail(id, error, now),
+            };
+        self.allowance.add_request();
+        let priority = Priority::of(&parts.headers);
+        if priority != Priority::default() {
+            self.set_priority(id, priority);
+        }
+        let left = length.left();
+        let Some(exchange) = self.requests.get_mut(&id) else { return };
+        if parts.method == Method::CONNECT {
+            exchange.decoder.tunnel();
+        }
+        exchange.receiving = Receiving::Body(length);
+        let body = match self.ends_here(id) {
+            Ok(true) => RequestBody::default(),
+            Ok(false) => RequestBody::new(Rc::clone(conn), id, left),
+            Err(error) => return self.fail(id, error, now),
+        };
+        let mut request = Request::from_parts(parts, body);
+        if let Some(protocol) = protocol {
+            request.extensions_mut().insert(crate::Protocol(protocol));
+        }
+        count(&self.shared.counters.requests);
+        self.begun.push((id, request));
+    }
+
+    /// Returns whether the request has no body: its end has come with its head.
+    fn ends_here(&mut self, id: StreamId) -> Result<bool, Error> {
+        let Some(exchange) = self.requests.get_mut(&id) else { return Ok(false) };
+        if !exchange.chunk.is_empty() {
+            return Ok(false);
+        }
+        let mut receiver = self.quic.recv_stream(id);
+        let Ok(mut chunks) = receiver.read(true) else { return Ok(false) };
+        match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => exchange.chunk = chunk.bytes,
+            Ok(None) => {
+                let Receiving::Body(length) = std::mem::replace(&mut exchange.receiving, Receiving::Ended) else {
+                    return Ok(false);
+                };
+                length.finish()?;
+                return Ok(true);
+            }
+            // The next read sees a reset.
+            Err(_) => {}
+        }
+        Ok(false)
+    }
+
+    /// Reads the next event of a request's stream; `Some(None)` is the end. `has_changed` tells whether the client must
+    /// hear that it may send more.
+    fn next(&mut self, id: StreamId, has_changed: &mut bool) -> Result<Option<Option<Event>>, Failure> {
+        let exchange = self.requests.get_mut(&id).ok_or(Failure::Gone)?;
+        loop {
+            if let Some(event) = exchange.decoder.decode(&mut exchange.chunk)? {
+                return Ok(Some(Some(event)));
+            }
+            let mut receiver = self.quic.recv_stream(id);
+            let mut chunks = receiver.read(true).map_err(|_stopped_or_gone| Failure::Gone)?;
+            let read = chunks.next(usize::MAX);
+            *has_changed |= chunks.finalize().should_transmit();
+            match read {
+                Ok(Some(chunk)) => exchange.chunk = chunk.bytes,
+                Ok(None) => {
+                    exchange.decoder.finish()?;
+                    return Ok(Some(None));
+                }
+                Err(ReadError::Blocked) => return Ok(None),
+                Err(ReadError::Reset(code)) => return Err(Failure::Reset(code.into_inner())),
+            }
+        }
+    }
+
+    /// Reads the next part of a body, and whether the connection has something to send. Errors of the client end its
+    /// stream or connection.
+    pub(crate) fn read_body(
+        &mut self,
+        id: StreamId,
+        now: Instant,
+        waker: &Waker,
+    ) -> (Poll<Result<Part, BodyError>>, bool) {
+        let mut has_changed = false;
+        let read = self.next(id, &mut has_changed).and_then(|event| self.take_event(id, event));
+        let part = match read {
+            Ok(Some(part)) => Ok(part),
+            Ok(None) => {
+                if let Some(exchange) = self.requests.get_mut(&id) {
+                    exchange.reader = Some(waker.clone());
+                }
+                return (Poll::Pending, has_changed);
+            }
+            Err(Failure::Error(error)) => {
+                self.fail(id, error, now);
+                Err(BodyError::Malformed(error))
+            }
+            Err(Failure::Reset(code)) => {
+                self.cancelled(id, now);
+                Err(BodyError::Cancelled(code))
+            }
+            Err(Failure::Gone) => Err(BodyError::Gone),
+        };
+        has_changed |= part.is_err();
+        (Poll::Ready(part), has_changed)
+    }
+
+    fn take_event(&mut self, id: StreamId, event: Option<Option<Event>>) -> Result<Option<Part>, Failure> {
+        let Some(event) = event else { return Ok(None) };
+        let section_max = self.shared.limits.section_max;
+        let exchange = self.requests.get_mut(&id).ok_or(Failure::Gone)?;
+        let Receiving::Body(length) = &mut exchange.receiving else { return Err(Failure::Gone) };
+        let too_large = Failure::Error(Error {
+            scope: Scope::Stream,
+            code: Code::ExcessiveLoad,
+            reason: "the trailers are too large",
+        });
+        Ok(Some(match event {
+            Some(Event::Data(data)) => {
+                length.data(data.len())?;
+                Part::Data(data)
+            }
+            Some(Event::Trailers(encoded)) => match section::trailers(encoded, section_max) {
+                Ok(trailers) => Part::Trailers(trailers),
+                Err(Refusal::TooLarge) => return Err(too_large),
+                Err(Refusal::Error(error)) => return Err(error.into()),
+            },
+            Some(Event::TrailersTooLarge) => return Err(too_large),
+            // The decoder returns a head only once.
+            Some(Event::Headers(_) | Event::HeadersTooLarge) => return Err(Failure::Gone),
+            None => {
+                length.finish()?;
+                exchange.receiving = Receiving::Ended;
+                Part::End
+            }
+        }))
+    }
+
+    /// Answers a request that the service is not asked about.
+    fn answer(&mut self, id: StreamId, status: StatusCode, now: Instant) {
+        let (mut parts, ()) = Response::new(()).into_parts();
+        parts.status = status;
+        parts.headers.insert(http::header::CONTENT_LENGTH, 0.into());
+        let mut out = BytesMut::new();
+        let is_sent = response::head(&parts, &mut out).is_ok()
+            && self.quic.send_stream(id).write(&out).is_ok_and(|count| count == out.len());
+        if is_sent { self.finish(id, now) } else { self.abandon(id, Code::ExcessiveLoad, now) }
+    }
+
+    /// Reacts to a client that no longer wants a response.
+    pub(crate) fn cancelled(&mut self, id: StreamId, now: Instant) {
+        if self.requests.contains_key(&id) {
+            count(&self.shared.counters.cancelled);
+            self.abandon(id, Code::RequestCancelled, now);
+            self.draw_reset(now);
+        }
+    }
+
+    /// Stops reading a request. The client learns that its rest is not needed, unless it has already sent all.
+    pub(crate) fn stop_reading(&mut self, id: StreamId, now: Instant) {
+        if self.requests.get(&id).is_none_or(Exchange::is_read) {
+            return;
+        }
+        let mut has_changed = false;
+        let next = self.next(id, &mut has_changed);
+        let is_end = matches!(next, Ok(Some(None)));
+        if let Some(exchange) = self.requests.get_mut(&id) {
+            exchange.receiving = if is_end { Receiving::Ended } else { Receiving::Stopped };
+        }
+        if let Err(Failure::Error(error @ Error { scope: Scope::Connection, .. })) = next {
+            self.close(error.code, error.reason, now);
+        } else if !is_end {
+            // The client may have reset it.
+            let _reset = self.quic.recv_stream(id).stop(wire(Code::NoError));
+        }
+    }
+
+    /// Ends a request whose response is complete.
+    pub(crate) fn finish(&mut self, id: StreamId, now: Instant) {
+        self.stop_reading(id, now);
+        if self.requests.remove(&id).is_some() {
+            // The client may have stopped it.
+            let _stopped = self.quic.send_stream(id).finish();
+        }
+        self.note_idle(now);
+    }
+
+    /// Ends a request without a complete response.
+    pub(crate) fn abandon(&mut self, id: StreamId, code: Code, now: Instant) {
+        if let Some(exchange) = self.requests.remove(&id) {
+            exchange.cut();
+            self.reset(id, code);
+            self.note_idle(now);
+        }
+    }
+
+    /// Resets both directions of a stream, as far as they are open.
+    fn reset(&mut self, id: StreamId, code: Code) {
+        let _ended = self.quic.recv_stream(id).stop(wire(code));
+        let _ended = self.quic.send_stream(id).reset(wire(code));
+    }
+
+    fn note_idle(&mut self, now: Instant) {
+        if self.requests.is_empty() {
+            self.idle_since = now;
+        }
+    }
+}

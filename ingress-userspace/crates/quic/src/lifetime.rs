@@ -1,0 +1,86 @@
+//! Deadlines of a connection: handshake, heads of requests, keep-alive, and the end of the worker's service.
+
+use std::time::Instant;
+
+use ingress_http3::Code;
+
+use crate::{
+    connection::{GoAway, Stage, State},
+    shared::Drain,
+};
+
+impl State {
+    /// Returns when the connection needs a turn, unless something happens before.
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
+        self.quic.poll_timeout().into_iter().chain(self.own_deadline()).min()
+    }
+
+    fn own_deadline(&self) -> Option<Instant> {
+        let limits = &self.shared.limits;
+        match self.stage {
+            Stage::Closed => None,
+            Stage::Handshake => Some(self.idle_since + limits.handshake_timeout),
+            Stage::Serving => {
+                let head = self.heads.front().map(|(since, _)| *since + limits.head_timeout);
+                let drain = self.shared.drain.get();
+                let end = drain.map(|Drain { begun, deadline }| match self.goaway {
+                    GoAway::None => begun,
+                    GoAway::Soon => deadline.min(begun + limits.drain_grace),
+                    GoAway::At(_) => deadline,
+                });
+                head.into_iter().chain(end).chain(self.idle_deadline()).min()
+            }
+        }
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let limits = &self.shared.limits;
+        let silence = match self.goaway {
+            GoAway::None | GoAway::Soon => limits.keep_alive,
+            GoAway::At(_) => limits.drain_idle.min(limits.keep_alive),
+        };
+        self.requests.is_empty().then(|| self.idle_since + silence)
+    }
+
+    /// Does the work of deadlines that have passed.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let limits = &self.shared.limits;
+        let (handshake, head, grace) = (limits.handshake_timeout, limits.head_timeout, limits.drain_grace);
+        match self.stage {
+            Stage::Closed => return,
+            Stage::Handshake if now >= self.idle_since + handshake => {
+                return self.close(Code::NoError, "the handshake takes too long", now);
+            }
+            Stage::Handshake => {}
+            Stage::Serving => self.expire_heads(now, head),
+        }
+        if let Some(Drain { begun, deadline }) = self.shared.drain.get() {
+            if now >= deadline {
+                return self.close(Code::NoError, "the server ends", now);
+            }
+            if self.stage == Stage::Serving && self.goaway == GoAway::None {
+                self.announce(GoAway::Soon);
+            }
+            if self.goaway == GoAway::Soon && now >= begun + grace {
+                self.announce(GoAway::At(self.next_request));
+            }
+        }
+        if self.stage == Stage::Serving && self.idle_deadline().is_some_and(|deadline| now >= deadline) {
+            self.close(Code::NoError, "the connection is idle", now);
+        }
+    }
+
+    fn expire_heads(&mut self, now: Instant, timeout: std::time::Duration) {
+        while let Some(&(since, id)) = self.heads.front() {
+            let is_awaited = self.awaits_head(id);
+            if is_awaited && now < since + timeout {
+                return;
+            }
+            self.heads.pop_front();
+            if is_awaited {
+                self.abandon(id, Code::RequestIncomplete, now);
+                self.draw_reset(now);
+            }
+        }
+    }
+}

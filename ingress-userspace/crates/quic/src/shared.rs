@@ -1,0 +1,169 @@
+//! State that a worker's driver shares with its connections, their requests, and the caller's [`Handle`].
+
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    config::{self, ConfigError, Limits},
+    keys::Keys,
+    socket::Datagram,
+};
+
+/// Datagrams from siblings that wait for the driver; more are dropped, as a full socket would drop them.
+const INJECTED_MAX: usize = 1024;
+
+/// Counts of a worker since its start. Each number only grows, except for [`Counters::open`] and
+/// [`Counters::half_open`].
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections, including those that are closing.
+    pub open: Cell<u64>,
+    /// Connections whose handshake is not complete.
+    pub half_open: Cell<u64>,
+    /// Handshakes that were begun.
+    pub accepted: Cell<u64>,
+    /// Handshakes that were completed.
+    pub connected: Cell<u64>,
+    /// First packets that were answered with Retry.
+    pub retried: Cell<u64>,
+    /// First packets that were answered with CONNECTION_REFUSED.
+    pub refused: Cell<u64>,
+    /// First packets that were not answered.
+    pub ignored: Cell<u64>,
+    /// Requests that the service was given.
+    pub requests: Cell<u64>,
+    /// Requests that the client cancelled before the end of the response.
+    pub cancelled: Cell<u64>,
+    /// Times that a connection had a new address of its client.
+    pub migrated: Cell<u64>,
+    /// Datagrams for other workers or processes.
+    pub foreign: Cell<u64>,
+    /// Panics that cost a request or a connection.
+    pub panics: Cell<u64>,
+}
+
+/// The client of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// The client's address at the handshake. A token or the handshake itself has proven it. Use it for logs, limits
+    /// and forwarded addresses.
+    pub remote: SocketAddr,
+    /// The address that the client used for us, if known.
+    pub local: Option<IpAddr>,
+    pub(crate) current: Cell<SocketAddr>,
+    pub(crate) server_name: OnceCell<String>,
+}
+
+/// The state of a worker.
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
+    pub(crate) keys: Keys,
+    /// Keys of connections that need a turn.
+    pub(crate) dirty: RefCell<Vec<usize>>,
+    pub(crate) waker: RefCell<Option<Waker>>,
+    /// Whether the driver runs. It sees changes before it ends.
+    pub(crate) is_driving: Cell<bool>,
+    pub(crate) drain: Cell<Option<Drain>>,
+    pub(crate) injected: RefCell<VecDeque<Datagram>>,
+    /// A configuration that the driver has not taken over.
+    pub(crate) replaced: RefCell<Option<Arc<quinn_proto::ServerConfig>>>,
+}
+
+/// The end of a worker's service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drain {
+    pub(crate) begun: Instant,
+    /// When connections with requests in flight are closed.
+    pub(crate) deadline: Instant,
+}
+
+/// The caller's access to a running driver, on the same thread.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Rc<Shared>);
+
+/// Adds one.
+pub(crate) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Begins the end: clients are told by GOAWAY, requests in flight go on, idle connections are closed. After
+    /// `within`, the other connections are closed as well. The driver ends when the last connection is gone. A second
+    /// call may only shorten the time.
+    pub fn drain(&self, within: Duration) {
+        let now = Instant::now();
+        let deadline = now + within;
+        self.0.drain.set(Some(match self.0.drain.get() {
+            Some(drain) => Drain { deadline: drain.deadline.min(deadline), ..drain },
+            None => Drain { begun: now, deadline },
+        }));
+        self.0.wake();
+    }
+
+    /// Replaces the TLS configuration of new connections.
+    ///
+    /// # Errors
+    /// If QUIC cannot use `tls`.
+    pub fn configure(&self, tls: rustls::ServerConfig) -> Result<(), ConfigError> {
+        let config = config::server(tls, &self.0.keys, &self.0.limits)?;
+        self.0.replaced.replace(Some(config));
+        self.0.wake();
+        Ok(())
+    }
+
+    /// Gives the driver a datagram that a sibling received.
+    pub fn inject(&self, datagram: Datagram) {
+        let mut injected = self.0.injected.borrow_mut();
+        if injected.len() < INJECTED_MAX {
+            injected.push_back(datagram);
+            drop(injected);
+            self.0.wake();
+        }
+    }
+
+    /// The worker's counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// The address that the client's latest packets came from. Nothing has proven it if it differs from
+    /// [`Peer::remote`]: the client may have forged it. Use it only to refuse requests.
+    #[must_use]
+    pub fn current(&self) -> SocketAddr {
+        self.current.get()
+    }
+
+    /// The server name of the handshake, if the client sent one.
+    #[must_use]
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.get().map(String::as_str)
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn wake(&self) {
+        if self.is_driving.get() {
+            return;
+        }
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}

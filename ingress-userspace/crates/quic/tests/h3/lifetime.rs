@@ -1,0 +1,214 @@
+//! The beginning and the end of connections: Retry, half-open connections, idle ones, drain, and changed addresses.
+
+use std::{
+    net::UdpSocket,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::Method;
+use ingress_quic::{Ids as _, Limits};
+use quinn::{ConnectionError, VarInt};
+
+use crate::support::{
+    Plain, bind, client_config, connect, connect_raw, exchange, get, options, pattern, post, request, run, start,
+    start_with, until,
+};
+
+/// Sends the first packet of a handshake that is never continued.
+fn half_open(server: &crate::support::Server) -> UdpSocket {
+    let socket = bind();
+    let hmac = aws_lc_rs_key();
+    let mut endpoint =
+        quinn_proto::Endpoint::new(std::sync::Arc::new(quinn_proto::EndpointConfig::new(hmac)), None, true, None);
+    let now = Instant::now();
+    let config = client_config(&server.certificate);
+    let (_handle, mut connection) = endpoint.connect(now, config, server.address, "localhost").expect("a connection");
+    let mut packet = Vec::new();
+    while let Some(transmit) = connection.poll_transmit(now, 1, &mut packet) {
+        socket.send_to(&packet[..transmit.size], server.address).expect("sent");
+        packet.clear();
+    }
+    socket
+}
+
+fn aws_lc_rs_key() -> std::sync::Arc<dyn quinn_proto::crypto::HmacKey> {
+    std::sync::Arc::new(aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]))
+}
+
+fn close_code(error: ConnectionError) -> VarInt {
+    match error {
+        ConnectionError::ApplicationClosed(close) => close.error_code,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn clients_prove_their_address_when_many_are_half_open() {
+    run(async {
+        let server = start(Limits { half_open_max: 8, ..Limits::default() });
+        let counters = server.handle.counters();
+        let client = connect(&server).await;
+        assert_eq!((counters.retried.get(), counters.accepted.get()), (0, 1));
+        until(|| counters.half_open.get() == 0).await;
+        let _sockets = [half_open(&server), half_open(&server)];
+        until(|| counters.half_open.get() == 2).await;
+        let other = connect(&server).await;
+        assert_eq!((counters.retried.get(), counters.accepted.get()), (1, 4));
+        for client in [&client, &other] {
+            assert_eq!(get(client, "/size/9").await.expect("a response").body, pattern(9));
+        }
+        assert_eq!(counters.half_open.get(), 2);
+    });
+}
+
+#[test]
+fn an_overloaded_worker_asks_for_proof() {
+    run(async {
+        let (mut options, certificate) = options(bind(), 0, Limits::default());
+        options.is_overloaded = Box::new(|| true);
+        let server = start_with((options, certificate));
+        let client = connect(&server).await;
+        assert_eq!(server.handle.counters().retried.get(), 1);
+        assert_eq!(get(&client, "/size/9").await.expect("a response").body, pattern(9));
+    });
+}
+
+#[test]
+fn handshakes_that_do_not_end_are_dropped() {
+    run(async {
+        let server = start(Limits { handshake_timeout: Duration::from_millis(20), ..Limits::default() });
+        let _socket = half_open(&server);
+        let counters = server.handle.counters();
+        until(|| counters.accepted.get() == 1 && counters.half_open.get() == 0).await;
+        until(|| counters.open.get() == 0).await;
+    });
+}
+
+#[test]
+fn connections_without_requests_are_closed() {
+    run(async {
+        let server = start(Limits { keep_alive: Duration::from_millis(50), ..Limits::default() });
+        let (_endpoint, quic) = connect_raw(&server).await;
+        assert_eq!(close_code(quic.closed().await), VarInt::from_u32(0x100));
+        until(|| server.handle.counters().open.get() == 0).await;
+    });
+}
+
+#[test]
+fn a_drain_serves_what_is_in_flight() {
+    run(async {
+        let limits = Limits {
+            drain_grace: Duration::from_millis(200),
+            drain_idle: Duration::from_millis(20),
+            ..Limits::default()
+        };
+        let server = start(limits);
+        let client = Rc::new(connect(&server).await);
+        let asked: Vec<_> = (0..10)
+            .map(|number| {
+                let client = Rc::clone(&client);
+                tokio::task::spawn_local(async move { post(&client, "/gate/", pattern(number * 10_000)).await })
+            })
+            .collect();
+        until(|| server.seen.begun.get() == 10).await;
+        server.handle.drain(Duration::from_secs(50));
+        // New clients are refused; requests in flight go on.
+        let refused = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("an endpoint");
+        let connecting = refused.connect_with(client_config(&server.certificate), server.address, "localhost");
+        assert!(connecting.expect("an address").await.is_err());
+        server.seen.is_open.set(true);
+        server.seen.gate.notify_one();
+        for (number, task) in asked.into_iter().enumerate() {
+            let got = task.await.expect("a task").expect("a response");
+            assert!(got.body == pattern(number * 10_000), "{number}");
+        }
+        assert_eq!(close_code(client.quic.closed().await), VarInt::from_u32(0x100));
+        server.task.await.expect("a task").expect("the driver ends");
+    });
+}
+
+#[test]
+fn a_drain_ends_at_its_deadline() {
+    run(async {
+        let server = start(Limits::default());
+        let client = connect(&server).await;
+        let hanging = get(&client, "/hang/");
+        let drained = async {
+            until(|| server.seen.begun.get() == 1).await;
+            server.handle.drain(Duration::ZERO);
+            assert_eq!(close_code(client.quic.closed().await), VarInt::from_u32(0x100));
+        };
+        let (failed, ()) = tokio::join!(hanging, drained);
+        failed.expect_err("no response");
+        server.task.await.expect("a task").expect("the driver ends");
+        assert_eq!(server.seen.ended.get(), 1);
+    });
+}
+
+#[test]
+fn a_worker_without_connections_drains_at_once() {
+    run(async {
+        let server = start(Limits::default());
+        server.handle.drain(Duration::from_secs(50));
+        server.task.await.expect("a task").expect("the driver ends");
+    });
+}
+
+#[test]
+fn connections_outlive_the_address_of_their_client() {
+    run(async {
+        let server = start(Limits::default());
+        let client = connect(&server).await;
+        let first = client.endpoint.local_addr().expect("an address");
+        for change in 1..=3 {
+            let got = post(&client, "/echo/", pattern(100_000)).await.expect("a response");
+            assert!(got.body == pattern(100_000));
+            client.endpoint.rebind(bind()).expect("another socket");
+            assert_eq!(get(&client, "/size/9").await.expect("a response").body, pattern(9));
+            let now = client.endpoint.local_addr().expect("an address");
+            let seen = server.seen.peers.borrow().last().cloned().expect("a request");
+            assert_eq!((seen.0, seen.1), (first, now), "the handshake's address stays");
+            assert_eq!(server.handle.counters().migrated.get(), change);
+        }
+        assert_eq!(server.handle.counters().accepted.get(), 1);
+    });
+}
+
+#[test]
+fn new_certificates_are_for_new_connections() {
+    run(async {
+        let mut server = start(Limits::default());
+        let old = connect(&server).await;
+        let (made, certificate) = options(bind(), 0, Limits::default());
+        server.handle.configure(made.tls).expect("a configuration");
+        server.certificate = certificate;
+        let new = connect(&server).await;
+        for client in [&old, &new] {
+            let asked = request(Method::GET, "/size/9", Bytes::new());
+            assert_eq!(exchange(client, asked).await.expect("a response").body, pattern(9));
+        }
+    });
+}
+
+#[test]
+fn clients_of_a_process_that_has_ended_are_reset() {
+    run(async {
+        let server = start(Limits::default());
+        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        // A packet as a client sends it, for an ID of a process without a life.
+        let packet = [&[0x40][..], &Plain(64).issue([1; 7]), &[5; 100]].concat();
+        socket.send_to(&packet, server.address).await.expect("sent");
+        let mut reset = [0; 2_000];
+        let (length, from) = socket.recv_from(&mut reset).await.expect("an answer");
+        assert_eq!(from, server.address);
+        assert!((21..packet.len()).contains(&length), "{length}");
+        // The same ID has the same token. A second reset needs some time after the first.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        socket.send_to(&packet, server.address).await.expect("sent");
+        let mut again = [0; 2_000];
+        let other = socket.recv(&mut again).await.expect("an answer");
+        assert_eq!(reset[length - 16..length], again[other - 16..other]);
+    });
+}
