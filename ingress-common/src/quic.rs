@@ -11,7 +11,7 @@
 //! the seal or lead to another worker, which does not know the ID.
 //!
 //! The layouts here are frozen. The program of the newest process chooses the sockets for all processes of the node, also
-//! for those of older versions, and a downgrade attaches an older program (ADR 0060).
+//! for those of older versions, and a downgrade attaches an older program.
 
 #[cfg(not(target_arch = "bpf"))]
 mod cell;
