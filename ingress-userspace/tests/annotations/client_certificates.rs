@@ -82,7 +82,7 @@ async fn common_names_match_as_a_whole() {
         ("on", "CN=client\\.test", [400, 200, 400]),
         ("on", "CN=(admin|client)\\..*", [400, 200, 400]),
         ("on", "CN=client", [400, 403, 400]),
-        ("on", "CN=lient.test", [400, 403, 400]),
+        ("on", "CN=test", [400, 403, 400]),
         ("on", "CN=CLIENT.TEST", [400, 403, 400]),
         ("on", "CN=client.test) { return 200; } #", [400, 503, 400]),
         ("on", "CN=[a-z]+ { load_module a; }", [400, 503, 400]),

@@ -14,6 +14,7 @@
 
 pub mod access_review;
 mod address_pool;
+mod boolean;
 pub mod change;
 mod clock;
 pub mod cluster;

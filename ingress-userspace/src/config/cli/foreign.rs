@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(parse(&["run"]).expect("accepted").1, [""; 0]);
         let (_, given) = parse(&["run", "--v=2", "--v=3", "--profiling", "--watch-namespace="]).expect("accepted");
         assert_eq!(given, ["profiling", "v"]);
-        for wrong in [&["run", "--profiling=on"][..], &["run", "--profilin"], &["run", "--sync-period"]] {
+        for wrong in [&["run", "--profiling=on"][..], &["run", "--profilingx"], &["run", "--sync-period"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

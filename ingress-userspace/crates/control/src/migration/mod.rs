@@ -15,7 +15,10 @@ mod values;
 
 use crate::translate;
 
-pub use crate::verdict::{Kind, Verdict};
+pub use crate::{
+    boolean::boolean,
+    verdict::{Kind, Verdict},
+};
 pub use flags::{Flag, Takes, foreign_flags};
 
 /// A place where ingress-nginx is configured.
@@ -29,16 +32,6 @@ pub enum Surface {
     Flags,
     /// Values of the Helm chart, as paths with dots.
     Values,
-}
-
-/// Reads a boolean in each spelling that ingress-nginx accepts, which are those of Go's `strconv.ParseBool`.
-#[must_use]
-pub fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
-        "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
-        _ => None,
-    }
 }
 
 // === impl Surface ===

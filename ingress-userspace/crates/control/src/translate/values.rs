@@ -4,7 +4,7 @@ use std::{
     borrow::Cow, collections::BTreeSet, num::NonZeroU32, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration,
 };
 
-use crate::migration;
+use crate::boolean;
 use ingress_model::{Networks, Template, Variable, duration};
 
 /// Description of valid values.
@@ -13,7 +13,7 @@ pub(super) type Expected = Cow<'static, str>;
 pub(super) type Read<T = ()> = Result<T, Expected>;
 
 pub(super) fn boolean(value: &str, field: &mut bool) -> Read {
-    *field = migration::boolean(value).ok_or("\"true\" or \"false\"")?;
+    *field = boolean::boolean(value).ok_or("\"true\" or \"false\"")?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Annotations of ingress-nginx that are known but not supported, as tables with the verdict on each. This module reports
 //! nothing itself.
 
-use crate::{migration, translate::text::fits, verdict::Verdict};
+use crate::{boolean, translate::text::fits, verdict::Verdict};
 
 /// Reason why a known annotation is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) fn find(key: &str) -> Option<Other> {
 
 /// Returns `true` if `value` switches a protective key off.
 pub(super) fn is_off(value: &str) -> bool {
-    matches!(value, "" | "off") || migration::boolean(value) == Some(false)
+    matches!(value, "" | "off") || boolean::boolean(value) == Some(false)
 }
 
 // === impl Other ===
