@@ -59,7 +59,14 @@ pub enum TemplateError {
     Dollar,
     #[error("`${{` is not closed by `}}`")]
     Unclosed,
+    #[error("it is longer than {SOURCE_MAX} bytes, or names more than {VARIABLES_MAX} variables")]
+    TooLong,
 }
+
+/// Maximum length of a text in bytes.
+const SOURCE_MAX: usize = 16 * 1024;
+/// Maximum number of variables in a text. Each may be as long as the head of a request.
+const VARIABLES_MAX: usize = 64;
 
 // === impl Template ===
 
@@ -67,7 +74,7 @@ impl Template {
     /// Parses `$name` and `${name}`.
     ///
     /// # Errors
-    /// Fails if a `$` does not begin a variable of the list above.
+    /// Fails if a `$` does not begin a variable of the list above, or the text exceeds its bounds.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = source;
@@ -81,6 +88,10 @@ impl Template {
         }
         if !rest.is_empty() {
             pieces.push(TemplatePiece::Text(rest.into()));
+        }
+        let variables = pieces.iter().filter(|piece| matches!(piece, TemplatePiece::Variable(_))).count();
+        if source.len() > SOURCE_MAX || variables > VARIABLES_MAX {
+            return Err(TemplateError::TooLong);
         }
         Ok(Self { source: source.into(), pieces: pieces.into() })
     }

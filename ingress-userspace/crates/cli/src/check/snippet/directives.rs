@@ -215,6 +215,10 @@ impl Converter<'_> {
             }
             ("proxy_redirect", [from, to]) if self.place == Place::Location => {
                 UrlRewrite::new(from, to).map_err(|error| error.to_string())?;
+                let is_url = ["http://", "https://", "/", "$"].iter().any(|start| to.starts_with(start));
+                if !is_url || !to.bytes().all(|b| b.is_ascii_graphic() && b != b'"') {
+                    return Err("`proxy-redirect-to` takes a URL or a path".to_owned());
+                }
                 self.set("proxy-redirect-from", from.as_str())?;
                 self.set("proxy-redirect-to", to.as_str())
             }

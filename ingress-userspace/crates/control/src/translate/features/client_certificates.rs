@@ -35,7 +35,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
     key(
         "auth-tls-match-cn",
         "`CN=EXPRESSION`: the regular expression for the common name of client certificates, as a whole; other clients get \
-         403. Needs `auth-tls-secret`",
+         403. Needs `auth-tls-secret`. With `auth-tls-verify-client: optional_no_ca`, any client can claim a name, as in nginx",
     )
     .differs(
         "the expression must match the whole common name, and sees no other part of the subject; look-around and back \

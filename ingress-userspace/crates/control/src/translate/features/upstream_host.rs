@@ -49,7 +49,10 @@ impl ParsedUpstreamHost {
                 .and_then(|port| port.name.clone().or_else(|| port.number.map(|number| number.to_string())))
                 .unwrap_or_default(),
         };
-        made(&expanded(self.text.as_deref()?, constant)).ok().map(Filter::UpstreamHost)
+        let host = expanded(self.text.as_deref()?, constant);
+        // A port may have a name, which nginx sends as it is, too.
+        let sent = made(&host).or_else(|_invalid| HeaderValue::from_str(&host).map(HeaderText::Fixed));
+        sent.ok().map(Filter::UpstreamHost)
     }
 }
 
@@ -66,6 +69,11 @@ fn expanded(text: &str, constant: impl Fn(&str) -> String) -> String {
         match behind {
             Some(behind) if CONSTANTS.contains(&name) => {
                 expanded.push_str(&constant(name));
+                rest = behind;
+            }
+            // In braces, it ends where it did, whatever constant follows.
+            Some(behind) if !name.is_empty() => {
+                expanded.push_str(&format!("${{{name}}}"));
                 rest = behind;
             }
             _ => {
@@ -104,7 +112,8 @@ mod tests {
                 "<service_name>.<namespace>.svc.cluster.local:<service_port>",
             ),
             ("${ingress_name}x", "<ingress_name>x"),
-            ("$service_names.$host", "$service_names.$host"),
+            ("$service_names.$host", "${service_names}.${host}"),
+            ("$http_x$namespace", "${http_x}<namespace>"),
             ("${namespace", "${namespace"),
             ("$", "$"),
         ] {

@@ -1,19 +1,31 @@
 //! Rewrites URLs and cookies in the head of a pod's response, as nginx does with `proxy_redirect` and `proxy_cookie_…`.
-//! Values that are no text, or would be no valid field, stay as they are.
+//! Values that are no text, or would be no valid field, stay as they are. So do those for which the work or the bytes of one
+//! response are spent: pods choose both, and other tenants share the thread.
 
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use regex::Captures;
 
-use super::{Subject, render};
-use crate::{RewriteSource, UrlRewrite, UrlRewrites};
+use super::{Subject, render, rules::WORK_MAX};
+use crate::{RewriteSource, Template, UrlRewrite, UrlRewrites};
+
+/// Bytes that all rewriting of one response may render.
+const RENDERED_MAX: usize = 64 * 1024;
+
+/// Work and bytes that are left for one response.
+struct Budget {
+    work: usize,
+    bytes: usize,
+}
 
 /// Rewrites the head of a response of a pod.
 pub fn rewrite_urls(rewrites: &UrlRewrites, subject: &Subject<'_>, headers: &mut HeaderMap) {
     let UrlRewrites { redirect, cookie_domain, cookie_path } = rewrites;
+    let mut budget = Budget { work: WORK_MAX, bytes: RENDERED_MAX };
     if let Some(redirect) = redirect {
         each(headers, &header::LOCATION, |location| {
-            let location = beginning(redirect, subject, location)?;
+            let location = budget.beginning(redirect, subject, location)?;
             // As in redirects of the proxy itself. Two slashes begin no other host.
             let is_path = location.starts_with('/');
             let scheme = if subject.secure { "https" } else { "http" };
@@ -21,7 +33,7 @@ pub fn rewrite_urls(rewrites: &UrlRewrites, subject: &Subject<'_>, headers: &mut
         });
         each(headers, &header::REFRESH, |refresh| {
             let at = refresh.to_ascii_lowercase().find("url=")? + "url=".len();
-            Some(format!("{}{}", &refresh[..at], beginning(redirect, subject, &refresh[at..])?))
+            Some(format!("{}{}", &refresh[..at], budget.beginning(redirect, subject, &refresh[at..])?))
         });
     }
     if cookie_domain.is_some() || cookie_path.is_some() {
@@ -29,7 +41,7 @@ pub fn rewrite_urls(rewrites: &UrlRewrites, subject: &Subject<'_>, headers: &mut
             let mut is_changed = false;
             let attributes = cookie.split(';').enumerate().map(|(at, attribute)| {
                 let changed = (at > 0)
-                    .then(|| with_attribute(cookie_domain.as_ref(), cookie_path.as_ref(), subject, attribute))
+                    .then(|| budget.with_attribute(cookie_domain.as_ref(), cookie_path.as_ref(), subject, attribute))
                     .flatten();
                 is_changed |= changed.is_some();
                 changed.map_or(Cow::Borrowed(attribute), Cow::Owned)
@@ -55,52 +67,76 @@ fn each(headers: &mut HeaderMap, name: &HeaderName, mut edit: impl FnMut(&str) -
     }
 }
 
-/// Returns an attribute of a cookie with another domain or path; `None` if it stays.
-fn with_attribute(
-    cookie_domain: Option<&UrlRewrite>,
-    cookie_path: Option<&UrlRewrite>,
-    subject: &Subject<'_>,
-    attribute: &str,
-) -> Option<String> {
-    let (name, value) = attribute.split_once('=')?;
-    let text = value.trim();
-    let new = match name.trim() {
-        name if name.eq_ignore_ascii_case("domain") => domain(cookie_domain?, subject, text),
-        name if name.eq_ignore_ascii_case("path") => beginning(cookie_path?, subject, text),
-        _ => None,
-    }?;
-    Some(format!("{name}={new}"))
-}
+// === impl Budget ===
 
-/// Returns `text` with another beginning, or a whole text for an expression; `None` if it stays.
-fn beginning(rewrite: &UrlRewrite, subject: &Subject<'_>, text: &str) -> Option<String> {
-    let UrlRewrite { from, to } = rewrite;
-    match from {
-        RewriteSource::Text(from) => {
-            let rest = text.strip_prefix(&*render(from, subject, None))?;
-            Some(render(to, subject, None) + rest)
-        }
-        RewriteSource::Expression(_) => whole(rewrite, subject, text),
+impl Budget {
+    /// Returns an attribute of a cookie with another domain or path; `None` if it stays.
+    fn with_attribute(
+        &mut self,
+        cookie_domain: Option<&UrlRewrite>,
+        cookie_path: Option<&UrlRewrite>,
+        subject: &Subject<'_>,
+        attribute: &str,
+    ) -> Option<String> {
+        let (name, value) = attribute.split_once('=')?;
+        let text = value.trim();
+        let new = match name.trim() {
+            name if name.eq_ignore_ascii_case("domain") => self.domain(cookie_domain?, subject, text),
+            name if name.eq_ignore_ascii_case("path") => self.beginning(cookie_path?, subject, text),
+            _ => None,
+        }?;
+        Some(format!("{name}={new}"))
     }
-}
 
-/// Returns the domain in place of `text`; `None` if it stays.
-fn domain(rewrite: &UrlRewrite, subject: &Subject<'_>, text: &str) -> Option<String> {
-    let UrlRewrite { from, to } = rewrite;
-    match from {
-        RewriteSource::Text(from) => {
-            let (dot, name) = text.strip_prefix('.').map_or(("", text), |name| (".", name));
-            let is_same = render(from, subject, None).eq_ignore_ascii_case(name);
-            is_same.then(|| format!("{dot}{}", render(to, subject, None)))
+    /// Returns `text` with another beginning, or a whole text for an expression; `None` if it stays.
+    fn beginning(&mut self, rewrite: &UrlRewrite, subject: &Subject<'_>, text: &str) -> Option<String> {
+        let UrlRewrite { from, to } = rewrite;
+        match from {
+            RewriteSource::Text(from) => {
+                let rest = text.strip_prefix(&*self.rendered(from, subject, None)?)?;
+                Some(self.rendered(to, subject, None)? + rest)
+            }
+            RewriteSource::Expression(_) => self.whole(rewrite, subject, text),
         }
-        RewriteSource::Expression(_) => whole(rewrite, subject, text),
     }
-}
 
-fn whole(UrlRewrite { from, to }: &UrlRewrite, subject: &Subject<'_>, text: &str) -> Option<String> {
-    let RewriteSource::Expression(pattern) = from else { return None };
-    let groups = (!pattern.is_beyond(text)).then(|| pattern.captures(text)).flatten()?;
-    Some(render(to, subject, Some(&groups)))
+    /// Returns the domain in place of `text`; `None` if it stays.
+    fn domain(&mut self, rewrite: &UrlRewrite, subject: &Subject<'_>, text: &str) -> Option<String> {
+        let UrlRewrite { from, to } = rewrite;
+        match from {
+            RewriteSource::Text(from) => {
+                let (dot, name) = text.strip_prefix('.').map_or(("", text), |name| (".", name));
+                let is_same = self.rendered(from, subject, None)?.eq_ignore_ascii_case(name);
+                if is_same { Some(format!("{dot}{}", self.rendered(to, subject, None)?)) } else { None }
+            }
+            RewriteSource::Expression(_) => self.whole(rewrite, subject, text),
+        }
+    }
+
+    fn whole(&mut self, UrlRewrite { from, to }: &UrlRewrite, subject: &Subject<'_>, text: &str) -> Option<String> {
+        let RewriteSource::Expression(pattern) = from else { return None };
+        if pattern.is_beyond(text) {
+            return None;
+        }
+        self.work = self.work.checked_sub(pattern.work(text))?;
+        let groups = pattern.captures(text)?;
+        self.rendered(to, subject, Some(&groups))
+    }
+
+    fn rendered(
+        &mut self,
+        template: &Template,
+        subject: &Subject<'_>,
+        groups: Option<&Captures<'_>>,
+    ) -> Option<String> {
+        if self.bytes == 0 {
+            return None;
+        }
+        let text = render(template, subject, groups);
+        let left = self.bytes.checked_sub(text.len());
+        self.bytes = left.unwrap_or_default();
+        left.map(|_| text)
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +233,26 @@ mod tests {
         ] {
             assert_eq!(rewritten(&domain(from, to), &NAMES[2], &[value]), [expect], "{from} {to} {value}");
         }
+    }
+
+    #[test]
+    fn work_and_bytes_of_one_response_are_bounded() {
+        let path = |from: &str, to: &str| {
+            let cookie_path = Some(UrlRewrite::new(from, to).expect("valid"));
+            UrlRewrites { cookie_path, ..UrlRewrites::default() }
+        };
+        let count = |rewrites: &UrlRewrites, cookie: &str, new: &str| {
+            let found = rewritten(rewrites, &NAMES[2], &[cookie]);
+            found[0].matches(new).count()
+        };
+        // 1 KiB for each attribute: 64 have room.
+        let long = format!("/{}", "y".repeat(1023));
+        assert_eq!(count(&path("/x", &long), &format!("a=1{}", "; Path=/x".repeat(60)), "yyy;"), 59);
+        assert!(count(&path("/x", &long), &format!("a=1{}", "; Path=/x".repeat(1000)), "yyy;") < 64);
+        // Some 800 states for 60 bytes: about 20 searches.
+        let heavy = path("~^(a?b?){200}c|^/x", "/z");
+        let searches = count(&heavy, &format!("a=1{}", format!("; Path=/x{}", "a".repeat(60)).repeat(1000)), "Path=/z");
+        assert!((1..100).contains(&searches), "{searches}");
     }
 
     #[test]
