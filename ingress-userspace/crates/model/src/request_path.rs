@@ -66,19 +66,22 @@ pub fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPathError
 }
 
 /// Returns the other forms in which a pod could read `path`, which is in canonical form: those of [`forms`], and the path
-/// with all escapes decoded. None is returned for most paths.
+/// with all escapes decoded, or without the parameters of its segments. None is returned for most paths.
 #[must_use]
 pub fn others(path: &str) -> Vec<String> {
-    if is_plain(path) {
+    if is_plain(path) && !path.contains(';') {
         return Vec::new();
     }
-    let normal = |path: String| normalise(&path).map(Cow::into_owned);
+    let root = |_outside| "/".to_owned();
+    let readings = readings(path).map(|other| normalise(&other).map_or_else(root, Cow::into_owned));
+    // Decoded once, a `%` is a character. Parameters may stand in any segment.
     let bytes: Vec<u8> = percent_decode_str(path).collect();
     let decoded = String::from_utf8_lossy(&bytes).into_owned();
-    // Without escapes, a `%` is a character; what is left of such a path is compared as it is.
-    let decoded = normal(decoded.clone()).unwrap_or(decoded);
-    let readings = readings(path).map(|other| normal(other).unwrap_or_else(|_outside| "/".to_owned()));
-    readings.chain([decoded]).filter(|other| *other != path).collect()
+    let name = |segment: &str| segment.split(';').next().unwrap_or_default().to_owned();
+    let bare = |path: &str| path.split('/').map(name).collect::<Vec<_>>().join("/");
+    let slashed = decoded.replace('\\', "/");
+    let decoded = [bare(&decoded), bare(&slashed), decoded, slashed].map(|path| resolve(&path).unwrap_or_else(root));
+    readings.chain(decoded).filter(|other| *other != path).collect()
 }
 
 /// Checks `path`, which is in canonical form, against the settings.

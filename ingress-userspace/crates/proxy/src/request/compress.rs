@@ -52,6 +52,11 @@ enum Encoder {
 // === impl Compressed ===
 
 impl Compressed {
+    /// Sets whether the source is read in small pieces, where that is supported.
+    pub(super) fn read_small(&mut self, small: bool) {
+        self.source.read_small(small);
+    }
+
     pub(crate) fn new(source: BodySource, offer: &Offer) -> Self {
         Self { source, encoder: Some(Encoder::new(offer)), unflushed: 0, trailers: None }
     }

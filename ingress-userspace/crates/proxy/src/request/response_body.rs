@@ -136,7 +136,7 @@ impl Body {
             .map(plain);
         }
         let backlog = conn.backlog();
-        self.source.read_small(backlog.is_long());
+        self.source.read_small(backlog.is_long() || self.throttle.is_some());
         let frame = std::task::ready!(Pin::new(&mut self.source).poll_frame(cx));
         let frames = &mut self.frames;
         let new = || {
@@ -198,6 +198,10 @@ impl HttpBody for Body {
             this.bytes.flush();
             return Poll::Pending;
         }
+        // The client has taken the previous frame; a wait that follows is the proxy's own.
+        if let Some(in_flight) = &mut this.in_flight {
+            in_flight.resume();
+        }
         if let Some(throttle) = &mut this.throttle {
             if throttle.poll_ready(cx).is_pending() {
                 this.bytes.flush();
@@ -205,9 +209,6 @@ impl HttpBody for Body {
             }
             // A long piece would come at once.
             this.source.read_small(true);
-        }
-        if let Some(in_flight) = &mut this.in_flight {
-            in_flight.resume();
         }
         let mut frame = std::task::ready!(this.poll_next(cx));
         let Some(in_flight) = &mut this.in_flight else { return Poll::Ready(frame) };
@@ -251,9 +252,11 @@ impl HttpBody for Body {
 
 impl BodySource {
     /// Sets whether the source is read in small pieces, where that is supported.
-    fn read_small(&mut self, small: bool) {
-        if let Self::Http1(body) = self {
-            body.read_small(small);
+    pub(super) fn read_small(&mut self, small: bool) {
+        match self {
+            Self::Http1(body) => body.read_small(small),
+            Self::Compressed(body) => body.read_small(small),
+            Self::Http2(_) | Self::Own(_) => {}
         }
     }
 

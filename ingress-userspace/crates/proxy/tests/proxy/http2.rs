@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    num::NonZeroU64,
     time::Duration,
 };
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ingress_model::Settings;
+use ingress_model::{Forwarding, ResponseRate, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::frames::{
@@ -50,6 +51,37 @@ async fn cleartext_http2_works_by_prior_knowledge() {
         }
     }
     assert_eq!((proxy.count(1).requests.success, proxy.count(1).bytes_in), (20, 1_000_000));
+}
+
+#[tokio::test]
+async fn slow_responses_by_rule_leave_the_connection_to_others() {
+    let origin = Origin::start(|peer| {
+        while peer.request().is_some() {
+            peer.answer(&"x".repeat(1 << 20));
+        }
+    });
+    let rate = ResponseRate { bytes_per_second: NonZeroU64::MIN.saturating_add(1023), after: 0 };
+    let table = Table::default().host("slow.test", &[origin.address]).host("fast.test", &[origin.address]);
+    let table = table.forwarding("slow.test", Forwarding { response_rate: Some(rate), ..Forwarding::default() });
+    let proxy = Proxy::start(&table);
+    let stream = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    // The client takes all that comes.
+    builder.initial_connection_window_size(1 << 28).initial_stream_window_size(1 << 26);
+    let (mut client, connection) = builder.handshake(TokioIo::new(stream)).await.expect("handshake");
+    tokio::spawn(async move { drop(connection.await) });
+    let get =
+        |host: &str| Request::get(format!("http://{host}/")).body(Full::new(Bytes::new())).expect("valid request");
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        let mut body = client.send_request(get("slow.test")).await.expect("a response").into_body();
+        // Its first bytes have come, so the rest waits for the rate.
+        body.frame().await.expect("a frame").expect("bytes");
+        slow.push(body);
+    }
+    let fast = client.send_request(get("fast.test")).await.expect("a response").into_body();
+    let fast = tokio::time::timeout(DEADLINE, fast.collect()).await.expect("no other stream is in the way");
+    assert_eq!(fast.expect("a body").to_bytes().len(), 1 << 20);
 }
 
 #[tokio::test]
