@@ -231,13 +231,18 @@ impl Fields {
         match &mut self.cookie {
             // A part without text would leave white space behind the others.
             Some(_) if name == header::COOKIE && value.is_empty() => {}
-            Some(first) if name == header::COOKIE && first.is_empty() => *first = value,
+            Some(first) if name == header::COOKIE && first.is_empty() => {
+                value.set_sensitive(never_indexed || first.is_sensitive());
+                *first = value;
+            }
             Some(first) if name == header::COOKIE => {
                 if self.crumbs.is_empty() {
                     self.crumbs.extend_from_slice(first.as_bytes());
                 }
                 self.crumbs.extend_from_slice(b"; ");
                 self.crumbs.extend_from_slice(value.as_bytes());
+                // One part is enough to keep the whole out of tables.
+                first.set_sensitive(never_indexed || first.is_sensitive());
             }
             None if name == header::COOKIE => self.cookie = Some(value),
             // The map is full long after every sensible limit of the size.

@@ -80,9 +80,13 @@ impl Conn {
     /// Ends the tasks of a connection that is dropped.
     pub(crate) fn end(&self) {
         // A panic in it has already cost the connection.
+        let mut begun = Vec::new();
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.end();
+            // Their bodies hold the connection.
+            begun = std::mem::take(&mut state.begun);
         }
+        drop(begun);
     }
 
     /// Asks for a turn.
@@ -126,8 +130,13 @@ impl Conn {
         let written = self.with(|state| {
             let exchange = state.requests.get_mut(&id).ok_or(WriteError::ClosedStream)?;
             let written = state.quic.send_stream(id).write_chunks(chunks);
-            if written == Err(WriteError::Blocked) {
-                exchange.writer = Some(cx.waker().clone());
+            match written {
+                Ok(_) => {
+                    state.writes += 1;
+                    exchange.wrote = state.writes;
+                }
+                Err(WriteError::Blocked) => exchange.writer = Some(cx.waker().clone()),
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}
             }
             written
         });

@@ -1,7 +1,7 @@
 //! The state of a connection: quinn-proto's connection, HTTP/3's control streams, and the requests. The driver gives it
 //! turns; requests use it between them.
 
-use std::{collections::VecDeque, rc::Rc, time::Instant};
+use std::{collections::VecDeque, rc::Rc, task::Waker, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use foldhash::fast::RandomState;
@@ -43,6 +43,12 @@ pub(crate) struct State {
     control_out: BytesMut,
     /// Index of the next stream that the client will open for a request.
     pub(crate) next_request: u64,
+    /// Number of responses that are written to their end, and of which the client has not acknowledged all.
+    pub(crate) unacknowledged: usize,
+    /// Number of writes to streams of requests.
+    pub(crate) writes: u64,
+    /// Tasks whose streams take bytes again, with the number of their last write.
+    writable: Vec<(u64, Waker)>,
 }
 
 /// The stage of a connection.
@@ -84,6 +90,9 @@ impl State {
             control: None,
             control_out: BytesMut::new(),
             next_request: 0,
+            unacknowledged: 0,
+            writes: 0,
+            writable: Vec::new(),
         }
     }
 
@@ -107,6 +116,9 @@ impl State {
         }
         self.expire(now);
         self.flush_control();
+        // The first that runs may take all room. So the one that has waited longest is woken first.
+        self.writable.sort_unstable_by_key(|(wrote, _)| *wrote);
+        self.writable.drain(..).for_each(|(_, writer)| writer.wake());
     }
 
     fn take_server_name(&mut self, conn: &Conn) {
@@ -146,6 +158,7 @@ impl State {
             half_open.set(half_open.get().saturating_sub(1));
         }
         self.stage = Stage::Closed;
+        self.unacknowledged = 0;
         for (_, exchange) in self.requests.drain() {
             exchange.cut();
         }
@@ -197,15 +210,22 @@ impl State {
             StreamEvent::Readable { id } if id.dir() == Dir::Uni => self.read_unidirectional(id, now),
             StreamEvent::Readable { id } => self.readable(id, conn, now),
             StreamEvent::Writable { id } => {
-                if let Some(writer) = self.requests.get_mut(&id).and_then(|exchange| exchange.writer.take()) {
-                    writer.wake();
+                if let Some(exchange) = self.requests.get_mut(&id)
+                    && let Some(writer) = exchange.writer.take()
+                {
+                    self.writable.push((exchange.wrote, writer));
                 }
             }
             StreamEvent::Stopped { id, .. } if self.control == Some(id) => {
                 self.close(Code::ClosedCriticalStream, "the control stream is stopped", now);
             }
             StreamEvent::Stopped { id, .. } => self.cancelled(id, now),
-            StreamEvent::Finished { .. } | StreamEvent::Available { .. } => {}
+            // Only streams of responses are finished.
+            StreamEvent::Finished { .. } => {
+                self.unacknowledged = self.unacknowledged.saturating_sub(1);
+                self.note_idle(now);
+            }
+            StreamEvent::Available { .. } => {}
         }
     }
 
@@ -220,7 +240,7 @@ impl State {
                 read
             };
             let taken = match read {
-                Ok(Some(chunk)) => self.decode_unidirectional(id, &mut stream, chunk.bytes),
+                Ok(Some(chunk)) => self.decode_unidirectional(id, &mut stream, chunk.bytes, now),
                 Err(ReadError::Blocked) => {
                     self.unidirectional.insert(id, stream);
                     return;
@@ -236,7 +256,13 @@ impl State {
     }
 
     /// Returns whether to read on.
-    fn decode_unidirectional(&mut self, id: StreamId, stream: &mut UniStream, mut chunk: Bytes) -> Result<bool, Error> {
+    fn decode_unidirectional(
+        &mut self,
+        id: StreamId,
+        stream: &mut UniStream,
+        mut chunk: Bytes,
+        now: Instant,
+    ) -> Result<bool, Error> {
         while let Some(event) = stream.decode(&mut self.peer_streams, &mut chunk)? {
             match event {
                 // We send few fields, and push nothing. A client that leaves closes the connection.
@@ -245,6 +271,7 @@ impl State {
                 UniEvent::Ignored(_) => {
                     // It may have ended already.
                     let _ended = self.quic.recv_stream(id).stop(wire(Code::StreamCreationError));
+                    self.draw_reset(now);
                     return Ok(false);
                 }
             }

@@ -47,6 +47,9 @@ use crate::{
 /// Batches that are received before connections get their turn, so that a flood does not keep them from sending.
 const BATCHES: usize = 4;
 
+/// Datagrams likewise: the kernel merges up to 64 in one.
+const DATAGRAMS: usize = 1024;
+
 /// Transmissions of a connection in one turn, so that one fast client does not delay the others.
 const TRANSMITS: usize = 8;
 
@@ -196,11 +199,13 @@ where
 
     /// Receives some batches. Returns whether there may be more.
     fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
+        let mut taken = 0;
         for _ in 0..BATCHES {
             let Poll::Ready(ready) = self.socket.poll_readable(cx) else { return Ok(false) };
             ready?;
             let mut received = std::mem::take(&mut self.received);
             self.socket.receive(|datagram| received.push(datagram))?;
+            taken += received.len();
             for datagram in received.drain(..) {
                 match destination(&datagram.data).map_or(Owner::Unknown, |id| self.ids.owner(id)) {
                     Owner::Own | Owner::Unknown | Owner::Gone => self.take(datagram, now),
@@ -213,6 +218,9 @@ where
                 }
             }
             self.received = received;
+            if taken >= DATAGRAMS {
+                break;
+            }
         }
         Ok(true)
     }

@@ -31,6 +31,8 @@ pub(crate) struct Exchange {
     reader: Option<Waker>,
     /// The task that waits until the stream takes bytes.
     pub(crate) writer: Option<Waker>,
+    /// Number of the last write of the connection that was for this stream; 0 before the first.
+    pub(crate) wrote: u64,
 }
 
 /// The part of the request that is awaited.
@@ -82,7 +84,8 @@ impl State {
     pub(crate) fn open_request(&mut self, id: StreamId, conn: &Rc<Conn>, now: Instant) {
         self.next_request = self.next_request.max(id.index() + 1);
         if matches!(self.goaway, GoAway::At(end) if id.index() >= end) || self.stage != Stage::Serving {
-            return self.reset(id, Code::RequestRejected);
+            self.reset(id, Code::RequestRejected);
+            return self.draw_reset(now);
         }
         let exchange = Exchange {
             decoder: FrameDecoder::new(self.shared.limits.section_max),
@@ -91,6 +94,7 @@ impl State {
             task: None,
             reader: None,
             writer: None,
+            wrote: 0,
         };
         self.requests.insert(id, exchange);
         self.read_head(id, conn, now);
@@ -294,7 +298,13 @@ impl State {
         let mut out = BytesMut::new();
         let is_sent = response::head(&parts, &mut out).is_ok()
             && self.quic.send_stream(id).write(&out).is_ok_and(|count| count == out.len());
-        if is_sent { self.finish(id, now) } else { self.abandon(id, Code::ExcessiveLoad, now) }
+        if is_sent {
+            self.finish(id, now)
+        } else {
+            self.abandon(id, Code::ExcessiveLoad, now)
+        }
+        // No service has seen the request, so no limit of a service has.
+        self.draw_reset(now);
     }
 
     /// Reacts to a client that no longer wants a response.
@@ -328,9 +338,13 @@ impl State {
     /// Ends a request whose response is complete.
     pub(crate) fn finish(&mut self, id: StreamId, now: Instant) {
         self.stop_reading(id, now);
-        if self.requests.remove(&id).is_some() {
+        if let Some(Exchange { reader, .. }) = self.requests.remove(&id) {
+            // Another task may read the body, and learns that it is gone.
+            reader.into_iter().for_each(Waker::wake);
             // The client may have stopped it.
-            let _stopped = self.quic.send_stream(id).finish();
+            if self.quic.send_stream(id).finish().is_ok() {
+                self.unacknowledged += 1;
+            }
         }
         self.note_idle(now);
     }
@@ -350,7 +364,7 @@ impl State {
         let _ended = self.quic.send_stream(id).reset(wire(code));
     }
 
-    fn note_idle(&mut self, now: Instant) {
+    pub(crate) fn note_idle(&mut self, now: Instant) {
         if self.requests.is_empty() {
             self.idle_since = now;
         }

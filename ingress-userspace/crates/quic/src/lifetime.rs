@@ -19,7 +19,10 @@ impl State {
         let limits = &self.shared.limits;
         match self.stage {
             Stage::Closed => None,
-            Stage::Handshake => Some(self.idle_since + limits.handshake_timeout),
+            Stage::Handshake => {
+                let end = self.shared.drain.get().map(|drain| drain.deadline);
+                end.into_iter().chain([self.idle_since + limits.handshake_timeout]).min()
+            }
             Stage::Serving => {
                 let head = self.heads.front().map(|(since, _)| *since + limits.head_timeout);
                 let drain = self.shared.drain.get();
@@ -39,6 +42,8 @@ impl State {
             GoAway::None | GoAway::Soon => limits.keep_alive,
             GoAway::At(_) => limits.drain_idle.min(limits.keep_alive),
         };
+        // Closing drops what the client has not acknowledged. One that acknowledges nothing has a bound, too.
+        let silence = if self.unacknowledged > 0 { silence.max(limits.send_timeout) } else { silence };
         self.requests.is_empty().then(|| self.idle_since + silence)
     }
 

@@ -3,6 +3,9 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
 
+/// Replaced entries that a worker with few connections may have.
+const SPARE: usize = 64;
+
 /// The deadlines of connections, by the connection's key.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
@@ -21,6 +24,11 @@ impl Timers {
         if self.armed[key].is_none_or(|armed| deadline < armed) {
             self.armed[key] = Some(deadline);
             self.heap.push(Reverse((deadline, key)));
+        }
+        // An entry that an earlier one replaced would stay until it is due.
+        if self.heap.len() > 2 * self.armed.len() + SPARE {
+            let armed = &self.armed;
+            self.heap.retain(|Reverse((deadline, key))| armed[*key] == Some(*deadline));
         }
     }
 
@@ -80,5 +88,17 @@ mod tests {
         assert_eq!(timers.next(), Some(at(2)));
         timers.forget(0);
         assert_eq!((timers.next(), timers.pop(at(10))), (None, None));
+    }
+
+    #[test]
+    fn replaced_entries_do_not_pile_up() {
+        let (begun, mut timers) = (Instant::now(), Timers::default());
+        let far = begun + Duration::from_secs(75);
+        for _ in 0..10_000 {
+            timers.set(0, Some(far));
+            timers.set(0, Some(begun));
+            assert_eq!(timers.pop(begun), Some(0));
+        }
+        assert!(timers.heap.len() < 2 * SPARE, "{}", timers.heap.len());
     }
 }

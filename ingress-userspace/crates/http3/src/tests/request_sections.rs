@@ -299,7 +299,7 @@ fn trailers_have_no_pseudo_fields() {
 fn lines_for_no_table_stay_so() {
     let mut section = BytesMut::from(&plus(&[])[..]);
     write_line("authorization", b"secret", true, &mut section);
-    write_line("cookie", b"a=1", true, &mut section);
+    write_line("cookie", b"a=1", false, &mut section);
     write_line("cookie", b"b=2", true, &mut section);
     let request = section::request(section.freeze(), 4096, true).expect("valid");
     assert_eq!(request.parts.method, Method::POST);

@@ -130,6 +130,18 @@ fn a_drain_serves_what_is_in_flight() {
 }
 
 #[test]
+fn a_drain_waits_for_no_handshake_beyond_its_deadline() {
+    run(async {
+        let server = start(Limits { handshake_timeout: Duration::from_secs(600), ..Limits::default() });
+        let _socket = half_open(&server);
+        until(|| server.handle.counters().half_open.get() == 1).await;
+        server.handle.drain(Duration::ZERO);
+        let ended = tokio::time::timeout(Duration::from_secs(60), server.task).await;
+        ended.expect("before the handshake's own end").expect("a task").expect("the driver ends");
+    });
+}
+
+#[test]
 fn a_drain_ends_at_its_deadline() {
     run(async {
         let server = start(Limits::default());

@@ -150,6 +150,17 @@ fn an_answer_without_the_body_stops_the_client_without_an_error() {
 }
 
 #[test]
+fn a_task_that_reads_a_body_aside_ends_with_the_response() {
+    run(async {
+        let server = start(Limits::default());
+        let client = connect(&server).await;
+        // The client hears that its body is not needed, before or after the response.
+        let _answer = post(&client, "/aside/", pattern(10 * 1024 * 1024)).await;
+        until(|| server.seen.ended.get() == 1).await;
+    });
+}
+
+#[test]
 fn a_cancelled_request_drops_the_future_of_the_service() {
     run(async {
         let server = start(Limits::default());

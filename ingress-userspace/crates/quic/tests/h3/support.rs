@@ -148,6 +148,16 @@ async fn serve(seen: Rc<Seen>, request: Request<RequestBody>, peer: Rc<Peer>) ->
             begin();
             pending::<Answer>().await
         }
+        // Another task reads the body, and the response does not wait for it.
+        "/aside" => {
+            let (seen, mut body) = (Rc::clone(&seen), request.into_body());
+            begin();
+            tokio::task::spawn_local(async move {
+                let _ends = Ends(&seen);
+                while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
+            });
+            Answer::Empty
+        }
         "/panic" => panic!("a service that panics"),
         // Without reading the body.
         _ => Answer::Empty,
