@@ -1,15 +1,31 @@
-//! The answer to a client's first packet. Each is accepted, answered with Retry, refused or ignored explicitly:
+//! The answer to a client's first packet. Each is accepted, answered with Retry or refused explicitly:
 //! quinn-proto keeps state for it until then.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The use of a worker's room, as its owner sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pressure {
+    /// There is room for new clients.
+    #[default]
+    None,
+    /// New clients must prove their address, which costs them a round trip.
+    Prove,
+    /// There is no room for a new connection, such as one of
+    /// [`Limits::connection_window`](crate::Limits::connection_window) bytes and more.
+    Refuse,
+}
 
 /// The state of a worker at a client's first packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// Connections whose handshake is not complete.
     pub(crate) half_open: usize,
+    /// Those of the client's network.
+    pub(crate) of_client: usize,
     /// Number of half-open connections that a worker may have.
     pub(crate) half_open_max: usize,
-    /// Whether the worker has more connections or memory in use than it should.
-    pub(crate) overloaded: bool,
+    pub(crate) pressure: Pressure,
     /// Whether the worker drains, and takes no connections.
     pub(crate) draining: bool,
     /// Whether a token has proven the client's address.
@@ -25,23 +41,31 @@ pub(crate) enum Admission {
     Retry,
     /// Answer with CONNECTION_REFUSED.
     Refuse,
-    /// Answer nothing, so that a forged address gets nothing.
-    Ignore,
+}
+
+/// Half-open connections that each network may have, however few a worker may have.
+const SHARE_MIN: usize = 8;
+
+/// Returns the network that shares an allowance: an IPv4 address, or the 64 bits that a site of IPv6 gets (RFC 6177).
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
 }
 
 /// Decides about a client's first packet. From a quarter of the permitted half-open connections on, clients must prove
-/// their address. From three quarters on, only clients that have done so get an answer.
+/// their address; so forged addresses never take more. A network may have an eighth.
 pub(crate) fn decide(load: Load) -> Admission {
-    let Load { half_open, half_open_max, overloaded, draining, validated } = load;
-    let is_above = |quarters: usize| half_open.saturating_mul(4) >= half_open_max.saturating_mul(quarters);
-    if draining {
+    let Load { half_open, of_client, half_open_max, pressure, draining, validated } = load;
+    let is_above_share = of_client >= (half_open_max / 8).max(SHARE_MIN);
+    if draining || pressure == Pressure::Refuse {
         return Admission::Refuse;
     }
     match validated {
-        true if is_above(4) => Admission::Refuse,
+        true if half_open >= half_open_max || is_above_share => Admission::Refuse,
         true => Admission::Accept,
-        false if is_above(3) => Admission::Ignore,
-        false if overloaded || is_above(1) => Admission::Retry,
+        false if pressure == Pressure::Prove || half_open >= half_open_max / 4 || is_above_share => Admission::Retry,
         false => Admission::Accept,
     }
 }
@@ -50,22 +74,31 @@ pub(crate) fn decide(load: Load) -> Admission {
 mod tests {
     use super::*;
 
+    const QUIET: Load = Load {
+        half_open: 0,
+        of_client: 0,
+        half_open_max: 1024,
+        pressure: Pressure::None,
+        draining: false,
+        validated: false,
+    };
+
     #[test]
     fn half_open_connections_decide() {
-        use Admission::{Accept, Ignore, Refuse, Retry};
-        // Half-open connections of 1,024, and the answers without and with a token.
-        for (half_open, without, with) in [
-            (0, Accept, Accept),
-            (255, Accept, Accept),
-            (256, Retry, Accept),
-            (767, Retry, Accept),
-            (768, Ignore, Accept),
-            (1023, Ignore, Accept),
-            (1024, Ignore, Refuse),
-            (usize::MAX, Ignore, Refuse),
+        use Admission::{Accept, Refuse, Retry};
+        // Half-open connections of 1,024, those of the client's network, and the answers without and with a token.
+        for (half_open, of_client, without, with) in [
+            (0, 0, Accept, Accept),
+            (255, 0, Accept, Accept),
+            (256, 0, Retry, Accept),
+            (1023, 0, Retry, Accept),
+            (1024, 0, Retry, Refuse),
+            (usize::MAX, 0, Retry, Refuse),
+            (127, 127, Accept, Accept),
+            (128, 128, Retry, Refuse),
         ] {
             for (validated, expected) in [(false, without), (true, with)] {
-                let load = Load { half_open, half_open_max: 1024, overloaded: false, draining: false, validated };
+                let load = Load { half_open, of_client, validated, ..QUIET };
                 assert_eq!(decide(load), expected, "{load:?}");
                 let draining = Load { draining: true, ..load };
                 assert_eq!(decide(draining), Refuse, "{draining:?}");
@@ -74,9 +107,18 @@ mod tests {
     }
 
     #[test]
-    fn an_overloaded_worker_asks_for_proof() {
-        let load = Load { half_open: 0, half_open_max: 1024, overloaded: true, draining: false, validated: false };
-        assert_eq!(decide(load), Admission::Retry);
-        assert_eq!(decide(Load { validated: true, ..load }), Admission::Accept);
+    fn a_worker_under_pressure_asks_for_proof_or_refuses() {
+        let proving = Load { pressure: Pressure::Prove, ..QUIET };
+        assert_eq!(decide(proving), Admission::Retry);
+        assert_eq!(decide(Load { validated: true, ..proving }), Admission::Accept);
+        let full = Load { pressure: Pressure::Refuse, ..QUIET };
+        assert_eq!([full, Load { validated: true, ..full }].map(decide), [Admission::Refuse; 2]);
+    }
+
+    #[test]
+    fn sites_of_ipv6_are_one_network() {
+        let network = |text: &str| network(text.parse().expect("an address")).to_string();
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!([network("192.0.2.1"), network("::ffff:192.0.2.1")], ["192.0.2.1"; 2]);
     }
 }

@@ -1,7 +1,7 @@
 //! The state of a connection: quinn-proto's connection, HTTP/3's control streams, and the requests. The driver gives it
 //! turns; requests use it between them.
 
-use std::{collections::VecDeque, rc::Rc, task::Waker, time::Instant};
+use std::{collections::VecDeque, net::IpAddr, rc::Rc, task::Waker, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use foldhash::fast::RandomState;
@@ -13,6 +13,7 @@ use quinn_proto::{
 };
 
 use crate::{
+    admit::network,
     allowance::Allowance,
     body::RequestBody,
     conn::Conn,
@@ -32,6 +33,8 @@ pub(crate) struct State {
     pub(crate) heads: VecDeque<(Instant, StreamId)>,
     pub(crate) allowance: Allowance,
     pub(crate) stage: Stage,
+    /// The network that the handshake counts for.
+    network: IpAddr,
     /// When the connection was accepted, then when the handshake ended, and then when the last request did.
     pub(crate) idle_since: Instant,
     /// The GOAWAY that was sent.
@@ -76,6 +79,7 @@ const LAST_REQUEST: u64 = (1 << 62) - 4;
 impl State {
     pub(crate) fn new(quic: quinn_proto::Connection, shared: Rc<Shared>, now: Instant) -> Self {
         Self {
+            network: network(quic.remote_address().ip()),
             quic,
             shared,
             requests: HashMap::default(),
@@ -134,9 +138,8 @@ impl State {
     fn begin(&mut self, now: Instant) {
         self.stage = Stage::Serving;
         self.idle_since = now;
-        let counters = &self.shared.counters;
-        counters.half_open.set(counters.half_open.get().saturating_sub(1));
-        count(&counters.connected);
+        self.shared.end_handshake(self.network);
+        count(&self.shared.counters.connected);
         let limits = &self.shared.limits;
         let settings =
             Local { max_field_section_size: limits.section_max as u64, connect_protocol: limits.connect_protocol };
@@ -154,8 +157,7 @@ impl State {
     /// Ends all requests of a connection that is closed.
     pub(crate) fn end(&mut self) {
         if self.stage == Stage::Handshake {
-            let half_open = &self.shared.counters.half_open;
-            half_open.set(half_open.get().saturating_sub(1));
+            self.shared.end_handshake(self.network);
         }
         self.stage = Stage::Closed;
         self.unacknowledged = 0;

@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    admit::{Admission, Load, decide},
+    admit::{Admission, Load, Pressure, decide, network},
     body::RequestBody,
     config,
     conn::Conn,
@@ -80,7 +80,7 @@ pub struct Driver<S> {
     waiting: Vec<usize>,
     /// Contents of packets that belong to no connection.
     reply: Vec<u8>,
-    is_overloaded: Box<dyn Fn() -> bool>,
+    pressure: Box<dyn Fn() -> Pressure>,
     forward: Box<dyn FnMut(u8, Datagram)>,
 }
 
@@ -95,7 +95,7 @@ where
     /// # Errors
     /// If the socket or the TLS configuration does not suit QUIC.
     pub fn new(options: Options, service: S) -> Result<(Self, Handle), DriverError> {
-        let Options { socket, tls, keys, ids, limits, is_overloaded, forward } = options;
+        let Options { socket, tls, keys, ids, limits, pressure, forward } = options;
         let socket = Socket::new(socket).map_err(DriverError::Socket)?;
         let server = config::server(tls, &keys, &limits)?;
         let endpoint = Endpoint::new(config::endpoint(&keys, Arc::clone(&ids)), Some(server), socket.finds_mtu(), None);
@@ -107,6 +107,7 @@ where
             waker: RefCell::default(),
             is_driving: Cell::default(),
             drain: Cell::default(),
+            handshakes: RefCell::default(),
             injected: RefCell::new(VecDeque::new()),
             replaced: RefCell::default(),
         });
@@ -125,7 +126,7 @@ where
             blocked: None,
             waiting: Vec::new(),
             reply: Vec::new(),
-            is_overloaded,
+            pressure,
             forward,
         };
         Ok((driver, Handle(shared)))
@@ -253,8 +254,9 @@ where
         let (counters, limits) = (&self.shared.counters, &self.shared.limits);
         let load = Load {
             half_open: usize::try_from(counters.half_open.get()).unwrap_or(usize::MAX),
+            of_client: self.shared.half_open_of(network(incoming.remote_address().ip())),
             half_open_max: limits.half_open_max,
-            overloaded: (self.is_overloaded)(),
+            pressure: (self.pressure)(),
             draining: self.shared.drain.get().is_some(),
             validated: incoming.remote_address_validated(),
         };
@@ -272,10 +274,6 @@ where
                 let transmit = self.endpoint.refuse(incoming, &mut self.reply);
                 self.answer(&transmit);
             }
-            Admission::Ignore => {
-                count(&counters.ignored);
-                self.endpoint.ignore(incoming);
-            }
         }
     }
 
@@ -285,7 +283,7 @@ where
             Ok((handle, quic)) => {
                 let counters = &self.shared.counters;
                 count(&counters.accepted);
-                count(&counters.half_open);
+                self.shared.begin_handshake(network(remote.ip()));
                 count(&counters.open);
                 let peer = Peer { remote, local, current: Cell::new(remote), server_name: OnceCell::new() };
                 let state = State::new(quic, Rc::clone(&self.shared), now);

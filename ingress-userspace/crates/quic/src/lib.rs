@@ -24,6 +24,7 @@ mod shared;
 mod socket;
 mod timers;
 
+pub use admit::Pressure;
 pub use body::{BodyError, RequestBody};
 pub use config::{ConfigError, Limits};
 pub use driver::Driver;

@@ -3,6 +3,7 @@
 use std::{io, net::UdpSocket, sync::Arc};
 
 use crate::{
+    admit::Pressure,
     config::{ConfigError, Limits},
     ids::Ids,
     keys::Keys,
@@ -21,8 +22,9 @@ pub struct Options {
     pub ids: Arc<dyn Ids>,
     /// Limits of the worker and its connections.
     pub limits: Limits,
-    /// Returns whether the worker has so much to do that new clients must prove their address.
-    pub is_overloaded: Box<dyn Fn() -> bool>,
+    /// Returns the use of the worker's room. The caller may compare its budget of memory with
+    /// [`Counters::open`](crate::Counters::open) connections.
+    pub pressure: Box<dyn Fn() -> Pressure>,
     /// Takes datagrams for the connections of a sibling, by its number. The sibling's thread gives them to
     /// [`Handle::inject`](crate::Handle::inject).
     pub forward: Box<dyn FnMut(u8, Datagram)>,

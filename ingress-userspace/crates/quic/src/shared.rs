@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    collections::VecDeque,
+    collections::{HashMap, VecDeque, hash_map::Entry},
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
@@ -35,8 +35,6 @@ pub struct Counters {
     pub retried: Cell<u64>,
     /// First packets that were answered with CONNECTION_REFUSED.
     pub refused: Cell<u64>,
-    /// First packets that were not answered.
-    pub ignored: Cell<u64>,
     /// Requests that the service was given.
     pub requests: Cell<u64>,
     /// Requests that the client cancelled before the end of the response.
@@ -72,6 +70,9 @@ pub(crate) struct Shared {
     /// Whether the driver runs. It sees changes before it ends.
     pub(crate) is_driving: Cell<bool>,
     pub(crate) drain: Cell<Option<Drain>>,
+    /// Connections whose handshake is not complete, by the client's network. Clients choose their addresses, so the hash
+    /// is keyed.
+    pub(crate) handshakes: RefCell<HashMap<IpAddr, usize>>,
     pub(crate) injected: RefCell<VecDeque<Datagram>>,
     /// A configuration that the driver has not taken over.
     pub(crate) replaced: RefCell<Option<Arc<quinn_proto::ServerConfig>>>,
@@ -158,6 +159,27 @@ impl Peer {
 // === impl Shared ===
 
 impl Shared {
+    /// Returns the number of half-open connections of a network.
+    pub(crate) fn half_open_of(&self, network: IpAddr) -> usize {
+        self.handshakes.borrow().get(&network).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn begin_handshake(&self, network: IpAddr) {
+        count(&self.counters.half_open);
+        *self.handshakes.borrow_mut().entry(network).or_default() += 1;
+    }
+
+    pub(crate) fn end_handshake(&self, network: IpAddr) {
+        let half_open = &self.counters.half_open;
+        half_open.set(half_open.get().saturating_sub(1));
+        if let Entry::Occupied(mut entry) = self.handshakes.borrow_mut().entry(network) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
+
     pub(crate) fn wake(&self) {
         if self.is_driving.get() {
             return;

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Method;
-use ingress_quic::{Ids as _, Limits};
+use ingress_quic::{Ids as _, Limits, Pressure};
 use quinn::{ConnectionError, VarInt};
 
 use crate::support::{
@@ -64,10 +64,10 @@ fn clients_prove_their_address_when_many_are_half_open() {
 }
 
 #[test]
-fn an_overloaded_worker_asks_for_proof() {
+fn a_worker_under_pressure_asks_for_proof() {
     run(async {
         let (mut options, certificate) = options(bind(), 0, Limits::default());
-        options.is_overloaded = Box::new(|| true);
+        options.pressure = Box::new(|| Pressure::Prove);
         let server = start_with((options, certificate));
         let client = connect(&server).await;
         assert_eq!(server.handle.counters().retried.get(), 1);

@@ -14,7 +14,9 @@ use std::{
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use ingress_quic::{Driver, Handle, ID_LENGTH, ID_NONCE, Ids, Keys, Limits, Options, Owner, Peer, RequestBody};
+use ingress_quic::{
+    Driver, Handle, ID_LENGTH, ID_NONCE, Ids, Keys, Limits, Options, Owner, Peer, Pressure, RequestBody,
+};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::{RootCertStore, crypto::aws_lc_rs, pki_types::CertificateDer, version::TLS13};
 use tokio::{
@@ -221,7 +223,7 @@ pub(crate) fn options(socket: UdpSocket, worker: u8, limits: Limits) -> (Options
         keys: Keys::derive(b"secret", "node").expect("keys"),
         ids: Arc::new(Plain(worker)),
         limits,
-        is_overloaded: Box::new(|| false),
+        pressure: Box::new(|| Pressure::None),
         forward: Box::new(|worker, _| panic!("a datagram for worker {worker}")),
     };
     (options, certificate)
