@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{HeaderCondition, ListenerProtocol, PathPattern};
+use crate::{HeaderCondition, ListenerProtocol, PathMatch, PathPattern};
 
 fn rule(path: PathMatch, owner: &str) -> Rule {
     let action = Action::Forward(UpstreamKey::new("default", owner, "80"));
