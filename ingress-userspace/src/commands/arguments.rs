@@ -135,7 +135,7 @@ pub(crate) enum DebugCommand {
     /// Write an archive for a bug report: version, state of the node, routes, problems, certificates, counters, changes and
     /// metrics.
     ///
-    /// It has no private keys, passwords, values of header fields or queries of URLs, and by default no addresses of
+    /// The bundle has no private keys, passwords, values of header fields or queries of URLs, and by default no addresses of
     /// clients. The log is where Kubernetes or your service manager keeps it, so add it yourself.
     Bundle(DebugBundleArgs),
 }

@@ -56,17 +56,17 @@ pub struct Replayed<'t> {
 /// How a request is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayedAnswer<'t> {
-    /// By a pod of one of these upstreams.
+    /// A pod answers, of one of these upstreams.
     Upstream(Vec<&'t UpstreamKey>),
-    /// By a pod of the default backend, because no rule matches.
+    /// A pod of the default backend answers, because no rule matches.
     DefaultBackend(Vec<&'t UpstreamKey>),
-    /// By a redirect.
+    /// A redirect answers.
     Redirect(u16),
-    /// By an error of this controller, with the reason.
+    /// An error of this controller answers, with the reason.
     Refused(u16, String),
-    /// By 204, for a preflight of CORS.
+    /// A preflight of CORS gets 204.
     Preflight,
-    /// By a pod: the connection is passed through.
+    /// A pod answers: the connection is passed through.
     Passthrough,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::redaction;
 
-/// One rule: a path of a host, and the treatment of its requests.
+/// A path of a host, and the treatment of its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteDocument {
     /// The listener of a Gateway that serves the host, as `namespace/gateway/listener`; `None` for hosts of Ingresses.

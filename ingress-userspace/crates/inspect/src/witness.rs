@@ -22,7 +22,7 @@ pub struct Comparison {
     /// Number of compared hosts, and of requests for them.
     pub hosts: usize,
     pub requests: usize,
-    /// By host, then by path.
+    /// Witnesses by host, then by path.
     pub witnesses: Vec<Witness>,
     /// Hosts for which ingress-nginx' choice is not known, with the reason.
     pub unknown: Vec<UnknownHost>,

@@ -21,7 +21,7 @@ pub enum Pressure {
 pub(crate) struct Load {
     /// Connections whose handshake is not complete.
     pub(crate) half_open: usize,
-    /// Those of the client's network.
+    /// Half-open connections of the client's network.
     pub(crate) of_client: usize,
     /// Number of half-open connections that a worker may have.
     pub(crate) half_open_max: usize,

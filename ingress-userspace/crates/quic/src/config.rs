@@ -25,7 +25,7 @@ const UNI_STREAMS: u32 = 8;
 /// quinn-proto would keep 10 MiB.
 const INCOMING_BUFFER: u64 = 16 * 1024;
 
-/// As [`INCOMING_BUFFER`], for all clients. quinn-proto would keep 100 MiB.
+/// The same as [`INCOMING_BUFFER`], for all clients. quinn-proto would keep 100 MiB.
 const INCOMING_BUFFERS: u64 = 4 * 1024 * 1024;
 
 /// Minimum time between two stateless resets. quinn-proto's 20 ms would leave most clients of a crashed process waiting
@@ -42,7 +42,7 @@ pub struct Limits {
     pub streams_max: u32,
     /// Bytes of a request's body that a client may send ahead of the service; 1 MiB by default, as for HTTP/2.
     pub stream_window: u32,
-    /// As `stream_window`, for all requests of a connection; 1 MiB by default. quinn-proto sets no limit.
+    /// The same as `stream_window`, for all requests of a connection; 1 MiB by default. quinn-proto sets no limit.
     pub connection_window: u32,
     /// Bytes of responses that a connection keeps until they are acknowledged; 2 MiB by default. A client that reads
     /// slowly costs at most this.

@@ -18,7 +18,7 @@ pub enum Verdict {
     Refused,
 }
 
-/// One remark about a key of an object.
+/// A remark about a key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub verdict: Verdict,

@@ -60,7 +60,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Sockets {
     v4: UdpSocket,
-    /// One for each interface with IPv6, by its index: Linux binds a socket to a group of the link only with an interface.
+    /// Sockets by the index of the interface: Linux binds a socket to a group of the link only with an interface.
     v6: BTreeMap<u32, UdpSocket>,
     /// Places whose group is joined, by a family at least.
     places: BTreeSet<Place>,
