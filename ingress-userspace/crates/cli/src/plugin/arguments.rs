@@ -278,8 +278,8 @@ pub(super) enum DebugCommand {
     /// Write an archive for a bug report: versions, states, routes, problems, certificates, counters, changes, metrics and
     /// logs of each node.
     ///
-    /// The bundle has no private keys, passwords, values of header fields or queries of URLs, no lines of the access log, and by
-    /// default no addresses of clients.
+    /// The bundle has no private keys, passwords, values of header fields or queries of URLs, no lines of the access log,
+    /// and by default no addresses of clients.
     Bundle(DebugBundleArgs),
 }
 
