@@ -8,7 +8,7 @@ pub const SHARE_ALL: u16 = 1 << 15;
 /// Life of a share without renewal, in seconds. Afterwards all new connections are left.
 pub const SHARE_LASTS_S: u32 = 300;
 
-/// Nothing was ever set; all clients are taken, as by versions without a share.
+/// No share was ever set; all clients are taken, as by versions without a share.
 pub const SHARE_UNSET: u16 = 0;
 /// The process that owns the node renews the share.
 pub const SHARE_KEPT: u16 = 1;

@@ -63,11 +63,11 @@ pub(super) struct LogLine<'l> {
 /// Why a line cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unreadable {
-    /// It has another form than the format.
+    /// The line has another form than the format.
     Form,
-    /// It has no request, as after a connection without one, or after a broken head.
+    /// The line has no request, as after a connection without one, or after a broken head.
     NoRequest,
-    /// It names no host.
+    /// The line names no host.
     NoHost,
 }
 
