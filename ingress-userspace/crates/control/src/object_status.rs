@@ -3,6 +3,9 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
+/// End of messages that only repeat what conditions of listeners say. Others say more, so these become no event.
+pub(crate) const SEE_LISTENERS: &str = "see their conditions";
+
 /// The status that an object should show, for one generation of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStatus {

@@ -67,6 +67,9 @@ pub(super) fn check_outside(address: IpAddr, lookup: &Lookup<'_>) -> Result<(), 
     if lookup.is_cluster_ip(reached) {
         return Err("the address of a Service");
     }
+    if lookup.options.gateway_addresses.contains(&reached) {
+        return Err("the address of a Gateway");
+    }
     if is_private(reached) && !lookup.options.external_networks.iter().any(|network| network.contains(&reached)) {
         return Err("a private address outside `--allow-external-addresses-in`");
     }

@@ -105,11 +105,12 @@ impl Explanation {
         let mut others = Vec::new();
         let mut answering = None;
         for candidate in found {
-            let takes = match canonical(table, |path| self.rule_at(table, candidate, path, &head), &self.path) {
-                Ok(path) => !candidate.is_of_requests() || candidate.rule(&self.host, &path, &head).is_some(),
-                // Its rules decide whether the path is ambiguous.
-                Err(_) => !matching(&candidate.listener.hosts, &self.host).is_empty(),
-            };
+            let takes = !candidate.is_of_requests()
+                || match canonical(table, |path| self.rule_at(table, candidate, path, &head), &self.path) {
+                    Ok(path) => candidate.rule(&self.host, &path, &head).is_some(),
+                    // Its rules decide whether the path is ambiguous.
+                    Err(_) => !matching(&candidate.listener.hosts, &self.host).is_empty(),
+                };
             match answering {
                 None if takes => answering = Some(candidate),
                 _ => others.push((candidate, takes)),

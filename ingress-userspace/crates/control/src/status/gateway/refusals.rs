@@ -9,7 +9,9 @@ use crate::{
     change::ObjectId,
     cluster::{Store, Stored},
     gateway::GatewayObject,
-    object_status::{Condition, ConditionStatus, ListenerStatus, ObjectStatus, ParentStatus, StatusBody},
+    object_status::{
+        Condition, ConditionStatus, ListenerStatus, ObjectStatus, ParentStatus, SEE_LISTENERS, StatusBody,
+    },
     status::input::{Problem, StatusInput},
 };
 
@@ -45,10 +47,10 @@ fn is_refusal(condition: &Condition) -> bool {
     let Condition { kind, status, reason, message } = condition;
     let bad = match *kind {
         "Accepted" | "Programmed" | "ResolvedRefs" => ConditionStatus::False,
-        "Conflicted" | "OverlappingTLSConfig" | "PartiallyInvalid" => ConditionStatus::True,
+        "Conflicted" => ConditionStatus::True,
         _ => return false,
     };
-    *status == bad && *reason != PENDING && !message.is_empty()
+    *status == bad && *reason != PENDING && !message.is_empty() && !message.ends_with(SEE_LISTENERS)
 }
 
 fn causes(status: Option<&Arc<ObjectStatus>>) -> BTreeMap<&str, Refusal<'_>> {
@@ -169,6 +171,10 @@ mod tests {
         assert_eq!((may_differ, &again), (false, &found), "nothing changed");
         let (may_differ, found) = look(&objects("later", "missing", "s"));
         assert!(may_differ && found.len() == 1 && found[0].starts_with("Gateway later "), "{found:#?}");
+        // Conditions of the Gateway that follow from those of its listeners are no causes of their own.
+        let refused = objects("alone", "missing", "s").replace(", {name: p, port: 80, protocol: HTTP}", "");
+        let (_, found) = look(&refused);
+        assert!(found.len() == 1 && found[0].contains("InvalidCertificateRef: listener `a`: "), "{found:#?}");
     }
 
     #[test]
@@ -182,6 +188,7 @@ mod tests {
             (condition("Programmed", ConditionStatus::False, "Invalid", ""), false),
             (condition("Conflicted", ConditionStatus::False, "NoConflicts", "a"), false),
             (condition("Conflicted", ConditionStatus::True, "HostnameConflict", "a"), true),
+            (condition("Accepted", ConditionStatus::False, "ListenersNotValid", "none; see their conditions"), false),
             (condition("AttachedListenerSets", ConditionStatus::False, "NoListenerSets", "a"), false),
         ] {
             assert_eq!(is_refusal(&condition), expect, "{condition:?}");

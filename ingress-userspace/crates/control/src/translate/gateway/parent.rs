@@ -12,7 +12,9 @@ use super::{
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     gateway::{Listener, NamespacesFrom, RouteNamespaces, selects},
-    object_status::{Condition, ConditionStatus, GatewayAddress, ListenerStatus, ObjectStatus, StatusBody},
+    object_status::{
+        Condition, ConditionStatus, GatewayAddress, ListenerStatus, ObjectStatus, SEE_LISTENERS, StatusBody,
+    },
     translate::Context,
 };
 use ingress_model::{ClientCertificates, HostPattern, ListenerName, ListenerProtocol};
@@ -215,13 +217,13 @@ fn conditions(placed: &Placed, listeners: &[MadeListener]) -> Vec<Condition> {
             let message = if listeners.is_empty() {
                 "there are no listeners; add one".to_owned()
             } else {
-                format!("no listener is accepted: {}; see their conditions", names())
+                format!("no listener is accepted: {}; {SEE_LISTENERS}", names())
             };
             Flaw::new("ListenersNotValid", message).unmet(ACCEPTED)
         }
         None if fallen.is_empty() => met(ACCEPTED),
         None => Condition {
-            message: format!("not accepted are the listeners {}; see their conditions", names()),
+            message: format!("not accepted are the listeners {}; {SEE_LISTENERS}", names()),
             ..Condition::met(ACCEPTED, "ListenersNotValid")
         },
     };
@@ -229,7 +231,7 @@ fn conditions(placed: &Placed, listeners: &[MadeListener]) -> Vec<Condition> {
         (Some(flaw), _) => Some(invalid(flaw)),
         (None, Some(flaw)) => Some(flaw.clone()),
         (None, None) if listeners.iter().any(|listener| is_met(listener, PROGRAMMED)) => None,
-        (None, None) => Some(Flaw::new("Invalid", "no listener is served; see their conditions")),
+        (None, None) => Some(Flaw::new("Invalid", format!("no listener is served; {SEE_LISTENERS}"))),
     };
     vec![accepted, unless(PROGRAMMED, programmed.as_ref())]
 }

@@ -67,16 +67,10 @@ fn ours<'c>(lookup: &Lookup<'c>) -> Vec<(&'c ObjectName, &'c Gateway, &'c Gatewa
     gateways.filter_map(|(name, gateway)| Some((name, gateway, class_of(gateway)?))).collect()
 }
 
-/// Returns the ports of all listeners of this controller, whether they stand or not.
+/// Returns the ports of all listeners that stand. No others are open, so no author of listeners can close ports of nodes to
+/// the endpoints of others.
 pub(crate) fn ports(lookup: &Lookup<'_>) -> BTreeSet<StreamPort> {
-    let sets = sets(lookup);
-    let mut ports = BTreeSet::new();
-    for (name, gateway, _) in ours(lookup) {
-        let sets = sets.get(name).into_iter().flatten().flat_map(|(_, set)| &set.spec.listeners);
-        let shapes = gateway.spec.listeners.iter().chain(sets).filter_map(|listener| Shape::of(listener).ok());
-        ports.extend(shapes.map(|shape| shape.port));
-    }
-    ports
+    place(lookup).binds.keys().map(|bind| bind.port).collect()
 }
 
 /// Places the Gateways of this controller, the oldest first, and each before its ListenerSets.
