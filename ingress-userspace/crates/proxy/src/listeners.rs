@@ -149,7 +149,7 @@ impl Listeners {
     }
 
     /// Returns whether `local` is at the address of a Gateway, and no listener is there. Connections to it are refused.
-    pub(crate) fn leave(&self, local: SocketAddr) -> bool {
+    pub(crate) fn refuses(&self, local: SocketAddr) -> bool {
         self.binds.addresses.contains(&local.ip()) && self.at(local).is_none()
     }
 

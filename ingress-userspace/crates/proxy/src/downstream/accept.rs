@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    downstream::{conn::Conn, park},
+    downstream::{conn::Conn, park, refusal::Refusal},
     l4::tcp,
     listeners::{BoundListeners, BoundProtocol},
     server::{listen::Entrance, options::Options, signal::Signal, worker::Worker},
@@ -82,7 +82,10 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     // Fails if the client has disconnected already.
     let Ok(mut local) = stream.local_addr() else { return };
     local.set_port(public_port(worker, entrance, local.port()));
-    let Some(entrance) = at_bind(worker, entrance, local) else { return tcp::reset(&stream) };
+    let Some(entrance) = at_bind(worker, entrance, local) else {
+        worker.shared.stats.refused.count(Refusal::NoListener);
+        return tcp::reset(&stream);
+    };
     let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
     conn.announce();
     let entered = worker.enter(&conn);
@@ -104,7 +107,7 @@ fn at_bind(worker: &Worker, entrance: Entrance, local: SocketAddr) -> Option<Ent
     }
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     match snapshot.listeners.at(local).map(BoundListeners::protocol) {
-        None => (!snapshot.listeners.leave(local)).then_some(entrance),
+        None => (!snapshot.listeners.refuses(local)).then_some(entrance),
         Some(BoundProtocol::Http) => Some(Entrance::Http),
         Some(BoundProtocol::Tls) => Some(Entrance::Https),
         Some(BoundProtocol::Stream) => Some(Entrance::Streams),

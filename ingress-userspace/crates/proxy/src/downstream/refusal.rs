@@ -13,6 +13,8 @@ pub enum Refusal {
     ClientConnections,
     /// Memory is scarce.
     Memory,
+    /// The address is that of a Gateway that has no listener for the port.
+    NoListener,
 }
 
 /// Connections refused, by reason.
@@ -20,7 +22,8 @@ pub enum Refusal {
 pub(crate) struct Refusals([AtomicU64; Refusal::ALL.len()]);
 
 impl Refusal {
-    pub const ALL: [Self; 4] = [Self::ProxyProtocol, Self::Connections, Self::ClientConnections, Self::Memory];
+    pub const ALL: [Self; 5] =
+        [Self::ProxyProtocol, Self::Connections, Self::ClientConnections, Self::Memory, Self::NoListener];
 
     /// Returns the value of the metric's label.
     #[must_use]
@@ -30,6 +33,7 @@ impl Refusal {
             Self::Connections => "connections",
             Self::ClientConnections => "client_connections",
             Self::Memory => "memory",
+            Self::NoListener => "no_listener",
         }
     }
 }

@@ -147,7 +147,7 @@ fn choose_listener<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> Chose
     let listeners = &snapshot.listeners;
     let Some(bound) = listeners.at(conn.local()) else {
         // The connection is older than the Gateway's address.
-        return if listeners.leave(conn.local()) { ChosenRoutes::Nothing } else { ChosenRoutes::OfIngresses };
+        return if listeners.refuses(conn.local()) { ChosenRoutes::Nothing } else { ChosenRoutes::OfIngresses };
     };
     let is_of_ingress = || bound.shares_with_ingresses() && snapshot.routes.host(host).is_some();
     let name = bound.of_host(host, conn.secure);

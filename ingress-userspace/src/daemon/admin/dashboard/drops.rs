@@ -138,6 +138,7 @@ fn refusals(stats: &StatsView) -> Markup {
         Refusal::Connections => ("Limit of connections of a worker", count),
         Refusal::ClientConnections => ("Limit of connections of a client", count),
         Refusal::Memory => ("Connections without memory", count),
+        Refusal::NoListener => ("No listener at the address of a Gateway", count),
     });
     let rest = [
         ("Failed TLS handshakes", stats.handshake_errors),
