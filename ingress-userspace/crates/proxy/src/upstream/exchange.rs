@@ -93,10 +93,10 @@ impl<B: Outgoing> BegunExchange<B> {
     #[must_use]
     pub fn into_response(self) -> Response<ResponseBody<B>> {
         let Self { start: ResponseStart { status, framing, keep_alive }, mut transfer } = self;
-        let headers = std::mem::take(&mut transfer.headers);
+        let headers = transfer.headers.take();
         let mut response = Response::new(ResponseBody::new(transfer, framing, keep_alive));
         *response.status_mut() = status;
-        *response.headers_mut() = headers;
+        *response.headers_mut() = headers.unwrap_or_default();
         response
     }
 }
@@ -131,7 +131,7 @@ pub async fn upgrade<B: Outgoing>(
         let Transfer { connection, limits, buffer, headers, .. } = *transfer;
         let mut response = Response::new(UpstreamTunnel::new(connection, limits, buffer));
         *response.status_mut() = start.status;
-        *response.headers_mut() = headers;
+        *response.headers_mut() = headers.unwrap_or_default();
         Upgraded::Switched(Box::new(response))
     } else {
         Upgraded::Declined(BegunExchange { start, transfer })
@@ -148,8 +148,8 @@ pub(super) struct Transfer<B> {
     /// Whether any byte of a response has arrived.
     received: bool,
     pub(super) buffer: ReadBuffer,
-    /// The response's fields, from parsing the head until they are taken.
-    headers: HeaderMap,
+    /// The response's fields, from parsing the head until they are taken. An empty map would cost more to drop.
+    headers: Option<HeaderMap>,
 }
 
 /// The rest of a request after its response has ended. Dropping it closes the connection.
@@ -186,8 +186,7 @@ enum SendOutcome {
 
 impl<B: Outgoing> Transfer<B> {
     fn new(connection: Connection, limits: ExchangeLimits, upload: RequestUpload<B>) -> Self {
-        let (buffer, headers) = (ReadBuffer::default(), HeaderMap::new());
-        Self { connection, limits, upload, sent: None, received: false, buffer, headers }
+        Self { connection, limits, upload, sent: None, received: false, buffer: ReadBuffer::default(), headers: None }
     }
 
     /// Sends as much as possible, then reads once; `Ready(Ok(0))` is the end of the upstream's stream.
@@ -299,7 +298,7 @@ impl<B: Outgoing> Transfer<B> {
                 return Poll::Ready(Err(if self.received { truncated } else { ExchangeError::Closed }));
             }
             if let Some(ResponseHead { status, headers, framing, keep_alive }) = reader.read(&mut self.buffer)? {
-                self.headers = headers;
+                self.headers = Some(headers);
                 return Poll::Ready(Ok(ResponseStart { status, framing, keep_alive }));
             }
         }
