@@ -264,7 +264,7 @@ fn unusable(CertificateProblem { origin, reason }: CertificateProblem) -> Outcom
     let object =
         ObjectRef { kind: "Secret".into(), namespace: namespace.into(), name: name.into(), origin: Origin::Api };
     let message = format!("{reason}; correct it, its hosts get the self-signed certificate until then");
-    Outcome { object, reason: Reason::InvalidCertificate, message }
+    Outcome::new(object, Reason::InvalidCertificate, message)
 }
 
 /// Describes hosts without a number of their own.
@@ -274,7 +274,7 @@ fn uncounted(hosts: usize) -> Outcome {
         "{hosts} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger \
          `--host-capacity`, or remove hosts; their ids become free some 12 minutes later"
     );
-    Outcome { object, reason: Reason::HostCapacity, message }
+    Outcome::new(object, Reason::HostCapacity, message)
 }
 
 // === impl LineCounts ===

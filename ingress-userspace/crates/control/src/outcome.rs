@@ -12,6 +12,8 @@ pub struct Outcome {
     pub reason: Reason,
     /// For people: lower case, values in backticks, the remedy after a `;`.
     pub message: String,
+    /// Whether the rules of the object answer 503 because of this, since serving them would be unsafe. Default false.
+    pub refuses: bool,
 }
 
 /// The object of a remark.
@@ -136,6 +138,12 @@ pub enum Severity {
 // === impl Outcome ===
 
 impl Outcome {
+    /// Returns a remark that leaves the rules of its object served.
+    #[must_use]
+    pub fn new(object: ObjectRef, reason: Reason, message: String) -> Self {
+        Self { object, reason, message, refuses: false }
+    }
+
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.reason.severity()
@@ -145,7 +153,7 @@ impl Outcome {
 /// Example: `warning ServiceNotFound Ingress default/web (web.yaml): service `default/api` does not exist; create it`.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { object, reason, message } = self;
+        let Self { object, reason, message, refuses: _ } = self;
         write!(f, "{} {reason} {object}: {message}", self.severity())
     }
 }

@@ -34,7 +34,7 @@ impl ProblemDocument {
     /// Returns the document of `outcome`, known since this time in RFC 3339.
     #[must_use]
     pub fn of(outcome: &Outcome, since: Option<String>) -> Self {
-        let Outcome { object, reason, message } = outcome;
+        let Outcome { object, reason, message, refuses: _ } = outcome;
         Self {
             severity: outcome.severity().to_string(),
             reason: reason.to_string(),

@@ -157,8 +157,8 @@ impl AdminSource for Fixed {
         for (name, reason) in [("web", Reason::ServiceNotFound), ("other", Reason::UnknownKind)] {
             let (kind, namespace, name) = ("Ingress".into(), "default".into(), format!("{name}{}", self.text).into());
             let object = ObjectRef { kind, namespace, name, origin: Origin::Api };
-            let outcome =
-                Outcome { object, reason, message: format!("service `a/b{}` does not exist; create it", self.text) };
+            let message = format!("service `a/b{}` does not exist; create it", self.text);
+            let outcome = Outcome::new(object, reason, message);
             problems.insert(Arc::new(outcome), 1_795_687_200);
         }
         problems

@@ -10,7 +10,11 @@ use std::{
 };
 
 use expect_test::expect_file;
-use ingress_control::migration::{Kind, Surface};
+use ingress_control::{
+    Outcome,
+    migration::{Kind, Surface},
+    translate::translate,
+};
 
 use super::{
     controller::Controller,
@@ -115,6 +119,19 @@ fn each_chart_has_its_findings() {
         writeln!(text, "\nIngresses: ready {ready}, differs {differs}, needs fix {needs_fix}, refused {refused}");
     let _written = writeln!(text, "findings: {}", totals.join(", "));
     expect_file!["charts/findings.expected.txt"].assert_eq(&text);
+}
+
+#[test]
+fn outcomes_say_whether_rules_are_refused() {
+    let objects = all();
+    let controller = Controller::of(&objects, None, None).expect("no installation");
+    let translation = translate(&objects.cluster, &controller.options(&objects, true));
+    let (refusing, others): (Vec<_>, Vec<_>) =
+        translation.outcomes.keys().map(|outcome| &**outcome).partition(|outcome| outcome.refuses);
+    let says_so = |outcome: &&Outcome| outcome.message.contains("its rules answer 503");
+    assert!(refusing.len() >= 50, "{}", refusing.len());
+    assert_eq!(refusing.into_iter().find(|outcome| !says_so(outcome)), None);
+    assert_eq!(others.into_iter().find(says_so), None);
 }
 
 /// A name without effect, a refused one and an unknown one is always a finding. A name that differs is one for the

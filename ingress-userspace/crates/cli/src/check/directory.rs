@@ -99,5 +99,5 @@ fn text(file: &Path) -> Result<String> {
 fn unreadable(file: &Arc<Path>, problem: &str) -> Outcome {
     let origin = Origin::File(Arc::clone(file));
     let object = ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin };
-    Outcome { object, reason: Reason::InvalidObject, message: format!("it cannot be read: {problem}") }
+    Outcome::new(object, Reason::InvalidObject, format!("it cannot be read: {problem}"))
 }

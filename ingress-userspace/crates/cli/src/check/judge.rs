@@ -256,7 +256,6 @@ fn tell(findings: &mut [Finding], conversions: &BTreeMap<ObjectName, Conversion>
 /// Returns the verdict about an outcome; `None` if ingress-nginx does the same with the object, as with a Service that
 /// does not exist.
 fn verdict(outcome: &Outcome) -> Option<Verdict> {
-    let refuses = outcome.message.contains("answer 503");
     match outcome.reason {
         Reason::CanaryWithoutMain
         | Reason::CatchAllRefused
@@ -278,7 +277,7 @@ fn verdict(outcome: &Outcome) -> Option<Verdict> {
         | Reason::UnknownKind
         | Reason::UnknownProtocol => None,
         Reason::IneffectiveAnnotation | Reason::IneffectiveSetting | Reason::UnknownSetting => Some(Verdict::Note),
-        Reason::UnsupportedAnnotation if refuses => Some(Verdict::Refused),
+        Reason::UnsupportedAnnotation if outcome.refuses => Some(Verdict::Refused),
         Reason::ClassMismatch | Reason::UnsupportedAnnotation | Reason::UnsupportedSetting => Some(Verdict::Differs),
         Reason::ConfigMapNotFound
         | Reason::DuplicateObject
@@ -301,7 +300,7 @@ fn verdict(outcome: &Outcome) -> Option<Verdict> {
 }
 
 fn finding(outcome: &Outcome, verdict: Verdict, ingress: Option<&Ingress>, options: &Options) -> Finding {
-    let Outcome { object, reason, message } = outcome;
+    let Outcome { object, reason, message, refuses: _ } = outcome;
     let mut object = ProblemObject::from(object);
     if object.namespace == values::NAMESPACE {
         (object.kind, object.namespace) = (values::KIND.to_owned(), String::new());

@@ -48,7 +48,7 @@ impl Objects {
         if self.known.contains(&id) {
             let object = id.name.refer(id.kind, origin);
             let message = "another file already defines it; remove one of them, the first is checked".to_owned();
-            return self.remarks.push(Outcome { object, reason: Reason::DuplicateObject, message });
+            return self.remarks.push(Outcome::new(object, Reason::DuplicateObject, message));
         }
         self.known.insert(id);
         self.cluster.apply(Change::Apply { object, origin: origin.clone() });

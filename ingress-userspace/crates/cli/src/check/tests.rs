@@ -297,6 +297,12 @@ spec:
 }
 
 #[test]
+fn words_of_a_name_are_no_verdict() {
+    let report = report(&[CLUSTER, &ingress("odd", "nginx", "nginx.ingress.kubernetes.io/answer 503: x")].join("---"));
+    assert_eq!((report.counts.refused, report.counts.differs), (0, 1), "{report:?}");
+}
+
+#[test]
 fn counts_are_those_of_the_namespace() {
     let objects =
         read_text(&[cluster(), ingress("far", "nginx", "").replace("namespace: shop", "namespace: far")].join("---\n"));

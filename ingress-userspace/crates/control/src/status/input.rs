@@ -131,7 +131,7 @@ impl StatusInput {
                 let name = ObjectName::new(namespace, name);
                 let stored = self.cluster.ingresses.get(&name)?;
                 let object = name.refer(Kind::Ingress, &stored.origin);
-                let outcome = Outcome { object, reason: Reason::HostCapacity, message: message.clone() };
+                let outcome = Outcome::new(object, Reason::HostCapacity, message.clone());
                 Problem::of(&outcome, &self.cluster)
             })
         })
@@ -143,7 +143,7 @@ impl StatusInput {
 impl Problem {
     /// Returns `None` for notes, for objects that do not come from the API server, and for kinds without events.
     fn of(outcome: &Outcome, cluster: &Cluster) -> Option<Self> {
-        let Outcome { object: ObjectRef { kind, namespace, name, origin }, reason, message } = outcome;
+        let Outcome { object: ObjectRef { kind, namespace, name, origin }, reason, message, refuses: _ } = outcome;
         if *origin != Origin::Api || outcome.severity() != Severity::Warning {
             return None;
         }

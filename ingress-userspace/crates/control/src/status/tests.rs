@@ -41,11 +41,8 @@ fn input(managed_ingresses: &[(Arc<Ingress>, ManagedState)], problems: &[&str]) 
         }
         cluster.apply(Change::Apply { object, origin: Origin::Api });
     }
-    let outcome = |message: &&str| Outcome {
-        object: ObjectName::new("n", "a").refer(Kind::Ingress, &Origin::Api),
-        reason: Reason::ServiceNotFound,
-        message: (*message).to_owned(),
-    };
+    let object = ObjectName::new("n", "a").refer(Kind::Ingress, &Origin::Api);
+    let outcome = |message: &&str| Outcome::new(object.clone(), Reason::ServiceNotFound, (*message).to_owned());
     translation.outcomes.extend(problems.iter().map(|problem| (Arc::new(outcome(problem)), ())));
     Arc::new(StatusInput::new(&cluster, &translation, &MANAGER.into()))
 }

@@ -330,7 +330,7 @@ fn serving_saved(age: Duration) -> Outcome {
         "the API server does not answer; serving the saved configuration of {} s ago; make the API server reachable",
         age.as_secs()
     );
-    Outcome { object, reason: Reason::SavedConfiguration, message }
+    Outcome::new(object, Reason::SavedConfiguration, message)
 }
 
 #[cfg(test)]

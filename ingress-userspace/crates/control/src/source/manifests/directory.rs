@@ -385,7 +385,7 @@ fn content(path: &Path) -> io::Result<String> {
 fn unreadable(path: &Path, error: &io::Error) -> Outcome {
     let object = parse::file(&Origin::File(path.into()));
     let reason = if error.kind() == io::ErrorKind::FileTooLarge { Reason::TooLarge } else { Reason::InvalidObject };
-    Outcome { object, reason, message: format!("it cannot be read: {error}; its last readable content stays in use") }
+    Outcome::new(object, reason, format!("it cannot be read: {error}; its last readable content stays in use"))
 }
 
 fn duplicate(id: &ObjectId, origin: &Origin, first: &Origin) -> Outcome {
@@ -395,5 +395,5 @@ fn duplicate(id: &ObjectId, origin: &Origin, first: &Origin) -> Outcome {
         Origin::Api => "the API server".into(),
     };
     let message = format!("`{place}`, earlier in the order of paths, defines it already; remove one of the two");
-    Outcome { object, reason: Reason::DuplicateObject, message }
+    Outcome::new(object, Reason::DuplicateObject, message)
 }

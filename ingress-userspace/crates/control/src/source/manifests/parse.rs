@@ -278,7 +278,7 @@ impl DocumentReader {
             let object =
                 ObjectRef { kind: kind.into(), namespace: "".into(), name: "".into(), origin: self.origin.clone() };
             let message = format!("objects of `{api_version}` `{kind}` are not read");
-            self.parsed.remarks.push(Outcome { object, reason: Reason::UnknownKind, message });
+            self.parsed.remarks.push(Outcome::new(object, Reason::UnknownKind, message));
             return;
         };
         if head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).is_none_or(str::is_empty) {
@@ -309,7 +309,7 @@ impl DocumentReader {
             "document {document}, line {}: {reason}; its last valid content stays in use until it is corrected",
             line.unwrap_or(first)
         );
-        self.parsed.remarks.push(Outcome { object, reason: Reason::InvalidObject, message });
+        self.parsed.remarks.push(Outcome::new(object, Reason::InvalidObject, message));
     }
 }
 

@@ -37,7 +37,7 @@ impl Wanted {
     pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Self {
         if self == Self::Unsupported {
             let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS`, `GRPC` or `GRPCS`";
-            scope.report(Reason::UnsupportedAnnotation, message.to_owned());
+            scope.report_refusal(Reason::UnsupportedAnnotation, message.to_owned());
         }
         self
     }

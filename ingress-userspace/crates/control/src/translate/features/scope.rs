@@ -44,7 +44,12 @@ impl<'s, 'c> Scope<'s, 'c> {
     /// Reports a problem because of which the rules must not be served.
     pub(crate) fn refuse(&mut self, (reason, message): Refusal) {
         self.refuses = true;
-        self.report(reason, message);
+        self.report_refusal(reason, message);
+    }
+
+    /// Reports a problem because of which the rules have no backend and answer 503.
+    pub(super) fn report_refusal(&mut self, reason: Reason, message: String) {
+        self.outcomes.refuse(self.object, reason, message);
     }
 
     /// Returns the result, or `instead` if the rules must not be served.
