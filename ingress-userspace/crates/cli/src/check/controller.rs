@@ -1,15 +1,14 @@
 //! The installed ingress-nginx: its arguments, and the options of a translation that serves the same classes with the same
 //! ConfigMaps.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use ingress_control::{
     Classes,
-    change::ObjectName,
-    translate::{CatchAll, Options},
+    change::{Kind, ObjectName},
+    translate::{CatchAll, Options, annotation_references},
 };
-use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     finding::Finding,
@@ -21,8 +20,8 @@ use crate::options::object_name;
 
 /// Value of `spec.controller` in the classes of ingress-nginx.
 const CONTROLLER: &str = "k8s.io/ingress-nginx";
-/// Annotation of an Ingress that names a ConfigMap of its namespace.
-const CUSTOM_HEADERS: &str = "custom-headers";
+/// Default prefix of annotations.
+const PREFIX: &str = "nginx.ingress.kubernetes.io";
 /// Settings that name a ConfigMap, as `namespace/name`.
 const NAMING: [&str; 2] = ["add-headers", "proxy-set-headers"];
 
@@ -86,7 +85,7 @@ impl Controller {
             tcp_services: named("tcp-services-configmap"),
             udp_services: named("udp-services-configmap"),
             catch_all: if is_on("disable-catch-all") { CatchAll::Refuse } else { CatchAll::Allow },
-            annotations_prefix: text("annotations-prefix", "nginx.ingress.kubernetes.io"),
+            annotations_prefix: text("annotations-prefix", PREFIX),
             ..Options::default()
         }
     }
@@ -103,8 +102,10 @@ impl Controller {
                 names.push(ObjectName::new(namespace, &parameters.name));
             }
         }
-        for (name, stored) in cluster.ingresses.iter() {
-            names.extend(custom_headers(&name.namespace, &stored.object));
+        let prefix = self.flags.get("annotations-prefix").map_or(PREFIX, String::as_str);
+        for (_, stored) in cluster.ingresses.iter() {
+            let named = annotation_references(&stored.object, prefix).into_iter();
+            names.extend(named.filter(|id| id.kind == Kind::ConfigMap).map(|id| id.name));
         }
         for stored in cluster.config_maps.values() {
             let data = stored.object.data.as_ref();
@@ -129,14 +130,6 @@ impl Controller {
     pub(crate) fn settings(&self) -> Option<ObjectName> {
         object_name(self.flags.get("configmap")?).ok()
     }
-}
-
-/// Returns the ConfigMap that an Ingress names for its response headers.
-fn custom_headers(namespace: &Arc<str>, ingress: &Ingress) -> Option<ObjectName> {
-    let annotations = ingress.metadata.annotations.iter().flatten();
-    let (_, value) = annotations.into_iter().find(|(key, _)| key.rsplit('/').next() == Some(CUSTOM_HEADERS))?;
-    let name = value.trim().rsplit('/').next().unwrap_or_default();
-    (!name.is_empty()).then(|| ObjectName::new(namespace, name))
 }
 
 /// Returns the flags among the arguments of a workload, with the namespace of its pods filled in.

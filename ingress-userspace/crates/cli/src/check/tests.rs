@@ -303,6 +303,20 @@ fn words_of_a_name_are_no_verdict() {
 }
 
 #[test]
+fn all_config_maps_that_are_named_are_read() {
+    let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
+    let ingresses = [
+        ingress("a", "nginx", &key("custom-headers", "shop/responses")),
+        ingress("b", "nginx", &key("auth-proxy-set-headers", "requests")),
+        ingress("c", "nginx", &key("auth-proxy-set-headers", "far/requests")),
+    ];
+    let objects = read_text(&[&[CLUSTER.to_owned()][..], &ingresses].concat().join("---\n"));
+    let controller = Controller::of(&objects, None, None).expect("one installation");
+    let names: Vec<_> = controller.config_maps(&objects).iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["ingress-nginx/settings", "shop/requests", "shop/responses"]);
+}
+
+#[test]
 fn counts_are_those_of_the_namespace() {
     let objects =
         read_text(&[cluster(), ingress("far", "nginx", "").replace("namespace: shop", "namespace: far")].join("---\n"));

@@ -75,7 +75,8 @@ mod trust_anchors;
 mod values;
 
 pub(crate) use address::{is_always_refused, reached};
-pub(crate) use annotation_reader::{references as annotation_references, services_of, verdict as annotation_verdict};
+pub use annotation_reader::references as annotation_references;
+pub(crate) use annotation_reader::{services_of, verdict as annotation_verdict};
 pub use class::owns;
 use context::Context;
 pub(crate) use named::{Affected, Namer};

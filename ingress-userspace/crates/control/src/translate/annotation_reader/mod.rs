@@ -95,8 +95,10 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
 }
 
 /// Returns the objects, other than Services and certificates, that the annotations of `ingress` name. Objects outside
-/// its namespace are left out, because an Ingress may not name them.
-pub(crate) fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> {
+/// its namespace are left out, because an Ingress may not name them. `prefix` is that of annotations besides this
+/// controller's own.
+#[must_use]
+pub fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> {
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let annotations = by_key(ingress, prefix);
     let named = annotations.iter().filter_map(|(key, Annotation { name: _, value })| {
