@@ -6,21 +6,25 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
 use expect_test::expect_file;
 use ingress_control::{
-    Outcome,
+    Origin, Outcome,
+    change::{Change, Object},
     migration::{Kind, Surface},
     translate::translate,
 };
+use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     controller::Controller,
+    directory,
     finding::{Counts, Finding, Report, Verdict},
     fix::Files,
-    judge, objects, read_text,
+    judge, objects, read_text, snippet,
 };
 
 /// The prefix of annotations that ingress-nginx reads.
@@ -51,7 +55,7 @@ fn judged(objects: &objects::Objects, with_requests: bool) -> Report {
 
 /// Returns the annotations of ingress-nginx of each Ingress, without their prefix.
 fn annotations(objects: &objects::Objects) -> Vec<(String, BTreeMap<String, String>)> {
-    let of = |stored: &k8s_openapi::api::networking::v1::Ingress| {
+    let of = |stored: &Ingress| {
         let annotations = stored.metadata.annotations.iter().flatten();
         annotations.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), value.clone()))).collect()
     };
@@ -194,19 +198,51 @@ fn requests_of_all_charts_are_compared() {
     expect_file!["charts/requests.expected.txt"].assert_eq(&text);
 }
 
+/// With its patch, an Ingress has no snippet left, and no annotation that the patch wrote is refused.
 #[test]
-fn patches_of_all_charts_are_written() {
-    let objects = all();
+fn patches_of_all_charts_are_written_and_hold() {
+    let mut objects = all();
     let controller = Controller::of(&objects, None, None).expect("no installation");
     let (conversions, snippets) = judge::conversions(&objects, &controller, true);
     assert!(conversions.len() >= 30, "{}", conversions.len());
     let home = tempfile::tempdir().expect("a directory");
-    let directory = home.path().join("fix");
-    Files::of(&conversions, &snippets).and_then(|files| files.write(&directory)).expect("patches");
-    for conversion in conversions.values().filter(|conversion| conversion.is_whole()) {
-        assert!(conversion.rest.is_empty());
+    let fix = home.path().join("fix");
+    Files::of(&conversions, &snippets).and_then(|files| files.write(&fix)).expect("patches");
+    let (mut whole, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for (name, conversion) in &conversions {
+        let stem = format!("{}.{}", name.namespace, name.name);
+        let config_map = fix.join(format!("configmap.{stem}.yaml"));
+        if let Ok(text) = fs::read_to_string(&config_map) {
+            directory::add(&config_map.as_path().into(), &text, &mut objects);
+        }
+        let Ok(text) = fs::read_to_string(fix.join(format!("ingress.{stem}.yaml"))) else {
+            assert!(!conversion.is_whole() && conversion.annotations.is_empty(), "{name} has no patch");
+            continue;
+        };
+        assert_eq!(text.contains("# not converted"), !conversion.is_whole(), "{name}: {text}");
+        let patch: Ingress = serde_saphyr::from_str(&text).expect("a patch");
+        let annotations = patch.metadata.annotations.expect("annotations");
+        let mut ingress = (*objects.cluster.ingresses.get(name).expect("its Ingress").object).clone();
+        written.extend(annotations.keys().filter_map(|key| Some((stem.clone(), key.split_once('/')?.1.to_owned()))));
+        ingress.metadata.annotations.get_or_insert_default().extend(annotations);
+        let object = Object::Ingress(Arc::new(ingress));
+        objects.cluster.apply(Change::Apply { object, origin: Origin::Api });
+        if conversion.is_whole() {
+            whole.insert(stem);
+        }
     }
-    assert!(fs::read_dir(directory).expect("the patches").count() > 1);
+    assert!(whole.len() >= 15, "{}", whole.len());
+    let problems: Vec<_> = judged(&objects, false)
+        .findings
+        .into_iter()
+        .filter(|finding| finding.verdict >= Verdict::Fix)
+        .filter(|Finding { object, key, .. }| {
+            let stem = format!("{}.{}", object.namespace, object.name);
+            let is_snippet = snippet::Place::ALL.iter().any(|place| place.annotation() == key);
+            if is_snippet { whole.contains(&stem) } else { written.contains(&(stem, key.clone())) }
+        })
+        .collect();
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 /// Times are those of a build with optimization; here only the sizes are those of a large cluster.
