@@ -37,16 +37,19 @@ pub(super) struct Suite {
 /// # Errors
 /// Fails if there is no Go, the sources cannot be had or are incomplete, or Go cannot build them.
 pub(super) fn build(given: Option<&Path>, work: &Path) -> Result<Suite> {
+    if let Some(given) = given {
+        contains_suite(given)?;
+    }
     let go = go::find("the conformance tests for Ingress")?;
     fs::create_dir_all(work).with_context(|| format!("cannot make `{}`", work.display()))?;
     let sources = match given {
         Some(dir) => dir.to_owned(),
-        None => fetch(&go, work)?,
+        None => {
+            let fetched = fetch(&go, work)?;
+            contains_suite(&fetched)?;
+            fetched
+        }
     };
-    let missing = ["go.mod", "features", DEPLOYMENT, ECHO].into_iter().find(|name| !sources.join(name).exists());
-    if let Some(missing) = missing {
-        bail!("`{}` has no `{missing}`, so it does not contain the sources of `{PACKAGE}`", sources.display());
-    }
     let dir = work.join("sources");
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove `{}`", dir.display()))?;
@@ -63,6 +66,17 @@ pub(super) fn build(given: Option<&Path>, work: &Path) -> Result<Suite> {
     compile(&go, "the conformance tests for Ingress", &["test", "-c"], &dir, &program)?;
     let features = features(&dir.join("features"))?;
     Ok(Suite { dir, program, image: archive, features })
+}
+
+/// Checks that the directory has all parts of the suite that are needed.
+fn contains_suite(sources: &Path) -> Result<()> {
+    let missing = ["go.mod", "features", DEPLOYMENT, ECHO].into_iter().find(|name| !sources.join(name).exists());
+    match missing {
+        Some(missing) => {
+            bail!("`{}` has no `{missing}`, so it does not contain the sources of `{PACKAGE}`", sources.display())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns the directory with the newest version of the module.
@@ -150,7 +164,14 @@ mod tests {
     #[test]
     fn a_folder_without_the_suite_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let error = build(Some(dir.path()), &dir.path().join("work")).unwrap_err().to_string();
-        assert!(error.contains("go.mod") || error.contains("Go"), "{error}");
+        let error = || build(Some(dir.path()), &dir.path().join("work")).unwrap_err().to_string();
+        assert!(error().contains("has no `go.mod`"), "{}", error());
+        fs::write(dir.path().join("go.mod"), "").unwrap();
+        fs::create_dir(dir.path().join("features")).unwrap();
+        assert!(error().contains(&format!("has no `{DEPLOYMENT}`")), "{}", error());
+        for part in [DEPLOYMENT, ECHO] {
+            fs::create_dir_all(dir.path().join(part)).unwrap();
+        }
+        assert!(contains_suite(dir.path()).is_ok());
     }
 }
