@@ -14,7 +14,7 @@
 
 pub mod access_review;
 mod address_pool;
-mod boolean;
+pub mod boolean;
 pub mod change;
 mod clock;
 pub mod cluster;

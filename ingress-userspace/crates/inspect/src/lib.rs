@@ -29,7 +29,7 @@ pub use certificate::{CertificateDocument, CertificateEntry, LeafDocument, certi
 pub use explanation::{CertificateChoice, Considered, ExplainError, Explanation, Verdict, certificate_choice, explain};
 pub use problem::{ProblemDocument, ProblemObject};
 pub use redaction::without_queries;
-pub use replay::{LoggedRequest, Replay, Replayed, ReplayedAnswer};
+pub use replay::{LoggedRequest, Replay, Replayed, ReplayedAnswer, path_and_query};
 pub use route::{ActionDocument, BackendDocument, PathKind, RouteDocument, RouteEntry, RouteFilter, routes, routes_of};
 pub use timestamp::timestamp;
 pub use witness::{Comparison, UnknownHost, Witness, witnesses};

@@ -14,7 +14,7 @@ use ingress_nginx_model::{Decision, HostIngress, IngressPath, LocationMatch, Ori
 use k8s_openapi::api::networking::v1::{HTTPIngressPath, Ingress, IngressBackend};
 use serde::Serialize;
 
-use crate::lookup::{Found, Lookup};
+use crate::lookup::{Found, Lookup, RefusedPath};
 
 /// The result of a comparison with ingress-nginx.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -237,7 +237,10 @@ impl Comparison {
     ) {
         let host = example(pattern);
         let Ok(host) = Host::parse(&host) else { return };
-        let Some(lookup) = Lookup::of(table, Lookup::pattern(table, host.as_str()).as_ref()) else { return };
+        let lookup = Lookup::of(table, Lookup::pattern(table, host.as_str()).as_ref());
+        if lookup.passes_tls() {
+            return;
+        }
         self.hosts += 1;
         let mut differences = BTreeMap::<(Answer, Answer), (String, usize)>::new();
         let paths: BTreeSet<String> = boundaries(of_nginx);
@@ -292,12 +295,12 @@ fn of_decision(decision: Decision<'_>, claims: &[Claim<'_>]) -> Answer {
     }
 }
 
-fn found(found: Result<(Cow<'_, str>, Found<'_>), String>, claims: &[Claim<'_>]) -> Answer {
+fn found(found: Result<(Cow<'_, str>, Found<'_>), RefusedPath>, claims: &[Claim<'_>]) -> Answer {
     let (rule, is_fallback) = match found {
         Ok((_, Found::Rule(rule))) => (rule, false),
         Ok((_, Found::Fallback(rule))) => (rule, true),
         Ok((_, Found::Nothing)) => return Answer::Default(None),
-        Err(reason) => return Answer::BadRequest(Some(reason)),
+        Err(refused) => return Answer::BadRequest(Some(refused.to_string())),
     };
     let ingress = rule.owner.to_string();
     if is_fallback {

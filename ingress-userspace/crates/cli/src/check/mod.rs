@@ -81,6 +81,8 @@ pub(crate) struct Installation {
     pub(crate) objects: Objects,
     pub(crate) controller: Controller,
     pub(crate) is_directory: bool,
+    /// Whether objects of other namespaces were not read.
+    pub(crate) is_partial: bool,
 }
 
 impl Installation {
@@ -107,13 +109,14 @@ impl Installation {
             values.add_to(&mut objects);
         }
         let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
-        Ok(Self { objects, controller, is_directory: from_dir.is_some() })
+        let is_partial = from_dir.is_none() && namespace.namespace.is_some();
+        Ok(Self { objects, controller, is_directory: from_dir.is_some(), is_partial })
     }
 }
 
 /// Reads and judges what the options name.
 fn report(args: CheckArgs) -> Result<Report> {
-    let Installation { objects, controller, is_directory } = Installation::read(&args.installation)?;
+    let Installation { objects, controller, is_directory, .. } = Installation::read(&args.installation)?;
     let CheckArgs { installation: InstallationArgs { namespace, .. }, fix, diff, .. } = args;
     let (mut conversions, snippets) = judge::conversions(&objects, &controller, is_directory);
     if let Some(namespace) = &namespace.namespace {
@@ -129,10 +132,21 @@ fn report(args: CheckArgs) -> Result<Report> {
 
 /// Returns the objects in `text`.
 #[cfg(test)]
-pub(crate) fn read_text(text: &str) -> Objects {
+fn read_text(text: &str) -> Objects {
     let mut objects = Objects::default();
     directory::add(&std::path::Path::new("all.yaml").into(), text, &mut objects);
     objects
+}
+
+/// Returns the installation in `text`, as that of a directory.
+///
+/// # Panics
+/// Panics if there are several.
+#[cfg(test)]
+pub(crate) fn installation_of(text: &str) -> Installation {
+    let objects = read_text(text);
+    let controller = Controller::of(&objects, None, None).expect("one installation");
+    Installation { objects, controller, is_directory: true, is_partial: false }
 }
 
 fn shown(report: &Report, output: ReportFormat, palette: Palette) -> Result<String> {

@@ -2,19 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ingress_control::cluster::Cluster;
-use ingress_inspect::{LoggedRequest, Replay, Replayed, ReplayedAnswer, without_queries};
-use ingress_model::{RouteTable, UpstreamKey};
+use ingress_control::translate::Translation;
+use ingress_inspect::{LoggedRequest, Replay, Replayed, ReplayedAnswer, path_and_query};
+use ingress_model::{Filter, Rule, UpstreamKey};
 use serde::Serialize;
 
-use super::line::{LogLine, Unreadable};
+use super::{
+    line::{LineFormat, LogLine, Unreadable},
+    unread::Unread,
+    upstreams::{self, UpstreamNames},
+};
+use crate::check::Installation;
 
 /// Maximum number of causes that are listed; requests of further ones are only counted.
 const CAUSES_MAX: usize = 1_000;
 /// Characters of a path in an example.
 const EXAMPLE_MAX: usize = 200;
-/// Name of the upstream for requests without a rule, in ingress-nginx.
-const DEFAULT_UPSTREAM: &str = "upstream-default-backend";
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -50,16 +53,16 @@ pub struct Difference {
 pub(super) struct Comparison<'t> {
     replay: Replay<'t>,
     names: UpstreamNames,
+    unread: Unread<'t>,
     tells_pods: bool,
+    /// Whether objects of other namespaces were not read.
+    is_partial: bool,
     report: ShadowReport,
     causes: HashMap<Cause, usize>,
 }
 
 /// Host, Ingress, nginx' answer and the one here.
 type Cause = (String, String, String, String);
-
-/// Names of upstreams in ingress-nginx: `namespace-service-port`, where the port is a name or a number.
-struct UpstreamNames(HashMap<String, UpstreamKey>);
 
 /// An answer of nginx.
 enum Logged<'l> {
@@ -72,10 +75,17 @@ enum Logged<'l> {
 // === impl Comparison ===
 
 impl<'t> Comparison<'t> {
-    pub(super) fn new(table: &'t RouteTable, cluster: &Cluster, tells_pods: bool) -> Self {
-        let names = UpstreamNames::of(cluster);
-        let replay = Replay::new(table);
-        Self { replay, names, tells_pods, report: ShadowReport::default(), causes: HashMap::new() }
+    pub(super) fn new(translation: &'t Translation, installation: &Installation, format: &LineFormat) -> Self {
+        let Installation { objects, controller: _, is_directory, is_partial } = installation;
+        Self {
+            replay: Replay::new(&translation.table, format.fields()),
+            names: UpstreamNames::of(&objects.cluster),
+            unread: Unread::of(translation, *is_directory),
+            tells_pods: format.tells_pods(),
+            is_partial: *is_partial,
+            report: ShadowReport::default(),
+            causes: HashMap::new(),
+        }
     }
 
     /// Adds a line.
@@ -89,20 +99,31 @@ impl<'t> Comparison<'t> {
         if matches!(line.status, 400 | 408 | 414 | 431 | 444 | 494) && line.upstream.is_none() {
             return self.undecided("nginx refused the request before it had a rule");
         }
-        let replayed = self.replayed(&line, line.is_secure.unwrap_or(true));
-        if self.is_same(&line, &replayed) {
+        let mut replayed = self.replayed(&line, line.is_secure.unwrap_or(true));
+        // Without a scheme, both are possible, except that nginx logs no TLS that it passes through.
+        let mut plain = line.is_secure.is_none().then(|| self.replayed(&line, false));
+        if replayed.answer == ReplayedAnswer::Passthrough
+            && let Some(plain) = plain.take()
+        {
+            replayed = plain;
+        }
+        let all = || [Some(&replayed), plain.as_ref()].into_iter().flatten();
+        if let Some(reason) = all().find_map(|replayed| self.is_foreign(&line, replayed)) {
+            return self.undecided(reason);
+        }
+        if all().any(|replayed| self.is_same(&line, replayed)) {
             self.report.alike += 1;
             return;
         }
-        // Without `$scheme`, both are possible.
-        if line.is_secure.is_none() {
-            let plain = self.replayed(&line, false);
-            if self.is_same(&line, &plain) {
-                self.report.alike += 1;
-                return;
-            }
+        let reason = all().find_map(|replayed| match &replayed.answer {
+            ReplayedAnswer::Undecided(reason) => Some(&**reason),
+            ReplayedAnswer::Passthrough => Some("TLS of the host is passed through here, and nginx ended it"),
+            _ => self.unread.reason(replayed),
+        });
+        match reason.map(str::to_owned) {
+            Some(reason) => self.undecided(&reason),
+            None => self.different(&line, &replayed),
         }
-        self.different(&line, &replayed);
     }
 
     pub(super) fn finish(mut self) -> ShadowReport {
@@ -128,6 +149,16 @@ impl<'t> Comparison<'t> {
         })
     }
 
+    /// Returns why a line is about an Ingress that was not read, if it is.
+    fn is_foreign(&self, line: &LogLine<'_>, replayed: &Replayed<'_>) -> Option<&'static str> {
+        let is_ours = match &line.upstream {
+            _ if !self.is_partial => true,
+            Some(name) if !upstreams::is_default(name) => self.names.knows(name),
+            _ => replayed.host.is_some(),
+        };
+        (!is_ours).then_some("another namespace serves the request, and only one is read")
+    }
+
     /// Returns nginx' answer. Without `$upstream_addr`, statuses that nginx has of its own are taken for its own.
     fn logged<'l>(&self, line: &'l LogLine<'_>) -> Logged<'l> {
         let is_pod = match (self.tells_pods, &line.upstream_address) {
@@ -143,25 +174,25 @@ impl<'t> Comparison<'t> {
     fn is_same(&self, line: &LogLine<'_>, replayed: &Replayed<'_>) -> bool {
         let leads_to = |name: &str, upstreams: &[&UpstreamKey]| upstreams.iter().any(|key| self.names.is(name, key));
         match (self.logged(line), &replayed.answer) {
-            (_, ReplayedAnswer::Passthrough) => true,
-            (Logged::Pod(Some(DEFAULT_UPSTREAM)), ReplayedAnswer::DefaultBackend(_)) => true,
-            (Logged::Pod(Some(DEFAULT_UPSTREAM)), ReplayedAnswer::Refused(status, _)) => *status == line.status,
+            (_, ReplayedAnswer::Passthrough | ReplayedAnswer::Undecided(_)) => false,
+            (Logged::Pod(Some(upstreams::DEFAULT)), ReplayedAnswer::DefaultBackend(_)) => true,
+            (Logged::Pod(Some(upstreams::DEFAULT)), ReplayedAnswer::Refused(status, _)) => *status == line.status,
             (Logged::Pod(None), ReplayedAnswer::Upstream(_) | ReplayedAnswer::DefaultBackend(_)) => true,
             (Logged::Pod(Some(name)), ReplayedAnswer::Upstream(keys) | ReplayedAnswer::DefaultBackend(keys)) => {
-                leads_to(name, keys)
+                leads_to(name, keys) || upstreams::is_default(name) && makes_page(replayed.rule, line.status)
             }
             (Logged::Pod(_), _) => false,
-            // The client went, or the pods failed: only the choice of the rule can be compared.
-            (Logged::Own, ReplayedAnswer::Upstream(keys)) if matches!(line.status, 499 | 500 | 502..=504) => {
-                line.upstream.as_deref().is_none_or(|name| leads_to(name, keys))
+            (Logged::Own, ReplayedAnswer::Upstream(keys)) if is_fate(line.status) => {
+                replayed.may_answer(&line.method, line.status)
+                    || line.upstream.as_deref().is_none_or(|name| leads_to(name, keys))
             }
-            (Logged::Own, ReplayedAnswer::DefaultBackend(_)) => matches!(line.status, 404 | 499 | 502..=504),
+            (Logged::Own, ReplayedAnswer::DefaultBackend(_)) => line.status == 404 || is_fate(line.status),
             (Logged::Own, ReplayedAnswer::Redirect(status)) => *status == line.status,
             (Logged::Own, ReplayedAnswer::Refused(status, _)) => {
-                *status == line.status || replayed.may_answer(line.status)
+                *status == line.status || replayed.may_answer(&line.method, line.status)
             }
             (Logged::Own, ReplayedAnswer::Preflight) => line.status == 204,
-            (Logged::Own, ReplayedAnswer::Upstream(_)) => replayed.may_answer(line.status),
+            (Logged::Own, ReplayedAnswer::Upstream(_)) => replayed.may_answer(&line.method, line.status),
         }
     }
 
@@ -170,11 +201,11 @@ impl<'t> Comparison<'t> {
         let host = replayed.host.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
         let ingress = replayed.rule.map_or_else(String::new, |rule| rule.owner.to_string());
         let nginx = match self.logged(line) {
-            Logged::Pod(Some(DEFAULT_UPSTREAM)) => "default backend".to_owned(),
+            Logged::Pod(Some(upstreams::DEFAULT)) => "default backend".to_owned(),
             Logged::Pod(Some(name)) => format!("pod of {name}"),
             Logged::Pod(None) => "a pod".to_owned(),
             Logged::Own => match &line.upstream {
-                Some(name) if matches!(line.status, 499 | 500 | 502..=504) => format!("{} for {name}", line.status),
+                Some(name) if is_fate(line.status) => format!("{} for {name}", line.status),
                 _ => line.status.to_string(),
             },
         };
@@ -185,6 +216,7 @@ impl<'t> Comparison<'t> {
             ReplayedAnswer::Refused(status, reason) => format!("{status}: {reason}"),
             ReplayedAnswer::Preflight => "204 for a preflight".to_owned(),
             ReplayedAnswer::Passthrough => "passthrough".to_owned(),
+            ReplayedAnswer::Undecided(reason) => reason.to_string(),
         };
         let cause = (host, ingress, nginx, here);
         if let Some(at) = self.causes.get(&cause) {
@@ -197,8 +229,10 @@ impl<'t> Comparison<'t> {
         }
         self.causes.insert(cause.clone(), self.report.differences.len());
         let (host, ingress, nginx, here) = cause;
-        let target: String = without_queries(&line.target).chars().take(EXAMPLE_MAX).collect();
-        let example = format!("{} {}{target}", line.method, line.host.as_deref().unwrap_or_default());
+        let (path, query) = path_and_query(&line.target);
+        let path: String = path.chars().take(EXAMPLE_MAX).collect();
+        let query = if query.is_empty() { "" } else { "?…" };
+        let example = format!("{} {}{path}{query}", line.method, line.host.as_deref().unwrap_or_default());
         self.report.differences.push(Difference {
             count: 1,
             host,
@@ -211,6 +245,18 @@ impl<'t> Comparison<'t> {
     }
 }
 
+/// Returns whether nginx tells by the status that the client went or sent its request too late, or that the pods failed.
+/// Only the choice of the rule can be compared then.
+fn is_fate(status: u16) -> bool {
+    matches!(status, 400 | 408 | 499 | 500 | 502..=504)
+}
+
+/// Returns whether the rule has a page in place of a pod's response with this status, or in place of missing pods.
+fn makes_page(rule: Option<&Rule>, status: u16) -> bool {
+    let mut filters = rule.iter().flat_map(|rule| &rule.filters);
+    filters.any(|filter| matches!(filter, Filter::ErrorPages(pages) if pages.replace(status) || pages.stands_in))
+}
+
 fn joined(keys: &[&UpstreamKey]) -> String {
     let names: Vec<_> = keys
         .iter()
@@ -220,33 +266,4 @@ fn joined(keys: &[&UpstreamKey]) -> String {
         })
         .collect();
     names.join(" or ")
-}
-
-// === impl UpstreamNames ===
-
-impl UpstreamNames {
-    fn of(cluster: &Cluster) -> Self {
-        let mut names = HashMap::new();
-        for (name, stored) in cluster.services.iter() {
-            for port in &stored.object.ports {
-                let (namespace, service) = (&name.namespace, &name.name);
-                let number = port.port.to_string();
-                for port in [Some(number.as_str()), port.name.as_deref()].into_iter().flatten() {
-                    names
-                        .insert(format!("{namespace}-{service}-{port}"), UpstreamKey::new(namespace, service, &number));
-                }
-            }
-        }
-        Self(names)
-    }
-
-    /// Returns whether ingress-nginx calls the upstream `name`.
-    fn is(&self, name: &str, key: &UpstreamKey) -> bool {
-        let Some((service, port)) = key.service() else { return false };
-        let text = format!("{}-{service}-{port}", key.namespace());
-        match (self.0.get(name), self.0.get(&text)) {
-            (Some(one), Some(other)) => one == other,
-            _ => text == name,
-        }
-    }
 }

@@ -156,6 +156,14 @@ impl LineFormat {
         if found.host.is_none() { Err(Unreadable::NoHost) } else { Ok(found) }
     }
 
+    /// Returns the fields of requests that lines tell.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().filter_map(|variable| match &variable.field {
+            Some(Field::Header(name)) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
     /// Returns whether lines tell which requests a pod answered.
     pub(super) fn tells_pods(&self) -> bool {
         self.variables.iter().any(|variable| variable.field == Some(Field::UpstreamAddress))

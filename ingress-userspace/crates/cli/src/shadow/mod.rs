@@ -12,6 +12,8 @@ mod line;
 mod render;
 #[cfg(test)]
 mod tests;
+mod unread;
+mod upstreams;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +24,10 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use ingress_control::{
     Origin,
+    boolean::boolean,
     change::{Object, ObjectName},
     translate::translate,
 };
@@ -52,7 +55,8 @@ use crate::{
 pub const HELP: &str = "\
 The command reads the log and the objects that ingress-nginx serves. It sends no request and changes nothing. For each
 line it finds the rule that would serve the request here, applies its filters, and compares the answer: the Service, or the
-status if no pod answered. Authentication, limits and the health of pods are not in a log; they are taken for the same.
+status if no pod answered. Authentication, limits and the health of pods are not in a log; they are taken for the same. No
+Secret is read, so lines of rules that need one are undecided.
 
 The default format of ingress-nginx has no `$host`, which this command needs. `--print-format` prints a patch.
 
@@ -63,15 +67,18 @@ Examples:
   xdp-ingress shadow --log access.log -A
   zcat access.log.*.gz | xdp-ingress shadow --log - --from-dir ./manifests -o json
 
-Exit codes: 0 all decided lines are answered alike; 1 failure, with the reason on standard error; 2 wrong usage; 3 requests
-differ.";
+Exit codes: 0 all decided lines are answered alike; 1 failure, with the reason on standard error, as if no line can be decided;
+2 wrong usage; 3 requests differ.";
 
 /// Default format of ingress-nginx.
 const DEFAULT_FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
-/// Addition to the default format, so that all parts that decide are there.
-const ADDED: &str = " $scheme \"$host\"";
+/// Addition to the default format, so that all parts that decide are there. ingress-nginx redirects by this scheme, which
+/// a trusted proxy in front of it may have named.
+const ADDED: &str = " $pass_access_scheme \"$host\"";
 /// Setting with the format.
 const FORMAT_KEY: &str = "log-format-upstream";
+/// Setting by which values are logged as clients sent them.
+const UNESCAPED_KEY: &str = "log-format-escape-none";
 /// Maximum length of a line in bytes; longer ones are not read to their end.
 const LINE_MAX: usize = 64 * 1024;
 
@@ -104,7 +111,21 @@ pub fn shadow(args: &ShadowArgs) -> Result<ExitCode> {
         Format::Yaml => serde_saphyr::to_string(&report)?,
     };
     print::text(&text)?;
+    has_decided(&report)?;
     Ok(if report.different > 0 { FINDINGS.into() } else { ExitCode::SUCCESS })
+}
+
+/// Checks that the report says something about the log.
+fn has_decided(report: &ShadowReport) -> Result<()> {
+    ensure!(report.lines > 0, "the log has no line");
+    let most = report.undecided.iter().max_by_key(|(_, count)| **count);
+    let (reason, count) = most.map_or(("", 0), |(reason, count)| (reason.as_str(), *count));
+    ensure!(
+        report.alike + report.different > 0,
+        "no line could be decided; does `--format` fit the log? For {count} of {} lines: {reason}",
+        report.lines
+    );
+    Ok(())
 }
 
 /// Returns the patch for the ConfigMap of ingress-nginx.
@@ -121,7 +142,13 @@ fn patch() -> Result<String> {
 fn format(named: Option<&str>, Installation { objects, controller, .. }: &Installation) -> Result<LineFormat> {
     let settings = controller.settings().and_then(|name| objects.cluster.config_maps.get(&name));
     let data = settings.and_then(|stored| stored.object.data.as_ref());
-    let installed = data.and_then(|data| data.get(FORMAT_KEY)).map(String::as_str);
+    let setting = |key: &str| data.and_then(|data| data.get(key)).map(String::as_str);
+    ensure!(
+        setting(UNESCAPED_KEY).and_then(|value| boolean(value.trim())) != Some(true),
+        "with the setting `{UNESCAPED_KEY}`, a quotation mark in a request shifts the values behind it; remove the setting, \
+         and log again"
+    );
+    let installed = setting(FORMAT_KEY);
     let (text, origin) = match (named, installed) {
         (Some(named), _) => (named, "of `--format`"),
         (None, Some(installed)) => (installed, "of the setting `log-format-upstream`"),
@@ -175,9 +202,9 @@ fn backends(ingress: &Ingress) -> impl Iterator<Item = &IngressBackend> {
 
 /// Replays all lines of `log`.
 fn replay(installation: &Installation, format: &LineFormat, mut log: impl BufRead) -> Result<ShadowReport> {
-    let Installation { objects, controller, is_directory } = installation;
+    let Installation { objects, controller, is_directory, .. } = installation;
     let translation = translate(&objects.cluster, &controller.options(objects, *is_directory));
-    let mut comparison = Comparison::new(&translation.table, &objects.cluster, format.tells_pods());
+    let mut comparison = Comparison::new(&translation, installation, format);
     let mut bytes = Vec::new();
     loop {
         bytes.clear();

@@ -31,6 +31,9 @@ pub(super) fn table(report: &ShadowReport, is_wide: bool, palette: Palette) -> S
     if *unlisted > 0 {
         let _written = writeln!(text, "{unlisted} requests differ for further causes, which are not listed.");
     }
+    if unclear > lines / 2 {
+        text += "\nMost lines are undecided, so the numbers say little about the whole log.\n";
+    }
     if !undecided.is_empty() {
         text += "\nUndecided lines:\n";
         for (reason, count) in undecided {

@@ -3,7 +3,14 @@ use std::io::Cursor;
 use expect_test::expect;
 
 use super::*;
-use crate::check::read_text;
+use crate::check;
+
+const CLASS: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: { name: nginx }
+spec: { controller: k8s.io/ingress-nginx }
+";
 
 const OBJECTS: &str = r#"
 apiVersion: networking.k8s.io/v1
@@ -43,10 +50,38 @@ metadata: { namespace: shop, name: api }
 spec: { ports: [{ name: http, port: 8080 }] }
 "#;
 
+const CONTROLLER: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: { namespace: ingress-nginx, name: c }
+spec: { template: { spec: { containers: [{ image: 'ingress-nginx/controller:v1', args: [--configmap=ingress-nginx/c] }] } } }
+";
+
+fn installation_of(text: &str) -> Installation {
+    let mut installation = check::installation_of(text);
+    assume_services(&mut installation.objects);
+    installation
+}
+
 fn installation() -> Installation {
-    let mut objects = read_text(OBJECTS);
-    assume_services(&mut objects);
-    Installation { objects, controller: crate::check::Controller::default(), is_directory: true }
+    installation_of(OBJECTS)
+}
+
+/// Returns an Ingress for the host `NAME.test` and Service `web`.
+fn ingress(name: &str, annotations: &[(&str, &str)]) -> String {
+    let annotations: Vec<_> = annotations.iter().map(|(key, value)| format!("{key}: {value:?}")).collect();
+    let annotations = annotations.join(", ").replace("nginx/", "nginx.ingress.kubernetes.io/");
+    format!(
+        "apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {{ namespace: shop, name: {name}, annotations: {{ {annotations} }} }}
+spec:
+  ingressClassName: nginx
+  rules:
+    - host: {name}.test
+      http: {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: web, port: {{ number: 80 }} }} }} }}] }}
+"
+    )
 }
 
 fn line(scheme: &str, host: &str, request: &str, status: u16, upstream: &str, address: &str) -> String {
@@ -57,9 +92,18 @@ fn line(scheme: &str, host: &str, request: &str, status: u16, upstream: &str, ad
 }
 
 fn replayed(log: &str) -> ShadowReport {
-    let installation = installation();
+    replayed_by(&installation(), log)
+}
+
+fn replayed_by(installation: &Installation, log: &str) -> ShadowReport {
     let format = LineFormat::parse(&format!("{DEFAULT_FORMAT}{ADDED}")).expect("the format");
-    replay(&installation, &format, Cursor::new(log)).expect("a report")
+    replay(installation, &format, Cursor::new(log)).expect("a report")
+}
+
+/// Returns the numbers of alike and different lines, and the reasons of undecided ones.
+fn counts(report: &ShadowReport) -> (u64, u64, Vec<(&str, u64)>) {
+    let undecided = report.undecided.iter().map(|(reason, count)| (reason.as_str(), *count));
+    (report.alike, report.different, undecided.collect())
 }
 
 #[test]
@@ -84,7 +128,7 @@ fn requests_are_compared_with_their_answers() {
         line("https", "shop.test", "GET /down HTTP/1.1", 503, "shop-web-80", "-"),
         line("https", "shop.test", "POST /big HTTP/1.1", 413, "shop-web-80", "-"),
         // Differences.
-        line("https", "shop.test", "GET /apis?token=secret HTTP/1.1", 200, "shop-api-http", pod),
+        line("https", "shop.test", "GET /apis?ids=1,2;token=secret HTTP/1.1", 200, "shop-api-http", pod),
         line("https", "shop.test", "GET /apis/2 HTTP/1.1", 200, "shop-api-http", pod),
         line("http", "waf.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
         line("http", "waf.test", "GET / HTTP/1.1", 403, "shop-web-80", "-"),
@@ -182,9 +226,7 @@ fn commands_of_the_page_work() {
         .expect("a patch")
         .replace("data:", "apiVersion: v1\nkind: ConfigMap\nmetadata: { namespace: ingress-nginx, name: c }\ndata:");
     std::fs::write(path("manifests/settings.yaml"), data).expect("written");
-    let controller = "apiVersion: apps/v1\nkind: Deployment\nmetadata: { namespace: ingress-nginx, name: c }\nspec: { template: { spec: \
-                      { containers: [{ image: 'ingress-nginx/controller:v1', args: [--configmap=ingress-nginx/c] }] } } }";
-    std::fs::write(path("manifests/controller.yaml"), controller).expect("written");
+    std::fs::write(path("manifests/controller.yaml"), CONTROLLER).expect("written");
     std::fs::write(path("access.log"), line("https", "shop.test", "GET /a HTTP/1.1", 200, "shop-web-80", "-"))
         .expect("written");
     let page = include_str!("../../../../../docs/migrate/shadow.md");
@@ -203,4 +245,153 @@ fn commands_of_the_page_work() {
             shadow(&args).expect(command);
         }
     }
+}
+
+#[test]
+fn rules_that_need_a_secret_are_undecided() {
+    let basic = [("nginx/auth-type", "basic"), ("nginx/auth-secret", "users")];
+    let firewall = ("nginx/enable-modsecurity", "true");
+    let clients = [("nginx/auth-tls-secret", "shop/ca")];
+    let text = [
+        CLASS.to_owned(),
+        ingress("basic", &basic),
+        ingress("both", &[basic[0], basic[1], firewall]),
+        ingress("clients", &clients),
+        ingress("guest", &[]).replace("guest.test", "clients.test").replace("path: /,", "path: /guest,"),
+        ingress("fields", &[("nginx/custom-headers", "shop/fields")]),
+    ];
+    let pod = "10.0.0.1:80";
+    let log = [
+        line("https", "basic.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
+        line("https", "basic.test", "GET / HTTP/1.1", 401, "shop-web-80", "-"),
+        line("https", "both.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
+        line("https", "clients.test", "GET / HTTP/1.1", 400, "shop-web-80", "-"),
+        line("https", "clients.test", "GET /guest HTTP/1.1", 200, "shop-web-80", pod),
+        line("https", "fields.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
+    ];
+    let mut installation = installation_of(&text.join("---\n"));
+    let secret = "the rule needs a Secret, and no Secret is read";
+    let config_map = "the rule needs a ConfigMap, which is not in the directory";
+    let report = replayed_by(&installation, &log.concat());
+    assert_eq!(counts(&report), (0, 1, vec![(config_map, 1), (secret, 4)]), "{report:?}");
+    assert_eq!(report.differences[0].ingress, "shop/both", "another problem refuses its rules anyway");
+    // A cluster is asked for its ConfigMaps.
+    installation.is_directory = false;
+    let report = replayed_by(&installation, &log.concat());
+    assert_eq!(counts(&report), (0, 2, vec![(secret, 4)]), "{report:?}");
+}
+
+#[test]
+fn preflights_error_pages_and_slow_clients_are_alike() {
+    let pages = [("nginx/custom-http-errors", "404,500"), ("nginx/default-backend", "pages")];
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: { namespace: shop, name: pages }\nspec: { ports: [{ port: 80 }] }\n";
+    let text = [ingress("cors", &[("nginx/enable-cors", "true")]), ingress("pages", &pages), service.to_owned()];
+    let installation = installation_of(&text.join("---\n"));
+    let pod = "10.0.0.1:80";
+    let alike = [
+        line("https", "cors.test", "OPTIONS / HTTP/1.1", 204, "shop-web-80", "-"),
+        line("https", "pages.test", "GET / HTTP/1.1", 404, "custom-default-backend-shop-pages", pod),
+        line("https", "pages.test", "GET / HTTP/1.1", 500, "upstream-default-backend", pod),
+        line("https", "cors.test", "POST / HTTP/1.1", 408, "shop-web-80", "-"),
+        line("https", "cors.test", "POST / HTTP/1.1", 400, "shop-web-80", "-"),
+        line("https", "cors.test", "TRACE / HTTP/1.1", 405, "", "-"),
+        line("https", "cors.test", "GET http://cors.test/a HTTP/1.1", 200, "shop-web-80", pod),
+        // Before a location is chosen, the scheme is empty.
+        line("", "cors.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
+    ];
+    let different = [
+        line("https", "cors.test", "GET / HTTP/1.1", 204, "shop-web-80", "-"),
+        line("https", "pages.test", "OPTIONS / HTTP/1.1", 204, "shop-web-80", "-"),
+        line("https", "cors.test", "GET / HTTP/1.1", 404, "upstream-default-backend", pod),
+        line("https", "cors.test", "POST / HTTP/1.1", 408, "shop-other-80", "-"),
+    ];
+    let report = replayed_by(&installation, &[alike.concat(), different.concat()].concat());
+    assert_eq!(counts(&report), (8, 4, Vec::new()), "{:#?}", report.differences);
+}
+
+#[test]
+fn what_the_log_does_not_tell_is_undecided() {
+    let rule = "header:X-Forwarded-Proto = http -> 301 https://rule.test/";
+    let text = [
+        ingress("rule", &[("xdp-ingress.io/redirect-rules", rule)]),
+        ingress("tls", &[("nginx/ssl-passthrough", "true")]),
+    ];
+    let installation = installation_of(&text.join("---\n"));
+    let log = [
+        line("https", "rule.test", "GET / HTTP/1.1", 200, "shop-web-80", "10.0.0.1:80"),
+        line("https", "tls.test", "GET / HTTP/1.1", 200, "shop-web-80", "10.0.0.1:80"),
+        line("http", "tls.test", "GET / HTTP/1.1", 200, "shop-web-80", "10.0.0.1:80"),
+        line("", "tls.test", "GET / HTTP/1.1", 200, "shop-other-80", "10.0.0.1:80"),
+    ];
+    let report = replayed_by(&installation, &log.concat());
+    let undecided = vec![
+        ("TLS of the host is passed through here, and nginx ended it", 1),
+        ("the rule asks about the field `x-forwarded-proto`, which the log does not have", 1),
+    ];
+    assert_eq!(counts(&report), (1, 1, undecided), "{report:?}");
+    assert_eq!(report.differences[0].here, "pod of shop/web:80");
+    // A format with the field decides.
+    let format = LineFormat::parse("$host \"$request\" $status [$proxy_upstream_name] $http_x_forwarded_proto");
+    let log = "rule.test \"GET / HTTP/1.1\" 301 [shop-web-80] http\nrule.test \"GET / HTTP/1.1\" 200 [shop-web-80] -\n";
+    let report = replay(&installation, &format.expect("a format"), Cursor::new(log)).expect("a report");
+    assert_eq!(counts(&report), (2, 0, Vec::new()), "{report:?}");
+}
+
+#[test]
+fn lines_of_other_namespaces_are_undecided() {
+    let installation = installation_of(&[CLASS, OBJECTS].join("---"));
+    let installation = Installation { is_directory: false, is_partial: true, ..installation };
+    let pod = "10.0.0.1:80";
+    let log = [
+        line("https", "shop.test", "GET / HTTP/1.1", 200, "shop-web-80", pod),
+        line("https", "shop.test", "GET / HTTP/1.1", 200, "shop-api-http", pod),
+        line("https", "blog.test", "GET / HTTP/1.1", 200, "blog-web-80", pod),
+        line("https", "blog.test", "GET / HTTP/1.1", 500, "upstream-default-backend", pod),
+        line("https", "blog.test", "GET / HTTP/1.1", 404, "", "-"),
+    ];
+    let report = replayed_by(&installation, &log.concat());
+    let undecided = vec![("another namespace serves the request, and only one is read", 3)];
+    assert_eq!(counts(&report), (1, 1, undecided), "{report:?}");
+}
+
+#[test]
+fn a_log_without_a_decision_is_an_error() {
+    let error = |log: &str| has_decided(&replayed(log)).expect_err(log).to_string();
+    assert!(error("").contains("no line"));
+    let wrong = error("a\nb\n");
+    assert!(wrong.contains("`--format`") && wrong.contains("2 of 2 lines: the line has another form"), "{wrong}");
+    let good = line("https", "shop.test", "GET / HTTP/1.1", 200, "shop-web-80", "10.0.0.1:80");
+    let shown = |log: &str| render::table(&replayed(log), true, Palette::NONE);
+    assert!(has_decided(&replayed(&format!("{good}a\nb\n"))).is_ok());
+    assert!(shown(&format!("{good}a\nb\n")).contains("Most lines are undecided"));
+    assert!(!shown(&format!("{good}{good}a\nb\n")).contains("Most lines"));
+}
+
+#[test]
+fn paths_of_one_kind_are_one_difference() {
+    let log: String = (0..5)
+        .map(|n| {
+            let request = format!("GET /{n}/..%2fapi HTTP/1.1");
+            line("https", "shop.test", &request, 200, "shop-web-80", "10.0.0.1:80")
+        })
+        .collect();
+    let report = replayed(&log);
+    assert_eq!((report.different, report.differences.len()), (5, 1), "{report:?}");
+    assert_eq!(report.differences[0].example, "GET shop.test/0/..%2fapi");
+}
+
+#[test]
+fn values_without_escapes_are_refused() {
+    let settings = |value: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{ namespace: ingress-nginx, name: c }}\ndata: {{ log-format-escape-none: {value:?} }}"
+        )
+    };
+    let read = |value: &str| {
+        let installation = check::installation_of(&[CONTROLLER, &settings(value)].join("---\n"));
+        format(Some("$host $request $status"), &installation)
+    };
+    assert!(read("false").is_ok());
+    assert!(read("true").expect_err("raw values").to_string().contains("quotation mark"));
 }

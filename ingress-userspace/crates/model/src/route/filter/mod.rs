@@ -19,6 +19,7 @@ mod rules;
 mod urls;
 
 pub use compression::compress;
+pub use rules::undecided_by;
 pub use urls::rewrite_urls;
 
 /// Properties of a request that filters use.

@@ -42,6 +42,22 @@ pub(super) fn apply<'f>(rules: &'f RequestRules, subject: &Subject<'_>) -> Verdi
     Verdict::Continue
 }
 
+/// Returns the first text that decides about the answer and is not known, for a request of which only some texts are
+/// known; `None` if those decide.
+#[must_use]
+pub fn undecided_by<'f>(
+    rules: &'f RequestRules,
+    subject: &Subject<'_>,
+    is_known: impl Fn(&RequestSubject) -> bool,
+) -> Option<&'f RequestSubject> {
+    let mut request = Request { subject, other_paths: request_path::others(path(subject.target)), work: WORK_MAX };
+    rules.iter().find_map(|RequestRule { conditions, answer }| {
+        let (known, unknown): (Vec<_>, Vec<_>) = conditions.iter().partition(|condition| is_known(&condition.subject));
+        let may_answer = known.into_iter().all(|condition| request.meets(condition, answer));
+        may_answer.then(|| unknown.first().map(|condition| &condition.subject))
+    })?
+}
+
 /// A request while rules are applied to it.
 struct Request<'s, 'r> {
     subject: &'s Subject<'r>,
