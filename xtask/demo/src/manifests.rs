@@ -1,4 +1,4 @@
-//! The directory that the demo's proxy reads: a copy of the examples, kept up to date. It adds the Secret that the
+//! The directory that the demo's proxy reads: a copy of the examples, kept up to date. It adds the Secrets that the
 //! examples leave out and, without namespaces, replaces the pods' addresses with addresses on loopback. It never writes
 //! to the examples.
 

@@ -1,4 +1,4 @@
-//! Layout of the demo's results: aligned tables of at most 96 columns, colour only on a terminal. It decides nothing.
+//! Layout of the demo's results: aligned tables of at most 120 columns, colour only on a terminal. It decides nothing.
 
 use std::{
     env, fmt,
@@ -13,6 +13,9 @@ use super::{
     tally::{self, Check, Tally},
 };
 use ingress_lab::maps::Counts;
+
+/// Width of the column of hosts: a host of a Gateway is named with its listener.
+const HOST_WIDTH: usize = 46;
 
 /// Standard output with or without colour.
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +67,15 @@ impl Page {
     /// Prints the number of answers by host and by server.
     pub(super) fn served(self, tally: &Tally) {
         let columns = ["pod-a", "pod-b", "pod-c", "the proxy"];
-        self.line(self.paint(DIM, &format!("  {:<26}{}", "host", columns.map(|name| format!("{name:>11}")).concat())));
+        self.line(
+            self.paint(
+                DIM,
+                &format!("  {:<HOST_WIDTH$}{}", "host", columns.map(|name| format!("{name:>11}")).concat()),
+            ),
+        );
         for (host, by) in &tally.served {
             let cells = columns.map(|name| format!("{:>11}", cell(by.get(name).copied().unwrap_or_default())));
-            self.line(format_args!("  {host:<26}{}", cells.concat()));
+            self.line(format_args!("  {host:<HOST_WIDTH$}{}", cells.concat()));
         }
     }
 
@@ -77,7 +85,7 @@ impl Page {
         let heads = ["2xx", "3xx", "4xx", "5xx", "abrt"].map(|name| format!("{name:>5}")).concat();
         self.line(self.paint(
             DIM,
-            &format!("  {:<26}{:<7}{heads}{:>12}{:>12}{:>9}", "host", "", "bytes in", "bytes out", "rx pkts"),
+            &format!("  {:<HOST_WIDTH$}{:<7}{heads}{:>12}{:>12}{:>9}", "host", "", "bytes in", "bytes out", "rx pkts"),
         ));
         let mut differing = Vec::new();
         for name in tally.all_hosts(counts) {
@@ -102,7 +110,7 @@ impl Page {
         let classes = requests.to_array().map(|count| format!("{:>5}", cell(count))).concat();
         let active = if active == 0 { String::new() } else { format!(" {active} still active") };
         self.line(format_args!(
-            "  {name:<26}{who:<7}{classes}{:>12}{:>12}{packets:>9} {mark}{active}",
+            "  {name:<HOST_WIDTH$}{who:<7}{classes}{:>12}{:>12}{packets:>9} {mark}{active}",
             cell(bytes_in),
             cell(bytes_out)
         ));

@@ -137,6 +137,23 @@ fn problems(asked: &Asked, answer: &Answer) -> Vec<String> {
                 problems.push(format!("answered by `{}`", answer.pod().unwrap_or("the proxy")));
             }
         }
+        Expect::Received { pods, path, protocol, fields } => {
+            let seen = answer.json().unwrap_or_default();
+            if !answer.pod().is_some_and(|pod| pods.contains(&pod)) {
+                problems.push(format!("answered by `{}`", answer.pod().unwrap_or("the proxy")));
+            }
+            let mut compare = |name: &str, found: Option<&str>, expected: &str| {
+                if found != Some(expected) {
+                    problems
+                        .push(format!("the pod got `{name}: {}` instead of `{expected}`", found.unwrap_or("(none)")));
+                }
+            };
+            compare("path", seen["path"].as_str(), path);
+            compare("protocol", seen["protocol"].as_str(), protocol);
+            for (name, value) in fields {
+                compare(name, seen["headers"][name].as_str(), value);
+            }
+        }
         Expect::Pattern(len) => {
             if answer.body.received() != len || !answer.body.intact() {
                 let state = if answer.body.intact() { "intact" } else { "damaged" };

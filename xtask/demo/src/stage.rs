@@ -11,7 +11,7 @@ use anyhow::Context as _;
 
 use super::{
     manifests::Mirror,
-    steps::{CERTIFICATE_HOSTS, Origin, To},
+    steps::{CERTIFICATE_HOSTS, GATEWAY_CERTIFICATE_HOSTS, Origin, To},
 };
 use ingress_lab::{
     Lab, Namespace,
@@ -140,11 +140,12 @@ impl Stage {
     }
 }
 
-/// Creates the copy that the proxy reads, with the Secret that the examples name but leave out.
+/// Creates the copy that the proxy reads, with the Secrets that the examples name but leave out.
 fn manifests(lab: &Lab, examples: &Path, replace: Vec<(String, String)>) -> anyhow::Result<(Mirror, Trust)> {
     let mirror = Mirror::new(examples, &lab.home().join("manifests"), replace)?;
     let authority = Authority::generate()?;
     mirror.add("demo-secret.yaml", &authority.secret("account", "account-tls", CERTIFICATE_HOSTS)?)?;
+    mirror.add("demo-gateway-secret.yaml", &authority.secret("gateway", "gateway-tls", GATEWAY_CERTIFICATE_HOSTS)?)?;
     fs::write(lab.home().join("ca.pem"), authority.pem()).context("cannot write the authority's certificate")?;
     Ok((mirror, authority.trust()?))
 }
@@ -176,11 +177,15 @@ impl Loopback {
         }
     }
 
-    /// Maps the pods' addresses in the examples to those on loopback.
+    /// Maps the pods' addresses in the examples, and the ports of a Gateway, to those on loopback.
     fn replacements(&self) -> Vec<(String, String)> {
         let mut replace: Vec<_> =
             (11..=13).map(|number| (format!("10.244.0.{number}"), format!("127.0.0.{number}"))).collect();
         replace.push((" port: 8080".into(), format!(" port: {}", self.pod_port)));
+        for (before, after, protocol) in [(80, self.http, "HTTP"), (443, self.https, "HTTPS")] {
+            let listener = |port: u16| format!("port: {port}\n      protocol: {protocol}\n");
+            replace.push((listener(before), listener(after)));
+        }
         if self.has_v6 {
             replace.push(("fd00:244::13".into(), "::1".into()));
         } else {

@@ -8,7 +8,7 @@ use ingress_lab::{
 };
 
 use Connections::{EachItsOwn, One};
-use Expect::{OwnAnswer, Pattern, Receipt, Served};
+use Expect::{OwnAnswer, Pattern, Receipt, Received, Served};
 use Origin::{Client, Node, Pod};
 
 /// A group of requests.
@@ -69,6 +69,16 @@ pub(super) enum Expect {
     /// 200 from one of these pods, which reports the request that it received. With enough requests, each of the pods
     /// must answer.
     Served(&'static [&'static str]),
+    /// 200 from one of these pods, which received the request in another form than the client sent it.
+    Received {
+        pods: &'static [&'static str],
+        /// Path and query.
+        path: &'static str,
+        /// `HTTP/1.1` or `HTTP/2.0`.
+        protocol: &'static str,
+        /// Names, in lower case, and values of some of the fields.
+        fields: &'static [(&'static str, &'static str)],
+    },
     /// 200 with this many bytes of the pattern.
     Pattern(u64),
     /// 200 from a pod that received every byte that was sent.
@@ -89,6 +99,12 @@ const TROUBLED: &str = "troubled.example.com";
 /// A host of the wildcard `*.preview.example.com`.
 const FEATURE: &str = "feature-7.preview.example.com";
 const PREVIEW: &str = "*.preview.example.com";
+/// A host of an HTTPRoute, with the name under which its listener counts it.
+const STORE: &str = "store.gateway.example.com";
+const STORE_COUNTS: &str = "store.gateway.example.com@gateway/web/http";
+/// A host of a GRPCRoute, with the name under which its listener counts it.
+const PRICES: &str = "prices.gateway.example.com";
+const PRICES_COUNTS: &str = "prices.gateway.example.com@gateway/web/https";
 
 const fn get(times: u32, host: &'static str, path: &'static str, expect: Expect) -> Asked {
     Asked { times, host, path, upload: 0, expect, counted_as: host }
@@ -209,6 +225,30 @@ pub(super) const STEPS: &[Step] = &[
         One,
         &[get(3, FEATURE, "/", Served(&["pod-b"])).counted_as(PREVIEW), get(2, MAIN, "/", Served(&["pod-a"]))],
     ),
+    step(
+        "Gateway API: weights and filters",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[
+            get(8, STORE, "/", Served(&["pod-a", "pod-b", "pod-c"])).counted_as(STORE_COUNTS),
+            get(3, STORE, "/?version=2", Served(&["pod-c"])).counted_as(STORE_COUNTS),
+            get(1, STORE, "/catalog/shoes?size=42", CATALOG).counted_as(STORE_COUNTS),
+            get(2, STORE, "/account/orders", OwnAnswer(308)).counted_as(STORE_COUNTS),
+        ],
+    ),
+    step(
+        "Gateway API: a GRPCRoute over HTTPS",
+        Client,
+        V6,
+        Https2,
+        One,
+        &[
+            get(3, PRICES, "/shop.Prices/Latest", CALL).counted_as(PRICES_COUNTS),
+            get(1, PRICES, "/shop.Orders/Latest", OwnAnswer(404)).counted_as(NOBODY),
+        ],
+    ),
     step("10 MB down", Client, V4, Http1, One, &[get(1, MEDIA, "/files/bytes/10000000", Pattern(10_000_000))]),
     step(
         "3 MB down across the small link",
@@ -274,6 +314,25 @@ pub(super) const STEPS: &[Step] = &[
     transit("past the node to a pod's port 80", V4, &[get(3, "pod-a.internal", "/", Served(&["pod-a"]))]),
     transit("past the node to a pod's port 80", V6, &[get(3, "pod-a.internal", "/", Served(&["pod-a"]))]),
 ];
+
+/// What a pod gets of a request below `/catalog`.
+const CATALOG: Expect = Received {
+    pods: &["pod-a", "pod-b"],
+    path: "/shoes?size=42",
+    protocol: "HTTP/1.1",
+    fields: &[("host", STORE), ("x-shelf", "catalog")],
+};
+
+/// What a pod gets of a call: HTTP/2 without TLS.
+const CALL: Expect = Received {
+    pods: &["pod-b"],
+    path: "/shop.Prices/Latest",
+    protocol: "HTTP/2.0",
+    fields: &[("x-forwarded-proto", "https")],
+};
+
+/// Hosts of the certificate in the Secret that `gateway.yaml` names.
+pub(super) const GATEWAY_CERTIFICATE_HOSTS: &[&str] = &["*.gateway.example.com"];
 
 /// Hosts of the certificate in the Secret that `tls.yaml` names.
 pub(super) const CERTIFICATE_HOSTS: &[&str] = &[ACCOUNT, SHOP];
