@@ -59,12 +59,15 @@ fn descend(value: &Value, path: &str, findings: &mut Vec<Finding>) {
         return;
     }
     let verdict = if path.is_empty() { None } else { Surface::Values.verdict(path) };
-    let is_off = value == &Value::Bool(false) || value == &Value::String(String::new());
     match verdict {
-        Some(verdict) if verdict.kind == Kind::Refused && is_off => {}
+        Some(verdict) if verdict.kind == Kind::Refused && is_off(value) => {}
         Some(verdict) if verdict.kind != Kind::Full => {
             let as_finding = if verdict.kind == Kind::Refused { Verdict::Fix } else { Verdict::Note };
             findings.push(of_row(as_finding, &object_of(path), last_of(path), verdict));
+            let below = if verdict.kind == Kind::NoEffect { refused_below(value, path) } else { Vec::new() };
+            let finding =
+                |(path, verdict): (String, _)| of_row(Verdict::Fix, &object_of(&path), last_of(&path), verdict);
+            findings.extend(below.into_iter().map(finding));
         }
         _ => match below {
             Some(map) => {
@@ -82,7 +85,30 @@ fn descend(value: &Value, path: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-fn is_unset(value: &Value) -> bool {
+/// Returns the values that the chart refuses below one without effect, and that are on.
+pub(crate) fn refused_below(value: &Value, path: &str) -> Vec<(String, migration::Verdict)> {
+    let mut found = Vec::new();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let name = format!("{path}.{key}");
+        match Surface::Values.verdict(&name) {
+            Some(verdict) if verdict.kind == Kind::Refused => {
+                if !is_off(value) && !is_unset(value) {
+                    found.push((name, verdict));
+                }
+            }
+            _ => found.extend(refused_below(value, &name)),
+        }
+    }
+    found
+}
+
+/// Returns whether a value turns its name off.
+pub(crate) fn is_off(value: &Value) -> bool {
+    value == &Value::Bool(false) || value == &Value::String(String::new())
+}
+
+/// Returns whether a value is as good as absent.
+pub(crate) fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),

@@ -74,6 +74,7 @@ controller:
         note Values controller.service.enabled enabled: the default is false: clients use the nodes' own ports | 
         fix Values controller.service.noSuchValue noSuchValue: is not a known value, and the chart of this controller refuses it | remove it
         note Values defaultBackend defaultBackend: has no effect: the chart deploys no default backend, see `controller.defaultBackendService` | remove it
+        fix Values defaultBackend.enabled enabled: is refused: the chart deploys no default backend | name your Service in `controller.defaultBackendService`
         note Values nameOverride nameOverride: has no effect: the label `app.kubernetes.io/name` is fixed, `fullnameOverride` changes the names | remove it
         fix Values noSuchValue noSuchValue: is not a known value, and the chart of this controller refuses it | remove it
         note Values controller.extraArgs --v: has no effect: the log has levels with names | `--log=debug`
