@@ -74,7 +74,7 @@ fn dispatch(command: Command, foreign_flags: &[&'static Flag]) -> anyhow::Result
         }
         Command::Probe(args) => Ok(probe::run(args)?),
         Command::Deny(command) => return deny::run(command),
-        Command::Migrate(command) => migrate::run(command),
+        Command::Migrate(command) => return migrate::run(command),
         Command::Clients(args) => clients::run(args),
         Command::Top(args) => top::run(args),
         Command::Status(args) => return status::run(args),

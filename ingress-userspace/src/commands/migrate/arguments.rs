@@ -3,14 +3,42 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use ingress_cli::{duration, print::OutputArgs};
+use ingress_cli::{
+    duration,
+    migrate::{PLAN_HELP, PlanArgs, VALUES_HELP, ValuesArgs},
+    print::OutputArgs,
+};
 use ingress_datapath::ClientShare;
 
 use super::watch::AbortCondition;
 use crate::commands::arguments::PinArgs;
 
+/// Help text of `shift` behind the options.
+const SHIFT_HELP: &str = "\
+The share applies to all TCP ports that xdp-ingress steers on this node. The other listener is bound to the same ports in
+the network of the host (docs/migrate/shift.md).
+
+Examples:
+  # a tenth of the clients come to xdp-ingress
+  xdp-ingress migrate shift 10%
+
+  # half of them, and back to none if a host answers more than 1 % of its requests with 5xx within 15 minutes
+  xdp-ingress migrate shift 50% --abort-on '5xx>1%' --for 15m
+
+  # the current share, for scripts
+  xdp-ingress migrate shift -o json
+
+  # all clients go back to the other controller
+  xdp-ingress migrate shift 0";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum MigrateCommand {
+    /// Write the steps of the migration for this cluster, with the commands and the way back. None of them is run.
+    #[command(after_help = PLAN_HELP)]
+    Plan(Box<PlanArgs>),
+    /// Convert values of ingress-nginx' chart into values of the chart of xdp-ingress, with a verdict on each.
+    #[command(after_help = VALUES_HELP)]
+    Values(ValuesArgs),
     /// Set the share of the clients whose new connections this node takes, or show it.
     ///
     /// The other clients reach another listener of the same ports, such as that of ingress-nginx. A client stays on its
@@ -19,6 +47,7 @@ pub(crate) enum MigrateCommand {
     ///
     /// A share of some clients ends after five minutes without a running process: then all clients are left. `0` and
     /// `100%` last until you change them, or until the node starts again.
+    #[command(after_help = SHIFT_HELP)]
     Shift(ShiftArgs),
 }
 

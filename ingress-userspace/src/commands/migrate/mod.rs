@@ -5,14 +5,19 @@ mod listeners;
 mod shift;
 mod watch;
 
+use std::process::ExitCode;
+
 use arguments::MigrateCommand;
+use ingress_cli::migrate::{plan, values};
 
 /// Runs a command of the migration.
 ///
 /// # Errors
 /// Fails like the command.
-pub(crate) fn run(command: MigrateCommand) -> anyhow::Result<()> {
+pub(crate) fn run(command: MigrateCommand) -> anyhow::Result<ExitCode> {
     match command {
-        MigrateCommand::Shift(args) => shift::run(args),
+        MigrateCommand::Plan(args) => plan(&args),
+        MigrateCommand::Values(args) => values(&args),
+        MigrateCommand::Shift(args) => shift::run(args).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -87,23 +87,6 @@ Examples:
   xdp-ingress deny add 192.0.2.0/24 --for 1h --reason \"ticket 4711\"
   xdp-ingress deny remove 192.0.2.0/24";
 
-const MIGRATE: &str = "\
-The share applies to all TCP ports that xdp-ingress steers on this node. The other listener is bound to the same ports in
-the network of the host (docs/migrate/shift.md).
-
-Examples:
-  # a tenth of the clients come to xdp-ingress
-  xdp-ingress migrate shift 10%
-
-  # half of them, and back to none if a host answers more than 1 % of its requests with 5xx within 15 minutes
-  xdp-ingress migrate shift 50% --abort-on '5xx>1%' --for 15m
-
-  # the current share, for scripts
-  xdp-ingress migrate shift -o json
-
-  # all clients go back to the other controller
-  xdp-ingress migrate shift 0";
-
 const CLIENTS: &str = "\
 The settings `client-syns-per-second`, `client-packets-per-second` and their bursts define the limits
 (docs/clients.md). A client is an IPv4 address or a /64 of IPv6. `PACKETS` counts packets above the packet limit, including
@@ -152,7 +135,7 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = DENY)]
     Deny(DenyCommand),
     /// Leave another ingress controller step by step.
-    #[command(subcommand, after_help = MIGRATE)]
+    #[command(subcommand)]
     Migrate(MigrateCommand),
     /// Show the limits of each client on this node, and the clients that exceeded them.
     #[command(after_help = CLIENTS)]

@@ -28,9 +28,9 @@ const NAMING: [&str; 2] = ["add-headers", "proxy-set-headers"];
 /// An installation of ingress-nginx, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Controller {
-    pub(super) workload: Option<Workload>,
+    pub(crate) workload: Option<Workload>,
     /// Flags by name, without dashes; a flag without a value has an empty one.
-    pub(super) flags: BTreeMap<String, String>,
+    pub(crate) flags: BTreeMap<String, String>,
     /// Findings about the names of its flags and of the values.
     pub(super) findings: Vec<Finding>,
 }

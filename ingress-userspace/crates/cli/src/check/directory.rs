@@ -15,8 +15,9 @@ use super::objects::Objects;
 
 /// Maximum size of a file, far above that of any manifest.
 const MAX_BYTES: u64 = 64 << 20;
-/// Kinds that no translation reads.
-const OTHERS: [&str; 3] = ["Deployment", "DaemonSet", "ValidatingWebhookConfiguration"];
+/// Kinds that no translation reads, and what Services have by which clients outside of the cluster reach pods.
+const OTHERS: [&str; 6] =
+    ["Deployment", "DaemonSet", "ValidatingWebhookConfiguration", "LoadBalancer", "NodePort", "externalIPs"];
 
 /// Reads all manifests in `root`.
 ///

@@ -40,7 +40,8 @@ pub use arguments::{CheckArgs, InstallationArgs, ReportFormat};
 pub(crate) use controller::Controller;
 pub use finding::{Counts, Finding, Report, Verdict};
 use fix::Files;
-pub(crate) use objects::Objects;
+pub(crate) use names::{is_off, is_unset, refused_below};
+pub(crate) use objects::{Entrance, Objects, Release, Workload};
 use values::Values;
 
 use crate::{FINDINGS, palette::Palette, print};
@@ -111,6 +112,17 @@ impl Installation {
         let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
         let is_partial = from_dir.is_none() && namespace.namespace.is_some();
         Ok(Self { objects, controller, is_directory: from_dir.is_some(), is_partial })
+    }
+
+    /// Judges the objects of a namespace, or all.
+    pub(crate) fn judge(&self, namespace: Option<&str>) -> Report {
+        let Self { objects, controller, is_directory, is_partial: _ } = self;
+        let (mut conversions, _) = judge::conversions(objects, controller, *is_directory);
+        if let Some(namespace) = namespace {
+            conversions.retain(|name, _| *name.namespace == *namespace);
+        }
+        let extent = judge::Extent { is_directory: *is_directory, namespace, with_requests: false };
+        judge::judge(objects, controller, &conversions, extent)
     }
 }
 

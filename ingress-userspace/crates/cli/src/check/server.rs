@@ -1,6 +1,6 @@
 //! Reads a cluster once, and writes nothing. No Secret is read.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use ingress_control::{
@@ -54,9 +54,19 @@ async fn all(client: &Client, namespace: Option<&str>, deployment: Option<&Objec
         objects.add(Object::IngressClass(Arc::new(class)), &Origin::Api);
     }
     for service in list(&scoped::<Service>(client, namespace), "Services", None).await? {
+        objects.add_other(&of_kind("Service", &service)?);
         objects.add(Object::Service(Arc::new(service.into())), &Origin::Api);
     }
     installation(client, deployment, &mut objects).await?;
+    // With `namespace`, those of ingress-nginx are not among the Services above; the right to list them may be missing.
+    let namespaces: BTreeSet<_> =
+        objects.workloads.iter().map(|workload| Arc::clone(&workload.name.namespace)).collect();
+    for namespace in namespaces.iter().filter(|own| namespace.is_some_and(|namespace| ***own != *namespace)) {
+        let services = Api::<Service>::namespaced(client.clone(), namespace);
+        for service in list(&services, "Services", None).await.unwrap_or_default() {
+            objects.add_other(&of_kind("Service", &service)?);
+        }
+    }
     // The right to list them may be missing; the rest of the report needs none of them.
     let webhooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
     for webhook in list(&webhooks, "ValidatingWebhookConfigurations", None).await.unwrap_or_default() {

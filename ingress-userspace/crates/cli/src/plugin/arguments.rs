@@ -9,6 +9,7 @@ use crate::{
     check::{self, CheckArgs},
     configuration::{CertificateSelection, ProblemSelection, RouteSelection, UrlArgs},
     duration,
+    migrate::{self, PlanArgs, ValuesArgs},
     print::OutputArgs,
     program::{CompletionArgs, ManArgs},
     shadow::{self, ShadowArgs},
@@ -73,6 +74,9 @@ pub(super) enum Command {
     /// Replay an access log of ingress-nginx: which of its requests would be answered otherwise here. No request is sent.
     #[command(after_help = shadow::HELP)]
     Shadow(ShadowArgs),
+    /// Plan the way from ingress-nginx to xdp-ingress.
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
     /// Forward a local port to the dashboard of a node, until you interrupt the command.
     Dashboard(DashboardArgs),
     /// Print the logs of the pods.
@@ -86,6 +90,16 @@ pub(super) enum Command {
     Completion(CompletionArgs),
     /// Write a manual page for each command into a directory.
     Man(ManArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum MigrateCommand {
+    /// Write the steps of the migration for this cluster, with the commands and the way back. None of them is run.
+    #[command(after_help = migrate::PLAN_HELP)]
+    Plan(Box<PlanArgs>),
+    /// Convert values of ingress-nginx' chart into values of the chart of xdp-ingress, with a verdict on each.
+    #[command(after_help = migrate::VALUES_HELP)]
+    Values(ValuesArgs),
 }
 
 // The structs of options have no doc comment: clap would show it in place of the description of each command.

@@ -24,13 +24,14 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use ingress_inspect::{CertificateDocument, Explanation, ProblemDocument, RouteDocument, RouteFilter};
 
 pub use arguments::Cli;
-use arguments::{Command, DebugCommand};
+use arguments::{Command, DebugCommand, MigrateCommand};
 use fleet::{Answered, Fleet, warn};
 use merge::Merged;
 
 use crate::{
     check,
     configuration::{self, Configuration},
+    migrate,
     palette::{self, Tone},
     program, shadow,
 };
@@ -73,6 +74,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         }
         Command::Check(args) => return check::check(args),
         Command::Shadow(args) => return shadow::shadow(&args),
+        Command::Migrate(MigrateCommand::Plan(args)) => return migrate::plan(&args),
+        Command::Migrate(MigrateCommand::Values(args)) => return migrate::values(&args),
         Command::Dashboard(args) => {
             return with(args.installation.clone(), |fleet| done(dashboard::run(fleet, &args)));
         }
