@@ -295,6 +295,23 @@ totals! {
     LookupDenied = 38 "lookup_denied",
     /// Event: lookup of a connection that the share leaves to another listener of its port (packets only).
     LookupLeft = 39 "lookup_left",
+    /// Event: packet of QUIC with an ID of this node, delivered to the socket of the worker that issued the ID. This
+    /// event and the next five add up to the packets that reached a port of QUIC (packets only).
+    QuicById = 40 "quic_by_id",
+    /// Event: first packet of a QUIC connection, for which a worker of the owner was chosen (packets only).
+    QuicNew = 41 "quic_new",
+    /// Event: further first packet of a QUIC connection, delivered to the socket that was chosen for the one before
+    /// (packets only).
+    QuicNoted = 42 "quic_noted",
+    /// Event: packet of QUIC with an ID of a process that has no socket for it, because it has ended; delivered to a
+    /// worker of the owner (packets only).
+    QuicGone = 43 "quic_gone",
+    /// Event: packet with neither an ID of this node nor the type of a first packet, delivered to a worker of the owner
+    /// (packets only).
+    QuicOther = 44 "quic_other",
+    /// Event: packet for a port of QUIC for which the kernel chose the socket by hash, because no process owns the port
+    /// or the owner's worker has no socket (packets only).
+    QuicUnchosen = 45 "quic_unchosen",
     /// Event: packet sent by a steered port of a node address, as seen by `ingress_tc_out`; counts segments and the
     /// bytes of all of them. Σ over hosts of `host_net.tx` equals this.
     Transmitted = 48 "transmitted",

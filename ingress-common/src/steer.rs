@@ -52,6 +52,9 @@ pub const PORT_LIMITS_PACKETS: u16 = 8;
 /// This port replaces a public one in packets on this node ([`PortRule::rewrite_be`]); connection requests to it are
 /// dropped.
 pub const PORT_REWRITTEN: u16 = 16;
+/// QUIC on a port of UDP: `ingress_quic` chooses among the sockets of this rule's workers for packets that no process
+/// has asked for. Used with [`PORT_COUNT_ONLY`].
+pub const PORT_QUIC: u16 = 32;
 
 impl PortRule {
     /// Returns the port that replaces this one in received packets, in network byte order.
@@ -131,7 +134,7 @@ pub struct HandoffEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Handoff {
     pub slot: u32,
-    /// `CHOSEN_BY_XDP`, `CHOSEN_BY_LOOKUP` or `LEFT_BY_SHARE`.
+    /// `CHOSEN_BY_XDP`, `CHOSEN_BY_LOOKUP`, `LEFT_BY_SHARE` or `CHOSEN_FOR_QUIC`.
     pub chosen_by: u32,
     /// `bpf_ktime_get_ns` at the SYN, or at the lookup that chose; 0 for no choice.
     pub time_ns: u64,
@@ -143,6 +146,9 @@ pub const CHOSEN_BY_XDP: u32 = 0;
 pub const CHOSEN_BY_LOOKUP: u32 = 1;
 /// No worker: the connection is left to another listener of its port ([`crate::Share`]). The slot is [`NO_SLOT`].
 pub const LEFT_BY_SHARE: u32 = 2;
+/// Chosen for the first packets of a QUIC connection: the slot is an index in [`crate::map::QUIC_SOCKETS`], and the flow
+/// has the connection ID that the client chose in place of its address.
+pub const CHOSEN_FOR_QUIC: u32 = 3;
 /// A slot that no port has.
 pub const NO_SLOT: u32 = u32::MAX;
 

@@ -34,6 +34,23 @@ pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
     }
 }
 
+/// Like [`find`], for `ingress_quic`. A third call of `find` made the compiler emit a function for its closure, and the
+/// verifier then refused `ingress_lookup`.
+#[inline(always)]
+pub(crate) fn find_first(flow: &FlowKey) -> Handoff {
+    let [first, second] = handoff_places(flow);
+    let (first, second) = (at(first, flow), at(second, flow));
+    if first.time_ns >= second.time_ns { first } else { second }
+}
+
+#[inline(always)]
+fn at(place: u32, flow: &FlowKey) -> Handoff {
+    match HANDOFFS.get(place) {
+        Some(entry) if is_same(&entry.flow, flow) => entry.handoff,
+        _ => Handoff { slot: 0, chosen_by: 0, time_ns: 0 },
+    }
+}
+
 /// Compares field by field. For a comparison of all bytes the compiler emits some unaligned reads, which the verifier
 /// refuses on the stack.
 #[inline(always)]

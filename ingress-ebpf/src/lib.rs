@@ -5,6 +5,7 @@
 //!            │                    └─ limit (of a client) ──> Draws ── client_limits.rs ──> clients
 //!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
 //! frame ── announce ──> Question ── neighbours.rs ──> frame
+//! datagram ── quic (ask a Node) ──> Destination ── reuseport.rs ──> socket, counters, handoffs
 //! ```
 //!
 //! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`node_facts::Node`]
@@ -19,4 +20,5 @@ pub mod decide;
 pub mod limit;
 pub mod node_facts;
 pub mod parse;
+pub mod quic;
 mod share;

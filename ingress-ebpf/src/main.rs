@@ -1,6 +1,6 @@
-//! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup` and `ingress_tc_out`: connect the pure half of
-//! the crate to packets, maps and counters. Kernels before 5.18 use variants of two of them, `ingress_xdp_linear` and
-//! `ingress_lookup_blind`.
+//! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup`, `ingress_quic` and `ingress_tc_out`: connect
+//! the pure half of the crate to packets, maps and counters. Kernels before 5.18 use variants of two of them,
+//! `ingress_xdp_linear` and `ingress_lookup_blind`.
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
     target_arch = "bpf",
@@ -30,6 +30,8 @@ mod neighbours;
 mod node;
 #[cfg(target_arch = "bpf")]
 mod receive;
+#[cfg(target_arch = "bpf")]
+mod reuseport;
 #[cfg(target_arch = "bpf")]
 mod rewrite;
 #[cfg(target_arch = "bpf")]

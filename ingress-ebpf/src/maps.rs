@@ -3,13 +3,15 @@
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
-    btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, SockMap, lpm_trie::Key},
+    btf_maps::{
+        Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, ReusePortSockArray, SockMap, lpm_trie::Key,
+    },
     macros::btf_map,
 };
 use ingress_common::{
     Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
-    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, Share,
-    Traffic, WorkerLoad, map,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, QuicState,
+    Share, Traffic, WorkerLoad, map,
 };
 
 #[btf_map(name = "ports")]
@@ -57,6 +59,13 @@ pub(crate) static LISTENERS: SockMap<{ map::LISTENERS_MAX as usize }> = SockMap:
 // Mapped into the proxy's memory, so that a worker reports a connection with a store instead of a system call.
 #[btf_map(name = "workers")]
 pub(crate) static WORKERS: Array<WorkerLoad, { map::WORKERS_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
+
+// Mapped into the proxy's memory, so that workers, which may not call bpf(2), know which processes have sockets.
+#[btf_map(name = "quic")]
+pub(crate) static QUIC: Array<QuicState, { map::QUIC_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
+
+#[btf_map(name = "quic_sockets")]
+pub(crate) static QUIC_SOCKETS: ReusePortSockArray<{ map::QUIC_SOCKETS_MAX as usize }> = ReusePortSockArray::new();
 
 // Mapped into the proxy's memory, so that a heartbeat is a store instead of a system call.
 #[btf_map(name = "alive")]

@@ -47,6 +47,11 @@ pub enum Error {
         "the version of xdp-ingress that runs on this node takes all clients and has no share to set; update it first"
     )]
     NoShare,
+    #[error(
+        "a process on this node lays out connection IDs of QUIC by version {found} (this process by {expected}); HTTP/3 is \
+         off here until that process has ended and `xdp-ingress unload` has removed its maps"
+    )]
+    QuicVersion { found: u32, expected: u32 },
     #[error("cannot {operation} `{object}`")]
     Kernel {
         operation: &'static str,

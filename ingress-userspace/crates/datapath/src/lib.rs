@@ -8,6 +8,7 @@
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6, deny_changed
 //! tools ──── NodeShare ──────────────────────────> share
 //! proxy ──── register_listener, flows, …_cells ───> listeners, flows, host_l7, workers
+//! app ────── Quic::open, use_key, sweep ─────────> quic, quic_sockets
 //! app ────── take_over, heartbeat, evict_dead ─────> alive, flows
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
 //! ```
@@ -39,6 +40,7 @@ mod owner;
 mod pinned;
 mod pins;
 mod probe;
+mod quic;
 mod report;
 mod share;
 mod shared;
@@ -94,6 +96,7 @@ pub use self::{
     owner::{Claim, Owner},
     pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
     probe::probe,
+    quic::{Quic, QuicKey},
     report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, TcHook, TransmitState},
     share::{AppliedShare, ClientShare, NodeShare, NotAShare, Renewal},
     test_run::{RunOptions, RunResult, TestProgram, TransmitOptions},

@@ -22,6 +22,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/in
 
 pub(super) const TC_IN: &str = "ingress_tc_in";
 pub(super) const TC_OUT: &str = "ingress_tc_out";
+pub(super) const REUSEPORT: &str = "ingress_quic";
 pub(super) const BARE: &str = "ingress_bare";
 /// Read by the programs at every log statement; the verifier removes statements above the level.
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
@@ -106,6 +107,7 @@ fn load_program(program: &mut Program) -> Result<(), ProgramError> {
         Program::Xdp(xdp) => xdp.load(),
         Program::SkLookup(lookup) => lookup.load(),
         Program::SchedClassifier(classifier) => classifier.load(),
+        Program::SkReuseport(reuseport) => reuseport.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
 }

@@ -36,6 +36,8 @@ pub(super) const MAPS: &[&str] = &[
     map::HANDOFFS,
     map::LISTENERS,
     map::WORKERS,
+    map::QUIC,
+    map::QUIC_SOCKETS,
     map::ALIVE,
     map::SHARE,
     map::DENY4,

@@ -25,6 +25,8 @@ mod measure;
 mod nics;
 mod packets;
 mod pinned;
+mod quic;
+mod quic_ends;
 mod rewrite;
 mod sandbox;
 mod share;

@@ -26,7 +26,7 @@ const DROPS: [(&str, &str); 7] = [
 ];
 
 /// All other reasons that the kernel part counts.
-const OTHERS: [(&str, &str); 24] = [
+const OTHERS: [(&str, &str); 30] = [
     ("accepted", "For an address of the node and a served port."),
     ("transmitted", "Sent from served ports."),
     ("not_ip", "Neither IPv4 nor IPv6; passed on."),
@@ -45,6 +45,12 @@ const OTHERS: [(&str, &str); 24] = [
     ("assign_failed", "Listeners that the kernel did not take."),
     ("left", "Connection requests of clients outside the share; another listener takes them."),
     ("lookup_left", "Connections that the share leaves to another listener."),
+    ("quic_by_id", "QUIC packets delivered by their connection ID."),
+    ("quic_new", "First packets of QUIC connections."),
+    ("quic_noted", "Further first packets of QUIC connections."),
+    ("quic_gone", "QUIC packets of a process that has ended."),
+    ("quic_other", "UDP packets for QUIC without a known connection ID."),
+    ("quic_unchosen", "UDP packets for QUIC that the kernel delivered by hash."),
     ("heartbeat_stale", "Connection requests while the process gave no sign of life."),
     ("host_out_of_range", "Packets of hosts without counters of their own."),
     ("clients_full", "Packets of clients that found no room among the limits."),
