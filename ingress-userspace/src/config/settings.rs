@@ -265,6 +265,7 @@ fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> stat
         disable_leader_election,
         pod_name,
         pod_namespace,
+        pod_ip,
     } = args;
     status::Options {
         updates: match (update_status, update_status_on_shutdown) {
@@ -288,6 +289,8 @@ fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> stat
         gateway_services,
         namespace: pod_namespace,
         identity: pod_name.unwrap_or_else(anonymous),
+        // Without one, statuses do not tell about other nodes; serving does not depend on it.
+        address: pod_ip.and_then(|address| address.parse().ok()),
         controller,
         handle: Arc::default(),
     }

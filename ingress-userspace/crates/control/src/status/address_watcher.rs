@@ -87,7 +87,7 @@ enum Either {
 }
 
 /// An event of a watch, with the relevant fields of each object.
-enum AddressEvent<T> {
+pub(super) enum AddressEvent<T> {
     ListBegins,
     Listed(String, T),
     ListEnds,
@@ -97,7 +97,7 @@ enum AddressEvent<T> {
 
 /// The current objects of a watch.
 #[derive(Debug)]
-struct WatchedObjects<T> {
+pub(super) struct WatchedObjects<T> {
     objects: BTreeMap<String, T>,
     listing: Option<BTreeMap<String, T>>,
     is_complete: bool,
@@ -150,7 +150,7 @@ fn show(addresses: &watch::Sender<Option<Vec<Address>>>, found: Option<&[Address
 }
 
 /// Returns the events of one watch. After an error the watch starts again with a list; objects and errors are both few.
-fn events<K, T>(
+pub(super) fn events<K, T>(
     api: Api<K>,
     config: watcher::Config,
     resource: &'static str,
@@ -210,11 +210,11 @@ impl<T> Default for WatchedObjects<T> {
 
 impl<T> WatchedObjects<T> {
     /// Returns all objects, or `None` before the first complete list.
-    fn known(&self) -> Option<&BTreeMap<String, T>> {
+    pub(super) fn known(&self) -> Option<&BTreeMap<String, T>> {
         self.is_complete.then_some(&self.objects)
     }
 
-    fn on(&mut self, event: AddressEvent<T>) {
+    pub(super) fn on(&mut self, event: AddressEvent<T>) {
         match event {
             AddressEvent::ListBegins => self.listing = Some(BTreeMap::new()),
             AddressEvent::Listed(name, facts) => drop(self.listing.get_or_insert_default().insert(name, facts)),

@@ -57,6 +57,7 @@ pub(super) struct PodFacts {
     pub(super) is_ready: bool,
     /// The pod has been deleted, or has ended.
     pub(super) is_leaving: bool,
+    pub(super) address: Option<IpAddr>,
 }
 
 /// Returns the addresses of the Ready nodes that run a Ready pod, or `None` if no node does. The leader itself is such
@@ -167,6 +168,7 @@ impl PodFacts {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             is_ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
             is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")),
+            address: status.and_then(|status| status.pod_ip.as_deref()?.parse().ok()),
         }
     }
 }

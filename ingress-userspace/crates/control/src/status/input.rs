@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::{core::v1::ObjectReference, networking::v1::Ingress};
+use tokio::time::Instant;
 
 use super::{
     Kind, ObjectName,
@@ -24,6 +25,8 @@ pub(super) struct StatusInput {
     translation: Translation,
     /// The field manager of this controller's entries.
     manager: Arc<str>,
+    /// Time at which this process received the first change of it; `None`: not known.
+    received: Option<Instant>,
 }
 
 /// An Ingress with a status that this controller manages.
@@ -57,7 +60,17 @@ pub(super) struct Problem {
 
 impl StatusInput {
     pub(super) fn new(cluster: &Cluster, translation: &Translation, manager: &Arc<str>) -> Self {
-        Self { cluster: cluster.clone(), translation: translation.clone(), manager: Arc::clone(manager) }
+        let (cluster, translation) = (cluster.clone(), translation.clone());
+        Self { cluster, translation, manager: Arc::clone(manager), received: None }
+    }
+
+    /// Sets the time at which this process received the first change of this input.
+    pub(super) fn received_at(self, received: Option<Instant>) -> Self {
+        Self { received, ..self }
+    }
+
+    pub(super) fn received(&self) -> Option<Instant> {
+        self.received
     }
 
     pub(super) fn cluster(&self) -> &Cluster {
@@ -80,7 +93,7 @@ impl StatusInput {
 
     /// Returns the Ingress `name` if it is one of [`StatusInput::managed_ingresses`].
     pub(super) fn managed(&self, name: &ObjectName) -> Option<ManagedIngress> {
-        let Self { cluster, translation, manager } = self;
+        let Self { cluster, translation, manager, received: _ } = self;
         let Stored { object, origin } = cluster.ingresses.get(name)?;
         let managed_state = if translation.in_effect.contains_key(name) {
             ManagedState::InEffect
@@ -113,7 +126,7 @@ impl StatusInput {
     /// Returns the problems of the translation, those that conditions tell, and those of the Ingresses with rules for
     /// hosts that are not counted by themselves.
     pub(super) fn problems(&self, uncounted: &Uncounted) -> BTreeSet<Problem> {
-        let Self { cluster, translation, manager: _ } = self;
+        let Self { cluster, translation, manager: _, received: _ } = self;
         let of_objects = translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster));
         of_objects.chain(self.uncounted(uncounted)).chain(self.refused()).collect()
     }

@@ -90,10 +90,12 @@ impl StatusTask {
         Self { manager, input: Some(input), running }
     }
 
-    /// Hands over the state served now, which replaces any earlier input.
-    pub(super) fn update(&self, cluster: &Cluster, translation: &Translation) {
-        if let Some(input) = &self.input {
-            input.send_replace(Arc::new(StatusInput::new(cluster, translation, &self.manager)));
+    /// Hands over the state served now, which replaces any earlier input. `received` is the time at which this process
+    /// received the first change of it, if the translation has changed.
+    pub(super) fn update(&self, cluster: &Cluster, translation: &Translation, received: Option<Instant>) {
+        if let Some(sender) = &self.input {
+            let input = StatusInput::new(cluster, translation, &self.manager).received_at(received);
+            sender.send_replace(Arc::new(input));
         }
     }
 
@@ -129,6 +131,7 @@ async fn run(client: Client, options: Options, input: watch::Receiver<Arc<Status
         () = ended(input.clone()) => {}
         () = elector.run() => {}
         () = serve_terms(&client, &options, &input, leader_state.clone()) => {}
+        () = gateway::answer(options::asked_at(&options), input.clone()) => {}
     }
     handle.stats().set_leader(false);
     let deadline = Instant::now() + FAREWELL;

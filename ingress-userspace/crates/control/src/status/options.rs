@@ -1,7 +1,7 @@
 //! The operator's options for statuses and events, and what follows from them: the field manager and the time limit of
 //! a request.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use super::{addresses::Publish, election::LeaseTimings, handle::StatusHandle};
 
@@ -31,6 +31,9 @@ pub struct Options {
     /// The name of this replica in the Lease and in events, which is the name of its pod. Events show at most 128
     /// bytes.
     pub identity: String,
+    /// The address of this replica's pod, at which the leader asks it whether it serves an object. `None`: it is not asked, and does
+    /// not ask others.
+    pub address: Option<IpAddr>,
     /// `spec.controller` of this controller's classes, which events carry as the reporter. Default
     /// `xdp-ingress.io/controller`.
     pub controller: String,
@@ -83,6 +86,13 @@ pub(crate) fn request_timeout(options: &Options) -> Duration {
     }
 }
 
+/// Returns the address of this replica if replicas ask each other: one of them leads, and writes.
+pub(crate) fn asked_at(options: &Options) -> Option<IpAddr> {
+    let Options { address, leadership, updates, .. } = options;
+    let is_asked = matches!(leadership, Leadership::Elected { .. }) && *updates != Updates::Never;
+    address.filter(|_| is_asked)
+}
+
 // === impl Options ===
 
 impl Default for Options {
@@ -96,6 +106,7 @@ impl Default for Options {
             gateway_services: false,
             namespace: "xdp-ingress".into(),
             identity: "xdp-ingress".into(),
+            address: None,
             controller: "xdp-ingress.io/controller".into(),
             handle: Arc::default(),
         }

@@ -138,18 +138,21 @@ async fn translate_batches(
             }
             options.contact.set_serves_saved(state.restored.is_some());
             let translation = state.translate(Instant::now());
-            state.update(status);
-            let Some((translation, received)) = translation else { continue };
-            if names != translation.external_names {
-                names.clone_from(&translation.external_names);
-                wanted.send_replace(names.keys().cloned().collect());
+            let received = translation.as_ref().map(|(_, received)| *received);
+            if let Some((translation, received)) = translation {
+                if names != translation.external_names {
+                    names.clone_from(&translation.external_names);
+                    wanted.send_replace(names.keys().cloned().collect());
+                }
+                if state.is_confirmed {
+                    save_scheduler.mark();
+                }
+                publish(translation, received);
+                // The time after publishing, not before: changes that arrived meanwhile count as right behind it.
+                state.debounce.publish(Instant::now());
             }
-            if state.is_confirmed {
-                save_scheduler.mark();
-            }
-            publish(translation, received);
-            // The time after publishing, not before: changes that arrived meanwhile count as right behind it.
-            state.debounce.publish(Instant::now());
+            // What statuses say is served by now.
+            state.update(status, received);
         }
     };
     tokio::select! {
@@ -313,12 +316,12 @@ impl WatchState {
 
     /// Hands the published translation to `status`, if the translation or an Ingress has changed since. Nothing is
     /// written on the ground of a saved configuration.
-    fn update(&mut self, status: &status::StatusTask) {
+    fn update(&mut self, status: &status::StatusTask, received: Option<Instant>) {
         // Pending changes are handed over together with their translation.
         if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.debounce.due().is_none())
             && std::mem::take(&mut self.is_news)
         {
-            status.update(&self.cluster, &published.translation);
+            status.update(&self.cluster, &published.translation, received);
         }
     }
 }

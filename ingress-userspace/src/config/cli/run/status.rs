@@ -66,6 +66,10 @@ pub(crate) struct StatusArgs {
     /// Namespace of this pod and of the Lease.
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "xdp-ingress", hide = true)]
     pub(crate) pod_namespace: String,
+
+    /// Address of this pod, for questions of the leader.
+    #[arg(long, value_name = "ADDR", env = "POD_IP", hide = true)]
+    pub(crate) pod_ip: Option<String>,
 }
 
 fn status_interval(text: &str) -> Result<Duration, String> {

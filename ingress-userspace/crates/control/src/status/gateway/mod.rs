@@ -4,8 +4,8 @@
 //! ```text
 //! Translation.statuses ─┐
 //!             addresses ┼─> plan ── patch ──> writer ──> …/status
-//!   objects as they are ┘    ^                   │
-//!                            └──── attempts <────┘
+//!   objects as they are │    ^                   │
+//!    answers of `nodes` ┘    └──── attempts <────┘
 //! ```
 //!
 //! Lists with keys, such as the conditions of a Gateway, are written by server-side apply, which leaves the entries of
@@ -19,6 +19,7 @@ mod attempts;
 mod bearer;
 mod conditions;
 mod infrastructure;
+mod nodes;
 mod patch;
 mod plan;
 mod refusals;
@@ -26,6 +27,7 @@ mod shared_list;
 mod writer;
 
 pub(super) use infrastructure::keep as keep_services;
+pub(super) use nodes::answer;
 pub(super) use writer::{bears_status, clear, keep};
 
 #[cfg(test)]

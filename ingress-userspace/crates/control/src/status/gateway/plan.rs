@@ -18,6 +18,7 @@ use super::{
     addresses::addressed,
     attempts::{Attempts, Verdict},
     bearer::Bearer,
+    nodes::{Knowledge, Need, is_served, need, with_served, with_shown},
     patch::{Present, StatusPatch, patch},
 };
 use crate::{
@@ -59,6 +60,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) interval: Duration,
     /// Largest number of writes.
     pub(super) round: usize,
+    /// Time at which this process received the changes; `None`: not known.
+    pub(super) received: Option<Instant>,
     pub(super) now: Instant,
     /// The same time by the clock on the wall.
     pub(super) time: Time,
@@ -74,21 +77,38 @@ pub(super) struct Ledger {
 
 /// Plans the writes for the objects of `due`, which `find` returns unless they are not this controller's.
 ///
-/// Objects that are not in `due` neither changed nor had a timer since the last plan.
+/// Objects that are not in `due` neither changed, nor had a timer or a new verdict since the last plan. A status that
+/// waits for the answers of other nodes is not written, also not in part: they answer within milliseconds as a rule,
+/// and one write instead of two is enough then.
 pub(super) fn plan<'i>(
     due: BTreeSet<ObjectId>,
     find: impl Fn(&ObjectId) -> Option<Bearer<'i>>,
     ledger: &mut Ledger,
+    knowledge: &mut Knowledge<'_>,
     circumstances: &Circumstances<'_>,
 ) -> Plan {
-    let Circumstances { addresses: _, paused, interval, round, now, time: _ } = circumstances;
+    let Circumstances { addresses: _, paused, interval, round, received: _, now, time: _ } = circumstances;
     let mut plan = Plan::default();
     for id in due {
+        let bearer = find(&id);
+        let wanted = bearer.as_ref().and_then(|bearer| bearer.wanted);
+        // Also beyond the round, so that other nodes are asked about all objects at once.
+        let target = match (&bearer, wanted) {
+            (Some(bearer), Some(wanted)) => match effective(&id, wanted, bearer, knowledge, circumstances) {
+                Some(target) => Some(target),
+                // The verdict wakes it.
+                None => continue,
+            },
+            _ => {
+                knowledge.dismiss(&id);
+                None
+            }
+        };
         if plan.writes.len() >= *round {
             plan.again.insert(id);
             continue;
         }
-        let Some(bearer) = find(&id) else {
+        let Some(bearer) = bearer else {
             ledger.left.remove(&id);
             continue;
         };
@@ -106,13 +126,9 @@ pub(super) fn plan<'i>(
             plan.wake(id, *until);
             continue;
         }
-        let (target, patch) = match bearer.wanted {
-            Some(wanted) => {
-                let target = effective(wanted, &bearer, circumstances);
-                let patch = patch(&target, bearer.present, &circumstances.time);
-                (Some(target), patch)
-            }
-            None => (None, StatusPatch::withdrawal(bearer.present, &circumstances.time)),
+        let patch = match &target {
+            Some(target) => patch(target, bearer.present, &circumstances.time),
+            None => StatusPatch::withdrawal(bearer.present, &circumstances.time),
         };
         let Some(patch) = patch else { continue };
         match ledger.attempts.judge(&id, &bearer, target.as_ref(), &patch, *interval) {
@@ -128,12 +144,39 @@ pub(super) fn plan<'i>(
     plan
 }
 
-/// Returns the status to show: that of the translation, in which a Gateway may have no addresses yet.
-fn effective(wanted: &Arc<ObjectStatus>, bearer: &Bearer<'_>, circumstances: &Circumstances<'_>) -> Arc<ObjectStatus> {
-    match bearer.present {
+/// Returns the status to show: that of the translation, in which a Gateway may have no addresses yet, with what is known
+/// of other nodes. Without a verdict about those there is no status to show yet.
+fn effective(
+    id: &ObjectId,
+    wanted: &Arc<ObjectStatus>,
+    bearer: &Bearer<'_>,
+    knowledge: &mut Knowledge<'_>,
+    circumstances: &Circumstances<'_>,
+) -> Option<Arc<ObjectStatus>> {
+    let Circumstances { received, now, .. } = circumstances;
+    let status = match bearer.present {
         Present::Gateway(present) => addressed(wanted, present, circumstances.addresses),
         _ => Arc::clone(wanted),
-    }
+    };
+    let need = match knowledge {
+        Knowledge::Nothing => return Some(status),
+        _ => need(wanted, bearer),
+    };
+    Some(match (need, knowledge) {
+        (Need::Shown(message), Knowledge::Asked(inquiry)) => {
+            inquiry.dismiss(id);
+            with_shown(status, message)
+        }
+        // An address that no replica serves any more is not shown as served.
+        (Need::Shown(message), Knowledge::AsShown) if is_served(&status) => with_shown(status, message),
+        (Need::Verdict { fingerprint }, Knowledge::Asked(inquiry)) => {
+            with_served(status, inquiry.judge(id, fingerprint, *received, *now)?)
+        }
+        (_, knowledge) => {
+            knowledge.dismiss(id);
+            status
+        }
+    })
 }
 
 // === impl Plan ===

@@ -29,6 +29,16 @@ pub(super) fn has_ours<E: SharedEntry>(present: &[Verbatim<E>]) -> bool {
     present.iter().any(|entry| entry.controller() == CONTROLLER_NAME)
 }
 
+/// Returns the conditions that this controller shows for a parent.
+pub(super) fn conditions_of<'e, E: SharedEntry>(
+    present: &'e [Verbatim<E>],
+    parent: &ParentReference,
+) -> Option<&'e [gateway::Condition]> {
+    let wanted = reference(parent);
+    let ours = present.iter().filter(|entry| entry.controller() == CONTROLLER_NAME);
+    ours.filter(|entry| *entry.reference() == wanted).map(|entry| entry.conditions()).next()
+}
+
 /// Returns the list to write: entries of others in content and place as they are, entries of this controller in place
 /// or, if they are new, at the end. Entries of this controller for other references are removed. The result is `None`
 /// if `present` says the same already.

@@ -21,11 +21,12 @@ use tokio::{
 use super::{
     addresses::shown,
     attempts::Effect,
+    nodes::{Knowledge, SharedInquiry, ask_nodes},
     patch::StatusPatch,
     plan::{Circumstances, Ledger, Plan, Write, plan},
 };
 use crate::{
-    change::{Kind, ObjectName},
+    change::{Kind, ObjectId, ObjectName},
     clock::expiry,
     gateway::{
         self,
@@ -37,7 +38,7 @@ use crate::{
         addresses::Address,
         batch::{ROUND, send_all},
         input::StatusInput,
-        options::{manager, request_timeout},
+        options::{asked_at, manager, request_timeout},
     },
 };
 
@@ -53,22 +54,43 @@ pub(in crate::status) fn bears_status(kind: Kind) -> bool {
     resource(kind).is_some()
 }
 
-/// Keeps statuses as planned, until the future is dropped.
+/// Keeps statuses as planned, and asks other nodes for what they have to say, until the future is dropped.
 pub(in crate::status) async fn keep(
+    client: &Client,
+    options: &Options,
+    budget: &Semaphore,
+    input: watch::Receiver<Arc<StatusInput>>,
+    addresses: watch::Receiver<Option<Vec<Address>>>,
+) {
+    let Some(own) = asked_at(options) else {
+        return keep_as_planned(client, options, budget, input, addresses, None).await;
+    };
+    let shared = SharedInquiry::default();
+    tokio::select! {
+        () = keep_as_planned(client, options, budget, input, addresses, Some(&shared)) => {}
+        () = ask_nodes(client, options, own, &shared) => {}
+    }
+}
+
+async fn keep_as_planned(
     client: &Client,
     options: &Options,
     budget: &Semaphore,
     mut input: watch::Receiver<Arc<StatusInput>>,
     mut addresses: watch::Receiver<Option<Vec<Address>>>,
+    shared: Option<&SharedInquiry>,
 ) {
     let mut access = Access::default();
     let mut ledger = Ledger::default();
     let mut before: Arc<StatusInput> = Arc::default();
     let (mut published, mut of_gateways) = (None, None);
     let mut due = BTreeSet::new();
+    let mut is_first = true;
     loop {
         let known = Arc::clone(&input.borrow_and_update());
         due.append(&mut known.bearers_changed_since(&before));
+        // Objects that were there before this term may have changed long ago.
+        let received = known.received().filter(|_| !std::mem::take(&mut is_first));
         let latest = addresses.borrow_and_update().clone();
         if latest != published {
             of_gateways = latest.as_deref().map(shown);
@@ -80,10 +102,18 @@ pub(in crate::status) async fn keep(
             paused: &access.paused,
             interval: options.interval,
             round: ROUND,
+            received,
             now: Instant::now(),
             time: wall_clock(),
         };
-        let Plan { writes, next, again } = plan(due, |id| known.bearer(id), &mut ledger, &circumstances);
+        let find = |id: &ObjectId| known.bearer(id);
+        let Plan { writes, next, again } = match shared {
+            None => plan(due, find, &mut ledger, &mut Knowledge::Nothing, &circumstances),
+            Some(shared) => shared.ask(|inquiry| {
+                due.append(&mut inquiry.take_decided());
+                plan(due, find, &mut ledger, &mut Knowledge::Asked(inquiry), &circumstances)
+            }),
+        };
         (before, due) = (known, again);
         if writes.is_empty() {
             ledger.attempts.prune(options.interval, Instant::now());
@@ -91,10 +121,19 @@ pub(in crate::status) async fn keep(
                 changed = input.changed() => if changed.is_err() { return },
                 changed = addresses.changed() => if changed.is_err() { return },
                 () = expiry(next) => {}
+                () = decided(shared) => {}
             }
             continue;
         }
         access.write_all(client, options, budget, writes, &mut ledger).await;
+    }
+}
+
+/// Waits until there is a verdict about other nodes.
+async fn decided(shared: Option<&SharedInquiry>) {
+    match shared {
+        Some(shared) => shared.decided().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -105,11 +144,14 @@ pub(in crate::status) async fn clear(client: &Client, options: &Options, budget:
         paused: &BTreeMap::new(),
         interval: options.interval,
         round: usize::MAX,
+        received: None,
         now: Instant::now(),
         time: wall_clock(),
     };
     let mut ledger = Ledger::default();
-    let Plan { writes, .. } = plan(known.gateways().collect(), |id| known.bearer(id), &mut ledger, &circumstances);
+    let mut knowledge = if asked_at(options).is_some() { Knowledge::AsShown } else { Knowledge::Nothing };
+    let gateways = known.gateways().collect();
+    let Plan { writes, .. } = plan(gateways, |id| known.bearer(id), &mut ledger, &mut knowledge, &circumstances);
     let number = writes.len();
     let mut access = Access::default();
     access.write_all(client, options, budget, writes, &mut ledger).await;

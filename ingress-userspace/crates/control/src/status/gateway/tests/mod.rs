@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{
     attempts::{COUNTS, Effect},
     bearer::Bearer,
+    nodes::{BOUND, Inquiry, Knowledge},
     patch::{Present, StatusPatch},
     plan::{Circumstances, Ledger, Plan, Write, plan},
 };
@@ -25,6 +26,7 @@ use crate::{
     status::plan::LEFT_FOR,
 };
 
+mod nodes;
 mod patches;
 mod plans;
 
@@ -154,11 +156,13 @@ struct Leader {
     ledger: Ledger,
     now: Instant,
     addresses: Option<Vec<GatewayAddress>>,
+    /// Its questions to other nodes, if it asks them.
+    inquiry: Option<Inquiry>,
 }
 
 impl Leader {
     fn new(kind: Kind) -> Self {
-        Self { kind, ledger: Ledger::default(), now: Instant::now(), addresses: None }
+        Self { kind, ledger: Ledger::default(), now: Instant::now(), addresses: None, inquiry: None }
     }
 
     fn plan(&mut self, version: &str, present: &Value, wanted: Option<&Arc<ObjectStatus>>) -> Plan {
@@ -168,11 +172,16 @@ impl Leader {
             paused: &BTreeMap::new(),
             interval: INTERVAL,
             round: 64,
+            received: Some(self.now),
             now: self.now,
             time: time(NOW),
         };
         let find = |_: &ObjectId| Some(Bearer { uid: "u", version, present: status.present(), wanted });
-        plan([id(self.kind)].into(), find, &mut self.ledger, &circumstances)
+        let mut knowledge = match &mut self.inquiry {
+            None => Knowledge::Nothing,
+            Some(inquiry) => Knowledge::Asked(inquiry),
+        };
+        plan([id(self.kind)].into(), find, &mut self.ledger, &mut knowledge, &circumstances)
     }
 
     /// Returns the status of the only write, or `None` if there is none. The write has `effect`.
@@ -197,6 +206,11 @@ impl Leader {
     fn written(&mut self, version: &str, present: &Value, wanted: &Arc<ObjectStatus>) -> Option<Value> {
         self.write(version, present, Some(wanted), Effect::Written("later".into()))
     }
+}
+
+/// Returns the circumstances in which everything is known and allowed.
+fn circumstances<'a>(paused: &'a BTreeMap<Kind, Instant>, now: Instant) -> Circumstances<'a> {
+    Circumstances { addresses: None, paused, interval: INTERVAL, round: 4, received: None, now, time: time(NOW) }
 }
 
 /// Returns the status that a new leader writes.

@@ -133,9 +133,9 @@ fn a_round_and_a_pause_leave_the_rest_for_later() {
         (0..10).flat_map(|number| [named(Kind::HttpRoute, number), named(Kind::TcpRoute, number)]).collect();
     let now = Instant::now();
     let paused = BTreeMap::from([(Kind::HttpRoute, now + INTERVAL)]);
-    let circumstances =
-        Circumstances { addresses: None, paused: &paused, interval: INTERVAL, round: 4, now, time: time(NOW) };
-    let Plan { writes, next, again } = plan(due.clone(), find, &mut Ledger::default(), &circumstances);
+    let circumstances = circumstances(&paused, now);
+    let Plan { writes, next, again } =
+        plan(due.clone(), find, &mut Ledger::default(), &mut Knowledge::Nothing, &circumstances);
     assert!(writes.iter().all(|write| write.id.kind == Kind::TcpRoute));
     assert_eq!((writes.len(), next, again), (4, Some(now + INTERVAL), due));
 }
@@ -151,9 +151,9 @@ fn objects_of_a_paused_kind_are_not_compared() {
     let mut ledger = Ledger::default();
     for (paused, expect) in [(now + INTERVAL, (Some(now + INTERVAL), due.clone())), (now, (None, BTreeSet::new()))] {
         let paused = BTreeMap::from([(Kind::Gateway, paused)]);
-        let circumstances =
-            Circumstances { addresses: None, paused: &paused, interval: INTERVAL, round: 4, now, time: time(NOW) };
-        let Plan { writes, next, again } = plan(due.clone(), find, &mut ledger, &circumstances);
+        let circumstances = circumstances(&paused, now);
+        let Plan { writes, next, again } =
+            plan(due.clone(), find, &mut ledger, &mut Knowledge::Nothing, &circumstances);
         assert_eq!((writes.len(), (next, again)), (0, expect));
     }
 }
