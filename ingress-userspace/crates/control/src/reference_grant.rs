@@ -115,14 +115,6 @@ impl<const BETA: bool> Metadata for ReferenceGrant<BETA> {
 // === impl Grant ===
 
 impl Grant {
-    /// Returns `true` if Ingresses in `namespace` may refer to `service`, which is in the namespace of the grant.
-    pub(super) fn allows(&self, namespace: &str, service: &str) -> bool {
-        self.permits(
-            (&Group::Networking, &ReferentKind::Ingress, namespace),
-            (&Group::Core, &ReferentKind::Service, service),
-        )
-    }
-
     /// Returns `true` if objects of the kind and namespace in `from` may refer to the object of the kind and name in
     /// `to`, which is in the namespace of the grant.
     #[must_use]
@@ -212,7 +204,11 @@ mod tests {
             (json!([ingress]), json!([]), false, false, false),
         ] {
             let grant = grant(&from, &to);
-            let found = (grant.allows("a", "s"), grant.allows("b", "s"), grant.allows("a", "t"));
+            let allows = |namespace: &str, service: &str| {
+                let to = (&Group::Core, &ReferentKind::Service, service);
+                grant.permits((&Group::Networking, &ReferentKind::Ingress, namespace), to)
+            };
+            let found = (allows("a", "s"), allows("b", "s"), allows("a", "t"));
             assert_eq!(found, (of_a, of_another, other_service), "{from} {to}");
         }
     }

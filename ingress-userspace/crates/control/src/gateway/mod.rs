@@ -46,7 +46,7 @@ pub use tls::{
 };
 pub use verbatim::Verbatim;
 
-pub(crate) use named::named;
+pub(crate) use named::{extensions, named};
 use object::gateway_object;
 use open_enum::open_enum;
 pub(crate) use stores::StoredKind;

@@ -30,6 +30,18 @@ pub(crate) fn named(object: &GatewayApiObject, max: usize) -> BTreeSet<ObjectId>
     named.into_iter().take(max).collect()
 }
 
+/// Returns the ConfigMaps that filters of the rules of a route name: those whose keys are annotations.
+pub(crate) fn extensions(object: &GatewayApiObject) -> BTreeSet<ObjectId> {
+    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    let filters: Vec<&Filter> = match object {
+        GatewayApiObject::HttpRoute(route) => route.spec().rules.iter().flat_map(|rule| &rule.filters).collect(),
+        GatewayApiObject::GrpcRoute(route) => route.spec().rules.iter().flat_map(|rule| &rule.filters).collect(),
+        _ => Vec::new(),
+    };
+    let id = |name| ObjectId { kind: Kind::ConfigMap, name: ObjectName::new(&namespace, name) };
+    filters.into_iter().filter_map(Filter::config_map).map(id).collect()
+}
+
 fn of_gateway(gateway: &Gateway) -> impl Iterator<Item = &ObjectReference> {
     let spec = gateway.spec();
     let frontend = &spec.tls.frontend;

@@ -82,6 +82,16 @@ pub struct ObjectReference {
     pub name: Box<str>,
 }
 
+// === impl ObjectReference ===
+
+impl ObjectReference {
+    /// Returns `true` if it names a ConfigMap of the namespace of the object with the reference.
+    #[must_use]
+    pub fn is_own_config_map(&self) -> bool {
+        (&self.group, &self.kind) == (&Group::Core, &ReferentKind::ConfigMap) && self.namespace.is_none()
+    }
+}
+
 // === impl ParentReference ===
 
 impl ParentReference {

@@ -2,14 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use k8s_openapi::api::core::v1::ConfigMap;
+
 use crate::{
     change::{Kind, Object, ObjectId, ObjectName},
     cluster::{Cluster, Store},
     gateway::{
-        BackendRef, GatewayApiObject, GatewayClass, Group, ParentReference, ReferentKind, StoredKind, named,
-        route::Route,
+        BackendRef, GatewayApiObject, GatewayClass, Group, ParentReference, ReferentKind, StoredKind, extensions,
+        named, route::Route,
     },
     namespace::Namespace,
+    translate::{is_annotatable, references_of_config_map, route_references, route_services},
 };
 
 /// Finds the objects, and the Services and Secrets that they name.
@@ -36,8 +39,9 @@ pub(super) fn objects(
     finder.find_routes(cluster.udp_routes());
     finder.find_policies();
     let Finder { found, .. } = finder;
-    let named = found.iter().flat_map(|object| named(object, usize::MAX));
+    let named = found.iter().flat_map(|object| named(object, usize::MAX).into_iter().chain(annotated(object, cluster)));
     secrets.extend(named.filter(|id| id.kind == Kind::Secret).map(|id| id.name));
+    services.extend(found.iter().flat_map(|object| led_to(object, cluster)));
     let namespaces: BTreeSet<_> = found.iter().map(|object| ObjectName::of(object.metadata()).namespace).collect();
     let namespaces = namespaces.into_iter().filter_map(|name| {
         let labels = Arc::clone(cluster.namespace_labels.get(&name)?);
@@ -45,6 +49,32 @@ pub(super) fn objects(
         Some(Object::Namespace(Arc::new(Namespace { name, deleted: None, labels })))
     });
     namespaces.chain(found.into_iter().map(Object::GatewayApi)).collect()
+}
+
+/// Returns the objects that annotations of a route, or the ConfigMaps of its filters, name.
+fn annotated(object: &GatewayApiObject, cluster: &Cluster) -> BTreeSet<ObjectId> {
+    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    if !is_annotatable(object.kind()) {
+        return BTreeSet::new();
+    }
+    let mut named = route_references(object.metadata(), &namespace);
+    let config_maps = config_maps(object, cluster);
+    named.extend(config_maps.flat_map(|config_map| references_of_config_map(config_map, &namespace)));
+    named
+}
+
+/// Returns the Services that they lead to.
+fn led_to(object: &GatewayApiObject, cluster: &Cluster) -> BTreeSet<ObjectName> {
+    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    if !is_annotatable(object.kind()) {
+        return BTreeSet::new();
+    }
+    route_services(object.metadata(), config_maps(object, cluster), &namespace)
+}
+
+fn config_maps<'c>(object: &GatewayApiObject, cluster: &'c Cluster) -> impl Iterator<Item = &'c ConfigMap> {
+    let config_map = |id: ObjectId| cluster.config_maps.get(&id.name).map(|stored| &*stored.object);
+    extensions(object).into_iter().filter_map(config_map)
 }
 
 fn any<K: StoredKind>(object: &Arc<K>) -> GatewayApiObject {

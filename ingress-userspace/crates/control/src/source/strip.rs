@@ -23,6 +23,7 @@ use crate::{
     gateway::StoredKind,
     reference_grant::ReferenceGrant,
     status::field_owners::{mark, reduce},
+    translate::is_own_annotation,
 };
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
@@ -70,7 +71,8 @@ pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) ->
 }
 
 /// Keeps the status, with which statuses to write are compared, and whose it is. A change of a shared list also needs the
-/// version. Labels and annotations have no meaning here, and tools change them often.
+/// version. Labels have no meaning here, nor have annotations other than this controller's own, and tools change them
+/// often.
 pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     let metadata = object.metadata_mut();
     mark(metadata);
@@ -80,7 +82,9 @@ pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
     strip(metadata);
     let kept = std::mem::take(metadata);
     *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, managed_fields, ..kept };
-    (metadata.labels, metadata.annotations) = (None, None);
+    metadata.labels = None;
+    retain(&mut metadata.annotations, is_own_annotation);
+    metadata.annotations.take_if(|annotations| annotations.is_empty());
     Object::GatewayApi(K::any(Arc::new(object)))
 }
 
@@ -154,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        gateway::{Gateway, GatewayApiObject},
+        gateway::{Gateway, GatewayApiObject, route::HttpRoute},
         slice::SERVICE_NAME,
     };
 
@@ -238,6 +242,17 @@ mod tests {
             {"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         let (_, ours) = kept(&ours, self::ingress);
         assert_eq!(ours["metadata"]["managedFields"], json!([{"manager": "xdp-ingress"}]), "whose the status is");
+    }
+
+    #[test]
+    fn routes_keep_the_annotations_of_this_controller() {
+        let annotations = json!({"xdp-ingress.io/limit-rps": "1", "xdp-ingress.iox/a": "", "acme.test/checked": "now"});
+        let object = json!({"metadata": {"name": "r", "annotations": annotations, "labels": {"a": "b"}}});
+        let kept = gateway_api::<HttpRoute>(serde_json::from_value(object).expect("a route"));
+        let Object::GatewayApi(GatewayApiObject::HttpRoute(route)) = kept else { panic!("unexpected {kept:?}") };
+        let kept = route.metadata.annotations.iter().flatten().collect::<Vec<_>>();
+        assert_eq!(kept, [(&"xdp-ingress.io/limit-rps".to_owned(), &"1".to_owned())]);
+        assert_eq!(route.metadata.labels, None);
     }
 
     #[test]

@@ -163,6 +163,14 @@ impl Problem {
         let name = ObjectName { namespace: Arc::clone(namespace), name: Arc::clone(name) };
         let (kind, uid) = match kind.as_ref() {
             "Ingress" => (Kind::Ingress, cluster.ingresses.get(&name)?.object.metadata.uid.as_deref()),
+            "HTTPRoute" => {
+                let route = &cluster.gateway_api.http_routes.get(&name)?.object;
+                (Kind::HttpRoute, route.metadata.uid.as_deref())
+            }
+            "GRPCRoute" => {
+                let route = &cluster.gateway_api.grpc_routes.get(&name)?.object;
+                (Kind::GrpcRoute, route.metadata.uid.as_deref())
+            }
             "IngressClass" => (Kind::IngressClass, cluster.classes.get(&name)?.object.metadata.uid.as_deref()),
             "Service" => (Kind::Service, cluster.services.get(&name)?.object.uid.as_deref()),
             "Secret" => (Kind::Secret, cluster.secrets.get(&name)?.object.metadata.uid.as_deref()),

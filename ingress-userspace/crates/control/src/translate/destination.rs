@@ -37,6 +37,11 @@ pub(crate) enum Destination {
         certificate: Option<ObjectName>,
         /// Protocol for ports that name none.
         protocol: Option<Protocol>,
+        through: Through,
+        /// Health policy, if it differs from the default.
+        health_policy: Option<Arc<HealthPolicy>>,
+        /// Version of the PROXY protocol header sent to pods, if any.
+        proxy_header: Option<ProxyVersion>,
         sender: Option<SubrequestSender>,
     },
     /// A port of a service, for protocols other than HTTP.
@@ -107,10 +112,7 @@ impl Destination {
                 proxy_header,
                 sender,
             } => {
-                let through = match through {
-                    Through::Pods => "",
-                    Through::Service => "+service",
-                };
+                let through = through.label();
                 let mut port = match protocol {
                     None => format!("{port}{through}"),
                     Some(protocol) => format!("{port}{through}+{protocol}"),
@@ -129,13 +131,29 @@ impl Destination {
                 }
                 UpstreamKey::new(namespace, name, &port)
             }
-            Self::Secured { name: ObjectName { namespace, name }, port, policy, certificate, protocol, sender } => {
-                let mut port = format!("{port}+policy({})", policy.name);
+            Self::Secured {
+                name: ObjectName { namespace, name },
+                port,
+                policy,
+                certificate,
+                protocol,
+                through,
+                health_policy,
+                proxy_header,
+                sender,
+            } => {
+                let mut port = format!("{port}{}+policy({})", through.label(), policy.name);
                 if let Some(certificate) = certificate {
                     port += &format!("+certificate({certificate})");
                 }
                 if let Some(protocol) = protocol {
                     port += &format!("+{protocol}");
+                }
+                if let Some(health_policy) = health_policy {
+                    port += &format!("+health({health_policy})");
+                }
+                if let Some(version) = proxy_header {
+                    port += &format!("+proxy-protocol({version})");
                 }
                 if let Some(sender) = sender {
                     port += &format!("+{sender}");
@@ -159,6 +177,17 @@ impl Destination {
                 };
                 UpstreamKey::new(namespace, name, &format!("{port}+{transport}"))
             }
+        }
+    }
+}
+
+// === impl Through ===
+
+impl Through {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Pods => "",
+            Self::Service => "+service",
         }
     }
 }

@@ -51,8 +51,18 @@ pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -
                 ..Upstream::default()
             })
         }
-        Destination::Secured { name, port, policy, certificate, protocol, sender: _ } => {
-            let own = behind(name, *port, Through::Pods, &mut findings, context);
+        Destination::Secured {
+            name,
+            port,
+            policy,
+            certificate,
+            protocol,
+            through,
+            health_policy,
+            proxy_header,
+            sender: _,
+        } => {
+            let own = behind(name, *port, *through, &mut findings, context);
             let tls = backend_tls::terms(policy, certificate.as_ref(), context.lookup);
             let tls = tls.map_err(|message| findings.push(Finding { reason: Reason::InvalidCertificate, message }));
             own.zip(tls.ok()).map(|(own, tls)| {
@@ -60,7 +70,9 @@ pub(crate) fn gather(destination: &Destination, context: &mut Context<'_, '_>) -
                     (Protocol::H2c | Protocol::H2, _) | (Protocol::Http1, Some(Protocol::H2c)) => Protocol::H2,
                     (Protocol::Http1 | Protocol::Https, _) => Protocol::Https,
                 };
-                Upstream { protocol, tls: Some(tls), ..own }
+                let health_policy =
+                    health_policy.as_ref().map(|health_policy| possible(health_policy, protocol, name, &mut findings));
+                Upstream { protocol, tls: Some(tls), health_policy, proxy_header: *proxy_header, ..own }
             })
         }
         Destination::Stream { name, port, transport } => {

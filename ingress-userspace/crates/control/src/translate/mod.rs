@@ -76,6 +76,10 @@ mod values;
 
 pub(crate) use address::{is_always_refused, reached};
 pub use annotation_reader::references as annotation_references;
+pub(crate) use annotation_reader::route::{
+    is_annotatable, is_own_annotation, references as route_references, references_of_config_map,
+    services as route_services,
+};
 pub(crate) use annotation_reader::{services_of, verdict as annotation_verdict};
 pub use class::owns;
 use context::Context;

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Words of statuses and tables, each the mark of a case that must occur.
-const CASES: [&str; 20] = [
+const CASES: [&str; 22] = [
     "routes 2",
     "Conflicted=True HostnameConflict",
     "Conflicted=True ProtocolConflict",
@@ -40,6 +40,8 @@ const CASES: [&str; 20] = [
     "port `443` of the nodes has protocols",
     "is one too many",
     "Programmed=False AddressNotAssigned",
+    "ResolvedRefs=False ConfigMapNotFound",
+    "limit(HTTPRoute ",
     "+policy(",
     "+certificate(",
     "Accepted=False Conflicted",

@@ -48,6 +48,7 @@ pub(crate) fn any_gateway_object() -> impl Strategy<Value = String> {
         4 => any_policy(),
         2 => any_class(),
         4 => any_service(),
+        2 => any_keys(),
         1 => any_slice(),
         1 => any_grant(),
         1 => any_namespace(),
@@ -65,6 +66,21 @@ fn any_service() -> impl Strategy<Value = String> {
     (any_name(), any_name(), 80..82u16, protocol).prop_map(|(namespace, name, port, protocol)| {
         format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec: {{ports: [{{port: {port}{protocol}}}]}}\n"
+        )
+    })
+}
+
+/// A ConfigMap for filters of routes.
+fn any_keys() -> impl Strategy<Value = String> {
+    let data = prop::sample::select(vec![
+        "limit-rps: \"2\"",
+        "auth-type: basic, auth-secret: a",
+        "limit-rps: few",
+        "upstream-vhost: $service_name, service-upstream: \"true\"",
+    ]);
+    (any_name(), any_name(), data).prop_map(|(namespace, name, data)| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: {namespace}, name: {name}}}\ndata: {{{data}}}\n"
         )
     })
 }
@@ -194,12 +210,25 @@ fn any_route() -> impl Strategy<Value = String> {
     ]);
     let parents = prop::collection::vec(parent, 1..3);
     let hostnames = prop::collection::btree_set(any_hostname(), 0..3);
-    (any_metadata(), kind, parents, hostnames, (http, grpc), prop::collection::vec(backend, 1..3)).prop_map(
-        |(metadata, kind, parents, hostnames, (http, grpc), backends)| {
+    let annotations = prop::sample::select(vec![
+        "",
+        "",
+        ", annotations: {xdp-ingress.io/limit-rps: \"1\"}",
+        ", annotations: {xdp-ingress.io/custom-headers: a, xdp-ingress.io/affinity: cookie}",
+    ]);
+    let filters = prop::sample::select(vec![
+        "",
+        "",
+        "filters: [{type: ExtensionRef, extensionRef: {group: \"\", kind: ConfigMap, name: a}}], ",
+    ]);
+    let of_requests = (http, grpc, annotations, filters);
+    (any_metadata(), kind, parents, hostnames, of_requests, prop::collection::vec(backend, 1..3)).prop_map(
+        |(metadata, kind, parents, hostnames, (http, grpc, annotations, filters), backends)| {
+            let metadata = format!("{}{annotations}}}", metadata.trim_end_matches('}'));
             let (parents, backends) = (parents.concat(), backends.concat());
             let matches = match kind {
-                "HTTPRoute" => format!("matches: [{http}], "),
-                "GRPCRoute" => format!("matches: [{grpc}], "),
+                "HTTPRoute" => format!("{filters}matches: [{http}], "),
+                "GRPCRoute" => format!("{filters}matches: [{grpc}], "),
                 _ => String::new(),
             };
             let named = hostnames.iter().filter(|hostname| !hostname.is_empty());

@@ -135,6 +135,15 @@ struct PathFields {
 // === impl Filter ===
 
 impl Filter {
+    /// Returns the name of the ConfigMap that an `ExtensionRef` names in the namespace of the route.
+    #[must_use]
+    pub fn config_map(&self) -> Option<&str> {
+        match self {
+            Self::ExtensionRef(reference) if reference.is_own_config_map() => Some(&reference.name),
+            _ => None,
+        }
+    }
+
     /// Returns the type, as the API names it.
     #[must_use]
     pub fn kind(&self) -> &str {

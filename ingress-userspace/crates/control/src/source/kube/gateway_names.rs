@@ -9,6 +9,7 @@ use std::{
 use crate::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     gateway::{self, Gateway, GatewayApiObject, ParentReference, route::Route},
+    translate::{is_annotatable, references_of_config_map, route_references},
 };
 
 /// An object, and the Secrets and ConfigMaps that it names now.
@@ -20,6 +21,8 @@ pub(super) struct GatewayNames {
     classes: BTreeSet<Arc<str>>,
     /// Objects that name others, and all Gateways and ListenerSets.
     objects: BTreeMap<ObjectId, GatewayApiObject>,
+    /// What the keys of known ConfigMaps name if they are annotations of a route. Most name none.
+    of_config_maps: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     /// Maximum number of Secrets and ConfigMaps that an object may name.
     max: usize,
 }
@@ -43,9 +46,7 @@ impl GatewayNames {
         };
         let was_parent = self.is_our_parent(&id);
         match object {
-            Some(object)
-                if matches!(id.kind, Kind::Gateway | Kind::ListenerSet) || !gateway::named(object, 1).is_empty() =>
-            {
+            Some(object) if matches!(id.kind, Kind::Gateway | Kind::ListenerSet) || names_anything(object) => {
                 self.objects.insert(id.clone(), object.clone());
             }
             _ => drop(self.objects.remove(&id)),
@@ -68,6 +69,29 @@ impl GatewayNames {
         Some(changed)
     }
 
+    /// Applies a change of a ConfigMap. Returns the routes that name other objects through it than before.
+    pub(super) fn learn_config_map(&mut self, change: &Change, counts: impl Fn(&str) -> bool) -> Vec<Named> {
+        let (id, named) = match change {
+            Change::Apply { object: Object::ConfigMap(config_map), origin: _ } => {
+                let name = ObjectName::of(&config_map.metadata);
+                let named = references_of_config_map(config_map, &name.namespace);
+                (ObjectId { kind: Kind::ConfigMap, name }, named)
+            }
+            Change::Remove(id) if id.kind == Kind::ConfigMap => (id.clone(), BTreeSet::new()),
+            _ => return Vec::new(),
+        };
+        let before = if named.is_empty() {
+            self.of_config_maps.remove(&id)
+        } else {
+            self.of_config_maps.insert(id.clone(), named.clone())
+        };
+        if before.unwrap_or_default() == named {
+            return Vec::new();
+        }
+        let routes = self.objects.iter().filter(|(_, object)| gateway::extensions(object).contains(&id));
+        routes.map(|(route, object)| (route.clone(), self.named(route, object, &counts))).collect()
+    }
+
     /// Returns the objects of a namespace, or of all, with what they name now.
     pub(super) fn of(&self, namespace: Option<&str>, counts: impl Fn(&str) -> bool) -> Vec<Named> {
         let objects = self.objects.iter().filter(|(id, _)| namespace.is_none_or(|it| *id.name.namespace == *it));
@@ -85,7 +109,16 @@ impl GatewayNames {
             _ => !self.classes.is_empty(),
         };
         let is_of_us = is_of_us && (id.name.namespace.is_empty() || counts(&id.name.namespace));
-        if is_of_us { gateway::named(object, self.max) } else { BTreeSet::new() }
+        if !is_of_us {
+            return BTreeSet::new();
+        }
+        let mut named = gateway::named(object, self.max);
+        if is_annotatable(id.kind) {
+            named.extend(route_references(object.metadata(), &id.name.namespace));
+            let extensions = gateway::extensions(object);
+            named.extend(extensions.iter().filter_map(|id| self.of_config_maps.get(id)).flatten().cloned());
+        }
+        named.into_iter().take(self.max).collect()
     }
 
     /// Returns `true` for Gateways of this controller, and ListenerSets for them.
@@ -111,6 +144,15 @@ impl GatewayNames {
     fn is_ours(&self, gateway: &Gateway) -> bool {
         self.classes.contains(&*gateway.spec.gateway_class_name)
     }
+}
+
+fn names_anything(object: &GatewayApiObject) -> bool {
+    let by_annotations = || {
+        let metadata = object.metadata();
+        is_annotatable(object.kind())
+            && !route_references(metadata, metadata.namespace.as_deref().unwrap_or_default()).is_empty()
+    };
+    !gateway::named(object, 1).is_empty() || by_annotations()
 }
 
 /// Returns `true` if objects of this kind of the Gateway API may name Secrets or ConfigMaps.
@@ -217,6 +259,51 @@ mod tests {
         assert_eq!(learn(&mut names, &set("another")), ["b: ", "s: "]);
         assert_eq!(learn(&mut names, &set("g")), ["b: keys", "s: "]);
         assert_eq!(learn(&mut names, &gateway("other")), ["a: ", "b: ", "g: ", "s: "]);
+    }
+
+    #[test]
+    fn routes_name_what_their_annotations_and_config_maps_name() {
+        let route = |annotations: Value, extension: &str| {
+            let filter =
+                json!({"type": "ExtensionRef", "extensionRef": {"group": "", "kind": "ConfigMap", "name": extension}});
+            let filters = if extension.is_empty() { json!([]) } else { json!([filter]) };
+            let object: HttpRoute = serde_json::from_value(json!({
+                "metadata": {"name": "r", "namespace": "n", "annotations": annotations},
+                "spec": {"parentRefs": [{"name": "g"}], "rules": [{"filters": filters}]},
+            }))
+            .expect("a route");
+            Change::Apply { object: Object::GatewayApi(HttpRoute::any(object.into())), origin: Origin::Api }
+        };
+        let config_map = |name: &str, data: Value| {
+            let object = json!({"metadata": {"name": name, "namespace": "n"}, "data": data});
+            let object = serde_json::from_value(object).expect("a ConfigMap");
+            Change::Apply { object: Object::ConfigMap(Arc::new(object)), origin: Origin::Api }
+        };
+        let through = |names: &mut GatewayNames, change: &Change| {
+            let routes = names.learn_config_map(change, |_| true).into_iter();
+            routes.map(|(id, named)| format!("{}: {}", id.name, named.len())).collect::<Vec<_>>()
+        };
+        let mut names = GatewayNames::new(3);
+        names.classes.insert("xdp".into());
+        learn(&mut names, &apply::<Gateway>("g", &json!({"gatewayClassName": "xdp"})));
+        let annotations = json!({
+            "xdp-ingress.io/auth-secret": "users", "xdp-ingress.io/custom-headers": "other/fields",
+            "nginx.ingress.kubernetes.io/auth-secret": "of-nginx", "xdp-ingress.io/auth-tls-secret": "clients",
+        });
+        assert_eq!(learn(&mut names, &route(annotations, "")), ["r: users"]);
+        assert_eq!(learn(&mut names, &route(json!({}), "keys")), ["r: keys"]);
+        let keys = json!({"auth-secret": "n/users", "limit-rps": "1"});
+        assert_eq!(through(&mut names, &config_map("keys", keys.clone())), ["n/r: 2"]);
+        assert_eq!(through(&mut names, &config_map("keys", keys)), [""; 0], "nothing is new");
+        // The ConfigMap may be known before the route.
+        assert_eq!(learn(&mut names, &route(json!({}), "")), ["r: "]);
+        assert_eq!(learn(&mut names, &route(json!({}), "keys")), ["r: users keys"]);
+        let gone = Change::Remove(ObjectId { kind: Kind::ConfigMap, name: ObjectName::new("n", "keys") });
+        assert_eq!(through(&mut names, &gone), ["n/r: 1"]);
+        let many =
+            json!({"auth-secret": "a", "jwt-jwks-secret": "b", "jwt-jwks-ca-secret": "c", "custom-headers": "d"});
+        assert_eq!(through(&mut names, &config_map("keys", many)), ["n/r: 3"], "at most");
+        assert_eq!(through(&mut names, &config_map("another", json!({"auth-secret": "a"}))), [""; 0]);
     }
 
     #[test]

@@ -272,10 +272,11 @@ impl Tracker {
             }
             Affected::NoIngress | Affected::All => Vec::new(),
         };
+        let through = self.gateway_names.learn_config_map(change, |namespace| self.namer.selects(namespace));
         let learnt = self.gateway_names.learn(change, |namespace| self.namer.selects(namespace));
         let is_of_gateways = learnt.is_some();
         let id = owner(change);
-        for (other, named) in of_gateways.into_iter().chain(learnt.into_iter().flatten()) {
+        for (other, named) in of_gateways.into_iter().chain(through).chain(learnt.into_iter().flatten()) {
             self.name(&other, named);
             if Some(&other) != id.as_ref() {
                 self.release(&other);

@@ -1,15 +1,18 @@
-//! Reads the annotations of an Ingress, and has `features` make the policy of its rules.
+//! Reads the annotations of an Ingress or a route, and has `features` make the policy of its rules.
 //!
 //! A key outside the tables of features is reported: as unsupported, or as one that has no effect.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     Context,
     features::{
-        self, Globals,
+        self, Globals, ParsedAnnotations,
         row::{Key, Otherwise},
         scope::Scope,
     },
@@ -24,6 +27,7 @@ use crate::{
 use others::Other;
 
 mod others;
+pub(super) mod route;
 
 /// This controller's own prefix, which takes precedence over the one for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
@@ -32,6 +36,18 @@ const PREFIX: &str = "xdp-ingress.io";
 /// have one, too; `None` for unknown ones.
 pub(crate) fn verdict(name: &str) -> Option<Verdict> {
     features::annotation(name).map(Key::verdict).or_else(|| others::find(name).map(Other::verdict))
+}
+
+/// A value, and where it is written.
+type Entry<'i> = (Title<'i>, &'i str);
+
+/// Where a value is written, for messages.
+#[derive(Clone, Copy)]
+enum Title<'i> {
+    /// An annotation, by its whole name.
+    Annotation(&'i str),
+    /// A key of a ConfigMap that a filter of a route names.
+    Key(&'i str, &'i ObjectName),
 }
 
 /// An annotation with one of the prefixes.
@@ -45,35 +61,30 @@ struct Annotation<'i> {
 pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, context: &mut Context<'_, '_>) -> Policy {
     let name = ObjectName::of(&ingress.metadata);
     let annotations = by_key(ingress, &context.options.annotations_prefix);
+    let entries =
+        annotations.into_iter().map(|(key, Annotation { name, value })| (key, (Title::Annotation(name), value)));
     let mut parsed = globals.parsed.clone();
-    let mut scope = Scope::new(&name, object, context);
-    for (key, Annotation { name, value }) in annotations {
-        if let Some(Key { default, meaning, otherwise, notes, .. }) = features::annotation(key) {
-            let Err(expected) = parsed.read(key, value) else {
-                if let Some(note) = notes.and_then(|notes| notes(value)) {
-                    let message = format!("annotation `{name}` is `{}`: {note}", shorten(value));
-                    scope.report(Reason::IneffectiveAnnotation, message);
-                }
-                continue;
-            };
-            let consequence = match otherwise {
-                Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
-                Otherwise::Default => format!("the default, `{default}`, applies"),
-                Otherwise::Refuse => "its rules answer 503 until then".to_owned(),
-            };
-            let value = shorten(value);
-            let message = format!("annotation `{name}` ({meaning}) is `{value}`; write {expected}, {consequence}");
-            match otherwise {
-                Otherwise::Default => scope.report(Reason::InvalidAnnotation, message),
-                Otherwise::Refuse => scope.refuse((Reason::InvalidAnnotation, message)),
-            }
+    let mut scope = Scope::new(&name, object, name.to_string().into(), context);
+    read_entries(entries, &mut parsed, &mut scope);
+    parsed.policy(globals, &mut scope)
+}
+
+/// Reads keys with their values, and reports those without an effect.
+fn read_entries<'i>(
+    entries: impl IntoIterator<Item = (&'i str, Entry<'i>)>,
+    parsed: &mut ParsedAnnotations,
+    scope: &mut Scope<'_, '_>,
+) {
+    for (key, (title, value)) in entries {
+        if let Some(row) = features::annotation(key) {
+            read_row(row, title, value, parsed, scope);
             continue;
         }
         let (reason, message) = match others::find(key) {
             Some(Other::Protective { .. }) if others::is_off(value) => continue,
             Some(Other::Protective { instead }) => {
                 let message = format!(
-                    "annotation `{name}` is not supported; its rules answer 503, because without it they would be \
+                    "{title} is not supported; its rules answer 503, because without it they would be \
                      unprotected; {instead}"
                 );
                 scope.refuse((Reason::UnsupportedAnnotation, message));
@@ -81,17 +92,47 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
             }
             Some(Other::Fixed { same, .. }) if same.contains(&value) => continue,
             Some(Other::Ineffective { because } | Other::Fixed { because, .. }) => {
-                let message = format!("annotation `{name}` has no effect, because {because}; remove it");
-                (Reason::IneffectiveAnnotation, message)
+                (Reason::IneffectiveAnnotation, format!("{title} has no effect, because {because}; remove it"))
             }
-            None => {
-                let message = format!("annotation `{name}` is not supported and has no effect; remove it");
-                (Reason::UnsupportedAnnotation, message)
-            }
+            None => (Reason::UnsupportedAnnotation, format!("{title} is not supported and has no effect; remove it")),
         };
         scope.report(reason, message);
     }
-    parsed.policy(globals, &mut scope)
+}
+
+fn read_row(row: &Key, title: Title<'_>, value: &str, parsed: &mut ParsedAnnotations, scope: &mut Scope<'_, '_>) {
+    let Key { name, default, meaning, otherwise, notes, instead_on_routes, .. } = row;
+    if let Some(instead) = instead_on_routes.filter(|_| scope.is_of_route()) {
+        let message = |effect| format!("{title} {effect}; {instead}, and remove it");
+        match otherwise {
+            Otherwise::Default => {
+                scope.report(Reason::UnsupportedAnnotation, message("has no effect on routes"));
+            }
+            Otherwise::Refuse => {
+                let effect = "has no effect on routes, and the rules answer 503 until then";
+                scope.refuse((Reason::UnsupportedAnnotation, message(effect)));
+            }
+        }
+        return;
+    }
+    let Err(expected) = parsed.read(name, value) else {
+        if let Some(note) = notes.and_then(|notes| notes(value)) {
+            let message = format!("{title} is `{}`: {note}", shorten(value));
+            scope.report(Reason::IneffectiveAnnotation, message);
+        }
+        return;
+    };
+    let consequence = match otherwise {
+        Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
+        Otherwise::Default => format!("the default, `{default}`, applies"),
+        Otherwise::Refuse => "its rules answer 503 until then".to_owned(),
+    };
+    let value = shorten(value);
+    let message = format!("{title} ({meaning}) is `{value}`; write {expected}, {consequence}");
+    match otherwise {
+        Otherwise::Default => scope.report(Reason::InvalidAnnotation, message),
+        Otherwise::Refuse => scope.refuse((Reason::InvalidAnnotation, message)),
+    }
 }
 
 /// Returns the objects, other than Services and certificates, that the annotations of `ingress` name. Objects outside
@@ -129,6 +170,17 @@ fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotatio
         }
     }
     found
+}
+
+// === impl Title ===
+
+impl fmt::Display for Title<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation(name) => write!(f, "annotation `{name}`"),
+            Self::Key(key, config_map) => write!(f, "key `{key}` of ConfigMap `{config_map}`"),
+        }
+    }
 }
 
 #[cfg(test)]

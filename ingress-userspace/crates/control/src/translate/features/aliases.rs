@@ -14,6 +14,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedAliases>] = &[
          host; the status is `http-redirect-code`. If a rule of any Ingress names that other host, the rule applies",
     )
     .default("false")
+    .not_on_routes("write a route for the other hostname with a filter `RequestRedirect`")
     .reads(|value, parsed| boolean(value, &mut parsed.redirects_www)),
     key(
         "server-alias",
@@ -21,6 +22,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedAliases>] = &[
          own. If a rule of any Ingress names such a host, the rule applies",
     )
     .differs("names alone: wildcards and regular expressions are refused")
+    .not_on_routes("add the names to `hostnames`")
     .reads(|value, parsed| {
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Host::parse);
         let names = names.collect::<Result<BTreeSet<_>, _>>();

@@ -14,6 +14,7 @@ pub(super) const ANNOTATIONS: &[Row<Wanted>] = &[key(
          `proxy-ssl-verify` turns on verification of their certificates",
 )
 .differs("`FCGI` is refused, and its rules answer 503")
+.not_on_routes("set `appProtocol` of the port of the Service, and use a GRPCRoute for gRPC")
 .reads(|value, parsed| {
     *parsed = of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
     Ok(())

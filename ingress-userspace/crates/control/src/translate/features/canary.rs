@@ -6,6 +6,8 @@ use super::row::{Row, key};
 use crate::translate::values::{boolean, cookie_text, number};
 use ingress_model::{CanaryRule, CanarySessions, CanaryValue, Pattern};
 
+const INSTEAD: &str = "give `backendRefs` weights, or write a rule with `matches` of header fields";
+
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
     key(
@@ -14,6 +16,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
          without it, and ignores the canary's header, cookie and weight; `legacy` ignores sessions",
     )
     .default("sticky")
+    .not_on_routes(INSTEAD)
     .reads(|value, parsed| {
         parsed.rule.sessions = match value {
             "sticky" => CanarySessions::Kept,
@@ -29,19 +32,21 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
     )
     .default("false")
     .or_refuse()
+    .not_on_routes(INSTEAD)
     .reads(|value, parsed| boolean(value, &mut parsed.is_canary)),
-    key("canary-by-cookie", "a cookie that selects the canary (`always`) or avoids it (`never`)").reads(
-        |value, parsed| {
+    key("canary-by-cookie", "a cookie that selects the canary (`always`) or avoids it (`never`)")
+        .not_on_routes(INSTEAD)
+        .reads(|value, parsed| {
             parsed.rule.cookie = cookie_text(value)?;
             Ok(())
-        },
-    ),
+        }),
     key(
         "canary-by-header",
         "a header field that selects the canary (`always`) or avoids it (`never`); the header takes precedence over \
          the cookie, and the cookie over the weight",
     )
     .or_refuse()
+    .not_on_routes(INSTEAD)
     .reads(|value, parsed| {
         parsed.header = Some(HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?);
         Ok(())
@@ -53,6 +58,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
     )
     .differs("look-around and back references are refused")
     .or_refuse()
+    .not_on_routes(INSTEAD)
     .reads(|value, parsed| {
         let pattern = Pattern::within_field(value).map_err(|error| format!("a regular expression ({error})"))?;
         parsed.pattern = (!value.is_empty()).then_some(pattern);
@@ -64,6 +70,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
          expression",
     )
     .or_refuse()
+    .not_on_routes(INSTEAD)
     .reads(|value, parsed| {
         let value = HeaderValue::from_str(value).map_err(|_invalid| "the value of a header field")?;
         parsed.value = Some(value).filter(|value| !value.is_empty());
@@ -71,14 +78,18 @@ pub(super) const ANNOTATIONS: &[Row<ParsedCanary>] = &[
     }),
     key("canary-weight", "number of requests, of each `canary-weight-total`, that go to the canary at random")
         .default("0")
+        .not_on_routes(INSTEAD)
         .reads(|value, parsed| {
             number(value, 0..=1_000_000_000, &mut parsed.rule.weight).ok_or("a number")?;
             Ok(())
         }),
-    key("canary-weight-total", "total of the weights, see `canary-weight`").default("100").reads(|value, parsed| {
-        number(value, 1..=1_000_000_000, &mut parsed.rule.total).ok_or("a number from 1")?;
-        Ok(())
-    }),
+    key("canary-weight-total", "total of the weights, see `canary-weight`")
+        .default("100")
+        .not_on_routes(INSTEAD)
+        .reads(|value, parsed| {
+            number(value, 1..=1_000_000_000, &mut parsed.rule.total).ok_or("a number from 1")?;
+            Ok(())
+        }),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

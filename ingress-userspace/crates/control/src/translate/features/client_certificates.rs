@@ -17,6 +17,8 @@ use crate::{
 };
 use ingress_model::{ClientCertificates, Demand, Pattern, Template, Variable};
 
+const INSTEAD: &str = "set `spec.tls.frontend` of the Gateway";
+
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
     key(
@@ -25,7 +27,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
     )
     .differs("a path of the host is refused, and its rules answer 503")
     .or_refuse()
-    .reads(|value, parsed| {
+    .not_on_routes(INSTEAD).reads(|value, parsed| {
         let is_url = value.starts_with("https://") || value.starts_with("http://");
         let page = location(value)?;
         let has_group = page.variables().any(|variable| matches!(variable, Variable::Group(_)));
@@ -42,7 +44,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
          references are refused, and its rules answer 503",
     )
     .or_refuse()
-    .reads(|value, parsed| {
+    .not_on_routes(INSTEAD).reads(|value, parsed| {
         let expression = value.strip_prefix("CN=").filter(|expression| !expression.is_empty());
         // Elsewhere, a comma would lead to the next part of the subject.
         let expression = expression.filter(|expression| !expression.contains(','));
@@ -56,7 +58,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
         "whether pods get the client certificate in `ssl-client-cert`, as percent-encoded PEM",
     )
     .default("false")
-    .reads(|value, parsed| boolean(value, &mut parsed.passed)),
+    .not_on_routes(INSTEAD).reads(|value, parsed| boolean(value, &mut parsed.passed)),
     key(
         "auth-tls-secret",
         "a Secret with the authorities for client certificates in `ca.crt`, and optionally revocations in `ca.crl`. \
@@ -66,7 +68,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
     )
     .naming(Kind::Secret)
     .or_refuse()
-    .reads(|value, parsed| secret(value, &mut parsed.secret)),
+    .not_on_routes(INSTEAD).reads(|value, parsed| secret(value, &mut parsed.secret)),
     key(
         "auth-tls-verify-client",
         "`on`: requests without a valid certificate get 400; `optional`: clients may omit the certificate; \
@@ -74,7 +76,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
          requests get 403 or a redirect. The default is `on` with `auth-tls-secret`",
     )
     .or_refuse()
-    .reads(|value, parsed| {
+    .not_on_routes(INSTEAD).reads(|value, parsed| {
         parsed.verify = match value {
             "on" => Wish::On(Demand::Required),
             "optional" => Wish::On(Demand::Optional),
@@ -90,7 +92,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedClientCertificates>] = &[
     )
     .default("1")
     .or_refuse()
-    .reads(|value, parsed| {
+    .not_on_routes(INSTEAD).reads(|value, parsed| {
         number(value, 0..=100, &mut parsed.depth).ok_or("a number up to 100")?;
         Ok(())
     }),

@@ -93,6 +93,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
     .reads(|value, parsed| parsed.own.url(value)),
     key("enable-global-auth", "whether the setting `global-auth-url` applies if there is no `auth-url`")
         .default("true")
+        .not_on_routes("set `auth-url`, because the setting `global-auth-url` does not hold for routes")
         .reads(|value, parsed| boolean(value, &mut parsed.takes_global)),
 ];
 
@@ -371,6 +372,11 @@ fn returning(location: &str, param: &str) -> String {
 }
 
 fn find(url: &Url, author: Author, scope: &mut Scope<'_, '_>) -> Result<AuthService, Refusal> {
+    if url.is_of_request() && scope.is_of_route() {
+        let message = "annotation `auth-url` names the host of the request, whose rules a listener does not share; its \
+                       rules answer 503, name a Service as `http://NAME.NAMESPACE.svc.cluster.local/PATH`";
+        return Err((Reason::InvalidAnnotation, message.to_owned()));
+    }
     if url.is_of_request() {
         return Ok(AuthService::SameHost);
     }

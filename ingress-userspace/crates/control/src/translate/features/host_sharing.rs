@@ -11,6 +11,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedSharing>] = &[key(
     "namespaces, separated by commas, that may add paths to the hosts of this Ingress, if `host-sharing` is \
          `granted` and the hosts belong to this namespace. Specific to xdp-ingress",
 )
+.not_on_routes("set `allowedRoutes` of the listener")
 .reads(|value, parsed| {
     parsed.shares_with = namespaces(value)?.into_iter().collect();
     Ok(())

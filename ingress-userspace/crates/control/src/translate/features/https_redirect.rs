@@ -6,13 +6,17 @@ use super::row::{Row, key, prefixes};
 use crate::translate::values::{Read, boolean, status};
 use ingress_model::{Filter, PathMatch};
 
+const INSTEAD: &str = "attach a route with a filter `RequestRedirect` to the listener for HTTP";
+
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedHttpsRedirect>] = &[
     key("force-ssl-redirect", "whether requests over plain HTTP are redirected to HTTPS for hosts without TLS, too")
         .default("false")
+        .not_on_routes(INSTEAD)
         .reads(|value, parsed| boolean(value, &mut parsed.force_ssl_redirect)),
     key("ssl-redirect", "whether requests over plain HTTP are redirected to HTTPS, for hosts with TLS")
         .default("true")
+        .not_on_routes(INSTEAD)
         .reads(|value, parsed| boolean(value, &mut parsed.ssl_redirect)),
 ];
 

@@ -126,7 +126,7 @@ impl ParsedLimits {
             NonZeroU32::new(requests).map(|requests| Rate { requests, per: Duration::from_secs(seconds), burst })
         };
         let limit = Limit {
-            owner: scope.name.to_string().into(),
+            owner: Arc::clone(&scope.counters),
             per_second: rate(per_second, 1),
             per_minute: rate(per_minute, 60),
             in_flight: NonZeroU32::new(in_flight),

@@ -9,6 +9,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedMetrics>] = &[key(
     "whether each rule has metrics of its own, by its host and path. Specific to xdp-ingress",
 )
 .default("false")
+.not_on_routes("use the metrics of the listener's hosts")
 .reads(|value, parsed| boolean(value, &mut parsed.per_path))];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -296,6 +296,12 @@ impl ParsedAnnotations {
         ANNOTATIONS.iter().find_map(|rows| rows.read(name, value, self)).unwrap_or(Ok(()))
     }
 
+    /// Returns the defaults for routes: of the settings, those that only bound what a route asks for.
+    pub(crate) fn of_routes(globals: &Globals) -> Self {
+        let Self { forwarding, limits, .. } = globals.parsed.clone();
+        Self { forwarding, limits, ..Self::default() }
+    }
+
     /// Makes the policy of one Ingress. Each feature reports its own problems to `scope`.
     pub(crate) fn policy(self, globals: &Globals, scope: &mut Scope<'_, '_>) -> Policy {
         // A new feature breaks the build here, so that none is read without an effect.

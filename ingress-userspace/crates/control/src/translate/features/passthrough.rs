@@ -15,6 +15,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedPassthrough>] = &[key(
 .differs("refused beside authentication and limits, which it would bypass")
 .default("false")
 .or_refuse()
+.not_on_routes("write a TLSRoute")
 .reads(|value, parsed| boolean(value, &mut parsed.enabled))];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,10 +8,13 @@ use ingress_model::{Redirect, Template};
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedRedirects>] = &[
-    key("app-root", "redirects requests for `/` to this path or URL, with 302").or_refuse().reads(|value, parsed| {
-        parsed.app_root = Some(location(value)?);
-        Ok(())
-    }),
+    key("app-root", "redirects requests for `/` to this path or URL, with 302")
+        .or_refuse()
+        .not_on_routes("write a rule for the exact path `/` with a filter `RequestRedirect`")
+        .reads(|value, parsed| {
+            parsed.app_root = Some(location(value)?);
+            Ok(())
+        }),
     key("permanent-redirect", "redirects all requests to this location, instead of forwarding them").or_refuse().reads(
         |value, parsed| {
             parsed.permanent_redirect = Some(location(value)?);

@@ -15,6 +15,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
     )
     .differs("holds groups and no other variables, and none in the host of a URL")
     .or_refuse()
+    .not_on_routes("write a filter `URLRewrite`")
     .reads(|value, parsed| {
         parsed.rewrite_target = Some(Rewrite::parse(value).map_err(|error| format!("a path ({error})"))?);
         Ok(())
@@ -28,6 +29,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRewrite>] = &[
     .differs("applies to no paths that other namespaces have on its hosts; look-around and back references are refused")
     .default("false")
     .or_refuse()
+    .not_on_routes("write matches of type `Exact` or `PathPrefix`")
     .reads(|value, parsed| boolean(value, &mut parsed.use_regex)),
 ];
 

@@ -31,6 +31,8 @@ pub(crate) struct Key {
     pub(crate) is_per_class: bool,
     /// Explains a value that is read, but has another effect than it says; `None` for other values.
     pub(crate) notes: Option<fn(&str) -> Option<Expected>>,
+    /// For people: what does the same for a route of the Gateway API, if the key has no effect there.
+    pub(crate) instead_on_routes: Option<&'static str>,
     /// How the key differs from the one of ingress-nginx with the same name; empty if each valid value there has the same
     /// effect here.
     pub(crate) differs: &'static str,
@@ -81,6 +83,7 @@ pub(super) const fn key(name: &'static str, meaning: &'static str) -> Key {
         otherwise: Otherwise::Default,
         is_per_class: false,
         notes: None,
+        instead_on_routes: None,
         differs: "",
     }
 }
@@ -120,6 +123,11 @@ impl Key {
 
     pub(super) const fn notes(self, notes: fn(&str) -> Option<Expected>) -> Self {
         Self { notes: Some(notes), ..self }
+    }
+
+    /// Takes the effect on routes from the key, and says in the imperative what does the same there.
+    pub(super) const fn not_on_routes(self, instead: &'static str) -> Self {
+        Self { instead_on_routes: Some(instead), ..self }
     }
 
     /// Describes the difference from ingress-nginx, in lower case and without a full stop.

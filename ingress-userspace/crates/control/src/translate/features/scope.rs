@@ -1,7 +1,9 @@
-//! The Ingress whose policy is made: lookups for it, and a sink for its problems.
+//! The Ingress or route whose policy is made: lookups for it, and a sink for its problems.
+
+use std::sync::Arc;
 
 use crate::{
-    change::ObjectName,
+    change::{Kind, ObjectName},
     outcome::{ObjectRef, Reason},
     translate::{
         Context,
@@ -18,6 +20,8 @@ pub(super) type Refusal = (Reason, String);
 pub(crate) struct Scope<'s, 'c> {
     pub(super) name: &'s ObjectName,
     pub(super) object: &'s ObjectRef,
+    /// Name of the counters of its limits. Rules with the same name share them.
+    pub(super) counters: Arc<str>,
     pub(super) lookup: &'s Lookup<'c>,
     outcomes: &'s mut Outcomes,
     /// Whether the rules must not be served.
@@ -27,8 +31,18 @@ pub(crate) struct Scope<'s, 'c> {
 // === impl Scope ===
 
 impl<'s, 'c> Scope<'s, 'c> {
-    pub(crate) fn new(name: &'s ObjectName, object: &'s ObjectRef, context: &'s mut Context<'_, 'c>) -> Self {
-        Self { name, object, lookup: context.lookup, outcomes: context.outcomes, refuses: false }
+    pub(crate) fn new(
+        name: &'s ObjectName,
+        object: &'s ObjectRef,
+        counters: Arc<str>,
+        context: &'s mut Context<'_, 'c>,
+    ) -> Self {
+        Self { name, object, counters, lookup: context.lookup, outcomes: context.outcomes, refuses: false }
+    }
+
+    /// Returns `true` for a route of the Gateway API instead of an Ingress.
+    pub(crate) fn is_of_route(&self) -> bool {
+        *self.object.kind != *Kind::Ingress.as_str()
     }
 
     /// Returns lookups and outcomes together, for code that reports on other objects, too.

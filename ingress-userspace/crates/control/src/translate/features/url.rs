@@ -150,7 +150,7 @@ impl Url {
         let key = match self.service() {
             Some(name) => {
                 if author == Author::Ingress
-                    && let Err(why) = grant::check(&sender.namespace, &name, scope.lookup)
+                    && let Err(why) = grant::check(&scope.object.kind, &sender.namespace, &name, scope.lookup)
                 {
                     scope.report(Reason::RefNotPermitted, format!("`{annotation}` leads to {why}"));
                     return None;

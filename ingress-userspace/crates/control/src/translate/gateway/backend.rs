@@ -8,6 +8,7 @@ use crate::{
     gateway::{BackendRef, Group, ReferentKind},
     translate::{
         Context,
+        backend_policy::BackendPolicy,
         destination::{Destination, Gathered, SubrequestSender, Through},
         grant::is_api_server,
         lookup::Lookup,
@@ -17,8 +18,9 @@ use crate::{
 };
 use ingress_model::{Protocol, Transport, UpstreamKey};
 
-/// Returns the upstream of a backend of route `id`. `protocol` holds for ports that name none. `sender` is set for copies
-/// of requests. `certificate` is the Secret with the certificate to present over TLS, if any.
+/// Returns the upstream of a backend of route `id`, reached as `wish` says apart from protocol and TLS. `protocol` holds
+/// for ports that name none. `sender` is set for copies of requests. `certificate` is the Secret with the certificate to
+/// present over TLS, if any.
 ///
 /// # Errors
 /// The flaw of the reference; requests for this backend get 500.
@@ -28,12 +30,25 @@ pub(super) fn upstream(
     protocol: Option<Protocol>,
     certificate: Option<&ObjectName>,
     sender: Option<SubrequestSender>,
+    wish: &BackendPolicy,
     context: &mut Context<'_, '_>,
 ) -> Result<UpstreamKey, Flaw> {
+    let BackendPolicy { protocol: _, through, tls: _, health_policy, proxy_header } = wish;
+    let (through, proxy_header) = (*through, *proxy_header);
     let (name, port) = service(id, reference, Transport::Tcp, context)?;
     if let Some(policy) = policy(&name, port, context.lookup) {
         let certificate = certificate.cloned();
-        let destination = Destination::Secured { name: name.clone(), port, policy, certificate, protocol, sender };
+        let destination = Destination::Secured {
+            name: name.clone(),
+            port,
+            policy,
+            certificate,
+            protocol,
+            through,
+            health_policy: health_policy.clone(),
+            proxy_header,
+            sender,
+        };
         let (key, gathered) = context.upstream(&destination);
         return reachable(key, &name, &gathered).map_err(|flaw| Flaw::new("BackendNotFound", flaw.message));
     }
@@ -41,10 +56,10 @@ pub(super) fn upstream(
         name: name.clone(),
         port,
         protocol,
-        through: Through::Pods,
+        through,
         tls: None,
-        health_policy: None,
-        proxy_header: None,
+        health_policy: health_policy.clone(),
+        proxy_header,
         sender: sender.clone(),
     };
     let (mut key, mut gathered) = context.upstream(&plain(None));
@@ -91,7 +106,17 @@ pub(super) fn stream(
     let destination = match policy {
         Some(policy) => {
             let certificate = certificate.cloned();
-            Destination::Secured { name: name.clone(), port, policy, certificate, protocol: None, sender: None }
+            Destination::Secured {
+                name: name.clone(),
+                port,
+                policy,
+                certificate,
+                protocol: None,
+                through: Through::Pods,
+                health_policy: None,
+                proxy_header: None,
+                sender: None,
+            }
         }
         None => Destination::Stream { name: name.clone(), port, transport },
     };

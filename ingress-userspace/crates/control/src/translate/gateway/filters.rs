@@ -23,6 +23,8 @@ pub(super) struct ReadFilters<'f> {
     request_headers: Option<Arc<HeaderEdits>>,
     mirrors: Vec<Arc<Mirror>>,
     response_headers: Option<Arc<HeaderEdits>>,
+    /// Whether one of the filters names a ConfigMap.
+    is_extended: bool,
 }
 
 /// Statuses that a redirect may have.
@@ -59,8 +61,9 @@ impl<'f> ReadFilters<'f> {
         upstream: &mut dyn FnMut(&BackendRef) -> Option<UpstreamKey>,
     ) -> Result<Self, Flaw> {
         let read = Self::of_rule(filters, upstream)?;
-        if read.redirect.is_some() || read.cors.is_some() {
-            let message = "filters `RequestRedirect` and `CORS` are not supported for a backend; move them to the rule";
+        if read.redirect.is_some() || read.cors.is_some() || read.is_extended {
+            let message = "filters `RequestRedirect`, `CORS` and `ExtensionRef` are not supported for a backend; move them \
+                           to the rule";
             return Err(Flaw::unsupported(message));
         }
         Ok(read)
@@ -92,7 +95,20 @@ impl<'f> ReadFilters<'f> {
                 }
                 Ok(())
             }
-            route::Filter::ExtensionRef(_) | route::Filter::Other(_) => {
+            // Its content is read with the annotations of the route.
+            route::Filter::ExtensionRef(reference) if reference.is_own_config_map() => {
+                self.is_extended = true;
+                Ok(())
+            }
+            route::Filter::ExtensionRef(reference) => {
+                let kind = shorten(reference.kind.as_str());
+                let message = format!(
+                    "filter `ExtensionRef` names an object of kind `{kind}`, which is not supported; name a ConfigMap of \
+                     the core group, or remove it"
+                );
+                Err(Flaw::unsupported(message))
+            }
+            route::Filter::Other(_) => {
                 Err(Flaw::unsupported(format!("filter `{}` is not supported; remove it", shorten(filter.kind()))))
             }
         }

@@ -6,12 +6,14 @@ use super::{
     attach::{attach, hostnames, reaching},
     backend,
     matches::{Expressions, read_headers},
+    policy::{self, RoutePolicies},
     report::Flaw,
     route::{MadeRoute, RouteRules},
-    rules::{Demand, ReadRules, Rules, read_each},
+    rules::{Demand, ReadRules, Rules, WrittenRule, read_each},
 };
 use crate::{
     change::ObjectId,
+    cluster::Stored,
     gateway::route::{GrpcMatch, GrpcMethodMatch, GrpcRoute, GrpcRule, MatchKind, Route as _},
     translate::{
         Context,
@@ -24,19 +26,22 @@ use ingress_model::{Conditions, PathMatch, Protocol};
 /// Makes a GRPCRoute; `None` if it refers to no Gateway of this controller.
 pub(crate) fn make(
     id: &ObjectId,
-    route: &GrpcRoute,
+    stored: &Stored<GrpcRoute>,
     globals: &Globals,
     context: &mut Context<'_, '_>,
 ) -> Option<MadeRoute> {
+    let route = &*stored.object;
     let names = hostnames(&route.spec.hostnames);
     let found = attach(id, &route.spec.parent_refs, reaching(&names), context);
     if found.is_empty() {
         return None;
     }
+    let filters = route.spec.rules.iter().map(|rule| &*rule.filters);
+    let policies = policy::read(id, &stored.origin, &route.metadata, filters, globals, context);
     // Backends speak gRPC, whether their ports say so or not.
     let protocol = Some(Protocol::H2c);
     let ReadRules { requests, flaw, unresolved } =
-        read_each(id, protocol, &found, |rules| read(&route.spec.rules, rules, globals, context));
+        read_each(id, protocol, &found, |rules| read(&route.spec.rules, rules, &policies, globals, context));
     let services = backend::services(id, route.backends());
     let flaw = names.err().or(flaw);
     Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(requests), services))
@@ -46,9 +51,12 @@ pub(crate) fn make(
 fn read(
     written: &[GrpcRule],
     rules: &mut Rules<'_>,
+    policies: &Result<RoutePolicies, Flaw>,
     globals: &Globals,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Flaw> {
+    let policies = policies.as_ref().map_err(Flaw::clone)?;
+    rules.expressions.charge(policies.expressions())?;
     let all = [GrpcRule::default()];
     let written = if written.is_empty() { &all } else { written };
     let mut flaw = None;
@@ -56,8 +64,9 @@ fn read(
         let all = [GrpcMatch::default()];
         let matches = if matches.is_empty() { &all } else { &**matches };
         let demands = matches.iter().map(|demand| read_match(demand, &mut rules.expressions)).collect();
-        let forwarding = Ok(Arc::clone(&globals.forwarding));
-        if let Err(found) = rules.add(index, demands, filters, backend_refs, forwarding, context) {
+        let forwarding = Ok(Arc::clone(policies.forwarding(index, globals)));
+        let written = WrittenRule { index, demands, filters, backends: backend_refs, forwarding };
+        if let Err(found) = rules.add(written, policies, context) {
             flaw.get_or_insert(found);
         }
     }

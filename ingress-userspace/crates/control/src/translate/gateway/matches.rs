@@ -51,6 +51,17 @@ impl Expressions {
         Ok(())
     }
 
+    /// Takes expressions that are not of matches from the allowance.
+    ///
+    /// # Errors
+    /// The flaw of a route that has too many.
+    pub(super) fn charge(&mut self, Cost { count, bytes }: Cost) -> Result<(), Flaw> {
+        for _ in 0..count {
+            self.count()?;
+        }
+        self.weigh(bytes)
+    }
+
     fn weigh(&mut self, bytes: usize) -> Result<(), Flaw> {
         self.left.bytes = self.left.bytes.checked_sub(bytes).ok_or_else(too_large)?;
         Ok(())

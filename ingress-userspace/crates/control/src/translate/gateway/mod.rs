@@ -28,6 +28,7 @@ mod listener;
 mod matches;
 pub(crate) mod parent;
 pub(crate) mod placement;
+mod policy;
 mod ports;
 mod report;
 pub(crate) mod route;

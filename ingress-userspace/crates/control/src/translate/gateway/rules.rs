@@ -7,6 +7,7 @@ use super::{
     backend,
     filters::ReadFilters,
     matches::Expressions,
+    policy::{self, RoutePolicies},
     report::Flaw,
     route::{ByListener, Candidate},
 };
@@ -15,7 +16,10 @@ use crate::{
     gateway::{BackendRef, route::Filter},
     translate::{
         Context,
+        backend_policy::BackendPolicy,
         destination::{Purpose, SubrequestSender},
+        features::{redirects::Redirects, session_affinity::with_path},
+        policy::{Policy, Service},
     },
 };
 use ingress_model::{
@@ -43,6 +47,17 @@ pub(super) struct ReadRules {
     pub(super) flaw: Option<Flaw>,
     /// The flaw of a backend that cannot be used.
     pub(super) unresolved: Option<Flaw>,
+}
+
+/// The parts of a rule.
+pub(super) struct WrittenRule<'r> {
+    /// Index of the rule in the route.
+    pub(super) index: usize,
+    /// Of each match.
+    pub(super) demands: Result<Vec<Demand>, Flaw>,
+    pub(super) filters: &'r [Filter],
+    pub(super) backends: &'r [BackendRef],
+    pub(super) forwarding: Result<Arc<Forwarding>, Flaw>,
 }
 
 /// Demands on the path and the rest of a request.
@@ -98,34 +113,49 @@ impl<'r> Rules<'r> {
         }
     }
 
-    /// Adds rule number `index` of the route, for each of its matches.
+    /// Adds a rule of the route, for each of its matches.
     ///
     /// # Errors
     /// The flaw of a value that is not supported. The backends are resolved all the same.
     pub(super) fn add(
         &mut self,
-        index: usize,
-        demands: Result<Vec<Demand>, Flaw>,
-        filters: &[Filter],
-        backend_refs: &[BackendRef],
-        forwarding: Result<Arc<Forwarding>, Flaw>,
+        written: WrittenRule<'_>,
+        policies: &RoutePolicies,
         context: &mut Context<'_, '_>,
     ) -> Result<(), Flaw> {
-        let backends = self.backends(backend_refs, context);
+        let WrittenRule { index, demands, filters, backends: references, forwarding } = written;
+        let (policy, missing) = match policies.of(index) {
+            Ok(policy) => (policy, false),
+            Err(flaw) => {
+                self.unresolved.get_or_insert_with(|| flaw.clone());
+                (None, true)
+            }
+        };
+        let wish = policy.map(|policy| policy.backend.clone()).unwrap_or_default();
+        let backends = self.backends(references, &wish, context);
         let filters = ReadFilters::of_rule(filters, &mut |reference| self.mirror(reference, context))?;
         let (backends, demands, forwarding) = (backends?, demands?, forwarding?);
         for (at, (path, conditions)) in demands.into_iter().enumerate() {
-            let action = match filters.redirect(&path)? {
-                Some(redirect) => redirect,
-                None => action(&backends, &path)?,
+            let action = match (filters.redirect(&path)?, policy) {
+                _ if missing => Action::Refuse(Unavailable::InvalidReference),
+                (_, Some(Policy { service: Service::Refuse, .. })) => Action::Refuse(Unavailable::Policy),
+                (Some(redirect), _) => redirect,
+                (None, Some(Policy { redirects: Redirects { elsewhere: Some(redirect), .. }, .. })) => {
+                    Action::Redirect(Arc::clone(redirect))
+                }
+                (None, _) => action(&backends, &path)?,
             };
+            let fields = filters.at(&path)?;
             let rule = Rule {
-                filters: filters.at(&path)?,
+                filters: match policy {
+                    None => fields,
+                    Some(policy) => policy::filters(policy, &path, &self.id.name, references, fields),
+                },
+                forwarding: with_path(&forwarding, &path),
                 path,
                 conditions: (!conditions.is_empty()).then(|| Box::new(conditions)),
                 owner: Arc::clone(&self.owner),
                 action,
-                forwarding: Arc::clone(&forwarding),
             };
             self.candidates.push(Candidate { rule, index: (index, at) });
         }
@@ -135,7 +165,8 @@ impl<'r> Rules<'r> {
     /// Resolves the backend of a mirror.
     fn mirror(&mut self, reference: &BackendRef, context: &mut Context<'_, '_>) -> Option<UpstreamKey> {
         let sender = SubrequestSender { purpose: Purpose::Mirror, namespace: Arc::clone(&self.id.name.namespace) };
-        match backend::upstream(self.id, reference, self.protocol, self.certificate, Some(sender), context) {
+        let wish = BackendPolicy::default();
+        match backend::upstream(self.id, reference, self.protocol, self.certificate, Some(sender), &wish, context) {
             Ok(key) => Some(key),
             Err(flaw) => {
                 self.unresolved.get_or_insert(flaw);
@@ -148,17 +179,17 @@ impl<'r> Rules<'r> {
     fn backends<'b>(
         &mut self,
         references: &'b [BackendRef],
+        wish: &BackendPolicy,
         context: &mut Context<'_, '_>,
     ) -> Result<Vec<Backend<'b>>, Flaw> {
         let mut flaw = None;
         let mut backends = Vec::new();
         for reference in references {
-            let target = backend::upstream(self.id, reference, self.protocol, self.certificate, None, context).map_err(
-                |found| {
-                    self.unresolved.get_or_insert(found);
-                    Unavailable::InvalidReference
-                },
-            );
+            let target = backend::upstream(self.id, reference, self.protocol, self.certificate, None, wish, context);
+            let target = target.map_err(|found| {
+                self.unresolved.get_or_insert(found);
+                Unavailable::InvalidReference
+            });
             match ReadFilters::of_backend(&reference.filters, &mut |reference| self.mirror(reference, context)) {
                 Ok(filters) => backends.push(Backend { weight: reference.weight, target, filters }),
                 Err(found) => drop(flaw.get_or_insert(found)),

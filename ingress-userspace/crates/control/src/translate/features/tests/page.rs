@@ -319,6 +319,9 @@ the rules answer 503 instead, because without the annotation they would be unsaf
 destination. You can set the defaults of some annotations for all Ingresses with [settings](settings.md). Some
 values are texts with [variables](#variables).
 
+Routes of Gateway API take the same keys, with the prefix `xdp-ingress.io/` alone ([Gateway API](gateway.md#annotations)).
+Keys marked † have no effect there; the [last section](#routes-of-gateway-api) lists the alternatives.
+
 ";
 
 /// The end of the page. Not a table, because its readers take each row for an annotation.
@@ -344,6 +347,15 @@ the request, or with nothing if the request lacks it. An unknown name makes the 
 These values accept variables, too: redirects (`app-root`, `permanent-redirect`, `temporal-redirect`, `redirect-rules`),
 `auth-signin`, the paths of `auth-url` and `mirror-target`, and header fields (`request-headers`, `response-headers`, ConfigMaps of fields).
 The setting `log-format-upstream` has variables of its own, those of nginx's access log.
+";
+
+/// The section about routes, before the list of keys without an effect there.
+const ROUTES: &str = "
+## Routes of Gateway API
+
+These keys have no effect on an HTTPRoute or GRPCRoute. An event on the route names each, and rules with a key that is also
+marked * answer 503. Do this instead:
+
 ";
 
 #[test]
@@ -389,14 +401,31 @@ fn the_page_of_annotations_lists_the_tables() {
         }
         page += "```\n\n| annotation | default | meaning |\n|---|---|---|\n";
         for key in *keys {
-            let Some(Key { name, default, meaning, otherwise, .. }) = rows.get(key) else { continue };
+            let Some(Key { name, default, meaning, otherwise, instead_on_routes, .. }) = rows.get(key) else {
+                continue;
+            };
             let default = if default.is_empty() { "none".to_owned() } else { format!("`{default}`") };
             let mark = if *otherwise == Otherwise::Refuse { " *" } else { "" };
-            page += &format!("| `{name}`{mark} | {default} | {meaning} |\n");
+            let route_mark = if instead_on_routes.is_some() { " †" } else { "" };
+            page += &format!("| `{name}`{mark}{route_mark} | {default} | {meaning} |\n");
         }
         page += "\n";
     }
     page += VARIABLES.trim_start();
+    page += ROUTES;
+    let mut by_remedy: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for key in all_annotations() {
+        by_remedy.entry(key.instead_on_routes.unwrap_or_default()).or_default().push(format!("`{}`", key.name));
+    }
+    let mut lines: Vec<_> = by_remedy
+        .iter()
+        .filter(|(remedy, _)| !remedy.is_empty())
+        .map(|(remedy, keys)| (keys.join(", "), remedy))
+        .collect();
+    lines.sort();
+    for (keys, remedy) in lines {
+        page += &format!("- {keys}: {remedy}.\n");
+    }
     expect_test::expect_file!["../../../../../../../docs/annotations.md"].assert_eq(&page);
 }
 

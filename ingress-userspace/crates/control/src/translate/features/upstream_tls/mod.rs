@@ -15,6 +15,8 @@ use ingress_model::Versions;
 
 pub(crate) mod material;
 
+const INSTEAD: &str = "write a BackendTLSPolicy";
+
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
     key(
@@ -23,7 +25,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
          or its external name",
     )
     .or_refuse()
-    .reads(|value, parsed| {
+    .not_on_routes(INSTEAD).reads(|value, parsed| {
         let name = ServerName::try_from(value.to_owned()).map_err(|_invalid| "a host, as `pod.a.test`")?;
         parsed.name = Some(name);
         Ok(())
@@ -31,7 +33,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
     key("proxy-ssl-protocols", "versions of TLS that pods are offered: `TLSv1.2`, `TLSv1.3` or both")
         .differs("older versions in the list are never offered, and one of `TLSv1.2` and `TLSv1.3` is needed")
         .default("TLSv1.2 TLSv1.3")
-        .reads(|value, parsed| {
+        .not_on_routes(INSTEAD).reads(|value, parsed| {
             let is_older = |version: &&str| matches!(*version, "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
             let newer: Vec<_> = value.split_whitespace().filter(|version| !is_older(version)).collect();
             versions(&newer.join(" "), &mut parsed.versions)
@@ -43,24 +45,24 @@ pub(super) const ANNOTATIONS: &[Row<ParsedTls>] = &[
     )
     .naming(Kind::Secret)
     .or_refuse()
-    .reads(|value, parsed| secret(value, &mut parsed.secret)),
+    .not_on_routes(INSTEAD).reads(|value, parsed| secret(value, &mut parsed.secret)),
     key("proxy-ssl-server-name", "whether handshakes with pods contain a server name (SNI): `on` or `off`")
         .default("off")
-        .reads(|value, parsed| switch(value, &mut parsed.sends_name)),
+        .not_on_routes(INSTEAD).reads(|value, parsed| switch(value, &mut parsed.sends_name)),
     key(
         "proxy-ssl-verify",
         "whether certificates of pods are verified: `on` or `off`. A pod with an invalid one gets no request",
     )
     .default("off")
     .or_refuse()
-    .reads(|value, parsed| switch(value, &mut parsed.verify)),
+    .not_on_routes(INSTEAD).reads(|value, parsed| switch(value, &mut parsed.verify)),
     key(
         "proxy-ssl-verify-depth",
         "largest number of certificates between a pod's and the one in `ca.crt`, with `proxy-ssl-verify`; never more than 6",
     )
     .differs("without it, chains have any depth up to 6")
     .or_refuse()
-    .reads(|value, parsed| {
+    .not_on_routes(INSTEAD).reads(|value, parsed| {
         let mut depth = 0;
         number(value, 0..=100, &mut depth).ok_or("a number up to 100")?;
         parsed.depth = Some(depth);

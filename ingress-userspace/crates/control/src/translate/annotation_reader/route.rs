@@ -1,0 +1,128 @@
+//! Reads the annotations of a route and the ConfigMaps that its filters name. Only this controller's own prefix counts:
+//! the annotations of other controllers have no effect on routes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+
+use super::{Entry, PREFIX, Title, read_entries};
+use crate::{
+    change::{Kind, ObjectId, ObjectName},
+    outcome::ObjectRef,
+    translate::{
+        Context,
+        features::{self, Globals, ParsedAnnotations, scope::Scope},
+        policy::Policy,
+        text::own_object,
+    },
+};
+
+/// The route whose rules get a policy.
+#[derive(Clone, Copy)]
+pub(crate) struct RouteAnnotations<'r> {
+    pub(crate) name: &'r ObjectName,
+    pub(crate) object: &'r ObjectRef,
+    pub(crate) metadata: &'r ObjectMeta,
+}
+
+/// Keys with their values, and where each is written.
+type Entries<'i> = BTreeMap<&'i str, Entry<'i>>;
+
+// === impl RouteAnnotations ===
+
+impl RouteAnnotations<'_> {
+    /// Returns the policy of rules with `config_maps`, whose keys take precedence over the annotations, and those of later
+    /// ones over earlier ones.
+    pub(crate) fn policy(
+        self,
+        config_maps: &[(ObjectName, &ConfigMap)],
+        globals: &Globals,
+        context: &mut Context<'_, '_>,
+    ) -> Policy {
+        let Self { name, object, metadata } = self;
+        let mut entries = of_metadata(metadata);
+        entries.extend(config_maps.iter().flat_map(|(name, config_map)| of_config_map(name, config_map)));
+        // Rules with other limits have counters of their own.
+        let own = config_maps.iter().map(|(name, _)| format!(" {}", name.name)).collect::<String>();
+        let counters: Arc<str> = format!("{} {name}{own}", object.kind).into();
+        let mut scope = Scope::new(name, object, counters, context);
+        let mut parsed = ParsedAnnotations::of_routes(globals);
+        read_entries(entries, &mut parsed, &mut scope);
+        parsed.policy(globals, &mut scope)
+    }
+}
+
+/// Returns `true` if annotations of this controller have an effect on objects of this kind of the Gateway API.
+pub(crate) const fn is_annotatable(kind: Kind) -> bool {
+    matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
+}
+
+/// Returns `true` if an annotation with this name may have an effect on routes.
+pub(crate) fn is_own_annotation(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Returns `true` if the metadata of a route hold annotations of this controller.
+pub(crate) fn is_annotated(metadata: &ObjectMeta) -> bool {
+    !of_metadata(metadata).is_empty()
+}
+
+/// Returns the number of bytes in these annotations and in the keys of `config_maps`.
+pub(crate) fn size<'c>(metadata: &ObjectMeta, config_maps: impl IntoIterator<Item = &'c ConfigMap>) -> usize {
+    let of_annotations = of_metadata(metadata).iter().map(|(key, (_, value))| key.len() + value.len()).sum::<usize>();
+    let data = config_maps.into_iter().flat_map(|config_map| config_map.data.iter().flatten());
+    of_annotations + data.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+}
+
+/// Returns the Secrets and ConfigMaps that annotations of a route name. Objects outside `namespace`, that of the route,
+/// are left out, because a route may not name them.
+pub(crate) fn references(metadata: &ObjectMeta, namespace: &str) -> BTreeSet<ObjectId> {
+    let entries = of_metadata(metadata);
+    named(entries.iter().map(|(key, (_, value))| (*key, *value)), namespace)
+}
+
+/// Returns the Secrets and ConfigMaps that the keys of a ConfigMap in `namespace` name, for filters of routes.
+pub(crate) fn references_of_config_map(config_map: &ConfigMap, namespace: &str) -> BTreeSet<ObjectId> {
+    let data = config_map.data.iter().flatten();
+    named(data.map(|(key, value)| (key.as_str(), value.trim())), namespace)
+}
+
+/// Returns the Services that annotations of a route, or the keys of its ConfigMaps, lead to.
+pub(crate) fn services<'c>(
+    metadata: &ObjectMeta,
+    config_maps: impl IntoIterator<Item = &'c ConfigMap>,
+    namespace: &str,
+) -> BTreeSet<ObjectName> {
+    let service = |key: &str, value: &str| effective(key)?.leads_to?(value, namespace);
+    let of_annotations = of_metadata(metadata).into_iter().filter_map(|(key, (_, value))| service(key, value));
+    let data = config_maps.into_iter().flat_map(|config_map| config_map.data.iter().flatten());
+    of_annotations.chain(data.filter_map(|(key, value)| service(key, value.trim()))).collect()
+}
+
+fn named<'i>(entries: impl Iterator<Item = (&'i str, &'i str)>, namespace: &str) -> BTreeSet<ObjectId> {
+    let id = |(key, value)| Some(ObjectId { kind: effective(key)?.names?, name: own_object(value, namespace)? });
+    entries.filter_map(id).collect()
+}
+
+/// Returns the row of a key that has an effect on routes.
+fn effective(key: &str) -> Option<&'static features::row::Key> {
+    features::annotation(key).filter(|row| row.instead_on_routes.is_none())
+}
+
+fn of_metadata(metadata: &ObjectMeta) -> Entries<'_> {
+    let mut entries = Entries::new();
+    for (name, value) in metadata.annotations.iter().flatten() {
+        if let Some(key) = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('/')) {
+            entries.insert(key, (Title::Annotation(name), value.trim()));
+        }
+    }
+    entries
+}
+
+fn of_config_map<'c>(name: &'c ObjectName, config_map: &'c ConfigMap) -> Entries<'c> {
+    let data = config_map.data.iter().flatten();
+    data.map(|(key, value)| (key.as_str(), (Title::Key(key, name), value.trim()))).collect()
+}
