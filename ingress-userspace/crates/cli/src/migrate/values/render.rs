@@ -67,9 +67,9 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().map(|word| word.replace(char::is_control, "")).collect::<Vec<_>>().join(" ")
 }
 
+/// Cuts a long text behind a word.
 fn shorten(text: &str) -> String {
-    match text.char_indices().nth(SHORT) {
-        Some((end, _)) => format!("{}…", text[..end].trim_end()),
-        None => text.to_owned(),
-    }
+    let Some((end, _)) = text.char_indices().nth(SHORT) else { return text.to_owned() };
+    let end = text[..end].rfind(' ').unwrap_or(end);
+    format!("{}…", text[..end].trim_end())
 }

@@ -74,16 +74,16 @@ fn values_become_those_of_the_chart() {
     expect![[r#"
         8 copied · 1 changed · 15 left out · 6 with a lost effect
 
-        VERDICT    VALUE                                             HERE      WHAT CHANGES                                                   INSTEAD
-        refused    controller.config.http-snippet                    left out  it is not supported, and will not be                           write annotations instead, because snippets of configuration…
-        unknown    controller.config.no-such-key                     left out  it is unknown to ingress-nginx and to xdp-ingress              remove it
+        VERDICT    VALUE                                             HERE      WHAT CHANGES                                                  INSTEAD
+        refused    controller.config.http-snippet                    left out  it is not supported, and will not be                          write annotations instead, because snippets of…
+        unknown    controller.config.no-such-key                     left out  it is unknown to ingress-nginx and to xdp-ingress             remove it
         fully      controller.config.proxy-body-size                 copied
         no effect  controller.config.worker-processes                left out  there is one worker thread for each CPU, see `--workers`
         fully      controller.extraArgs.default-ssl-certificate      copied
-        refused    controller.extraArgs.enable-ssl-chain-completion  left out  chains are served as their Secret has them, and intermediate…  put the whole chain into the Secret, as cert-manager does
-        unknown    controller.extraArgs.no-such-flag                 left out  it is unknown to ingress-nginx and to xdp-ingress              remove it
-        no effect  controller.extraArgs.v                            left out  the log has levels with names                                  `--log=debug`
-        differs    controller.image                                  left out  it names an image of ingress-nginx                             name the image of xdp-ingress
+        refused    controller.extraArgs.enable-ssl-chain-completion  left out  chains are served as their Secret has them, and…              put the whole chain into the Secret, as cert-manager does
+        unknown    controller.extraArgs.no-such-flag                 left out  it is unknown to ingress-nginx and to xdp-ingress             remove it
+        no effect  controller.extraArgs.v                            left out  the log has levels with names                                 `--log=debug`
+        differs    controller.image                                  left out  it names an image of ingress-nginx                            name the image of xdp-ingress
         fully      controller.ingressClassResource.default           copied
         fully      controller.ingressClassResource.name              copied
         no effect  controller.lifecycle                              left out  the process drains by itself
@@ -91,13 +91,13 @@ fn values_become_those_of_the_chart() {
         no effect  controller.replicaCount                           left out  a DaemonSet runs one pod on each node
         differs    controller.service.enabled                        changed   clients reach ingress-nginx by its Service, which its chart…
         fully      controller.service.externalTrafficPolicy          copied
-        differs    controller.service.loadBalancerIP                 left out  ingress-nginx holds it until its removal                       add it after the removal of ingress-nginx
-        differs    controller.service.nodePorts                      left out  ingress-nginx holds it until its removal                       add it after the removal of ingress-nginx
+        differs    controller.service.loadBalancerIP                 left out  ingress-nginx holds it until its removal                      add it after the removal of ingress-nginx
+        differs    controller.service.nodePorts                      left out  ingress-nginx holds it until its removal                      add it after the removal of ingress-nginx
         differs    controller.terminationGracePeriodSeconds          copied    `controller.drainTimeout` is written with it, since it must…
-        no effect  defaultBackend                                    left out  the chart deploys no default backend, see `controller.defaul…
-        refused    defaultBackend.enabled                            left out  the chart deploys no default backend                           name your Service in `controller.defaultBackendService`
-        differs    fullnameOverride                                  left out  objects of the whole cluster have this name, and belong to i…  add it after the removal of ingress-nginx
-        unknown    noSuchValue                                       left out  neither chart has such a value                                 remove it
+        no effect  defaultBackend                                    left out  the chart deploys no default backend, see…
+        refused    defaultBackend.enabled                            left out  the chart deploys no default backend                          name your Service in `controller.defaultBackendService`
+        differs    fullnameOverride                                  left out  objects of the whole cluster have this name, and belong to…   add it after the removal of ingress-nginx
+        unknown    noSuchValue                                       left out  neither chart has such a value                                remove it
         fully      tcp                                               copied
     "#]].assert_eq(&render::table(&converted, false, Palette::NONE));
 }
