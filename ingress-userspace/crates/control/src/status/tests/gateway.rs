@@ -269,3 +269,48 @@ async fn gateways_get_services_only_if_asked_for_and_keep_foreign_ones() {
     assert!(is_forced, "it belongs to the Gateway");
     assert_eq!(body["metadata"]["uid"], "s", "bound to the Service whose owner was seen");
 }
+
+/// Addresses of loopback that no other process of these tests uses.
+fn addresses() -> [std::net::IpAddr; 2] {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    [[127, 101, high, low].into(), [127, 102, high, low].into()]
+}
+
+#[tokio::test]
+async fn a_gateway_is_programmed_once_the_other_replica_serves_it() {
+    const SERVED: &str = "xdp-ingress.io/Served";
+    let (server, [of_a, of_b]) = (Server::new(), addresses());
+    let at = |name: &str, node: &str, address: std::net::IpAddr| {
+        let mut pod = pod(name, node);
+        pod["status"]["podIP"] = address.to_string().into();
+        pod
+    };
+    server.state(|state| state.pods = vec![at("a", "one", of_a), at("b", "two", of_b)]);
+    create(&server, "httproutes n/r", &json!({}));
+    let before = watched(&server);
+    create(&server, "gateways n/g", &json!({}));
+    let options = |address| Options { address: Some(address), ..Options::default() };
+    let (_a, _) = replica_with(&server, "a", watched(&server), options(of_a));
+    server.until("create leases", 1).await;
+    // It serves an object already, but not yet the Gateway.
+    let (b, handle) = replica_with(&server, "b", before, options(of_b));
+    let told = |name: &str, kind: &str| {
+        let status = server.state(|state| state.objects[name]["status"].clone());
+        let conditions = status["parents"][0]["conditions"].as_array().or(status["conditions"].as_array()).cloned();
+        let found = conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
+        found.map(|condition| (condition["status"].clone(), condition["message"].clone()))
+    };
+    let until_served = async |name: &str| {
+        while told(name, SERVED).is_none_or(|(status, _)| status != "True") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(60);
+    timeout(limit, until_served("httproutes n/r")).await.expect("the route is served by both");
+    assert!(told("gateways n/g", "Programmed").is_none_or(|(status, _)| status == "False"), "it waits for b");
+    show(&b, watched(&server));
+    timeout(limit, until_served("gateways n/g")).await.expect("the Gateway is served by both");
+    assert_eq!(told("gateways n/g", "Programmed").expect("it tells"), ("True".into(), "".into()));
+    assert_eq!(told("gateways n/g", SERVED).expect("it tells").1, "2 of 2 nodes");
+    assert!(!handle.stats().is_leader());
+}
