@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, Version, header, response};
 use http_body::Body as _;
 
@@ -32,7 +33,15 @@ use crate::{
 pub(super) fn own(mut in_flight: InFlight, answer: LocalReply, bodiless: bool) -> Response<Body> {
     in_flight.answered(answer.status());
     let class = StatusClass::of(answer.status().as_u16());
-    answer.map(|text| Body::own(text, class, bodiless, in_flight))
+    if !bodiless {
+        return answer.map(|text| Body::own(text, class, bodiless, in_flight));
+    }
+    // Over HTTP/2, hyper would send the content even to HEAD.
+    let (mut parts, text) = answer.into_parts();
+    if !text.is_empty() {
+        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| text.len().into());
+    }
+    Response::from_parts(parts, Body::own(Bytes::new(), class, bodiless, in_flight))
 }
 
 /// Turns an upstream's response into the response to the client. Its head has no hop-by-hop fields left.

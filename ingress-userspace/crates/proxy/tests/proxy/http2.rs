@@ -100,6 +100,26 @@ async fn trace_is_not_allowed() {
     assert_eq!(origin.connections(), 0);
 }
 
+#[tokio::test]
+async fn local_replies_to_head_have_no_content() {
+    let (proxy, _origin) = proxy_with(Settings::default());
+    let stream = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
+    let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut client, connection) = builder.handshake(TokioIo::new(stream)).await.expect("handshake");
+    tokio::spawn(async move { drop(connection.await) });
+    let mut lengths = Vec::new();
+    for method in ["GET", "HEAD"] {
+        let request = Request::builder().method(method).uri("http://none.test/").body(Full::new(Bytes::new()));
+        let response = client.send_request(request.expect("valid request")).await.expect("a response");
+        assert_eq!(response.status(), StatusCode::NOT_FOUND, "{method}");
+        let announced = response.headers()["content-length"].to_str().expect("text").to_owned();
+        // The client would take content for an error of the protocol.
+        lengths.push((announced, response.into_body().collect().await.expect("a body").to_bytes().len()));
+    }
+    assert_eq!(lengths[0].0, lengths[1].0);
+    assert!(lengths[0].1 > 0 && lengths[1].1 == 0, "{lengths:?}");
+}
+
 #[test]
 fn the_first_bytes_may_arrive_one_by_one() {
     let (proxy, _origin) = proxy_with(Settings::default());
