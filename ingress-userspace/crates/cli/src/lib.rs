@@ -16,6 +16,7 @@ pub mod check;
 pub mod configuration;
 pub mod counters;
 pub mod duration;
+pub mod gateway;
 pub mod migrate;
 pub mod options;
 pub mod palette;

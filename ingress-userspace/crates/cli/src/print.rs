@@ -102,6 +102,14 @@ pub fn text(text: &str) -> anyhow::Result<()> {
     write(&mut io::stdout().lock(), text).map(drop)
 }
 
+/// Prints remarks beside the output, for people.
+///
+/// # Errors
+/// Fails if standard error cannot be written.
+pub fn remark(text: &str) -> anyhow::Result<()> {
+    io::stderr().lock().write_all(text.as_bytes()).context("cannot write to standard error")
+}
+
 /// The reader of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 use ingress_cli::{
     duration,
+    gateway::GatewayArgs,
     migrate::{PLAN_HELP, PlanArgs, VALUES_HELP, ValuesArgs},
     print::OutputArgs,
 };
@@ -49,7 +50,24 @@ pub(crate) enum MigrateCommand {
     /// `100%` last until you change them, or until the node starts again.
     #[command(after_help = SHIFT_HELP)]
     Shift(ShiftArgs),
+    /// Write Gateway API in place of Ingresses: a Gateway, ListenerSets and HTTPRoutes, as YAML on standard output.
+    ///
+    /// Standard error gets a verdict on each annotation and each host: whether the routes do the same, how they differ, or
+    /// what you do instead. A host is written as a whole or not at all. The command reads no Secret of a cluster, and
+    /// changes nothing.
+    #[command(after_help = GATEWAY_HELP)]
+    Gateway(Box<GatewayArgs>),
 }
+
+const GATEWAY_HELP: &str = "\
+Examples:
+  # what ingress-nginx serves, as objects of Gateway API
+  xdp-ingress migrate gateway --context production > gateway.yaml
+
+  # the Ingresses of this controller, from files
+  xdp-ingress migrate gateway --from-dir ./manifests --ingress-class xdp --controller-class xdp-ingress.io/controller
+
+Exit codes: 0 all is the same; 1 failure, with the reason on standard error; 2 wrong usage; 3 a verdict says otherwise.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ShiftArgs {

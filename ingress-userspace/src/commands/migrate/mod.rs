@@ -8,6 +8,7 @@ mod watch;
 use std::process::ExitCode;
 
 use arguments::MigrateCommand;
+use ingress_cli::gateway::gateway;
 use ingress_cli::migrate::{plan, values};
 
 /// Runs a command of the migration.
@@ -19,5 +20,6 @@ pub(crate) fn run(command: MigrateCommand) -> anyhow::Result<ExitCode> {
         MigrateCommand::Plan(args) => plan(&args),
         MigrateCommand::Values(args) => values(&args),
         MigrateCommand::Shift(args) => shift::run(args).map(|()| ExitCode::SUCCESS),
+        MigrateCommand::Gateway(args) => gateway(*args),
     }
 }

@@ -144,7 +144,7 @@ fn report(args: CheckArgs) -> Result<Report> {
 
 /// Returns the objects in `text`.
 #[cfg(test)]
-fn read_text(text: &str) -> Objects {
+pub(crate) fn read_text(text: &str) -> Objects {
     let mut objects = Objects::default();
     directory::add(&std::path::Path::new("all.yaml").into(), text, &mut objects);
     objects

@@ -9,6 +9,7 @@ use crate::{
     check::{self, CheckArgs},
     configuration::{CertificateSelection, ProblemSelection, RouteSelection, UrlArgs},
     duration,
+    gateway::GatewayArgs,
     migrate::{self, PlanArgs, ValuesArgs},
     print::OutputArgs,
     program::{CompletionArgs, ManArgs},
@@ -100,6 +101,12 @@ pub(super) enum MigrateCommand {
     /// Convert values of ingress-nginx' chart into values of the chart of xdp-ingress, with a verdict on each.
     #[command(after_help = migrate::VALUES_HELP)]
     Values(ValuesArgs),
+    /// Write Gateway API in place of Ingresses: a Gateway, ListenerSets and HTTPRoutes, as YAML on standard output.
+    ///
+    /// Standard error gets a verdict on each annotation and each host: whether the routes do the same, how they differ, or
+    /// what you do instead. A host is written as a whole or not at all. The command reads no Secret of a cluster, and
+    /// changes nothing.
+    Gateway(Box<GatewayArgs>),
 }
 
 // The structs of options have no doc comment: clap would show it in place of the description of each command.

@@ -31,7 +31,7 @@ use merge::Merged;
 use crate::{
     check,
     configuration::{self, Configuration},
-    migrate,
+    gateway, migrate,
     palette::{self, Tone},
     program, shadow,
 };
@@ -76,6 +76,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Shadow(args) => return shadow::shadow(&args),
         Command::Migrate(MigrateCommand::Plan(args)) => return migrate::plan(&args),
         Command::Migrate(MigrateCommand::Values(args)) => return migrate::values(&args),
+        Command::Migrate(MigrateCommand::Gateway(args)) => return gateway::gateway(*args),
         Command::Dashboard(args) => {
             return with(args.installation.clone(), |fleet| done(dashboard::run(fleet, &args)));
         }

@@ -9,6 +9,7 @@
 //! ```
 
 mod flags;
+mod gateway;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -20,6 +21,7 @@ pub use crate::{
     verdict::{Kind, Verdict},
 };
 pub use flags::{Flag, Takes, foreign_flags};
+pub use gateway::{Expressed, GatewayMigration, RowVerdict, to_gateway};
 
 /// A place where ingress-nginx is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

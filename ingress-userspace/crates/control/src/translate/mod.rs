@@ -80,7 +80,9 @@ pub(crate) use annotation_reader::route::{
     is_annotatable, is_own_annotation, references as route_references, references_of_config_map,
     services as route_services,
 };
-pub(crate) use annotation_reader::{services_of, verdict as annotation_verdict};
+pub(crate) use annotation_reader::{
+    entries as annotation_entries, instead_on_routes, is_annotation, services_of, verdict as annotation_verdict,
+};
 pub use class::owns;
 use context::Context;
 pub(crate) use named::{Affected, Namer};

@@ -7,6 +7,7 @@ mod case;
 mod changes;
 mod feud;
 mod gateway_laws;
+mod gateway_migration;
 mod gateway_objects;
 mod golden;
 mod laws;

@@ -38,6 +38,21 @@ pub(crate) fn verdict(name: &str) -> Option<Verdict> {
     features::annotation(name).map(Key::verdict).or_else(|| others::find(name).map(Other::verdict))
 }
 
+/// Returns `true` if the tables have a row for the annotation `name`, without its prefix.
+pub(crate) fn is_annotation(name: &str) -> bool {
+    features::annotation(name).is_some()
+}
+
+/// Returns what does the same as an annotation on routes, if it has no effect there.
+pub(crate) fn instead_on_routes(name: &str) -> Option<&'static str> {
+    features::annotation(name)?.instead_on_routes
+}
+
+/// Returns the annotations of `ingress` by their names without a prefix, each with its whole name and value.
+pub(crate) fn entries<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, (&'i str, &'i str)> {
+    by_key(ingress, prefix).into_iter().map(|(key, Annotation { name, value })| (key, (name, value))).collect()
+}
+
 /// A value, and where it is written.
 type Entry<'i> = (Title<'i>, &'i str);
 
