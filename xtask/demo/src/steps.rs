@@ -315,7 +315,7 @@ pub(super) const STEPS: &[Step] = &[
     transit("past the node to a pod's port 80", V6, &[get(3, "pod-a.internal", "/", Served(&["pod-a"]))]),
 ];
 
-/// What a pod gets of a request below `/catalog`.
+/// The request that a pod gets for a path below `/catalog`.
 const CATALOG: Expect = Received {
     pods: &["pod-a", "pod-b"],
     path: "/shoes?size=42",
@@ -323,7 +323,7 @@ const CATALOG: Expect = Received {
     fields: &[("host", STORE), ("x-shelf", "catalog")],
 };
 
-/// What a pod gets of a call: HTTP/2 without TLS.
+/// The request that a pod gets for a call: HTTP/2 without TLS.
 const CALL: Expect = Received {
     pods: &["pod-b"],
     path: "/shop.Prices/Latest",

@@ -6,7 +6,7 @@ pub struct Verdict {
     pub kind: Kind,
     /// The difference, or the reason; begins in lower case and has no full stop. Empty for [`Kind::Full`].
     pub text: &'static str,
-    /// What to use instead; empty if there is no need or no substitute.
+    /// The substitute; empty if there is no need or no substitute.
     pub instead: &'static str,
 }
 

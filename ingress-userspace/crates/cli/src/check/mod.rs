@@ -77,7 +77,7 @@ pub fn check(args: CheckArgs) -> Result<ExitCode> {
     Ok(if report.has(fail_on) { FINDINGS.into() } else { ExitCode::SUCCESS })
 }
 
-/// What an installation of ingress-nginx serves, and its options.
+/// An installation of ingress-nginx: the objects that it serves, and its options.
 pub(crate) struct Installation {
     pub(crate) objects: Objects,
     pub(crate) controller: Controller,

@@ -28,13 +28,13 @@ pub(in crate::migrate) struct Row {
     pub(in crate::migrate) here: Here,
     /// The difference or the reason; empty if there is none.
     pub(in crate::migrate) what: String,
-    /// What to use instead; empty if there is no need or no substitute.
+    /// The substitute; empty if there is no need or no substitute.
     pub(in crate::migrate) instead: String,
     /// Whether an effect of the value is lost.
     pub(in crate::migrate) is_lost: bool,
 }
 
-/// What has become of a value.
+/// The outcome for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::migrate) enum Here {

@@ -114,7 +114,7 @@ fn no_values_serve_the_class_behind_a_service() {
     assert_eq!(on_nodes["controller"]["service"], Value::Null);
 }
 
-/// Whatever is written, the chart knows; whatever is set, has a row.
+/// The chart knows each value that is written, and each value that is set has a row.
 #[test]
 fn each_value_of_ingress_nginx_is_converted_or_told() {
     for name in Surface::Values.names() {

@@ -21,7 +21,7 @@ pub(super) struct GatewayNames {
     classes: BTreeSet<Arc<str>>,
     /// Objects that name others, and all Gateways and ListenerSets.
     objects: BTreeMap<ObjectId, GatewayApiObject>,
-    /// What the keys of known ConfigMaps name if they are annotations of a route. Most name none.
+    /// Objects that the keys of known ConfigMaps name, if they are annotations of a route. Most name none.
     of_config_maps: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     /// Maximum number of Secrets and ConfigMaps that an object may name.
     max: usize,

@@ -44,8 +44,9 @@ pub(super) enum Need {
     /// Routes made without the list would be wrong, so a refusal is waited out.
     #[default]
     Required,
-    /// Waited for until the server sends a list, or refuses one; but not without end, because a kind of which no list
-    /// can be read, as after a faulty change of its definition, must not keep all others from being served.
+    /// The tracker waits for it until the server sends a list, or refuses one. It does not wait without end: a kind of
+    /// which no list can be read, as after a faulty change of its definition, must not keep all others from being
+    /// served.
     Answered,
     /// A refusal concerns only the objects of this watch, and a list that is late does, too.
     Optional,
