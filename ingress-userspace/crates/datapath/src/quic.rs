@@ -87,8 +87,8 @@ impl Datapath {
 // === impl Quic ===
 
 impl Quic {
-    /// Makes a key the one for new IDs of all processes of the node. IDs by the three keys before it still open. A key
-    /// that is already the current one changes nothing.
+    /// Makes a key the one for new IDs of all processes of the node. IDs by the three keys before it still open, unless an
+    /// older key was made current again in between. A key that is already the current one changes nothing.
     ///
     /// # Errors
     /// Fails if the pins cannot be locked; then nothing has changed.
@@ -100,10 +100,10 @@ impl Quic {
         // Again, as another process may have set it.
         let Some(key) = self.missing(key) else { return Ok(()) };
         let current = self.cell.current_key();
-        let is_empty = self.cell.key(usize::from(current)) == [0; 2];
-        let next = if is_empty { current } else { (current + 1) % KEYS as u8 };
-        let known = (0..KEYS as u8).find(|&number| self.cell.key(usize::from(number)) == key);
-        self.cell.set_current_key(known.unwrap_or(next), &key);
+        let from_current = (0..KEYS as u8).map(|step| (current + step) % KEYS as u8);
+        let place_of = |key| from_current.clone().find(|&number| self.cell.key(usize::from(number)) == key);
+        let number = place_of(key).or_else(|| place_of([0; 2])).unwrap_or((current + 1) % KEYS as u8);
+        self.cell.set_current_key(number, &key);
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Quic {
     }
 
     /// Takes the sockets of this process out of the choice, and its epoch out of the map: packets of its connections go
-    /// to the owner's worker at hand. Call it when the last connection has left its closing period. Idempotent; done on
+    /// to the owner's preferred worker. Call it when the last connection has left its closing period. Idempotent; done on
     /// drop as well.
     ///
     /// # Errors
@@ -177,8 +177,9 @@ impl Quic {
         Ok(())
     }
 
-    /// Removes the processes that have died, so that their connections are no longer [living](QuicCell::living).
-    /// [`Datapath::quic`] does it too; call it several times a second. Alone on the node, a process reads 32 bytes of memory for it. Returns the number of processes removed.
+    /// Removes the processes that have died, so that their connections are no longer [living](QuicCell::living). Returns
+    /// their number. [`Datapath::quic`] does it too; call it several times a second. Alone on the node, a process reads 32
+    /// bytes of memory for it.
     ///
     /// # Errors
     /// Fails if the pins cannot be locked, which happens only if there is a process to remove.

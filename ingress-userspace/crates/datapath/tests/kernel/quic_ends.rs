@@ -129,12 +129,29 @@ fn keys_are_shared_and_rotate_and_another_version_is_refused() {
         assert_eq!(events(&process.datapath), [4, 0, 0, 0, 0, 0]);
         process.quic.use_key(QuicKey::Derived([7, 8])).expect("used");
         assert_eq!(process.quic.cell().open(&issued[0]), None, "its key made room");
+        assert!(!process.quic.has_predecessor());
         let mut map: Array<_, QuicState> = Map::Array(sandbox.map(QUIC)).try_into().expect("an array");
         let state = map.get(&QUIC_ONLY, 0).expect("the state");
         assert_eq!(state.version, VERSION);
         map.set(QUIC_ONLY, QuicState { version: 2, ..state }, 0).expect("set");
         let newer = Datapath::open(&sandbox.options(&[])).expect("TCP is not concerned");
         assert!(matches!(newer.quic(), Err(Error::QuicVersion { found: 2, expected: VERSION })));
+    });
+}
+
+#[test]
+fn a_key_after_a_return_to_an_older_one_takes_an_empty_place() {
+    sandboxed(|sandbox| {
+        let process = Process::start(sandbox, 1);
+        let key = |key| process.quic.use_key(QuicKey::Derived(key)).expect("used");
+        key([1, 2]);
+        key([3, 4]);
+        let issued = process.id(0, 0);
+        key([1, 2]);
+        key([5, 6]);
+        assert_eq!(process.living(&issued), Some(process.epoch()));
+        let successor = Process::start(sandbox, 1);
+        assert!(successor.quic.has_predecessor());
     });
 }
 
@@ -163,15 +180,15 @@ fn time_per_packet() {
         // Measured until this is dropped.
         let _stats = enable_stats(Stats::RunTime).expect("statistics");
         let ways = [
-            ("ingress_quic, by ID", short(process.id(1, 1))),
-            ("ingress_quic, noted", long(0xc0, &[5; 8])),
-            ("ingress_quic, unknown", short([7; 16])),
+            ("ingress_quic, by ID", (0, short(process.id(1, 1)))),
+            ("ingress_quic, noted", (2, long(0xc0, &[5; 8]))),
+            ("ingress_quic, unknown", (4, short([7; 16]))),
         ];
-        figures::print_rounds(ROUNDS, &ways, |datagram: &Vec<u8>| {
+        figures::print_rounds(ROUNDS, &ways, |(event, datagram): &(usize, Vec<u8>)| {
             // The first packet of a round is not measured: the note of the round before may be old.
             let client = send(V4, datagram);
             taken_by(&[&process], datagram);
-            let before = program();
+            let (before, counted) = (program(), events(&process.datapath)[*event]);
             for _ in 0..BURSTS {
                 for _ in 0..BURST {
                     client.send_to(datagram, V4).expect("sent");
@@ -182,6 +199,8 @@ fn time_per_packet() {
             }
             let after = program();
             assert_eq!(after.run_count() - before.run_count(), u64::from(BURSTS * BURST));
+            // A note that is too old, or a broken seal, would measure another way.
+            assert_eq!(events(&process.datapath)[*event] - counted, u64::from(BURSTS * BURST));
             (after.run_time() - before.run_time()) / (BURSTS * BURST)
         });
     });
