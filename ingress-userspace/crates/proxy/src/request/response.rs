@@ -34,14 +34,14 @@ pub(super) fn own(mut in_flight: InFlight, answer: LocalReply, bodiless: bool) -
     in_flight.answered(answer.status());
     let class = StatusClass::of(answer.status().as_u16());
     if !bodiless {
-        return answer.map(|text| Body::own(text, class, bodiless, in_flight));
+        return answer.map(|text| Body::own(text, class, in_flight));
     }
-    // Over HTTP/2, hyper would send the content even to HEAD.
+    // Over HTTP/2, hyper would send the content even to HEAD. Without the content, it knows no length.
     let (mut parts, text) = answer.into_parts();
     if !text.is_empty() {
         parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| text.len().into());
     }
-    Response::from_parts(parts, Body::own(Bytes::new(), class, bodiless, in_flight))
+    Response::from_parts(parts, Body::own(Bytes::new(), class, in_flight))
 }
 
 /// Turns an upstream's response into the response to the client. Its head has no hop-by-hop fields left.

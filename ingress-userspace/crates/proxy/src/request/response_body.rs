@@ -84,8 +84,8 @@ impl Body {
     }
 
     /// Creates the body of a response by the proxy itself.
-    pub(crate) fn own(text: Bytes, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
-        let ended = bodiless || text.is_empty();
+    pub(crate) fn own(text: Bytes, class: StatusClass, in_flight: InFlight) -> Self {
+        let ended = text.is_empty();
         Self::new(BodySource::Own(text), class, ended, in_flight)
     }
 
