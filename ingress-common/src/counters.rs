@@ -296,7 +296,8 @@ totals! {
     /// Event: lookup of a connection that the share leaves to another listener of its port (packets only).
     LookupLeft = 39 "lookup_left",
     /// Event: packet of QUIC with an ID of this node, delivered to the socket of the worker that issued the ID. This
-    /// event and the next five add up to the packets that reached a port of QUIC (packets only).
+    /// event and the next five count each lookup for a port of QUIC once. A train of merged datagrams is one lookup
+    /// (packets only).
     QuicById = 40 "quic_by_id",
     /// Event: first packet of a QUIC connection, for which a worker of the owner was chosen (packets only).
     QuicNew = 41 "quic_new",

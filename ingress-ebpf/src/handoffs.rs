@@ -1,7 +1,8 @@
 //! Stores the worker chosen for a connection, and looks the choice up again.
 //!
 //! Programs on all CPUs share the entries without locks. An entry that two programs write at once may be a mixture of
-//! both. That does no harm: its slot is checked against the rule of the port, and its time comes from one of the two.
+//! both. That does no harm: the rule of the port limits its slot, or the kernel checks it against the group of
+//! sockets, and its time comes from one of the two.
 
 use ingress_common::{FlowKey, Handoff, HandoffEntry, steer::handoff_places};
 
@@ -37,7 +38,7 @@ pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
 /// Like [`find`], for `ingress_quic`. A third call of `find` made the compiler emit a function for its closure, and the
 /// verifier then refused `ingress_lookup`.
 #[inline(always)]
-pub(crate) fn find_first(flow: &FlowKey) -> Handoff {
+pub(crate) fn find_for_quic(flow: &FlowKey) -> Handoff {
     let [first, second] = handoff_places(flow);
     let (first, second) = (at(first, flow), at(second, flow));
     if first.time_ns >= second.time_ns { first } else { second }

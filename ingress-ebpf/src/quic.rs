@@ -12,8 +12,8 @@ use ingress_common::{
     steer::{CHOSEN_FOR_QUIC, HANDOFF_FRESH_NS, PORT_QUIC, fresh},
 };
 
-/// Bytes of a packet that the choice reads: first byte, version, and length and bytes of the destination ID. No QUIC
-/// packet is shorter.
+/// Bytes of a packet that the choice reads: first byte, version, and length and bytes of the destination ID.
+/// Shorter datagrams have no ID that matters here: at most a stateless reset has 21 bytes (RFC 9000, section 10.3).
 pub const HEAD_LENGTH: usize = 22;
 
 /// Most significant bit of the first byte: a long header.
@@ -84,19 +84,19 @@ pub fn destination(node: &impl Node, quic: &impl QuicNode, head: &[u8; HEAD_LENG
 /// Chooses one of the owner's workers for a new connection; `None` if no process owns the port.
 #[inline(always)]
 pub fn begin(node: &impl Node, rule: &PortRule) -> Option<SocketChoice> {
-    let preferred = worker_at_hand(node, rule)?;
+    let preferred = preferred_worker(node, rule)?;
     let worker = rule.first_worker.wrapping_add(choose(node, rule, preferred));
     Some(SocketChoice { worker, handoff: Handoff { slot: worker, chosen_by: CHOSEN_FOR_QUIC, time_ns: node.now_ns() } })
 }
 
 /// Returns the socket of the owner's worker for this CPU; `None` if no process owns the port.
 #[inline(always)]
-pub fn at_hand(node: &impl Node, rule: &PortRule) -> Option<u32> {
-    Some(rule.first_worker.wrapping_add(worker_at_hand(node, rule)?))
+pub fn preferred(node: &impl Node, rule: &PortRule) -> Option<u32> {
+    Some(rule.first_worker.wrapping_add(preferred_worker(node, rule)?))
 }
 
 #[inline(always)]
-fn worker_at_hand(node: &impl Node, rule: &PortRule) -> Option<u32> {
+fn preferred_worker(node: &impl Node, rule: &PortRule) -> Option<u32> {
     if rule.flags & PORT_QUIC == 0 || rule.workers == 0 {
         return None;
     }

@@ -17,7 +17,7 @@ use ingress_common::{
 };
 use ingress_ebpf::{
     decide::Node as _,
-    quic::{Destination, HEAD_LENGTH, QuicNode, at_hand, begin, destination, first_key},
+    quic::{Destination, HEAD_LENGTH, QuicNode, begin, destination, first_key, preferred},
 };
 
 use crate::{
@@ -33,7 +33,7 @@ const WORDS: usize = (UDP_LENGTH + HEAD_LENGTH).div_ceil(8);
 
 #[sk_reuseport]
 fn ingress_quic(ctx: SkReuseportContext) -> u32 {
-    // Lookups have no frame, hence no bytes.
+    // Events have no bytes.
     count::total(select(&ctx), 0);
     SK_PASS
 }
@@ -56,9 +56,9 @@ fn select(ctx: &SkReuseportContext) -> Total {
     let rule = Maps.rule(&PortKey { port_be: u16::from_ne_bytes([high, low]), proto: PROTO_UDP, pad: 0 });
     let rule = rule.unwrap_or_default();
     match destination {
-        Destination::Issued(_) | Destination::Gone => to_worker_at_hand(ctx, &rule, Total::QuicGone),
+        Destination::Issued(_) | Destination::Gone => to_preferred_worker(ctx, &rule, Total::QuicGone),
         Destination::Noted(_) | Destination::First => to_new(ctx, &rule, &first_key(&head)),
-        Destination::Other => to_worker_at_hand(ctx, &rule, Total::QuicOther),
+        Destination::Other => to_preferred_worker(ctx, &rule, Total::QuicOther),
     }
 }
 
@@ -101,8 +101,8 @@ fn to_new(ctx: &SkReuseportContext, rule: &PortRule, first: &FlowKey) -> Total {
 
 /// Delivers a packet to the owner's worker for this CPU. Returns `event` if that worker has a socket.
 #[inline(always)]
-fn to_worker_at_hand(ctx: &SkReuseportContext, rule: &PortRule, event: Total) -> Total {
-    match at_hand(&Maps, rule) {
+fn to_preferred_worker(ctx: &SkReuseportContext, rule: &PortRule, event: Total) -> Total {
+    match preferred(&Maps, rule) {
         Some(socket) if takes(ctx, socket) => event,
         _ => Total::QuicUnchosen,
     }
@@ -149,7 +149,7 @@ impl QuicNode for Maps {
 
     #[inline(always)]
     fn note(&self, first: &FlowKey) -> Handoff {
-        handoffs::find_first(first)
+        handoffs::find_for_quic(first)
     }
 }
 

@@ -167,8 +167,8 @@ fn connections_begin_at_the_owners_workers() {
     let choice = begin(&here, &RULE).expect("an owner");
     assert_eq!(choice.worker, 322, "the idle one");
     assert_eq!(choice.handoff, Handoff { slot: 322, chosen_by: CHOSEN_FOR_QUIC, time_ns: NOW });
-    assert_eq!(at_hand(&here, &RULE), Some(321));
+    assert_eq!(preferred(&here, &RULE), Some(321));
     for rule in [PortRule { workers: 0, ..RULE }, PortRule { flags: PORT_COUNT_ONLY, ..RULE }] {
-        assert_eq!((begin(&here, &rule), at_hand(&here, &rule)), (None, None));
+        assert_eq!((begin(&here, &rule), preferred(&here, &rule)), (None, None));
     }
 }
