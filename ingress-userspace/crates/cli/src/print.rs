@@ -114,7 +114,7 @@ pub fn remark(text: &str) -> anyhow::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Present,
-    /// It has closed the pipe.
+    /// The reader has closed the pipe.
     Gone,
 }
 

@@ -152,8 +152,8 @@ impl<'t> Replay<'t> {
     }
 }
 
-/// Returns the path and the query, which begins with its `?`, of a request target (RFC 9112, 3.2): of a path, or of a whole
-/// URL, whose empty path is `/`. `*` has neither and is returned as it is.
+/// Returns the path and the query of a request target (RFC 9112, section 3.2). The query begins with its `?`. The empty
+/// path of a whole URL is `/`. `*` is returned as it is.
 #[must_use]
 pub fn path_and_query(target: &str) -> (&str, &str) {
     let is_scheme = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
@@ -260,9 +260,9 @@ impl Told<'_> {
 // === impl Replayed ===
 
 impl Replayed<'_> {
-    /// Returns whether a part of the rule that a log cannot decide about may answer a request of this method with `status`
-    /// instead: authentication, limits, certificates, the size of a body, or CORS, whose preflights have fields that are
-    /// rarely logged.
+    /// Returns whether a filter of the rule may answer a request of this method with `status`, although the log does not
+    /// tell. Such filters are authentication, limits, client certificates, the size of a body, and CORS: the fields of a
+    /// preflight are rarely logged.
     #[must_use]
     pub fn may_answer(&self, method: &str, status: u16) -> bool {
         let Some(rule) = self.rule else { return false };

@@ -1,5 +1,5 @@
-//! The conversion: which value goes where. `ingress_control::migration` has the verdicts by name; here are the values that
-//! cannot be the same while both controllers are installed.
+//! Converts values of ingress-nginx' chart. `ingress_control::migration` has the verdicts by name. This module has the
+//! values that cannot be the same while both controllers are installed.
 
 use ingress_control::migration::{self, Kind, Surface};
 use serde::Serialize;
@@ -10,11 +10,11 @@ use crate::check::{is_off, is_unset, refused_below};
 /// Word for names that neither chart knows.
 const UNKNOWN: &str = "unknown";
 
-/// Values of this controller's chart, and what has become of those of ingress-nginx.
+/// Values of this controller's chart, with the outcome for each value of ingress-nginx.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::migrate) struct Converted {
     pub(in crate::migrate) values: Value,
-    /// In the order of the paths.
+    /// Rows in the order of their paths.
     pub(in crate::migrate) rows: Vec<Row>,
 }
 
@@ -23,7 +23,7 @@ pub(in crate::migrate) struct Converted {
 pub(in crate::migrate) struct Row {
     /// Path with dots, such as `controller.config.proxy-body-size`.
     pub(in crate::migrate) value: String,
-    /// As in docs/migrate/values.md, or `unknown`.
+    /// The word of docs/migrate/values.md, or `unknown`.
     pub(in crate::migrate) verdict: &'static str,
     pub(in crate::migrate) here: Here,
     /// The difference or the reason; empty if there is none.
@@ -171,7 +171,7 @@ impl Conversion {
         }
     }
 
-    /// Writes what the chart of ingress-nginx does by default, and ours does not.
+    /// Writes values for the defaults of ingress-nginx' chart that differ from ours.
     fn finish(mut self, original: &Value) -> Converted {
         self.set(&["compat"], json!("ingress-nginx"));
         self.set(&["controller", "ingressClassResource", "enabled"], json!(false));

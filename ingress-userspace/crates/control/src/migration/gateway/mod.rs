@@ -43,7 +43,7 @@ mod write;
 pub struct GatewayMigration {
     /// Objects as JSON: the Gateway first, then ListenerSets and HTTPRoutes.
     pub objects: Vec<Value>,
-    /// Annotations by Ingress, then hosts.
+    /// Verdicts on annotations by Ingress, then on hosts.
     pub verdicts: Vec<RowVerdict>,
 }
 
@@ -60,11 +60,11 @@ pub struct RowVerdict {
 /// The extent to which Gateway API has words for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expressed {
-    /// It has the same effect, in these words.
+    /// The routes have the same effect, in these words.
     Fully(String),
-    /// It has its effect, with this difference.
+    /// The routes have its effect, with this difference.
     Differs(String),
-    /// There are no words for it. `instead` is a remedy, or empty.
+    /// Gateway API has no words for it. `instead` is a remedy, or empty.
     Not { because: String, instead: String },
 }
 
@@ -72,7 +72,7 @@ pub enum Expressed {
 const CLASS: &str = "xdp-ingress";
 
 /// Writes the Ingresses of `cluster` that `options` select as objects of Gateway API, with `gateway` as the name of the
-/// Gateway. Nothing is changed.
+/// Gateway. It changes nothing.
 #[must_use]
 pub fn to_gateway(cluster: &Cluster, options: &Options, gateway: &ObjectName) -> GatewayMigration {
     let table = translate(cluster, options).table;
@@ -122,7 +122,7 @@ pub fn to_gateway(cluster: &Cluster, options: &Options, gateway: &ObjectName) ->
 
 // === impl RowVerdict ===
 
-/// Example: `differs  host *.a.test: the name stands for any number of labels, and not for one alone`.
+/// Writes a line such as `differs  host *.a.test: the name stands for any number of labels, and not for one alone`.
 impl fmt::Display for RowVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subject, row, expressed } = self;

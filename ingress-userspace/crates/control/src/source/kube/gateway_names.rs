@@ -1,5 +1,5 @@
-//! Keeps the objects of the Gateway API that name Secrets and ConfigMaps, and finds those whose names count: the names
-//! of Gateways of other controllers do not. This module watches nothing.
+//! Keeps the objects of the Gateway API that name Secrets and ConfigMaps, and finds those whose names count. Names in
+//! Gateways of other controllers do not count. This module opens no watch.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -144,8 +144,8 @@ pub(super) fn plan<'i>(
     plan
 }
 
-/// Returns the status to show: that of the translation, in which a Gateway may have no addresses yet, with what is known
-/// of other nodes. Without a verdict about those there is no status to show yet.
+/// Returns the status to show: that of the translation, with the verdict about other nodes. Without a verdict there is no
+/// status to show yet. A Gateway may have no addresses yet.
 fn effective(
     id: &ObjectId,
     wanted: &Arc<ObjectStatus>,

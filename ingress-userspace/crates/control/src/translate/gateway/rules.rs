@@ -53,7 +53,7 @@ pub(super) struct ReadRules {
 pub(super) struct WrittenRule<'r> {
     /// Index of the rule in the route.
     pub(super) index: usize,
-    /// Of each match.
+    /// Demands of each match.
     pub(super) demands: Result<Vec<Demand>, Flaw>,
     pub(super) filters: &'r [Filter],
     pub(super) backends: &'r [BackendRef],
