@@ -20,6 +20,8 @@ use crate::{
 
 /// Number of Secrets that one Ingress may name by default.
 const MAX: usize = 256;
+/// Watches that may end while the test runs: kubelets watch a Secret as long as a pod of an earlier test uses it.
+const ENDING: usize = 8;
 /// Changes of another host that are timed.
 const CHANGES: usize = 20;
 /// Usual number of Secrets.
@@ -241,7 +243,7 @@ fn an_ingress_that_names_many_secrets_opens_few_watches() {
     turns.measure(&scope).report("an Ingress of ours within the limit", secrets);
     let most = before + MAX * stage.nodes().len();
     until("its Secrets are watched", || match watches(&scope) {
-        now if now == most => Ok(()),
+        now if (most - ENDING..=most).contains(&now) => Ok(()),
         now => Err(format!("{now} watches, {before} before")),
     });
 }

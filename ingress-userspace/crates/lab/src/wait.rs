@@ -8,12 +8,16 @@ use std::{
 /// Interval between checks of a condition: short compared to all conditions, long compared to a check.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Calls `probe` until it returns a value, for at most ten seconds.
+/// Longest wait of [`until`]: on a busy machine, a condition may take many times its usual milliseconds. Only a failing
+/// test waits that long.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Calls `probe` until it returns a value, for at most 30 seconds.
 ///
 /// # Errors
 /// Fails if the deadline has passed; the message contains `what`.
 pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
-    until_within(Duration::from_secs(10), what, probe)
+    until_within(LIMIT, what, probe)
 }
 
 /// Waits like [`until`], with this deadline.

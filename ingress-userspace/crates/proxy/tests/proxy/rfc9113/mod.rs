@@ -84,6 +84,11 @@ impl Case {
     fn but(self, actual: Expect, harmless_as: &'static str) -> Self {
         Self { deviation: Some(Deviation { actual, harmless_as }), ..self }
     }
+
+    /// Returns the reaction that the test demands.
+    fn actual(&self) -> Expect {
+        self.deviation.map_or(self.expect, |deviation| deviation.actual)
+    }
 }
 
 // === requests ===
@@ -197,7 +202,7 @@ impl Bench {
 
     /// Runs a case and describes any deviation.
     fn run(&self, case: &Case) -> Result<(), String> {
-        let expect = case.deviation.map_or(case.expect, |deviation| deviation.actual);
+        let expect = case.actual();
         let seen = self.send(case, expect);
         let pod = self.pod.take();
         if !pod.faults.is_empty() {
@@ -251,12 +256,18 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn every_must_of_rfc_9113_is_satisfied() {
-    let bench = Bench::new();
+    let mut bench = Bench::new();
     let cases = cases();
     let wrong: Vec<_> = cases
         .iter()
         .filter_map(|case| {
-            let why = bench.run(case).err()?;
+            let why = bench.run(case).err();
+            if !matches!(case.actual(), Malformed | Served(_) | Ignored) {
+                // The proxy may have forwarded the request before it saw the error. The pod would get it during the next
+                // case.
+                bench = Bench::new();
+            }
+            let why = why?;
             let Case { section, name, expect, deviation, .. } = case;
             Some(format!("{section} {name}: expected {expect:?} {deviation:?}; {why}"))
         })
