@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use self::oci::{File, Image};
 pub use self::platform::Platform;
@@ -123,6 +123,11 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     let about = "HTTP server for tests that says who it is and what it received";
     let echo = image(programs::ECHO_SERVER, &name(programs::ECHO_SERVER), about);
     let other = std::env::var_os("XDP_INGRESS_BINARY").filter(|_| profile == Profile::Dev).map(PathBuf::from);
+    if let Some(other) = &other {
+        // The image starts it by this name.
+        let is_named = other.file_name().is_some_and(|name| name == programs::XDP_INGRESS);
+        ensure!(is_named, "XDP_INGRESS_BINARY is `{}`; name the file `{}`", other.display(), programs::XDP_INGRESS);
+    }
     let program = other.unwrap_or_else(|| place.join(programs::XDP_INGRESS));
     Ok(Images {
         xdp_ingress: write(product, &program, profile, output)?,
