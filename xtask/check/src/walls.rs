@@ -45,7 +45,7 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("nginx-model", &[]),
     ("panics", &[]),
-    ("proxy", &["ingress-common", "ingress-model", "ingress-panics"]),
+    ("proxy", &["ingress-common", "ingress-model", "ingress-panics", "ingress-quic"]),
     ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy"]),
     ("quic", &["ingress-common", "ingress-http3"]),
 ];

@@ -38,6 +38,7 @@ pub use observe::port_stats::PortStatsView;
 pub use observe::stats::StatsView;
 pub use observe::traces::SpanOutcome;
 pub use server::listen::{ListenError, ListenMode, ListenOptions, WorkerListeners, bind};
+pub use server::listen_quic::{QuicListener, bind_quic};
 pub use server::liveness::Liveness;
 pub use server::memory::{Memory, Pressure, Usage};
 pub use server::options::Options;

@@ -184,7 +184,7 @@ impl Kernel {
         if !self.steers {
             return Ok(());
         }
-        for (worker, WorkerListeners { http, https, streams }) in (0_u32..).zip(listeners) {
+        for (worker, WorkerListeners { http, https, streams, quic: _ }) in (0_u32..).zip(listeners) {
             for (group, listener) in [(HTTP, Some(http)), (HTTPS, Some(https)), (STREAMS, streams.as_ref())] {
                 let Some(listener) = listener else { continue };
                 let listener = listener.as_fd().try_clone_to_owned().context("cannot duplicate a listener")?;

@@ -7,6 +7,8 @@ use std::{
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use super::listen_quic::QuicListener;
+
 /// Length of the accept queue of each listener; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
@@ -39,6 +41,8 @@ pub struct WorkerListeners {
     /// The listener for the ports of all TCP services; accepted connections have the port as part of their local
     /// address. Only with [`ListenMode::Slots`]; otherwise each port gets listeners of its own while the workers run.
     pub streams: Option<TcpListener>,
+    /// The part in QUIC, at the port of HTTPS; `None` without HTTP/3. [`bind`] leaves it to the caller.
+    pub quic: Option<QuicListener>,
 }
 
 /// The protocol on the connections of a listener.
@@ -73,7 +77,9 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
         ListenMode::Slots => {
             let address = SocketAddr::new(family.loopback(), 0);
             let listener = || listen(address, PortSharing::Alone).map_err(|source| ListenError::of(address, source));
-            let all = || Ok(WorkerListeners { http: listener()?, https: listener()?, streams: Some(listener()?) });
+            let all = || {
+                Ok(WorkerListeners { http: listener()?, https: listener()?, streams: Some(listener()?), quic: None })
+            };
             (0..workers.max(1)).map(|_| all()).collect()
         }
         ListenMode::Bind { address, http_port, https_port } => {
@@ -83,7 +89,7 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
                 listen_shared(address, workers.max(1), reuse).map_err(|source| ListenError::of(address, source))
             };
             let pairs = listeners(http_port)?.into_iter().zip(listeners(https_port)?);
-            Ok(pairs.map(|(http, https)| WorkerListeners { http, https, streams: None }).collect())
+            Ok(pairs.map(|(http, https)| WorkerListeners { http, https, streams: None, quic: None }).collect())
         }
     }
 }
@@ -139,7 +145,7 @@ impl Family {
 }
 
 impl ListenError {
-    fn of(address: SocketAddr, source: io::Error) -> Self {
+    pub(super) fn of(address: SocketAddr, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::InUse { address },
             io::ErrorKind::PermissionDenied => Self::Denied { address },

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod eviction;
 pub(crate) mod flow_table;
 pub(crate) mod listen;
+pub(crate) mod listen_quic;
 pub(crate) mod liveness;
 pub(crate) mod load;
 pub(crate) mod memory;
@@ -231,7 +232,7 @@ impl Server {
 }
 
 fn runtime_with(listeners: WorkerListeners) -> io::Result<(LocalRuntime, Vec<(Entrance, TcpListener)>)> {
-    let WorkerListeners { http, https, streams } = listeners;
+    let WorkerListeners { http, https, streams, quic: _ } = listeners;
     let all = [(Entrance::Http, http), (Entrance::Https, https)].into_iter();
     let all = all.chain(streams.map(|streams| (Entrance::Streams, streams)));
     let runtime = runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
@@ -271,7 +272,7 @@ mod tests {
     fn one_connection_of_two_panics() {
         ingress_panics::testing::install_for_test();
         let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-        let listeners = WorkerListeners { http: bound(), https: bound(), streams: None };
+        let listeners = WorkerListeners { http: bound(), https: bound(), streams: None, quic: None };
         let address = listeners.http.local_addr().expect("an address");
         let cells = Box::leak(Box::new([HostL7Cell::default()]));
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
@@ -307,8 +308,8 @@ mod tests {
         let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         // A runtime cannot wait for this file (epoll_ctl(2), EPERM).
         let file = net::TcpListener::from(OwnedFd::from(File::open("/dev/null").expect("opened")));
-        let good = WorkerListeners { http: bound(), https: bound(), streams: None };
-        let bad = WorkerListeners { http: bound(), https: file, streams: None };
+        let good = WorkerListeners { http: bound(), https: bound(), streams: None, quic: None };
+        let bad = WorkerListeners { http: bound(), https: file, streams: None, quic: None };
         let cells = Box::leak(Box::new([HostL7Cell::default()]));
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
         let error = Server::start(shared, vec![good, bad], &Options::default()).expect_err("a file accepts nobody");
