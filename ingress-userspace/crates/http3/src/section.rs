@@ -215,7 +215,10 @@ impl Fields {
 
     fn push(&mut self, line: Line) -> Result<(), Refusal> {
         let Line { name, value, never_indexed } = line;
-        // Refuses upper case, too.
+        // The library refuses upper case, but takes quotes, which are in no token (RFC 9110, 5.6.2).
+        if name.contains(&b'"') {
+            return Err(malformed("the name of a field is invalid"));
+        }
         let name =
             HeaderName::from_lowercase(&name).map_err(|_no_token| malformed("the name of a field is invalid"))?;
         let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));

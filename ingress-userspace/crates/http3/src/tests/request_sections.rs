@@ -155,6 +155,7 @@ fn fields_have_lower_case_names_and_clean_values() {
         ("10.3", "a name with DEL", plus_raw(b"x\x7f", b"b"), None),
         ("10.3", "a name in Latin-1", plus_raw(b"x\xe9", b"b"), None),
         ("10.3", "a name with a slash", plus_raw(b"x/a", b"b"), None),
+        ("10.3", "a name in quotes", plus_raw(b"\"x\"", b"b"), None),
         ("10.3", "an empty value", plus_raw(b"x-a", b""), seen("x-a=")),
         ("10.3", "a value in Latin-1", plus_raw(b"x-a", b"\xe9"), seen("x-a=\\xe9")),
         ("10.3", "a value with a space within", plus_raw(b"x-a", b"b c"), seen("x-a=b c")),

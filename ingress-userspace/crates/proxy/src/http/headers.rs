@@ -1,7 +1,7 @@
 //! Writes the head of the forwarded request directly from the client's header map, without intermediate copies.
 //! Hop-by-hop fields of the client, and fields reserved for the proxy, are not passed on.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 
 use ingress_model::route::{Subject, filter::Edits};
 
@@ -192,11 +192,15 @@ pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Returns whether no value begins or ends with white space. In HTTP/1, the parser removes it. In HTTP/2, such a
-/// request is malformed (RFC 9113, section 8.2.1), and parsers of the forwarded request would disagree on the value.
-pub(crate) fn are_trimmed(headers: &HeaderMap) -> bool {
+/// Returns whether the fields of HTTP/2 or HTTP/3 could be those of HTTP/1: no value begins or ends with white space,
+/// which the parser of HTTP/1 removes, and no name has a quote, which h2 takes. Such a request is malformed (RFC 9113,
+/// section 8.2.1), and parsers of the forwarded request would disagree on the field.
+pub(crate) fn are_sound(headers: &HeaderMap) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    headers.values().map(HeaderValue::as_bytes).all(|value| !is_space(value.first()) && !is_space(value.last()))
+    headers.iter().all(|(name, value)| {
+        let value = value.as_bytes();
+        !is_space(value.first()) && !is_space(value.last()) && !name.as_str().as_bytes().contains(&b'"')
+    })
 }
 
 /// CGI and its descendants (RFC 3875, section 4.1.18) treat `_` and `-` as the same, so `X_Real_IP` must be dropped
@@ -244,6 +248,8 @@ fn write_cookies(out: &mut Vec<u8>, headers: &HeaderMap) {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
     use ingress_model::HeaderEdits;
 

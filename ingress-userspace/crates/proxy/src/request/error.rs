@@ -45,9 +45,9 @@ pub(crate) fn transfer_encoding() -> LocalReply {
     malformed(closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`")))
 }
 
-/// An HTTP/2 field that could not be sent in HTTP/1.
+/// A field of HTTP/2 or HTTP/3 that could not be sent in HTTP/1.
 pub(crate) fn field() -> LocalReply {
-    malformed(answer(StatusCode::BAD_REQUEST, "a header value begins or ends with white space"))
+    malformed(answer(StatusCode::BAD_REQUEST, "a header has white space around its value, or a quote in its name"))
 }
 
 /// `CONNECT` is for forward proxies.

@@ -13,7 +13,7 @@ use crate::{
         authority::Authority,
         client_address::RequestClient,
         fields::{Field, Fields},
-        headers::are_trimmed,
+        headers::are_sound,
         via, websocket,
     },
     request::error::{self, LocalReply},
@@ -66,7 +66,7 @@ impl<'r> Matching<'r> {
             let host = entry.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             RequestRefusal { host, answer: Box::new(answer) }
         };
-        if *version == Version::HTTP_2 && !are_trimmed(headers) {
+        if *version >= Version::HTTP_2 && !are_sound(headers) {
             return Err(host(error::field()));
         }
         if !is_chunked_or_absent(fields.transfer_encoding) {

@@ -80,6 +80,7 @@ fn fields() -> Vec<Case> {
         case("8.2.1", "a name with DEL", raw(b"x\x7f", b"b"), Malformed),
         case("8.2.1", "a name in Latin-1", raw(b"x\xe9", b"b"), Malformed),
         case("8.2.1", "a name with a slash", raw(b"x/a", b"b"), Malformed),
+        case("8.2.1", "a name in quotes", raw(b"\"x\"", b"b"), Malformed),
         case("8.2.1", "an empty value", raw(b"x-a", b""), Served(SEEN)),
         case("8.2.1", "a value in Latin-1", raw(b"x-a", b"\xe9"), Served(SEEN)),
         case("8.2.1", "a value with a space within", raw(b"x-a", b"b c"), Served(SEEN)),
