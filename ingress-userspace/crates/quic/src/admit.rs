@@ -1,7 +1,7 @@
 //! The answer to a client's first packet. Each is accepted, answered with Retry or refused explicitly:
 //! quinn-proto keeps state for it until then.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The use of a worker's room, as its owner sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,17 @@ pub enum Pressure {
     /// There is no room for a new connection, such as one of
     /// [`Limits::connection_window`](crate::Limits::connection_window) bytes and more.
     Refuse,
+}
+
+/// The first packet of a client. After a Retry there is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstPacket {
+    /// Its sender.
+    pub remote: SocketAddr,
+    /// The address that the client used for us, if known.
+    pub local: Option<IpAddr>,
+    /// Whether a token proves that the sender is at its address.
+    pub is_validated: bool,
 }
 
 /// The state of a worker at a client's first packet.

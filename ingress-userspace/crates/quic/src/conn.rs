@@ -131,7 +131,8 @@ impl Conn {
             let exchange = state.requests.get_mut(&id).ok_or(WriteError::ClosedStream)?;
             let written = state.quic.send_stream(id).write_chunks(chunks);
             match written {
-                Ok(_) => {
+                Ok(ref written) => {
+                    state.written = state.written.saturating_add(written.bytes);
                     state.writes += 1;
                     exchange.wrote = state.writes;
                 }

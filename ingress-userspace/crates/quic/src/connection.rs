@@ -1,7 +1,13 @@
 //! The state of a connection: quinn-proto's connection, HTTP/3's control streams, and the requests. The driver gives it
 //! turns; requests use it between them.
 
-use std::{collections::VecDeque, net::IpAddr, rc::Rc, task::Waker, time::Instant};
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    rc::Rc,
+    task::Waker,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 use foldhash::fast::RandomState;
@@ -16,15 +22,19 @@ use crate::{
     admit::network,
     allowance::Allowance,
     body::RequestBody,
+    config::Limits,
     conn::Conn,
     exchange::Exchange,
-    shared::{Shared, count},
+    shared::{Drain, Peer, PeerOrder, Shared, count},
 };
 
 /// A connection of QUIC, with the state of HTTP/3.
 pub(crate) struct State {
     pub(crate) quic: quinn_proto::Connection,
     pub(crate) shared: Rc<Shared>,
+    /// The limits when the connection was accepted.
+    pub(crate) limits: Rc<Limits>,
+    peer: Rc<Peer>,
     /// The requests that have not ended, by their stream.
     pub(crate) requests: HashMap<StreamId, Exchange, RandomState>,
     /// Requests whose head is complete. The driver begins their tasks after the turn.
@@ -39,6 +49,8 @@ pub(crate) struct State {
     pub(crate) idle_since: Instant,
     /// The GOAWAY that was sent.
     pub(crate) goaway: GoAway,
+    /// The end of this connection alone, as its owner ordered it.
+    finishing: Option<Drain>,
     unidirectional: HashMap<StreamId, UniStream, RandomState>,
     peer_streams: PeerStreams,
     /// Our control stream, and its bytes that are not written.
@@ -50,6 +62,8 @@ pub(crate) struct State {
     pub(crate) unacknowledged: usize,
     /// Number of writes to streams of requests.
     pub(crate) writes: u64,
+    /// Number of bytes written to streams of requests since the connection had nothing to send.
+    pub(crate) written: usize,
     /// Tasks whose streams take bytes again, with the number of their last write.
     writable: Vec<(u64, Waker)>,
 }
@@ -73,15 +87,20 @@ pub(crate) enum GoAway {
     At(u64),
 }
 
+/// Time for the requests in flight of a connection that is told to finish. Each has limits of its own, so it is long.
+const FINISHING_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// The largest stream that a client may open for a request (RFC 9114, 5.2: the value of a first GOAWAY).
 const LAST_REQUEST: u64 = (1 << 62) - 4;
 
 impl State {
-    pub(crate) fn new(quic: quinn_proto::Connection, shared: Rc<Shared>, now: Instant) -> Self {
+    pub(crate) fn new(quic: quinn_proto::Connection, shared: Rc<Shared>, peer: Rc<Peer>, now: Instant) -> Self {
         Self {
             network: network(quic.remote_address().ip()),
             quic,
+            limits: shared.limits(),
             shared,
+            peer,
             requests: HashMap::default(),
             begun: Vec::new(),
             heads: VecDeque::new(),
@@ -89,6 +108,7 @@ impl State {
             stage: Stage::Handshake,
             idle_since: now,
             goaway: GoAway::None,
+            finishing: None,
             unidirectional: HashMap::default(),
             peer_streams: PeerStreams::default(),
             control: None,
@@ -96,6 +116,7 @@ impl State {
             next_request: 0,
             unacknowledged: 0,
             writes: 0,
+            written: 0,
             writable: Vec::new(),
         }
     }
@@ -115,14 +136,34 @@ impl State {
             }
         }
         let current = self.quic.remote_address();
-        if conn.peer.current.replace(current) != current {
+        if self.peer.current.replace(current) != current {
             count(&self.shared.counters.migrated);
+        }
+        match self.peer.ordered.get() {
+            PeerOrder::Serve => {}
+            PeerOrder::Finish => _ = self.finishing.get_or_insert(Drain { begun: now, deadline: now + FINISHING_MAX }),
+            PeerOrder::Close => self.close(Code::NoError, "the server closes the connection", now),
         }
         self.expire(now);
         self.flush_control();
         // The first that runs may take all room. So the one that has waited longest is woken first.
         self.writable.sort_unstable_by_key(|(wrote, _)| *wrote);
         self.writable.drain(..).for_each(|(_, writer)| writer.wake());
+        if self.requests.is_empty() && self.unacknowledged == 0 {
+            self.written = 0;
+        }
+        self.peer.held.set(self.written.min(usize::try_from(self.limits.send_window).unwrap_or(usize::MAX)));
+        self.peer.writes.set(self.writes);
+    }
+
+    /// Returns the end of the connection, if one was ordered for it or its worker.
+    pub(crate) fn ending(&self) -> Option<Drain> {
+        match (self.shared.drain.get(), self.finishing) {
+            (Some(all), Some(own)) => {
+                Some(Drain { begun: all.begun.min(own.begun), deadline: all.deadline.min(own.deadline) })
+            }
+            (all, own) => all.or(own),
+        }
     }
 
     fn take_server_name(&mut self, conn: &Conn) {
@@ -140,7 +181,11 @@ impl State {
         self.idle_since = now;
         self.shared.end_handshake(self.network);
         count(&self.shared.counters.connected);
-        let limits = &self.shared.limits;
+        match (self.shared.opened)(&self.peer) {
+            Some(context) => _ = self.peer.context.replace(Some(context)),
+            None => return self.close(Code::ExcessiveLoad, "the client has too many connections", now),
+        }
+        let limits = &self.limits;
         let settings =
             Local { max_field_section_size: limits.section_max as u64, connect_protocol: limits.connect_protocol };
         let mut grease = [0; 8];
@@ -167,6 +212,8 @@ impl State {
         self.heads.clear();
         self.unidirectional.clear();
         self.control_out.clear();
+        self.peer.held.set(0);
+        drop(self.peer.context.take());
     }
 
     /// Closes the connection, and tells the client why.

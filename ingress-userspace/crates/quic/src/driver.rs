@@ -9,7 +9,7 @@
 //! ```
 
 use std::{
-    cell::{Cell, OnceCell, RefCell},
+    cell::{Cell, RefCell},
     collections::VecDeque,
     future::poll_fn,
     io,
@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    admit::{Admission, Load, Pressure, decide, network},
+    admit::{Admission, FirstPacket, Load, Pressure, decide, network},
     body::RequestBody,
     config,
     conn::Conn,
@@ -80,7 +80,7 @@ pub struct Driver<S> {
     waiting: Vec<usize>,
     /// Contents of packets that belong to no connection.
     reply: Vec<u8>,
-    pressure: Box<dyn Fn() -> Pressure>,
+    pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
     forward: Box<dyn FnMut(u8, Datagram)>,
 }
 
@@ -95,12 +95,13 @@ where
     /// # Errors
     /// If the socket or the TLS configuration does not suit QUIC.
     pub fn new(options: Options, service: S) -> Result<(Self, Handle), DriverError> {
-        let Options { socket, tls, keys, ids, limits, pressure, forward } = options;
+        let Options { socket, tls, keys, ids, limits, pressure, opened, forward } = options;
         let socket = Socket::new(socket).map_err(DriverError::Socket)?;
         let server = config::server(tls, &keys, &limits)?;
         let endpoint = Endpoint::new(config::endpoint(&keys, Arc::clone(&ids)), Some(server), socket.finds_mtu(), None);
         let shared = Rc::new(Shared {
-            limits,
+            limits: RefCell::new(Rc::new(limits)),
+            opened,
             counters: Counters::default(),
             keys,
             dirty: RefCell::default(),
@@ -251,14 +252,19 @@ where
     }
 
     fn admit(&mut self, incoming: Incoming, now: Instant) {
-        let (counters, limits) = (&self.shared.counters, &self.shared.limits);
+        let (counters, half_open_max) = (&self.shared.counters, self.shared.limits.borrow().half_open_max);
+        let first = FirstPacket {
+            remote: incoming.remote_address(),
+            local: incoming.local_ip(),
+            is_validated: incoming.remote_address_validated(),
+        };
         let load = Load {
             half_open: usize::try_from(counters.half_open.get()).unwrap_or(usize::MAX),
-            of_client: self.shared.half_open_of(network(incoming.remote_address().ip())),
-            half_open_max: limits.half_open_max,
-            pressure: (self.pressure)(),
+            of_client: self.shared.half_open_of(network(first.remote.ip())),
+            half_open_max,
+            pressure: (self.pressure)(&first),
             draining: self.shared.drain.get().is_some(),
-            validated: incoming.remote_address_validated(),
+            validated: first.is_validated,
         };
         match decide(load) {
             Admission::Accept => self.accept(incoming, now),
@@ -285,9 +291,9 @@ where
                 count(&counters.accepted);
                 self.shared.begin_handshake(network(remote.ip()));
                 count(&counters.open);
-                let peer = Peer { remote, local, current: Cell::new(remote), server_name: OnceCell::new() };
-                let state = State::new(quic, Rc::clone(&self.shared), now);
-                let conn = Conn::new(handle.0, Rc::new(peer), Rc::clone(&self.shared), state);
+                let peer = Rc::new(Peer::new(remote, local, handle.0, Rc::clone(&self.shared)));
+                let state = State::new(quic, Rc::clone(&self.shared), Rc::clone(&peer), now);
+                let conn = Conn::new(handle.0, peer, Rc::clone(&self.shared), state);
                 conn.mark_dirty();
                 if self.conns.len() <= handle.0 {
                     self.conns.resize(handle.0 + 1, None);

@@ -88,7 +88,7 @@ impl State {
             return self.draw_reset(now);
         }
         let exchange = Exchange {
-            decoder: FrameDecoder::new(self.shared.limits.section_max),
+            decoder: FrameDecoder::new(self.limits.section_max),
             chunk: Bytes::new(),
             receiving: Receiving::Head,
             task: None,
@@ -106,7 +106,7 @@ impl State {
     /// Gives the head of a request its deadline. Entries of heads that have come stay behind one that has not.
     fn await_head(&mut self, id: StreamId, now: Instant) {
         let Self { heads, requests, .. } = self;
-        if heads.len() >= 2 * self.shared.limits.streams_max as usize {
+        if heads.len() >= 2 * self.limits.streams_max as usize {
             heads.retain(|(_, id)| requests.get(id).is_some_and(Exchange::awaits_head));
         }
         heads.push_back((now, id));
@@ -149,7 +149,7 @@ impl State {
     }
 
     fn take_head(&mut self, id: StreamId, encoded: Bytes, conn: &Rc<Conn>, now: Instant) {
-        let limits = &self.shared.limits;
+        let limits = &self.limits;
         let section::Request { parts, protocol, length } =
             match section::request(encoded, limits.section_max, limits.connect_protocol) {
                 Ok(request) => request,
@@ -261,7 +261,7 @@ impl State {
 
     fn take_event(&mut self, id: StreamId, event: Option<Option<Event>>) -> Result<Option<Part>, Failure> {
         let Some(event) = event else { return Ok(None) };
-        let section_max = self.shared.limits.section_max;
+        let section_max = self.limits.section_max;
         let exchange = self.requests.get_mut(&id).ok_or(Failure::Gone)?;
         let Receiving::Body(length) = &mut exchange.receiving else { return Err(Failure::Gone) };
         let too_large = Failure::Error(Error {

@@ -24,7 +24,7 @@ mod shared;
 mod socket;
 mod timers;
 
-pub use admit::Pressure;
+pub use admit::{FirstPacket, Pressure};
 pub use body::{BodyError, RequestBody};
 pub use config::{ConfigError, Limits};
 pub use driver::Driver;
@@ -32,7 +32,7 @@ pub use ids::{Ids, LENGTH as ID_LENGTH, NONCE as ID_NONCE, NodeIds, Owner};
 pub use keys::Keys;
 pub use options::{DriverError, Options};
 pub use quinn_proto::EcnCodepoint;
-pub use shared::{Counters, Handle, Peer};
+pub use shared::{Counters, Handle, Held, Peer};
 pub use socket::Datagram;
 
 /// The `:protocol` of an extended CONNECT (RFC 9220), among the extensions of its request.

@@ -16,16 +16,16 @@ impl State {
     }
 
     fn own_deadline(&self) -> Option<Instant> {
-        let limits = &self.shared.limits;
+        let limits = &self.limits;
         match self.stage {
             Stage::Closed => None,
             Stage::Handshake => {
-                let end = self.shared.drain.get().map(|drain| drain.deadline);
+                let end = self.ending().map(|drain| drain.deadline);
                 end.into_iter().chain([self.idle_since + limits.handshake_timeout]).min()
             }
             Stage::Serving => {
                 let head = self.heads.front().map(|(since, _)| *since + limits.head_timeout);
-                let drain = self.shared.drain.get();
+                let drain = self.ending();
                 let end = drain.map(|Drain { begun, deadline }| match self.goaway {
                     GoAway::None => begun,
                     GoAway::Soon => deadline.min(begun + limits.drain_grace),
@@ -37,7 +37,7 @@ impl State {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let limits = &self.shared.limits;
+        let limits = &self.limits;
         let silence = match self.goaway {
             GoAway::None | GoAway::Soon => limits.keep_alive,
             GoAway::At(_) => limits.drain_idle.min(limits.keep_alive),
@@ -49,7 +49,7 @@ impl State {
 
     /// Does the work of deadlines that have passed.
     pub(crate) fn expire(&mut self, now: Instant) {
-        let limits = &self.shared.limits;
+        let limits = &self.limits;
         let (handshake, head, grace) = (limits.handshake_timeout, limits.head_timeout, limits.drain_grace);
         match self.stage {
             Stage::Closed => return,
@@ -59,7 +59,7 @@ impl State {
             Stage::Handshake => {}
             Stage::Serving => self.expire_heads(now, head),
         }
-        if let Some(Drain { begun, deadline }) = self.shared.drain.get() {
+        if let Some(Drain { begun, deadline }) = self.ending() {
             if now >= deadline {
                 return self.close(Code::NoError, "the server ends", now);
             }

@@ -1,12 +1,13 @@
 //! The parts of a driver, and the reasons why it cannot begin.
 
-use std::{io, net::UdpSocket, sync::Arc};
+use std::{any::Any, io, net::UdpSocket, rc::Rc, sync::Arc};
 
 use crate::{
-    admit::Pressure,
+    admit::{FirstPacket, Pressure},
     config::{ConfigError, Limits},
     ids::Ids,
     keys::Keys,
+    shared::Peer,
     socket::Datagram,
 };
 
@@ -22,9 +23,12 @@ pub struct Options {
     pub ids: Arc<dyn Ids>,
     /// Limits of the worker and its connections.
     pub limits: Limits,
-    /// Returns the use of the worker's room. The caller may compare its budget of memory with
-    /// [`Counters::open`](crate::Counters::open) connections.
-    pub pressure: Box<dyn Fn() -> Pressure>,
+    /// Returns the use of the worker's room, for a client's first packet. It is called once for each of them. The caller
+    /// may compare its budget of memory with [`Counters::open`](crate::Counters::open) connections.
+    pub pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
+    /// Called at the end of each handshake. The value belongs to the connection ([`Peer::context`]) and is dropped at
+    /// its end. Without one, the connection is closed at once.
+    pub opened: Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>,
     /// Takes datagrams for the connections of a sibling, by its number. The sibling's thread gives them to
     /// [`Handle::inject`](crate::Handle::inject).
     pub forward: Box<dyn FnMut(u8, Datagram)>,

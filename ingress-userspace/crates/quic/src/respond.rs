@@ -120,7 +120,9 @@ async fn write(conn: &Conn, id: StreamId, mut chunks: [Bytes; 2]) -> Result<(), 
             Poll::Ready(written) => written?,
             Poll::Pending => {
                 let waited = poll_fn(|cx| conn.poll_write(cx, id, left));
-                timeout(conn.shared.limits.send_timeout, waited).await.map_err(|_elapsed| Failure::Slow)??;
+                timeout(conn.with(|state| state.limits.send_timeout), waited)
+                    .await
+                    .map_err(|_elapsed| Failure::Slow)??;
             }
         }
     }

@@ -1,8 +1,10 @@
 //! State that a worker's driver shares with its connections, their requests, and the caller's [`Handle`].
 
 use std::{
+    any::Any,
     cell::{Cell, OnceCell, RefCell},
     collections::{HashMap, VecDeque, hash_map::Entry},
+    fmt,
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
@@ -48,7 +50,6 @@ pub struct Counters {
 }
 
 /// The client of a connection.
-#[derive(Debug)]
 pub struct Peer {
     /// The client's address at the handshake. A token or the handshake itself has proven it. Use it for logs, limits
     /// and forwarded addresses.
@@ -57,11 +58,40 @@ pub struct Peer {
     pub local: Option<IpAddr>,
     pub(crate) current: Cell<SocketAddr>,
     pub(crate) server_name: OnceCell<String>,
+    pub(crate) context: RefCell<Option<Rc<dyn Any>>>,
+    pub(crate) ordered: Cell<PeerOrder>,
+    /// Upper bound of the bytes of responses that wait for the client or its acknowledgement.
+    pub(crate) held: Cell<usize>,
+    /// Number of writes of the connection, and its value at the last look.
+    pub(crate) writes: Cell<u64>,
+    seen: Cell<u64>,
+    /// The key of its connection.
+    key: usize,
+    shared: Rc<Shared>,
+}
+
+/// The bytes of responses that a connection holds for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// An upper bound.
+    pub bytes: usize,
+    /// Whether there are bytes, and none were added since the last look.
+    pub is_stuck: bool,
+}
+
+/// The order of a connection's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PeerOrder {
+    Serve,
+    Finish,
+    Close,
 }
 
 /// The state of a worker.
 pub(crate) struct Shared {
-    pub(crate) limits: Limits,
+    /// The limits of new connections.
+    pub(crate) limits: RefCell<Rc<Limits>>,
+    pub(crate) opened: Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>,
     pub(crate) counters: Counters,
     pub(crate) keys: Keys,
     /// Keys of connections that need a turn.
@@ -111,12 +141,13 @@ impl Handle {
         self.0.wake();
     }
 
-    /// Replaces the TLS configuration of new connections.
+    /// Replaces the TLS configuration and the limits of new connections.
     ///
     /// # Errors
     /// If QUIC cannot use `tls`.
-    pub fn configure(&self, tls: rustls::ServerConfig) -> Result<(), ConfigError> {
-        let config = config::server(tls, &self.0.keys, &self.0.limits)?;
+    pub fn configure(&self, tls: rustls::ServerConfig, limits: Limits) -> Result<(), ConfigError> {
+        let config = config::server(tls, &self.0.keys, &limits)?;
+        self.0.limits.replace(Rc::new(limits));
         self.0.replaced.replace(Some(config));
         self.0.wake();
         Ok(())
@@ -142,6 +173,53 @@ impl Handle {
 // === impl Peer ===
 
 impl Peer {
+    pub(crate) fn new(remote: SocketAddr, local: Option<IpAddr>, key: usize, shared: Rc<Shared>) -> Self {
+        Self {
+            remote,
+            local,
+            current: Cell::new(remote),
+            server_name: OnceCell::new(),
+            context: RefCell::default(),
+            ordered: Cell::new(PeerOrder::Serve),
+            held: Cell::new(0),
+            writes: Cell::new(0),
+            seen: Cell::new(0),
+            key,
+            shared,
+        }
+    }
+
+    /// Returns the value of [`Options::opened`](crate::Options::opened), while the connection is open.
+    #[must_use]
+    pub fn context<T: 'static>(&self) -> Option<Rc<T>> {
+        Rc::clone(self.context.borrow().as_ref()?).downcast().ok()
+    }
+
+    /// Ends the connection as [`Handle::drain`] ends all: by GOAWAY, after the requests in flight.
+    pub fn finish(&self) {
+        self.order(PeerOrder::Finish);
+    }
+
+    /// Closes the connection.
+    pub fn close(&self) {
+        self.order(PeerOrder::Close);
+    }
+
+    fn order(&self, order: PeerOrder) {
+        if order > self.ordered.get() {
+            self.ordered.set(order);
+            self.shared.dirty.borrow_mut().push(self.key);
+            self.shared.wake();
+        }
+    }
+
+    /// Returns the bytes that the connection holds. It is called in regular intervals.
+    #[must_use]
+    pub fn look(&self) -> Held {
+        let (bytes, writes) = (self.held.get(), self.writes.get());
+        Held { bytes, is_stuck: self.seen.replace(writes) == writes && bytes > 0 }
+    }
+
     /// The address that the client's latest packets came from. Nothing has proven it if it differs from
     /// [`Peer::remote`]: the client may have forged it. Use it only to refuse requests.
     #[must_use]
@@ -156,9 +234,25 @@ impl Peer {
     }
 }
 
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (current, server_name) = (self.current(), self.server_name());
+        f.debug_struct("Peer")
+            .field("remote", &self.remote)
+            .field("local", &self.local)
+            .field("current", &current)
+            .field("server_name", &server_name)
+            .finish_non_exhaustive()
+    }
+}
+
 // === impl Shared ===
 
 impl Shared {
+    pub(crate) fn limits(&self) -> Rc<Limits> {
+        Rc::clone(&self.limits.borrow())
+    }
+
     /// Returns the number of half-open connections of a network.
     pub(crate) fn half_open_of(&self, network: IpAddr) -> usize {
         self.handshakes.borrow().get(&network).copied().unwrap_or_default()

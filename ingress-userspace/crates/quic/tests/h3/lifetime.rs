@@ -67,7 +67,7 @@ fn clients_prove_their_address_when_many_are_half_open() {
 fn a_worker_under_pressure_asks_for_proof() {
     run(async {
         let (mut options, certificate) = options(bind(), 0, Limits::default());
-        options.pressure = Box::new(|| Pressure::Prove);
+        options.pressure = Box::new(|_| Pressure::Prove);
         let server = start_with((options, certificate));
         let client = connect(&server).await;
         assert_eq!(server.handle.counters().retried.get(), 1);
@@ -194,7 +194,7 @@ fn new_certificates_are_for_new_connections() {
         let mut server = start(Limits::default());
         let old = connect(&server).await;
         let (made, certificate) = options(bind(), 0, Limits::default());
-        server.handle.configure(made.tls).expect("a configuration");
+        server.handle.configure(made.tls, Limits::default()).expect("a configuration");
         server.certificate = certificate;
         let new = connect(&server).await;
         for client in [&old, &new] {

@@ -223,7 +223,8 @@ pub(crate) fn options(socket: UdpSocket, worker: u8, limits: Limits) -> (Options
         keys: Keys::derive(b"secret", "node").expect("keys"),
         ids: Arc::new(Plain(worker)),
         limits,
-        pressure: Box::new(|| Pressure::None),
+        pressure: Box::new(|_| Pressure::None),
+        opened: Box::new(|_| Some(Rc::new(()))),
         forward: Box::new(|worker, _| panic!("a datagram for worker {worker}")),
     };
     (options, certificate)
