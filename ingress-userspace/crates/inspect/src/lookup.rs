@@ -58,7 +58,8 @@ impl<'t> Lookup<'t> {
 
     /// Returns the lookup for the hosts of `pattern`.
     pub(crate) fn of(table: &'t RouteTable, pattern: Option<&HostPattern>) -> Self {
-        static NOTHING: HostRoutes = HostRoutes { rules: Vec::new(), fallback: None, clients: None, passthrough: None };
+        static NOTHING: HostRoutes =
+            HostRoutes { rules: Vec::new(), fallback: None, clients: None, passthrough: None, refuses_http3: false };
         let mut numbered = RouteTable::default();
         let mut rules = &NOTHING;
         if let Some((routes, pattern)) = pattern.and_then(|pattern| Some((table.hosts.get(pattern)?, pattern))) {
@@ -70,7 +71,7 @@ impl<'t> Lookup<'t> {
             };
             let copies = rules.rules.iter().enumerate().map(|(number, rule)| with_number(number, rule)).collect();
             let fallback = rules.fallback.as_ref().map(|rule| Box::new(with_number(rules.rules.len(), rule)));
-            let copy = HostRoutes { rules: copies, fallback, clients: None, passthrough: None };
+            let copy = HostRoutes { rules: copies, fallback, ..HostRoutes::default() };
             numbered.hosts.insert(pattern.clone(), Arc::new(copy));
         }
         let routes = Routes::compile(None, &numbered, |_| UpstreamId(0), |_| None);

@@ -105,7 +105,7 @@ impl fmt::Display for RouteTable {
 }
 
 fn write_host(f: &mut fmt::Formatter<'_>, pattern: &HostPattern, routes: &HostRoutes) -> fmt::Result {
-    let HostRoutes { rules, fallback, clients, passthrough } = routes;
+    let HostRoutes { rules, fallback, clients, passthrough, refuses_http3 } = routes;
     writeln!(f, "host {pattern}")?;
     for rule in rules {
         writeln!(f, "  {:<24} {rule}", rule.path.to_string())?;
@@ -115,6 +115,9 @@ fn write_host(f: &mut fmt::Formatter<'_>, pattern: &HostPattern, routes: &HostRo
     }
     if let Some(passthrough) = passthrough {
         writeln!(f, "  {:<24} {passthrough}", "(passthrough)")?;
+    }
+    if *refuses_http3 {
+        writeln!(f, "  {:<24} refused", "(http/3)")?;
     }
     if let Some(rule) = fallback {
         writeln!(f, "  {:<24} {rule}", "(fallback)")?;

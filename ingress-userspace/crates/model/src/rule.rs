@@ -50,6 +50,8 @@ pub struct HostRoutes {
     pub clients: Option<Arc<ClientCertificates>>,
     /// TLS passthrough of the host's connections; `None` serves them by `rules`. The upstream is also one of a rule.
     pub passthrough: Option<Arc<Passthrough>>,
+    /// Whether HTTP/3 neither serves nor offers the host.
+    pub refuses_http3: bool,
 }
 
 /// A path of a host.

@@ -18,11 +18,13 @@ pub struct Settings {
     /// the client counts. Default 240, like Kestrel.
     pub body_min_rate: Option<NonZeroU32>,
     pub read_min_rate: Option<NonZeroU32>,
-    /// Maximum concurrent streams per HTTP/2 connection. Default 128.
+    /// Maximum concurrent streams per connection of HTTP/2 or HTTP/3. Default 128.
     pub streams_max: u32,
     /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and accepted in the clear by prior knowledge (RFC 9113,
     /// 3.3). Default true.
     pub http2: bool,
+    /// Whether HTTP/3 is served and offered, by nodes that have sockets for it. Default true.
+    pub http3: bool,
     /// Handshakes of new connections.
     pub handshakes: Handshakes,
     /// Idle connections kept per endpoint and worker. The value should cover a burst of requests, or each burst opens
@@ -73,6 +75,7 @@ impl Default for Settings {
             read_min_rate: NonZeroU32::new(240),
             streams_max: 128,
             http2: true,
+            http3: true,
             handshakes: Handshakes::default(),
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),

@@ -43,6 +43,8 @@ pub(crate) struct Claims {
     pub(crate) clients: Clients,
     /// Whether TLS connections for its hosts are passed through to pods.
     pub(crate) passes: bool,
+    /// Whether HTTP/3 does not serve its hosts.
+    pub(crate) refuses_http3: bool,
     /// Namespaces that may add paths to its hosts, if the host-sharing mode grants that.
     pub(crate) shares_with: Arc<[Arc<str>]>,
     /// The requests that its rules take from those of other Ingresses, if it is a canary.
@@ -129,6 +131,7 @@ impl Claims {
             shares_with: Arc::default(),
             clients: Clients::Any,
             passes: false,
+            refuses_http3: false,
             expressions: Cost::default(),
             metered: 0,
             hosts: Vec::new(),

@@ -35,6 +35,8 @@ pub(crate) struct Policy {
     pub(crate) clients: Clients,
     /// Whether TLS connections are passed through to pods.
     pub(crate) passes: bool,
+    /// Whether HTTP/3 serves none of its hosts.
+    pub(crate) refuses_http3: bool,
     pub(crate) redirects: Redirects,
     pub(crate) aliases: ParsedAliases,
     /// Namespaces that may add paths to its hosts.

@@ -24,7 +24,7 @@ fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
         let owner = |path: &str| format!("{pattern}/{path}");
         let rules = paths.iter().map(|path| rule(path.clone(), &owner(&path.to_string()))).collect();
         let fallback = has_fallback.then(|| Box::new(rule(PathMatch::Prefix("/".into()), &owner("fallback"))));
-        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
+        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, ..HostRoutes::default() }));
     }
     let pods = Upstream {
         endpoints: vec![ingress_model::Endpoint { address: ([10, 0, 0, 1], 8080).into() }],

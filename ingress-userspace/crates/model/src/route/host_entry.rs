@@ -27,6 +27,7 @@ pub struct HostEntry {
     fallback: Option<Box<Route>>,
     clients: Option<Arc<ClientCertificates>>,
     passing: Option<PassthroughRoute>,
+    refuses_http3: bool,
 }
 
 // === impl HostEntry ===
@@ -40,7 +41,7 @@ impl HostEntry {
         sets: &mut Sets,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
-        let HostRoutes { rules, fallback, clients, passthrough } = routes;
+        let HostRoutes { rules, fallback, clients, passthrough, refuses_http3 } = routes;
         let passing = passthrough.as_ref().map(|policy| PassthroughRoute {
             upstream: policy.upstream.as_ref().map(&mut *upstream),
             policy: Arc::clone(policy),
@@ -98,6 +99,7 @@ impl HostEntry {
             fallback: fallback_route,
             clients: clients.clone(),
             passing,
+            refuses_http3: *refuses_http3,
         }
     }
 
@@ -123,6 +125,13 @@ impl HostEntry {
     #[must_use]
     pub fn passing(&self) -> Option<&PassthroughRoute> {
         self.passing.as_ref()
+    }
+
+    /// Returns whether HTTP/3 may serve the host. It cannot ask clients for certificates or pass TLS through, because QUIC
+    /// chooses its TLS configuration before it knows the name.
+    #[must_use]
+    pub fn takes_http3(&self) -> bool {
+        !self.refuses_http3 && self.clients.is_none() && self.passing.is_none()
     }
 
     /// Returns `true` on the first call only, so that costly paths are reported once.

@@ -19,7 +19,10 @@ fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
         let owner = |path: &dyn std::fmt::Display| format!("{pattern} {path}");
         let rules = paths.iter().map(|path| rule(path.clone(), &owner(path))).collect();
         let fallback = fallback.then(|| Box::new(rule(PathMatch::Prefix("/".into()), &owner(&"fallback"))));
-        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
+        table.hosts.insert(
+            pattern,
+            Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None, refuses_http3: false }),
+        );
     }
     table
 }
@@ -38,7 +41,7 @@ fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
 /// Tries every pattern and every rule in order of precedence.
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
-    let HostRoutes { rules, fallback, clients: _, passthrough: _ } = &**routes;
+    let HostRoutes { rules, fallback, clients: _, passthrough: _, refuses_http3: _ } = &**routes;
     let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_deref())?;
     Some(rule.owner.to_string())
 }

@@ -48,7 +48,8 @@ pub(super) fn plan(
     certificate: Option<ObjectName>,
     annotations: &BTreeMap<ObjectName, IngressAnnotations>,
 ) -> Result<HostPlan, String> {
-    let HostRoutes { rules, fallback, clients, passthrough } = routes;
+    // HTTP/3 serves no address of a Gateway.
+    let HostRoutes { rules, fallback, clients, passthrough, refuses_http3: _ } = routes;
     if clients.is_some() {
         return Err("clients need certificates; set `spec.tls.frontend` of a Gateway for this host".to_owned());
     }

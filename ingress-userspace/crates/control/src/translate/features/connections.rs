@@ -32,11 +32,14 @@ pub(super) const SETTINGS: &[Row<Settings>] = &[
     )
     .default("240")
     .reads(|value, settings| count(value, RATE_MAX, &mut settings.read_min_rate)),
-    key("http2-max-concurrent-streams", "largest number of open streams on one HTTP/2 connection, from 1 to 10000")
-        .default("128")
-        .reads(|value, settings| {
-            number(value, 1..=10_000, &mut settings.streams_max).ok_or_else(|| "a number from 1 to 10000".into())
-        }),
+    key(
+        "http2-max-concurrent-streams",
+        "largest number of open streams on one connection of HTTP/2 or HTTP/3, from 1 to 10000",
+    )
+    .default("128")
+    .reads(|value, settings| {
+        number(value, 1..=10_000, &mut settings.streams_max).ok_or_else(|| "a number from 1 to 10000".into())
+    }),
     key("keep-alive", "how long a connection without a request in flight stays open, in seconds")
         .default("75")
         .reads(|value, settings| seconds(value, &mut settings.idle_timeout)),
@@ -57,6 +60,9 @@ pub(super) const SETTINGS: &[Row<Settings>] = &[
     key("use-http2", "whether TLS handshakes offer HTTP/2, and port 80 accepts clients that begin with it")
         .default("true")
         .reads(|value, settings| boolean(value, &mut settings.http2)),
+    key("use-http3", "whether HTTP/3 is served and offered by nodes with `--http3`. See [HTTP/3](http3.md)")
+        .default("true")
+        .reads(|value, settings| boolean(value, &mut settings.http3)),
 ];
 
 const CONNECTIONS_MAX: u32 = 10_000_000;

@@ -43,6 +43,7 @@ pub(crate) mod headers;
 mod health_policy;
 pub(crate) mod host_sharing;
 pub(crate) mod hsts;
+mod http3;
 pub(crate) mod https_redirect;
 mod jwt;
 mod keepalive;
@@ -87,6 +88,7 @@ use headers::{HeaderFilters, HeaderSettings, ParsedHeaders};
 use health_policy::ParsedHealthPolicy;
 use host_sharing::{ParsedSharing, Sharing};
 use hsts::Hsts;
+use http3::ParsedHttp3;
 use https_redirect::{ParsedHttpsRedirect, RedirectSettings};
 use limits::ParsedLimits;
 use load_balancing::ParsedLoadBalancing;
@@ -128,6 +130,7 @@ const ANNOTATIONS: &[&dyn Rows<ParsedAnnotations>] = &[
     &annotations(headers::ANNOTATIONS, |parsed| &mut parsed.headers),
     &annotations(health_policy::ANNOTATIONS, |parsed| &mut parsed.backend.health_policy),
     &annotations(host_sharing::ANNOTATIONS, |parsed| &mut parsed.host_sharing),
+    &annotations(http3::ANNOTATIONS, |parsed| &mut parsed.http3),
     &annotations(https_redirect::ANNOTATIONS, |parsed| &mut parsed.https_redirect),
     &annotations(jwt::ANNOTATIONS, |parsed| &mut parsed.ways.jwt),
     &annotations(limits::ANNOTATIONS, |parsed| &mut parsed.limits),
@@ -202,6 +205,7 @@ pub(crate) struct ParsedAnnotations {
     forwarding: ParsedForwarding,
     headers: ParsedHeaders,
     host_sharing: ParsedSharing,
+    http3: ParsedHttp3,
     https_redirect: ParsedHttpsRedirect,
     limits: ParsedLimits,
     mirror: ParsedMirror,
@@ -318,6 +322,7 @@ impl ParsedAnnotations {
             forwarding,
             headers,
             host_sharing,
+            http3,
             https_redirect,
             limits,
             mirror,
@@ -351,6 +356,7 @@ impl ParsedAnnotations {
             canary: canary.build(),
             clients,
             passes,
+            refuses_http3: http3.is_refused,
             redirects: redirects.build(),
             aliases,
             shares_with: host_sharing.shares_with,

@@ -129,6 +129,7 @@ fn values_are_read_or_refused() {
         ("enable-cors", "true", "on"),
         ("force-ssl-redirect", "TRUE", "on"),
         ("from-to-www-redirect", "true", "yes"),
+        ("http3", "false", "off"),
         ("limit-allowlist", "10.0.0.0/8", "all"),
         ("limit-burst-multiplier", "2", "0"),
         ("limit-connections", "10", "-1"),

@@ -16,7 +16,7 @@ impl Translator {
     /// Sets the routes of a host in the table. Unchanged routes stay the same object.
     pub(super) fn route(&mut self, pattern: &HostPattern, mut routes: Option<HostRoutes>, work: &mut PendingWork) {
         fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
-            let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
+            let HostRoutes { rules, fallback, clients: _, passthrough: _, refuses_http3: _ } = routes;
             rules.iter().chain(fallback.as_deref()).flat_map(Rule::upstreams)
         }
         if let Some(routes) = &mut routes {

@@ -66,6 +66,7 @@ pub(super) fn claims(
     let metered = metered(spec, &mut policy, object, context);
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context.outcomes);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
+    claims.refuses_http3 = policy.refuses_http3;
     claims.canary = policy.canary.clone().map(Box::new);
     claims.shares_with = Arc::clone(&policy.shares_with);
     let allowance = Allowance::new();

@@ -46,6 +46,8 @@ pub(in super::super) struct MergedHost {
     pub(super) has_tls: bool,
     /// The demands on its clients, and the Ingress that makes them.
     clients: Option<(ObjectRef, Clients)>,
+    /// Whether the leader wants no HTTP/3.
+    refuses_http3: bool,
 }
 
 // === impl MergedHost ===
@@ -88,6 +90,9 @@ impl MergedHost {
         let MergeTurn { role, right, claims: Claims { object, .. } } = turn;
         if role == IngressRole::Ordinary && (right == Right::Everything || self.leader.is_some()) {
             // Claims come in order of precedence.
+            if self.leader.is_none() {
+                self.refuses_http3 = turn.claims.refuses_http3;
+            }
             let leader = &*self.leader.get_or_insert_with(|| object.clone());
             if passes(alias, turn) && leader.namespace != object.namespace {
                 let what = format!("the target of TLS connections for host `{pattern}` (`ssl-passthrough`)");
@@ -322,9 +327,11 @@ impl MergedHost {
 
     /// Returns the routes of this host, with the rules of `ancestor` added to its own.
     pub(in super::super) fn settle(&self, ancestor: Option<&Self>, globals: &Globals) -> HostRoutes {
-        let Self { leader: _, rules, fallback, has_expressions, has_tls, clients } = self;
+        let Self { leader, rules, fallback, has_expressions, has_tls, clients, refuses_http3 } = self;
         let clients =
             clients.as_ref().or_else(|| ancestor?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
+        let refuses_http3 =
+            if leader.is_some() { *refuses_http3 } else { ancestor.is_some_and(|host| host.refuses_http3) };
         let has_tls = *has_tls || ancestor.is_some_and(|ancestor| ancestor.has_tls);
         let inherited =
             ancestor.iter().flat_map(|ancestor| &ancestor.rules).filter(|(path, _)| !rules.contains_key(path));
@@ -344,13 +351,14 @@ impl MergedHost {
                 Clients::Any | Clients::Refused => None,
             },
             passthrough: passing.map(|rule| Arc::new(rule.passthrough(clients))),
+            refuses_http3,
         }
     }
 
     /// Returns the rule with the pods that TLS connections are passed through to. Of several allowed rules, it is the
     /// one for `/`, or else the first.
     fn passing(&self) -> Option<&MergedRule> {
-        let Self { leader, rules, fallback, has_expressions: _, has_tls: _, clients: _ } = self;
+        let Self { leader, rules, fallback, .. } = self;
         let leader = leader.as_ref()?;
         let may_pass = |rule: &&MergedRule| rule.passes && rule.owner.namespace == leader.namespace;
         let asking = || rules.values().filter(may_pass);

@@ -97,7 +97,7 @@ impl JwksCaches {
 
 /// Returns the JWKS endpoints that rules of one host use.
 fn jwks_endpoints(routes: &HostRoutes) -> impl Iterator<Item = &Arc<JwksEndpoint>> {
-    let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
+    let HostRoutes { rules, fallback, clients: _, passthrough: _, refuses_http3: _ } = routes;
     let filters = rules.iter().chain(fallback.as_deref()).flat_map(|rule| &rule.filters);
     filters.filter_map(|filter| match filter {
         Filter::Authentication(authentication) => match &authentication.token.as_ref()?.keys {

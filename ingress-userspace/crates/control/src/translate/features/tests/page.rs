@@ -41,7 +41,7 @@ const TOPICS: [Topic; 28] = [
         heading: "Hosts: aliases and sharing",
         about: "Serve further names, and let other namespaces add paths ([sharing hosts](sharing-hosts.md)).",
         example: &[("server-alias", "www.example.com, example.net")],
-        keys: &["server-alias", "share-hosts-with"],
+        keys: &["http3", "server-alias", "share-hosts-with"],
     },
     Topic {
         heading: "Backends: protocol, Service and Host",
