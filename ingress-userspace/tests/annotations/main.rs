@@ -26,6 +26,7 @@ mod handshakes;
 mod headers;
 mod health_policy;
 mod hosts;
+mod http3;
 mod key_servers;
 mod limits;
 mod log;

@@ -7,11 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad, steer::WORKER_ABSENT};
+use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad, quic::QuicCell, steer::WORKER_ABSENT};
 use ingress_model::{HostId, HostName, HostPattern};
 use ingress_proxy::{
-    Drained, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot, WorkerListeners,
+    Drained, FlowTable, ListenMode, ListenOptions, Options, QuicListener, Server, Shared, Sink, SinkGuard, Snapshot,
+    WorkerListeners,
 };
+use ingress_quic::{Keys, NodeIds};
 
 use super::{Client, DEADLINE, Table};
 
@@ -25,6 +27,8 @@ pub struct Proxy {
     /// The port of a TCP service, if the table has it.
     pub streams: SocketAddr,
     pub server: Option<Server>,
+    /// The sockets of QUIC, if the proxy has them.
+    pub http3: Option<SocketAddr>,
     cells: &'static [HostL7Cell],
     /// The load published by the workers, by number.
     pub workers: &'static [WorkerCell],
@@ -55,7 +59,7 @@ impl Proxy {
 
     /// Starts a proxy with several workers. Returns the HTTPS address of each as well.
     pub fn start_workers(table: &Table, workers: usize) -> (Self, Vec<SocketAddr>) {
-        let prepared = Self::prepare_on(None, ListenMode::Slots, workers);
+        let prepared = Self::prepare_on(None, ListenMode::Slots, workers, false);
         prepared.0.publish(table);
         let addresses = prepared.1.iter().map(|listeners| listeners.https.local_addr().expect("address"));
         let addresses = addresses.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())).collect();
@@ -64,10 +68,18 @@ impl Proxy {
 
     fn prepare(flows: Option<Box<dyn FlowTable>>) -> Prepared {
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
-        Self::prepare_on(flows, mode, 1)
+        Self::prepare_on(flows, mode, 1, false)
     }
 
-    fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize) -> Prepared {
+    /// Starts a proxy that serves HTTP/3 as well, by so many workers.
+    pub fn start_http3(table: &Table, options: &Options, workers: usize) -> Self {
+        let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
+        let prepared = Self::prepare_on(None, mode, workers, true);
+        prepared.0.publish(table);
+        prepared.start(options)
+    }
+
+    fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize, has_http3: bool) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
         // The map's initial state: no worker has published its load.
@@ -81,7 +93,8 @@ impl Proxy {
         let streams = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         let address = streams.local_addr().expect("address");
         listeners[0].streams = Some(streams);
-        Prepared(Self { shared, http, https, streams: address, server: None, cells, workers: told }, listeners)
+        let http3 = has_http3.then(|| listen_quic(&mut listeners));
+        Prepared(Self { shared, http, https, http3, streams: address, server: None, cells, workers: told }, listeners)
     }
 
     pub fn publish(&self, table: &Table) {
@@ -132,6 +145,21 @@ impl Proxy {
         self.shared.log_to(sink);
         guard
     }
+}
+
+/// Gives each worker a socket of QUIC, on one port. Returns its address.
+fn listen_quic(listeners: &mut [WorkerListeners]) -> SocketAddr {
+    let cell = Arc::new(QuicCell::default());
+    cell.set_current_key(1, &[3, 5]);
+    cell.set_epoch(7, true);
+    let sockets = ingress_proxy::bind_quic(0, listeners.len(), false).expect("sockets");
+    let port = sockets[0].local_addr().expect("address").port();
+    for ((number, listeners), socket) in (0..).zip(listeners).zip(sockets) {
+        let ids = Arc::new(NodeIds::new(Arc::clone(&cell), 7, number));
+        let keys = Keys::derive(b"secret", "node").expect("keys");
+        listeners.quic = Some(QuicListener { socket, ids, keys });
+    }
+    ([127, 0, 0, 1], port).into()
 }
 
 /// Workers begin with the settings that are published by then.

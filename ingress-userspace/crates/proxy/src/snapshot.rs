@@ -10,13 +10,14 @@
 use std::{
     borrow::Borrow,
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     sync::Arc,
 };
 
 use ingress_model::{
     Forwarding, HostId, HostName, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport,
-    Tree, Upstream, UpstreamKey, UpstreamTls, Verify,
-    route::{Routes, UpstreamId},
+    Tree, Upstream, UpstreamKey, UpstreamTls, Verify, Versions,
+    route::{HostEntry, Routes, UpstreamId},
     tree::Difference,
 };
 
@@ -134,6 +135,22 @@ impl Snapshot {
     #[must_use]
     pub fn ports(&self) -> BTreeSet<StreamPort> {
         self.streams.keys().copied().chain(self.listeners.ports()).collect()
+    }
+
+    /// Returns whether HTTP/3 serves a host. It serves none without TLS 1.3, and none if
+    /// connections have a PROXY header, which UDP has not.
+    pub(crate) fn serves_http3(&self, host: Option<&HostEntry>) -> bool {
+        let Settings { http3, handshakes, trust, .. } = &self.settings;
+        *http3
+            && handshakes.versions != Versions::Tls12
+            && !trust.proxy_protocol
+            && host.is_none_or(HostEntry::takes_http3)
+    }
+
+    /// Returns whether Gateways have the address `local` of this node.
+    pub(crate) fn is_of_gateways(&self, local: SocketAddr) -> bool {
+        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+        !self.listeners.is_empty() && (self.listeners.at(local).is_some() || self.listeners.refuses(local))
     }
 
     /// Returns the upstream that a route of this snapshot names.

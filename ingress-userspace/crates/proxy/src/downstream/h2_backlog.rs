@@ -263,6 +263,13 @@ impl Piece {
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+
+    /// Returns the bytes, which count nowhere from now on.
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        let bytes = self.bytes.clone();
+        self.advance(bytes.len());
+        bytes
+    }
 }
 
 /// Pieces that count nowhere.

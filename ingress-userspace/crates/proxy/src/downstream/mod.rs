@@ -10,6 +10,8 @@ pub(crate) mod h2_frames;
 pub(crate) mod h2_slow_start;
 pub(crate) mod h2_stalled_frames;
 pub(crate) mod h2_write_coalescer;
+pub(crate) mod h3_server;
+pub(crate) mod h3_tunnel;
 pub(crate) mod http_server;
 pub(crate) mod io;
 pub(crate) mod open;

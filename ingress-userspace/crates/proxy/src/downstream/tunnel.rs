@@ -1,4 +1,4 @@
-//! A client's connection or HTTP/2 stream after an accepted WebSocket handshake: bytes are copied and counted until
+//! A client's connection, or stream of HTTP/2 or HTTP/3, after an accepted WebSocket handshake: bytes are copied and counted until
 //! either side or the worker ends it. The copying itself is in `upstream`.
 
 use std::{
@@ -20,7 +20,10 @@ use tokio::{
 };
 
 use crate::{
-    downstream::conn::{Conn, Order},
+    downstream::{
+        conn::{Conn, Order},
+        h3_tunnel::TunnelStream,
+    },
     observe::counters::{Bytes, Direction},
     request::in_flight::InFlight,
     upstream::{self, TunnelBytes, TunnelError},
@@ -43,6 +46,13 @@ pub(crate) struct TunnelClient<S> {
     pub(crate) early: Vec<u8>,
 }
 
+/// A stream of a client that has asked for a tunnel.
+pub(crate) enum OpenedStream {
+    Http2(OnUpgrade),
+    /// The bytes that the client sends. Boxed so that other requests do not carry its size.
+    Http3(Box<ingress_quic::RequestBody>),
+}
+
 /// State of the client's receiving side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -53,7 +63,7 @@ enum Side {
     Stalls,
 }
 
-/// Timer of an HTTP/2 client that takes nothing from its stream.
+/// Timer of a client of HTTP/2 or HTTP/3 that takes nothing from its stream.
 #[derive(Default)]
 struct Stall(Option<Pin<Box<Sleep>>>);
 
@@ -100,17 +110,7 @@ impl Tunnel {
     pub(crate) async fn run_stream(mut self, conn: Rc<Conn>, asked: task::Id, opened: OnUpgrade) {
         let Ok(upgraded) = opened.await else { return };
         let sender = conn.take_spawned_by(asked);
-        let (mut stream, mut stalls) = (TokioIo::new(upgraded), Stall::default());
-        self.begin(&[]);
-        let ended = poll_fn(|cx| {
-            let (ended, client) = self.poll(cx, &mut stream);
-            if ended.is_pending() && stalls.poll(cx, client, &conn).is_ready() {
-                conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
-                return Poll::Ready(None);
-            }
-            ended.map(Some)
-        })
-        .await;
+        let ended = self.copy(&conn, &mut TokioIo::new(upgraded)).await;
         if !matches!(ended, Some(Ok(()))) {
             // Aborting the sender resets the stream; otherwise it would end as if complete.
             if let Some(sender) = sender {
@@ -118,6 +118,30 @@ impl Tunnel {
             }
         }
         self.end(ended);
+    }
+
+    /// Copies on an HTTP/3 stream. If `stream` is dropped before its end, the client's stream is reset.
+    pub(crate) async fn run_http3(mut self, conn: Rc<Conn>, mut stream: TunnelStream) {
+        let ended = self.copy(&conn, &mut stream).await;
+        self.end(ended);
+    }
+
+    /// Copies between the pod and a stream; `None` if the client takes nothing for too long.
+    async fn copy<S>(&mut self, conn: &Conn, stream: &mut S) -> Option<Result<(), TunnelError>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut stalls = Stall::default();
+        self.begin(&[]);
+        poll_fn(|cx| {
+            let (ended, client) = self.poll(cx, stream);
+            if ended.is_pending() && stalls.poll(cx, client, conn).is_ready() {
+                conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
+                return Poll::Ready(None);
+            }
+            ended.map(Some)
+        })
+        .await
     }
 
     /// Forwards the bytes that either side sent before the tunnel began.

@@ -1,8 +1,8 @@
 //! The authority of a request, which names its host. It is computed once, and used for routing, counting and
 //! forwarding. It does not depend on routes.
 //!
-//! Rules (RFC 9110, section 7.2; RFC 9112, section 3.2; RFC 9113, section 8.3.1), each answered with 400 when violated:
-//! - HTTP/1.1 requests carry exactly one `Host`; HTTP/1.0 and HTTP/2 at most one; one source must name the host, except
+//! Rules (RFC 9110, section 7.2; RFC 9112, section 3.2; RFC 9113, section 8.3.1; RFC 9114, section 4.3.1), each answered with 400 when violated:
+//! - HTTP/1.1 requests carry exactly one `Host`; HTTP/1.0, HTTP/2 and HTTP/3 at most one; one source must name the host, except
 //!   in HTTP/1.0, where it is optional: a request without a host is for [`NAMELESS`].
 //! - A target in absolute form and `:authority` take precedence, but must agree with `Host` where both are present.
 //! - No user information, no empty host, only ports that are 16-bit numbers, no character outside the grammar.
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn only_http_1_1_requires_a_host_header() {
-        for version in [Version::HTTP_10, Version::HTTP_2] {
+        for version in [Version::HTTP_10, Version::HTTP_2, Version::HTTP_3] {
             check(version, "http://a.test/", &[], Ok("a.test"));
             check(version, "/", &["a.test"], Ok("a.test"));
             let nameless = if version == Version::HTTP_10 { Ok("_") } else { Err(AuthorityError::Missing) };

@@ -19,6 +19,7 @@ pub(crate) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {
         out.extend_from_slice(b", ");
     }
     out.extend_from_slice(match received {
+        Version::HTTP_3 => b"3.0 ",
         Version::HTTP_2 => b"2.0 ",
         Version::HTTP_10 => b"1.0 ",
         _ => b"1.1 ",
@@ -58,6 +59,7 @@ mod tests {
     fn via_ends_with_this_process_and_detects_loops() {
         check(&[], Version::HTTP_11, "1.1");
         check(&[], Version::HTTP_2, "2.0");
+        check(&[], Version::HTTP_3, "3.0");
         check(&["1.0 fred"], Version::HTTP_10, "1.0 fred, 1.0");
         check(
             &["1.0 fred, 1.1 p.example", "1.1 xdp-ingress-"],

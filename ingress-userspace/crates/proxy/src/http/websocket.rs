@@ -1,8 +1,8 @@
 //! WebSocket handshakes of clients: detects and validates them, and computes the expected answer. It forwards nothing.
 //!
 //! A handshake is an HTTP/1.1 request with one `Upgrade: websocket` and `upgrade` in `Connection` (RFC 6455, 4.2.1).
-//! Any other request with an `Upgrade` is treated as an ordinary one (RFC 9110, 7.8). In HTTP/2 a handshake is a
-//! CONNECT with the `:protocol` `websocket` (RFC 8441, 5). It goes to the endpoint as the equivalent HTTP/1.1 request,
+//! Any other request with an `Upgrade` is treated as an ordinary one (RFC 9110, 7.8). In HTTP/2 and HTTP/3 a
+//! handshake is a CONNECT with the `:protocol` `websocket` (RFC 8441, 5; RFC 9220). It goes to the endpoint as the equivalent HTTP/1.1 request,
 //! with a key generated here.
 
 use aws_lc_rs::digest;
@@ -10,7 +10,7 @@ use base64::{
     Engine as _,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
-use http::{HeaderMap, Method, Version, header, request::Parts};
+use http::{Extensions, HeaderMap, Method, Version, header, request::Parts};
 use hyper::ext::Protocol;
 
 use crate::random::random;
@@ -49,14 +49,14 @@ pub(crate) enum HandshakeError {
 
 /// Returns whether the request is an extended CONNECT, which names a protocol to switch to (RFC 8441, 4).
 pub(crate) fn is_extended_connect(parts: &Parts) -> bool {
-    parts.method == Method::CONNECT && parts.extensions.get::<Protocol>().is_some()
+    parts.method == Method::CONNECT && protocol(&parts.extensions).is_some()
 }
 
 /// Returns the handshake in the request; `None` if it is an ordinary request.
 pub(crate) fn handshake(parts: &Parts) -> Result<Option<Handshake>, HandshakeError> {
     let Parts { method, version, headers, extensions, .. } = parts;
     if is_extended_connect(parts) {
-        return extended(extensions.get(), headers).map(Some);
+        return extended(protocol(extensions), headers).map(Some);
     }
     if !is_handshake(*version, headers) {
         return Ok(None);
@@ -72,8 +72,14 @@ pub(crate) fn handshake(parts: &Parts) -> Result<Option<Handshake>, HandshakeErr
     Ok(Some(Handshake { accept, key: None }))
 }
 
-fn extended(protocol: Option<&Protocol>, headers: &HeaderMap) -> Result<Handshake, HandshakeError> {
-    if protocol.map(Protocol::as_str) != Some("websocket") {
+/// Returns the `:protocol` of a CONNECT, of HTTP/2 or HTTP/3.
+fn protocol(extensions: &Extensions) -> Option<&[u8]> {
+    let http3 = || Some(extensions.get::<ingress_quic::Protocol>()?.0.as_bytes());
+    extensions.get::<Protocol>().map(AsRef::as_ref).or_else(http3)
+}
+
+fn extended(protocol: Option<&[u8]>, headers: &HeaderMap) -> Result<Handshake, HandshakeError> {
+    if protocol != Some(b"websocket") {
         return Err(HandshakeError::Protocol);
     }
     if !has_version(headers) {

@@ -7,6 +7,7 @@ use crate::{
     l4::udp::{DatagramStats, DatagramStatsView},
     limits::{LimitStats, violations::ViolationStats},
     observe::{
+        http3_stats::Http3StatsView,
         port_stats::{PortStats, PortStatsView},
         traces::SpanOutcome,
     },
@@ -93,6 +94,7 @@ pub struct StatsView {
     pub tcp_ports: PortStatsView,
     /// Ports of UDP services.
     pub udp_ports: PortStatsView,
+    pub http3: Http3StatsView,
     pub limits: LimitStats,
     pub violations: ViolationStats,
     /// Memory pressure.

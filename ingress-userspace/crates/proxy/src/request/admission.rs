@@ -1,5 +1,7 @@
 //! Decides whether a request is allowed, and chooses its upstream.
 
+use std::net::IpAddr;
+
 use http::{HeaderMap, StatusCode, header};
 
 use ingress_model::{
@@ -24,13 +26,20 @@ use crate::{
     upstream::balance::UpstreamState,
 };
 
-pub(super) fn is_blocked(blocked: &Blocked, client: &RequestClient<'_>, headers: &HeaderMap) -> bool {
+/// Returns whether a client is blocked. `moved` is the address that it uses now, if that is not proven.
+pub(super) fn is_blocked(
+    blocked: &Blocked,
+    client: &RequestClient<'_>,
+    moved: Option<IpAddr>,
+    headers: &HeaderMap,
+) -> bool {
     // Every field line is searched, and bytes that are not UTF-8 are replaced first, so that neither a second line nor
     // such a byte hides a match.
     let holds = |texts: &Texts, name| {
         headers.get_all(name).iter().any(|value| texts.hold(&String::from_utf8_lossy(value.as_bytes())))
     };
     blocked.networks.contains(client.address)
+        || moved.is_some_and(|moved| blocked.networks.contains(moved))
         || holds(&blocked.agents, header::USER_AGENT)
         || holds(&blocked.referers, header::REFERER)
 }
@@ -46,9 +55,14 @@ pub(super) async fn decide<'r>(
     cookies: &mut Cookies,
     in_flight: &mut InFlight,
 ) -> Result<UpstreamId, Box<LocalReply>> {
-    let RequestContext { snapshot, subject, forwarding, .. } = *context;
+    let RequestContext { conn, snapshot, subject, forwarding, .. } = *context;
+    let moved = conn.moved();
     for filter in filters {
-        match filter::apply(filter, subject, edits) {
+        let verdict = match moved {
+            None => filter::apply(filter, subject, edits),
+            Some(moved) => admit_moved(filter, moved, filter::apply(filter, subject, edits)),
+        };
+        match verdict {
             Verdict::Continue => {}
             Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
             Verdict::Unproven(lack) => return Err(error::unproven(lack).into()),
@@ -103,6 +117,19 @@ pub(super) async fn decide<'r>(
             }
         }
         Err(why) => Err(error::refused(why).into()),
+    }
+}
+
+/// Returns the verdict for a client whose address has changed without proof: rules about addresses must admit `moved`,
+/// too. A client could otherwise send requests with a forged address.
+#[cold]
+fn admit_moved<'f>(filter: &'f Filter, moved: IpAddr, verdict: Verdict<'f>) -> Verdict<'f> {
+    match (filter, verdict) {
+        (Filter::Access(access), Verdict::Continue) if !access.admits(moved) => Verdict::Deny,
+        (Filter::Authentication(authentication), Verdict::Continue) if !authentication.is_met_by(moved) => {
+            Verdict::Authenticate(authentication)
+        }
+        (_, verdict) => verdict,
     }
 }
 

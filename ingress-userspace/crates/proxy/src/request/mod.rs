@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::Relaxed};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::body::Incoming;
 
 use ingress_model::{
     Filter, Forwarding, HostId, Uploads,
@@ -15,7 +15,7 @@ use ingress_model::{
 
 use crate::{
     auth::authz_cache::Cookies,
-    downstream::conn::Conn,
+    downstream::{conn::Conn, tunnel::OpenedStream},
     http::{
         request_id::RequestId,
         websocket::{self, Handshake},
@@ -26,6 +26,7 @@ use crate::{
         traces::Trace,
     },
     request::{
+        client_body::ClientBody,
         context::RequestContext,
         error::LocalReply,
         in_flight::InFlight,
@@ -46,6 +47,7 @@ use response::{compress, own};
 mod admission;
 pub(crate) mod body_copy;
 pub(crate) mod buffering;
+pub(crate) mod client_body;
 pub(crate) mod compress;
 pub(crate) mod context;
 pub(crate) mod error;
@@ -66,14 +68,38 @@ pub(crate) fn serve(
     conn: Rc<Conn>,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
-    let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
-    // The request is taken apart before the future exists, so that the future holds the parts in their final place. An
-    // `async fn` would move its arguments once more.
-    let (mut parts, incoming) = request.into_parts();
+    let opened = (request.method() == Method::CONNECT).then(|| OpenedStream::Http2(hyper::upgrade::on(&mut request)));
+    let (parts, incoming) = request.into_parts();
     conn.take_head();
+    let incoming = UnreadBody::new(&conn, incoming);
+    answer(conn, parts, incoming, opened)
+}
+
+/// Serves a request of an HTTP/3 connection.
+pub(crate) fn serve_http3(
+    conn: Rc<Conn>,
+    request: Request<ingress_quic::RequestBody>,
+) -> impl Future<Output = Result<Response<Body>, Infallible>> {
+    let (parts, body) = request.into_parts();
+    let (body, opened) = match parts.method {
+        Method::CONNECT => (ingress_quic::RequestBody::default(), Some(OpenedStream::Http3(Box::new(body)))),
+        _ => (body, None),
+    };
+    let incoming = UnreadBody::new(&conn, ClientBody::Http3(body));
+    answer(conn, parts, incoming, opened)
+}
+
+/// Serves a request in parts. They are arguments of a function that is no `async fn`, so that the future holds them in
+/// their final place: an `async fn` would move its arguments once more.
+#[inline]
+fn answer(
+    conn: Rc<Conn>,
+    mut parts: Parts,
+    incoming: UnreadBody,
+    opened: Option<OpenedStream>,
+) -> impl Future<Output = Result<Response<Body>, Infallible>> {
     #[cfg(test)]
     panic_on_demand(&parts.headers);
-    let incoming = UnreadBody::new(&conn, incoming);
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;
@@ -106,9 +132,9 @@ pub(crate) fn serve(
         if asked && !switched {
             conn.decline();
         }
-        // Announces the close to the client, which would otherwise lose a pipelined request. HTTP/2 has GOAWAY for
-        // that.
-        if parts.version != Version::HTTP_2
+        // Announces the close to the client, which would otherwise lose a pipelined request. HTTP/2 and HTTP/3
+        // have GOAWAY for that.
+        if parts.version < Version::HTTP_2
             && !switched
             && (!conn.worker.keeps_alive() || leaves_too_much(&conn, parts, &response))
         {
@@ -146,8 +172,8 @@ enum TunnelRequest {
     Nothing,
     /// HTTP/1: the whole connection becomes the tunnel.
     Connection,
-    /// HTTP/2: the stream becomes the tunnel, once the response is sent.
-    Stream(OnUpgrade),
+    /// HTTP/2 and HTTP/3: the stream becomes the tunnel, once the response is sent.
+    Stream(OpenedStream),
 }
 
 /// Returns the answer to a request with a path that is too expensive to match, and logs a warning once for each host.
@@ -201,6 +227,9 @@ impl Matching<'_> {
         let asks = conn.secure && !is_of_listener;
         let identity = if asks { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
+        if parts.version == Version::HTTP_3 && !snapshot.serves_http3(found.host) {
+            return own(in_flight, error::misdirected(), bodiless);
+        }
         let subject = self.subject(conn, parts, identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown));
         let request_id = RequestId::of(fields.request_id);
         let context = RequestContext {
@@ -237,13 +266,26 @@ impl Matching<'_> {
         };
         cookies.add(&mut response);
         finish(&context, filters, share, &mut response);
+        if asks && let Some(alt_svc) = conn.worker.alt_svc() {
+            self.advertise(conn, snapshot, alt_svc, &mut response);
+        }
         response
+    }
+
+    /// Tells a client of HTTP/1 or HTTP/2 that the host is served by HTTP/3, too. Replaces what the pod says.
+    #[cold]
+    fn advertise(&self, conn: &Conn, snapshot: &Snapshot, alt_svc: HeaderValue, response: &mut Response<Body>) {
+        let is_served = self.found.host.is_some() && snapshot.serves_http3(self.found.host);
+        if is_served && !conn.is_http3() && !snapshot.is_of_gateways(conn.local()) {
+            response.headers_mut().insert(header::ALT_SVC, alt_svc);
+        }
     }
 
     /// Returns the rule, or the answer to a client that is blocked or a request that matches no rule.
     fn rule<'r>(&'r self, conn: &Conn, snapshot: &'r Snapshot, parts: &Parts) -> Result<Rule<'r>, Box<LocalReply>> {
         let Self { client, found, .. } = self;
-        if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, client, &parts.headers)) {
+        let blocked = snapshot.settings.blocked.as_ref();
+        if blocked.is_some_and(|blocked| is_blocked(blocked, client, conn.moved(), &parts.headers)) {
             return Err(error::blocked().into());
         }
         match found.matched {

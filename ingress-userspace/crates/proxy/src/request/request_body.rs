@@ -177,7 +177,7 @@ impl UploadBody {
             }
             return Poll::Pending;
         };
-        let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
+        let mut frame = frame;
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             if self.without_trailers {
                 frame = None;

@@ -18,7 +18,11 @@ use ingress_model::{
 
 use super::TunnelRequest;
 use crate::{
-    downstream::{conn::Conn, tunnel::Tunnel},
+    downstream::{
+        conn::Conn,
+        h3_tunnel,
+        tunnel::{OpenedStream, Tunnel},
+    },
     request::{
         context::RequestContext,
         error::{self, LocalReply},
@@ -129,14 +133,23 @@ pub(super) fn switch(
     let (mut parts, endpoint) = response.into_parts();
     in_flight.answered(parts.status);
     parts.headers.entry(header::SERVER).or_insert(error::SERVER);
-    let body = Body::switched(in_flight.cell());
+    let mut body = Body::switched(in_flight.cell());
     let tunnel = Tunnel::new(endpoint, in_flight);
     match asked {
         TunnelRequest::Stream(opened) => {
             parts.status = StatusCode::OK;
             parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-            // The task is owned by the worker's runtime. It ends with the stream, which ends with the connection.
-            tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
+            // The tasks are owned by the worker's runtime. They end with the stream, which ends with the connection.
+            match opened {
+                OpenedStream::Http2(opened) => {
+                    tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
+                }
+                OpenedStream::Http3(received) => {
+                    let (stream, sent) = h3_tunnel::pair(*received);
+                    tokio::task::spawn_local(tunnel.run_http3(Rc::clone(conn), stream));
+                    body.tunnel(sent);
+                }
+            }
         }
         TunnelRequest::Connection | TunnelRequest::Nothing => {
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));

@@ -16,6 +16,7 @@ use crate::{
     downstream::{
         conn::Conn,
         h2_backlog::{Piece, StreamBacklog},
+        h3_tunnel::TunnelBody,
     },
     l4::pipe::{Pipe, WORTHWHILE},
     observe::counters::{self, Direction},
@@ -63,6 +64,8 @@ pub(crate) enum BodySource {
     Http2(Box<h2::Http2ResponseBody<RequestBody>>),
     Compressed(Box<Compressed>),
     Own(Bytes),
+    /// The bytes of a tunnel on a stream of HTTP/3.
+    Tunnel(TunnelBody),
 }
 
 // === impl Body ===
@@ -81,6 +84,11 @@ impl Body {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, class) = (BodySource::Own(Bytes::new()), StatusClass::Success);
         Self { source, frames: None, bytes, class, is_piped: false, throttle: None, in_flight: None }
+    }
+
+    /// Turns the body of a 101 into the bytes of its tunnel.
+    pub(crate) fn tunnel(&mut self, sent: TunnelBody) {
+        self.source = BodySource::Tunnel(sent);
     }
 
     /// Creates the body of a response by the proxy itself.
@@ -256,7 +264,7 @@ impl BodySource {
         match self {
             Self::Http1(body) => body.read_small(small),
             Self::Compressed(body) => body.read_small(small),
-            Self::Http2(_) | Self::Own(_) => {}
+            Self::Http2(_) | Self::Own(_) | Self::Tunnel(_) => {}
         }
     }
 
@@ -274,7 +282,7 @@ impl BodySource {
     fn unread(&self) -> u64 {
         match self {
             Self::Http1(body) => body.unread(),
-            Self::Http2(_) | Self::Compressed(_) | Self::Own(_) => 0,
+            Self::Http2(_) | Self::Compressed(_) | Self::Own(_) | Self::Tunnel(_) => 0,
         }
     }
 }
@@ -290,6 +298,7 @@ impl HttpBody for BodySource {
             Self::Compressed(body) => body.poll_frame(cx),
             Self::Own(text) if text.is_empty() => Poll::Ready(None),
             Self::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            Self::Tunnel(sent) => sent.poll_frame(cx),
         }
     }
 
@@ -299,6 +308,7 @@ impl HttpBody for BodySource {
             Self::Http2(body) => body.is_end_stream(),
             Self::Compressed(body) => body.is_end_stream(),
             Self::Own(text) => text.is_empty(),
+            Self::Tunnel(_) => false,
         }
     }
 
@@ -306,7 +316,7 @@ impl HttpBody for BodySource {
         match self {
             Self::Http1(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),
-            Self::Compressed(_) => SizeHint::default(),
+            Self::Compressed(_) | Self::Tunnel(_) => SizeHint::default(),
             Self::Own(text) => SizeHint::with_exact(text.len() as u64),
         }
     }

@@ -15,10 +15,13 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::{downstream::conn::Conn, request::request_body::RequestBody, upstream};
+use crate::{
+    downstream::conn::Conn,
+    request::{client_body::ClientBody, request_body::RequestBody},
+    upstream::{self, BoxError},
+};
 
 /// Most bytes of a rest. A client may send as many to any pod that takes them, so the bound does not save the proxy
 /// work: it ends uploads that a closed connection would stop earlier.
@@ -32,14 +35,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct UnreadBody {
     /// `None` if no more bytes will come.
-    incoming: Option<Incoming>,
+    incoming: Option<ClientBody>,
     conn: Weak<Conn>,
 }
 
 /// The rest of a body that is handed over to a connection.
 pub(crate) enum BodyRemainder {
     /// The rest is unwanted.
-    Body(Incoming),
+    Body(ClientBody),
     /// The pod has answered, keeps its connection, and may read on.
     Upload(upstream::RequestRemainder<RequestBody>),
 }
@@ -59,12 +62,13 @@ pub(crate) struct UnreadBodies(Option<JoinSet<()>>);
 // === impl UnreadBody ===
 
 impl UnreadBody {
-    pub(crate) fn new(conn: &Rc<Conn>, incoming: Incoming) -> Self {
+    pub(crate) fn new(conn: &Rc<Conn>, incoming: impl Into<ClientBody>) -> Self {
+        let incoming = incoming.into();
         let incoming = (!incoming.is_end_stream()).then_some(incoming);
         Self { incoming, conn: Rc::downgrade(conn) }
     }
 
-    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
         let goes_on = matches!(&frame, Some(Ok(frame)) if frame.is_data()) && !incoming.is_end_stream();
@@ -91,7 +95,7 @@ impl UnreadBody {
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
+        self.incoming.as_ref().map_or(SizeHint::with_exact(0), ClientBody::size_hint)
     }
 }
 
@@ -130,7 +134,7 @@ impl BodyRemainder {
 }
 
 /// Returns whether the body was read to its end, or its client is gone.
-async fn discard(mut body: Incoming) -> bool {
+async fn discard(mut body: ClientBody) -> bool {
     let mut left = REST_MAX;
     loop {
         match timeout(SILENCE_MAX, body.frame()).await {

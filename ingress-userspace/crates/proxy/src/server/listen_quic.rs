@@ -12,8 +12,9 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::listen::{ListenError, unspecified};
 
-/// Receive buffer of each socket, in bytes. QUIC has no window below it: packets that do not fit are lost.
-const BUFFER: usize = 4 * 1024 * 1024;
+/// Receive buffer of each socket, in bytes, unless the kernel permits less. QUIC has no window below it: packets that do
+/// not fit are lost.
+pub const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
 
 /// The part of a worker in QUIC.
 pub struct QuicListener {
@@ -71,8 +72,8 @@ fn bind_one(address: SocketAddr, shares: bool) -> io::Result<UdpSocket> {
 
 /// Sets the receive buffer, beyond `net.core.rmem_max` if this thread has CAP_NET_ADMIN.
 fn enlarge(socket: &Socket) -> io::Result<()> {
-    match rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, BUFFER).map_err(io::Error::from) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => socket.set_recv_buffer_size(BUFFER),
+    match rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER).map_err(io::Error::from) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => socket.set_recv_buffer_size(RECEIVE_BUFFER),
         forced => forced,
     }
 }
@@ -142,6 +143,6 @@ mod tests {
         let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("readable");
         let most: usize = most.trim().parse().expect("a number");
         // The kernel doubles the value for its own overhead (socket(7)).
-        assert!(size == 2 * BUFFER || size >= 2 * most.min(BUFFER), "{size}");
+        assert!(size == 2 * RECEIVE_BUFFER || size >= 2 * most.min(RECEIVE_BUFFER), "{size}");
     }
 }

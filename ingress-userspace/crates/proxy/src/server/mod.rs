@@ -20,7 +20,7 @@ pub(crate) mod worker;
 use std::{
     convert::Infallible,
     io,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc::sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -28,10 +28,11 @@ use std::{
 use tokio::{
     net::TcpListener,
     runtime::{self, LocalOptions, LocalRuntime},
-    sync::{oneshot, watch},
+    sync::{mpsc, oneshot, watch},
 };
 
 use crate::{
+    downstream::h3_server::{FORWARDED_MAX, QuicPart},
     observe::traces,
     server::{
         listen::{Entrance, WorkerListeners},
@@ -117,8 +118,11 @@ impl Server {
         if let Some(filter) = filter.as_ref().filter(|_| options.needs_seccomp) {
             filter.try_out().map_err(|source| StartError::Unfiltered { source })?;
         }
-        for (number, listeners) in listeners.into_iter().enumerate() {
-            let running = server.start_worker(number, listeners, options.clone(), filter.clone())?;
+        let (siblings, forwarded): (Vec<_>, Vec<_>) = listeners.iter().map(|_| mpsc::channel(FORWARDED_MAX)).unzip();
+        for ((number, mut listeners), forwarded) in listeners.into_iter().enumerate().zip(forwarded) {
+            let siblings = siblings.clone();
+            let quic = listeners.quic.take().map(|listener| QuicPart { listener, siblings, forwarded });
+            let running = server.start_worker(number, listeners, quic, options.clone(), filter.clone())?;
             server.workers.push(running);
         }
         let (going_on, stop) = oneshot::channel();
@@ -139,6 +143,7 @@ impl Server {
         &self,
         number: usize,
         listeners: WorkerListeners,
+        quic: Option<QuicPart>,
         options: Options,
         filter: Option<WorkerFilter>,
     ) -> Result<RunningWorker, StartError> {
@@ -146,7 +151,7 @@ impl Server {
         let (changes, changed) = port_changes::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
         // The runtime stays on the thread that creates it. The channel reports whether that succeeded.
-        let (ready, is_ready) = mpsc::sync_channel(1);
+        let (ready, is_ready) = sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
@@ -157,7 +162,7 @@ impl Server {
                 };
                 drop(ready.send(Ok(())));
                 let worker = Worker::new(shared, number, options);
-                let cut = run::run(runtime, &worker, listeners, changed, signal);
+                let cut = run::run(runtime, &worker, listeners, quic, changed, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");
                 }
@@ -232,7 +237,7 @@ impl Server {
 }
 
 fn runtime_with(listeners: WorkerListeners) -> io::Result<(LocalRuntime, Vec<(Entrance, TcpListener)>)> {
-    let WorkerListeners { http, https, streams, quic: _ } = listeners;
+    let WorkerListeners { http, https, streams, quic: _apart } = listeners;
     let all = [(Entrance::Http, http), (Entrance::Https, https)].into_iter();
     let all = all.chain(streams.map(|streams| (Entrance::Streams, streams)));
     let runtime = runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;

@@ -12,6 +12,8 @@ pub struct Options {
     pub http_port: u16,
     /// Port that redirects to HTTPS name. Default 443.
     pub https_port: u16,
+    /// Port of HTTP/3 that responses tell clients in `Alt-Svc`. Default: HTTP/3 is not served.
+    pub http3_advertise_port: Option<u16>,
     /// Offset between the local port of an accepted connection and the port that its client connected to, where the
     /// kernel programs rewrite ports. Default: no rewriting.
     pub rewrite_offset: Option<NonZeroU16>,
@@ -49,6 +51,7 @@ impl Default for Options {
         Self {
             http_port: 80,
             https_port: 443,
+            http3_advertise_port: None,
             rewrite_offset: None,
             target_max: 8 * 1024,
             head_max: 32 * 1024,

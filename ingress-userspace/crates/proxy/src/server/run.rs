@@ -21,6 +21,7 @@ use crate::{
     downstream::{
         accept,
         conn::{Conn, Order},
+        h3_server::{Http3, QuicPart},
     },
     l4::udp,
     server::{
@@ -32,11 +33,15 @@ use crate::{
     },
 };
 
+/// Time for the packets that tell clients of HTTP/3 of the end, after the deadline of a drain.
+const CLOSING_MAX: Duration = Duration::from_millis(100);
+
 /// Runs a worker until it is stopped or drained. Returns the number of connections cut off.
 pub(crate) fn run(
     runtime: LocalRuntime,
     worker: &Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
+    quic: Option<QuicPart>,
     changed: Changed,
     signal: watch::Receiver<Signal>,
 ) -> usize {
@@ -44,12 +49,12 @@ pub(crate) fn run(
     runtime.block_on(async {
         let datagrams = udp::run(Rc::clone(worker), udp, signal.clone());
         tokio::select! {
-            _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
+            _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, quic, tcp, signal), datagrams) } => {}
             never = worker.lines.hand_over_in_time() => match never {},
             never = worker.evict_in_time() => match never {},
         }
     });
-    let cut = worker.connections.borrow().len();
+    let cut = worker.cut.get() + worker.connections.borrow().len();
     // Dropping the runtime drops the tasks of the remaining connections with everything they hold. It waits for
     // password hashes in progress, and the sign of life must not be expected meanwhile.
     worker.liveness.end();
@@ -62,9 +67,11 @@ pub(crate) fn run(
 async fn serve(
     worker: Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
+    quic: Option<QuicPart>,
     mut changes: mpsc::Receiver<PortChange<std::net::TcpListener>>,
     mut signal: watch::Receiver<Signal>,
 ) {
+    let mut http3 = quic.and_then(|quic| Http3::start(&worker, quic));
     let mut accepting = JoinSet::new();
     // Bound ports of TCP services, each with the task that accepts its connections.
     let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
@@ -74,7 +81,7 @@ async fn serve(
     }
     let deadline = loop {
         tokio::select! {
-            () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
+            () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => tick(&worker, http3.as_mut()),
             Some(change) = changes.recv() => match change {
                 PortChange::Open { port, socket, held } => match TcpListener::from_std(socket) {
                     Ok(listener) => {
@@ -107,13 +114,40 @@ async fn serve(
     };
     worker.draining.set(true);
     while accepting.join_next().await.is_some() {}
-    drain(&worker, deadline, signal).await;
+    if let Some(http3) = &http3 {
+        worker.serves_http3(false);
+        http3.drain(deadline.saturating_duration_since(Instant::now()) + CLOSING_MAX);
+    }
+    drain(&worker, deadline, http3.as_mut(), signal.clone()).await;
+    if let Some(http3) = http3 {
+        close(&worker, deadline, http3, signal).await;
+    }
+}
+
+fn tick(worker: &Worker, http3: Option<&mut Http3>) {
+    worker.tick();
+    if let Some(http3) = http3 {
+        http3.tick(worker);
+    }
+}
+
+/// Waits until the last connections of HTTP/3 are closed, with the packets that answer their clients. At the deadline
+/// the others are cut off, of which their clients are told.
+async fn close(worker: &Worker, deadline: Instant, mut http3: Http3, mut signal: watch::Receiver<Signal>) {
+    tokio::select! {
+        () = http3.ended() => return,
+        () = tokio::time::sleep_until(deadline.into()) => {}
+        _ = signal.wait_for(|signal| *signal == Signal::Stop) => {}
+    }
+    worker.cut.set(worker.connections.borrow().values().filter(|conn| conn.is_http3()).count());
+    http3.drain(Duration::ZERO);
+    let _some_are_closing = tokio::time::timeout(CLOSING_MAX, http3.ended()).await;
 }
 
 /// Waits for the connections to end, until the deadline at the latest. HTTP/2 connections are notified at once, by
 /// GOAWAY; HTTP/1 connections by the next answer; connections without requests are ended some time later. Streams,
 /// bodies and WebSockets continue to their end or the deadline.
-async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
+async fn drain(worker: &Worker, deadline: Instant, mut http3: Option<&mut Http3>, mut signal: watch::Receiver<Signal>) {
     let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -125,7 +159,7 @@ async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<S
             _ = ticks.tick() => {}
             _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
         }
-        worker.tick();
+        tick(worker, http3.as_deref_mut());
         if worker.now() >= deadline {
             return;
         }

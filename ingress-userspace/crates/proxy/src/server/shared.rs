@@ -30,6 +30,7 @@ use crate::{
         access_log::Sink,
         counters::Counters,
         durations::{Durations, DurationsView},
+        http3_stats::{Http3Counters, Http3StatsView},
         stats::{Stats, StatsView},
         traces::Spans,
     },
@@ -81,6 +82,8 @@ pub struct Shared {
     forgotten: Mutex<HashMap<HostId, DurationsView>>,
     /// Numbers of open connections, by number of the worker.
     worker_connections: Mutex<BTreeMap<usize, Arc<AtomicUsize>>>,
+    /// Counters of the workers that serve HTTP/3.
+    http3: Mutex<Vec<Arc<Http3Counters>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +134,7 @@ impl Shared {
             durations: Mutex::default(),
             forgotten: Mutex::default(),
             worker_connections: Mutex::default(),
+            http3: Mutex::default(),
         })
     }
 
@@ -233,6 +237,7 @@ impl Shared {
             datagrams: datagrams.load(),
             tcp_ports: tcp_ports.load(),
             udp_ports: udp_ports.load(),
+            http3: self.http3(),
             limits: self.limiter.stats(),
             violations: self.violations.stats(),
             pressure: self.pressure(),
@@ -336,6 +341,20 @@ impl Shared {
     pub(crate) fn note_connections(&self, worker: usize) -> Arc<AtomicUsize> {
         let mut workers = self.worker_connections.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(workers.entry(worker).or_default())
+    }
+
+    fn http3(&self) -> Http3StatsView {
+        let mut view = Http3StatsView::default();
+        let workers = self.http3.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().for_each(|worker| worker.add_to(&mut view));
+        view
+    }
+
+    /// Creates the counters of HTTP/3 of the calling worker.
+    pub(crate) fn note_http3(&self) -> Arc<Http3Counters> {
+        let counters = Arc::default();
+        self.http3.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
+        counters
     }
 
     /// Creates the liveness for the calling worker.

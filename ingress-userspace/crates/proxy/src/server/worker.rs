@@ -12,6 +12,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 
 use ingress_model::Settings;
 
@@ -65,6 +66,10 @@ pub(crate) struct Worker {
     pub(crate) pacer: Pacer,
     /// Requests being mirrored now.
     pub(crate) mirrors: Cell<u32>,
+    /// The value of `alt-svc`, while this worker serves HTTP/3.
+    alt_svc: RefCell<Option<HeaderValue>>,
+    /// Connections of HTTP/3 that were cut off by the end of a drain.
+    pub(crate) cut: Cell<usize>,
 }
 
 /// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` shared by all workers is
@@ -117,6 +122,8 @@ impl Worker {
             next_connection: Cell::new(0),
             pacer: Pacer::default(),
             mirrors: Cell::new(0),
+            alt_svc: RefCell::default(),
+            cut: Cell::new(0),
         })
     }
 
@@ -237,7 +244,7 @@ impl Worker {
     fn relieve(&self) {
         let pressure = self.shared.pressure();
         if pressure >= Pressure::Tight {
-            self.order_all(Order::Finish, Conn::is_begun_http2);
+            self.order_all(Order::Finish, |conn| conn.is_begun_http2() || conn.is_http3());
         }
         if pressure >= Pressure::Critical {
             self.order_all(Order::Finish, |conn| conn.progress.is_idle());
@@ -280,6 +287,18 @@ impl Worker {
         for conn in self.connections.borrow().values().filter(|conn| which(conn)) {
             conn.order(order);
         }
+    }
+
+    /// Records whether this worker serves HTTP/3, which clients of TLS are told.
+    pub(crate) fn serves_http3(&self, serves: bool) {
+        let port = self.options.http3_advertise_port.filter(|_| serves);
+        self.alt_svc.replace(port.and_then(|port| HeaderValue::try_from(format!("h3=\":{port}\"; ma=86400")).ok()));
+    }
+
+    /// Returns the value of `alt-svc`, if clients are to be told of HTTP/3. The copy shares its bytes.
+    #[inline]
+    pub(crate) fn alt_svc(&self) -> Option<HeaderValue> {
+        self.alt_svc.borrow().clone()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -365,7 +384,7 @@ mod tests {
                 let signal = watch::Sender::new(Signal::Serve);
                 let stop = signal.subscribe();
                 signal.send_replace(Signal::Stop);
-                run(runtime, &worker, Vec::new(), changed, stop)
+                run(runtime, &worker, Vec::new(), None, changed, stop)
             }
         });
         is_done.recv().expect("it is under way");

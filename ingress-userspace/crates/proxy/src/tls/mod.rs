@@ -2,6 +2,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client_certificates;
+mod http3;
 pub(crate) mod provider;
 pub(crate) mod ticket_keys;
 pub(crate) mod tickets;
@@ -43,6 +44,8 @@ pub(crate) struct ServerConfigs {
     /// With and without HTTP/2, for each of [`VERSIONS`].
     configs: [[Arc<ServerConfig>; 2]; VERSIONS.len()],
     resolver: Arc<Resolver>,
+    /// That of HTTP/3.
+    http3: ServerConfig,
 }
 
 /// In the order of [`ingress_model::Versions`].
@@ -65,7 +68,8 @@ impl ServerConfigs {
             Ok([Arc::new(both), Arc::new(http1)])
         };
         let [any, tls12, tls13] = VERSIONS.map(config);
-        Ok(Self { configs: [any?, tls12?, tls13?], resolver })
+        let http3 = http3::config(&resolver, &tickets)?;
+        Ok(Self { configs: [any?, tls12?, tls13?], resolver, http3 })
     }
 
     /// Returns the configuration for a handshake that requests a client certificate. It is built for each handshake,
@@ -121,6 +125,11 @@ impl ServerConfigs {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
         Ok(Arc::new(config))
+    }
+
+    /// Returns the configuration of HTTP/3, which has TLS 1.3 alone.
+    pub(crate) fn http3(&self) -> ServerConfig {
+        self.http3.clone()
     }
 
     pub(crate) fn of(&self, settings: &Settings) -> &Arc<ServerConfig> {

@@ -62,13 +62,13 @@ fn authority(rng: &mut Rng) -> String {
 }
 
 /// Lines of a head that name hosts, and a target that may.
-struct Asked {
+pub(crate) struct Asked {
     target: String,
     hosts: Vec<String>,
 }
 
 impl Asked {
-    fn of(rng: &mut Rng) -> Self {
+    pub(crate) fn of(rng: &mut Rng) -> Self {
         let host = authority(rng);
         let (mut target, mut hosts) = ("/x?y".to_owned(), vec![host.clone()]);
         match rng.u8(..20) {
@@ -108,6 +108,17 @@ impl Asked {
     /// Writes it as HTTP/2: the authority of the target becomes the pseudo-header field. There are no control
     /// characters, for which h2 ends the connection with all its requests (the frame cases have them).
     fn http2(&self, stream: u32, rng: &mut Rng) -> Vec<u8> {
+        let section: Vec<_> =
+            self.section(rng).iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect();
+        frame(HEADERS, END_HEADERS | END_STREAM, stream, &section)
+    }
+
+    /// Writes it as the lines of HTTP/3.
+    pub(crate) fn http3(&self, rng: &mut Rng) -> Vec<(&'static str, String)> {
+        self.section(rng)
+    }
+
+    fn section(&self, rng: &mut Rng) -> Vec<(&'static str, String)> {
         let sound = |text: &String| text.replace(|c: char| c.is_ascii_control() && c != '\t', "");
         let target = self.target.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
         let (authority, path) = match target {
@@ -115,13 +126,18 @@ impl Asked {
             None if self.hosts.len() < 2 && rng.bool() => (self.hosts.first().cloned(), self.target.clone()),
             None => (None, self.target.clone()),
         };
-        let mut section =
-            [literal(b":method", b"GET"), literal(b":scheme", b"http"), literal(b":path", sound(&path).as_bytes())]
-                .concat();
-        section.extend(authority.iter().flat_map(|authority| literal(b":authority", sound(authority).as_bytes())));
-        section.extend(self.hosts.iter().flat_map(|host| literal(b"host", sound(host).as_bytes())));
-        frame(HEADERS, END_HEADERS | END_STREAM, stream, &section)
+        let mut section = vec![(":method", "GET".to_owned()), (":scheme", "http".to_owned()), (":path", sound(&path))];
+        section.extend(authority.iter().map(|authority| (":authority", sound(authority))));
+        section.extend(self.hosts.iter().map(|host| ("host", sound(host))));
+        section
     }
+}
+
+/// Returns a table with a pod for each pattern, and the pods.
+pub(crate) fn table() -> (Table, Vec<Origin>) {
+    let pods: Vec<_> = PATTERNS.iter().map(|pattern| pod(pattern)).collect();
+    let hosts = PATTERNS.iter().zip(&pods);
+    (hosts.fold(Table::default(), |table, (pattern, pod)| table.host(pattern, &[pod.address])), pods)
 }
 
 /// Returns the pattern that a request for `host` must be routed to, computed as simply as possible.
@@ -138,7 +154,7 @@ fn pattern(host: &str) -> &'static str {
 }
 
 /// Checks a pod's answer: its pattern, and the host that it received.
-fn check(text: &str, request: &[u8]) {
+pub(crate) fn check(text: &str, request: &[u8]) {
     let shown = request.escape_ascii();
     let (own, host) = text.split_once(' ').expect("a pattern and a host");
     assert_eq!(own, pattern(host), "routed and forwarded differ, {host}: {shown}");
@@ -157,11 +173,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let pods: Vec<_> = PATTERNS.iter().map(|pattern| pod(pattern)).collect();
-        let table = PATTERNS
-            .iter()
-            .zip(&pods)
-            .fold(Table::default(), |table, (pattern, pod)| table.host(pattern, &[pod.address]));
+        let (table, pods) = table();
         Self { proxy: Proxy::start(&table), _pods: pods }
     }
 

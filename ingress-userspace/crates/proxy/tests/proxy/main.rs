@@ -16,6 +16,7 @@ mod grpc_interop;
 mod h2c;
 mod header_lists;
 mod http2;
+mod http3;
 mod https;
 mod library_defects;
 mod listeners;

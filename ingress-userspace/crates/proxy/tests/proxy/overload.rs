@@ -22,17 +22,17 @@ use ingress_proxy_testing::tls;
 use ingress_proxy_testing::{Client, DEADLINE, Origin, Proxy, Table, wait_settled, wait_until};
 
 /// A cgroup with a limit of 1000 bytes and adjustable usage.
-struct Cgroup(tempfile::TempDir);
+pub(crate) struct Cgroup(tempfile::TempDir);
 
 impl Cgroup {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("memory.max"), "1000\n").expect("written");
         fs::write(directory.path().join("memory.stat"), "inactive_file 100\n").expect("written");
         Self(directory)
     }
 
-    fn uses(&self, used: u64, proxy: &Proxy) -> Pressure {
+    pub(crate) fn uses(&self, used: u64, proxy: &Proxy) -> Pressure {
         let directory = self.0.path();
         fs::write(directory.join("memory.current"), format!("{}\n", used + 100)).expect("written");
         let usage = Memory::at(directory).expect("a cgroup").read().expect("usage");
@@ -40,7 +40,7 @@ impl Cgroup {
     }
 }
 
-fn refused(proxy: &Proxy, why: Refusal) -> u64 {
+pub(crate) fn refused(proxy: &Proxy, why: Refusal) -> u64 {
     let at = Refusal::ALL.iter().position(|known| *known == why).expect("known");
     proxy.shared.stats().refused[at]
 }

@@ -23,7 +23,7 @@ use ingress_proxy_testing::tls::{config, connect};
 use ingress_proxy_testing::{DEADLINE, Origin, Peer, Proxy, Table, until};
 
 /// The answer for the key in `head`.
-fn switch(head: &str) -> String {
+pub(crate) fn switch(head: &str) -> String {
     let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).expect("a key");
     let hash = digest::digest(
         &digest::SHA1_FOR_LEGACY_USE_ONLY,

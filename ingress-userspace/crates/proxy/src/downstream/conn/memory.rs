@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use ingress_quic::Held;
+
 use super::Conn;
 use crate::{
     downstream::buffer_size::PIECE,
@@ -13,6 +15,11 @@ impl Conn {
     /// but ignores some streams, those are added individually, and only they are reset.
     pub(crate) fn weigh<'c>(&'c self, now: Instant, keepers: &mut Vec<(MemoryLoad, Keeper<&'c Self>)>) {
         let is_blocked = self.progress.blocked(now) >= Some(eviction::PERIOD);
+        if let Some(peer) = self.quic() {
+            let Held { bytes, is_stuck } = peer.look();
+            keepers.push((MemoryLoad { bytes: bytes + self.kept(), stuck: is_stuck }, Keeper::Connection(self)));
+            return;
+        }
         if !self.is_http2() {
             let bytes = if self.progress.is_blocked() { PIECE } else { 0 } + self.kept();
             keepers.push((MemoryLoad { bytes, stuck: is_blocked }, Keeper::Connection(self)));

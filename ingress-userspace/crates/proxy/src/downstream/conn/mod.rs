@@ -49,7 +49,7 @@ pub(crate) struct Conn {
     handshake: Cell<HandshakeState>,
     /// The tunnel that starts after the 101 that hyper is about to send.
     tunnel: Cell<Option<Box<Tunnel>>>,
-    /// Allocated for HTTP/2, and for plain connections that had a large body; about 150 bytes, which remain allocated
+    /// Allocated for HTTP/2 and HTTP/3, and for plain connections that had a large body; about 160 bytes, which remain allocated
     /// if the connection becomes idle afterwards.
     extras: OnceCell<Box<Extras>>,
     /// Host of the latest request, as entered in the flow table.
@@ -73,6 +73,8 @@ struct Extras {
     /// The upload splice of the request with the latest head.
     upload_splice: RefCell<Weak<UploadSplice>>,
     left: RefCell<Left>,
+    /// The connection of QUIC, which has this one as its context.
+    quic: RefCell<Weak<ingress_quic::Peer>>,
     /// Bytes of request bodies that are buffered until pods get them.
     kept: Cell<usize>,
 }
@@ -159,7 +161,11 @@ impl Conn {
         let is_stricter = order > self.order.get();
         if is_stricter {
             self.order.set(order);
-            self.wake();
+            match (self.quic(), order) {
+                (Some(peer), Order::Close) => peer.close(),
+                (Some(peer), _) => peer.finish(),
+                (None, _) => self.wake(),
+            }
         }
         is_stricter
     }
@@ -204,8 +210,9 @@ impl Conn {
         self.waker.set(waker);
     }
 
+    /// Returns the flow table, which has no entries for QUIC: a client may change its address.
     fn flows(&self) -> Option<&dyn FlowTable> {
-        self.worker.shared.flows.as_deref()
+        self.worker.shared.flows.as_deref().filter(|_| !self.is_http3())
     }
 
     /// Stores the task's waker, unless it is the same one as before.

@@ -17,6 +17,7 @@ pub(super) enum ConnProtocol {
     /// HTTP/2 before the first request.
     NewHttp2,
     Http2,
+    Http3,
 }
 
 /// A task that hyper spawned.

@@ -1,6 +1,6 @@
 //! The protocol of a connection, and the streams of HTTP/2 on it: which of them may begin, and the tasks behind them.
 
-use std::{rc::Rc, sync::atomic::Ordering::Relaxed};
+use std::{net::IpAddr, rc::Rc, sync::atomic::Ordering::Relaxed};
 
 use tokio::task::{self, AbortHandle};
 
@@ -9,6 +9,7 @@ use super::{
     state::{ConnProtocol, Spawned},
 };
 use crate::downstream::{
+    h1_framing::ScanPosition,
     h2_backlog::Backlog,
     h2_slow_start::UnreadBytes,
     h2_stalled_frames::{StalledFrames, StalledStream},
@@ -31,7 +32,7 @@ impl Drop for WaitingRequest<'_> {
 }
 
 impl Conn {
-    /// Returns a future that waits until an HTTP/2 request may begin, or `None` if it may begin now: see
+    /// Returns a future that waits until a request of HTTP/2 or HTTP/3 may begin, or `None` if it may begin now: see
     /// [`crate::downstream::h2_slow_start`].
     #[inline]
     pub(crate) fn turn(self: &Rc<Self>) -> Option<impl Future<Output = ()> + use<>> {
@@ -67,7 +68,7 @@ impl Conn {
     /// Records the end of a request; `whole` means with a complete response.
     pub(crate) fn end_request(&self, whole: bool) {
         self.progress.end_request(self.worker.now());
-        if self.is_http2() {
+        if self.protocol.get() != ConnProtocol::Http1 {
             self.backlog().start.ended(whole);
         }
     }
@@ -111,7 +112,35 @@ impl Conn {
     }
 
     pub(crate) fn is_http2(&self) -> bool {
-        self.protocol.get() != ConnProtocol::Http1
+        matches!(self.protocol.get(), ConnProtocol::NewHttp2 | ConnProtocol::Http2)
+    }
+
+    /// Makes this a connection of HTTP/3 of `peer`, which has its streams.
+    pub(crate) fn becomes_http3(&self, peer: &Rc<ingress_quic::Peer>) {
+        self.protocol.set(ConnProtocol::Http3);
+        // QUIC has the time-outs of heads.
+        self.progress.read(ScanPosition::Between, self.worker.now());
+        *self.extras().quic.borrow_mut() = Rc::downgrade(peer);
+    }
+
+    pub(crate) fn is_http3(&self) -> bool {
+        self.protocol.get() == ConnProtocol::Http3
+    }
+
+    /// Returns the part of an HTTP/3 connection in QUIC, while that is open.
+    pub(super) fn quic(&self) -> Option<Rc<ingress_quic::Peer>> {
+        self.extras.get()?.quic.borrow().upgrade()
+    }
+
+    /// Returns the address that a client of HTTP/3 uses now, if it is not the one of its handshake. It may be forged, so
+    /// it may only be the reason to refuse a request.
+    #[inline]
+    pub(crate) fn moved(&self) -> Option<IpAddr> {
+        if !self.is_http3() {
+            return None;
+        }
+        let current = self.quic()?.current().ip().to_canonical();
+        (current != self.remote().ip()).then_some(current)
     }
 
     /// Returns whether the connection is HTTP/2 and has made a request.

@@ -241,6 +241,7 @@ fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Spa
             "network.protocol.version",
             text(match version {
                 Version::HTTP_2 => "2",
+                Version::HTTP_3 => "3",
                 Version::HTTP_10 => "1.0",
                 _ => "1.1",
             }),

@@ -48,6 +48,11 @@ fn corpus() -> Vec<Case> {
     [read_all("requests"), generated::all()].concat()
 }
 
+/// Returns the names and bytes of all cases.
+pub(crate) fn requests() -> impl Iterator<Item = (String, Vec<u8>)> {
+    corpus().into_iter().map(|case| (case.name, case.bytes))
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Sent {
     Whole,

@@ -1,0 +1,306 @@
+//! HTTP/3 of a worker: starts the driver of QUIC, makes its connections known to the worker, and answers their requests.
+//! Packets, streams and frames are the work of `ingress_quic`.
+
+use std::{
+    any::Any,
+    cell::RefCell,
+    convert::Infallible,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    pin::Pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use ingress_model::Settings;
+use ingress_panics::vital;
+use ingress_quic::{Datagram, Driver, FirstPacket, Handle, Limits, Options, Peer, Pressure, RequestBody};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinHandle},
+};
+
+use crate::{
+    downstream::{conn::Conn, h2_backlog::Piece, open, refusal::Refusal},
+    limits::CountGuard,
+    observe::http3_stats::Http3Counters,
+    request::{response_body::Body, serve_http3},
+    server::{
+        listen_quic::QuicListener,
+        memory,
+        worker::{RegisteredConn, Worker},
+    },
+    tls::client_certificates::Greeting,
+    upstream::BodyError,
+};
+
+/// Datagrams that wait for a worker's thread, for connections whose packets a sibling received.
+pub(crate) const FORWARDED_MAX: usize = 256;
+
+/// The part of a worker in QUIC, with the ways to and from its siblings.
+pub(crate) struct QuicPart {
+    pub(crate) listener: QuicListener,
+    /// By number of the worker.
+    pub(crate) siblings: Vec<mpsc::Sender<Datagram>>,
+    pub(crate) forwarded: mpsc::Receiver<Datagram>,
+}
+
+/// HTTP/3 of a worker, while it runs.
+pub(crate) struct Http3 {
+    handle: Handle,
+    driving: JoinHandle<()>,
+    forwarding: AbortHandle,
+    counters: Arc<Http3Counters>,
+    /// The settings that the driver has.
+    settings: Rc<Settings>,
+}
+
+/// The worker's part of a connection.
+struct Client {
+    conn: Rc<Conn>,
+    _counted: Option<CountGuard>,
+    _entered: RegisteredConn,
+}
+
+/// The body of a response.
+struct Http3Body(Option<Body>);
+
+impl Http3 {
+    /// Starts HTTP/3 on `worker`; `None` if that fails, which is logged and costs TCP nothing.
+    pub(crate) fn start(worker: &Rc<Worker>, part: QuicPart) -> Option<Self> {
+        let QuicPart { listener: QuicListener { socket, ids, keys }, siblings, mut forwarded } = part;
+        let settings = worker.settings();
+        let port = match socket.local_addr() {
+            Ok(address) => address.port(),
+            Err(error) => {
+                tracing::error!(%error, "a worker cannot serve HTTP/3");
+                return None;
+            }
+        };
+        let options = Options {
+            socket,
+            tls: worker.shared.tls.http3(),
+            keys,
+            ids,
+            limits: limits(worker, &settings),
+            pressure: {
+                let worker = Rc::clone(worker);
+                Box::new(move |first| admit(&worker, first, port))
+            },
+            opened: {
+                let worker = Rc::clone(worker);
+                Box::new(move |peer| enter(&worker, peer, port))
+            },
+            forward: Box::new(move |worker, datagram| {
+                // Lost if the sibling is too busy, as in a full socket.
+                let _lost = siblings.get(usize::from(worker)).map(|sibling| sibling.try_send(datagram));
+            }),
+        };
+        let dates = Rc::<Dates>::default();
+        let service = move |request, peer: Rc<Peer>| answer(request, peer, Rc::clone(&dates));
+        let (driver, handle) = match Driver::new(options, service) {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a worker cannot serve HTTP/3");
+                return None;
+            }
+        };
+        let driving = tokio::task::spawn_local(vital({
+            let worker = Rc::clone(worker);
+            async move {
+                let ended = driver.run().await;
+                worker.serves_http3(false);
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a worker's socket for HTTP/3 has failed; it serves TCP alone");
+                }
+            }
+        }));
+        let forwarding = tokio::task::spawn_local({
+            let handle = handle.clone();
+            async move {
+                while let Some(datagram) = forwarded.recv().await {
+                    handle.inject(datagram);
+                }
+            }
+        });
+        worker.serves_http3(true);
+        let counters = worker.shared.note_http3();
+        Some(Self { handle, driving, forwarding: forwarding.abort_handle(), counters, settings })
+    }
+
+    /// Publishes the counters, and applies settings that have changed to new connections.
+    pub(crate) fn tick(&mut self, worker: &Worker) {
+        self.counters.publish(self.handle.counters());
+        let settings = worker.settings();
+        if !Rc::ptr_eq(&settings, &self.settings) {
+            if let Err(error) = self.handle.configure(worker.shared.tls.http3(), limits(worker, &settings)) {
+                tracing::error!(error = &error as &dyn std::error::Error, "HTTP/3 keeps its settings");
+            }
+            self.settings = settings;
+        }
+    }
+
+    /// Begins the end of all connections, by GOAWAY. Those that last longer than `within` are closed.
+    pub(crate) fn drain(&self, within: Duration) {
+        self.handle.drain(within);
+    }
+
+    /// Waits until the last connection has ended, after [`Self::drain`].
+    pub(crate) async fn ended(&mut self) {
+        // A panic of it has ended the process.
+        let _ended = (&mut self.driving).await;
+    }
+}
+
+impl Drop for Http3 {
+    fn drop(&mut self) {
+        self.forwarding.abort();
+        self.counters.publish(self.handle.counters());
+    }
+}
+
+/// Returns the limits of new connections: those of HTTP/2 where both have them.
+fn limits(worker: &Worker, settings: &Settings) -> Limits {
+    let options = &worker.options;
+    Limits {
+        streams_max: settings.streams_max,
+        idle_timeout: settings.idle_timeout + settings.stall_timeout,
+        keep_alive: settings.idle_timeout,
+        handshake_timeout: options.handshake_timeout,
+        head_timeout: settings.head_timeout,
+        send_timeout: settings.stall_timeout,
+        section_max: options.head_max,
+        drain_idle: options.drain_idle,
+        connect_protocol: true,
+        ..Limits::default()
+    }
+}
+
+/// Decides whether there is room for a new client.
+fn admit(worker: &Worker, first: &FirstPacket, port: u16) -> Pressure {
+    if !first.is_validated {
+        // The programs have chosen this worker for the packet, whatever becomes of it.
+        worker.load.accepted();
+    }
+    let stats = &worker.shared.stats;
+    let snapshot = worker.snapshot();
+    if !snapshot.serves_http3(None) {
+        return Pressure::Refuse;
+    }
+    let refusal = worker.refuses().or_else(|| {
+        let is_of_gateways = snapshot.is_of_gateways(local(first.local, first.remote, port));
+        is_of_gateways.then_some(Refusal::NoListener)
+    });
+    if let Some(why) = refusal {
+        stats.accepted.fetch_add(1, Relaxed);
+        stats.refused.count(why);
+        return Pressure::Refuse;
+    }
+    if worker.shared.pressure() >= memory::Pressure::Tight { Pressure::Prove } else { Pressure::None }
+}
+
+/// Makes a connection known to the worker; `None` if its client has too many.
+fn enter(worker: &Rc<Worker>, peer: &Rc<Peer>, port: u16) -> Option<Rc<dyn Any>> {
+    let stats = &worker.shared.stats;
+    stats.accepted.fetch_add(1, Relaxed);
+    let conn = Conn::new(Rc::clone(worker), peer.remote, local(peer.local, peer.remote, port), true);
+    conn.becomes_http3(peer);
+    let counted = open::count(&conn).map_err(|why| stats.refused.count(why)).ok()?;
+    let server_name = peer.server_name().unwrap_or_default().to_ascii_lowercase();
+    conn.shown.greeted(Greeting { server_name, asked: false, enforced: None, chain: Vec::new() });
+    let entered = worker.enter(&conn);
+    Some(Rc::new(Client { conn, _counted: counted, _entered: entered }))
+}
+
+/// Returns the address that a client uses for us. It is unspecified if the kernel does not tell.
+fn local(local: Option<std::net::IpAddr>, remote: SocketAddr, port: u16) -> SocketAddr {
+    let unspecified = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(local.unwrap_or(unspecified), port)
+}
+
+async fn answer(request: Request<RequestBody>, peer: Rc<Peer>, dates: Rc<Dates>) -> Response<Http3Body> {
+    let Some(conn) = peer.context::<Client>().map(|client| Rc::clone(&client.conn)) else {
+        // The connection has ended, and the task is about to.
+        let mut response = Response::new(Http3Body(None));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        return response;
+    };
+    drop(peer);
+    if let Some(turn) = conn.turn() {
+        turn.await;
+    }
+    let is_head = *request.method() == Method::HEAD;
+    // Boxed like those of HTTP/2: a request that waits for its turn does not hold its state yet.
+    let response: Result<_, Infallible> = Box::pin(serve_http3(Rc::clone(&conn), request)).await;
+    let Ok(response) = response;
+    complete(response, is_head, &dates)
+}
+
+/// Adds the fields that hyper adds to responses of HTTP/2.
+fn complete(mut response: Response<Body>, is_head: bool, dates: &Dates) -> Response<Http3Body> {
+    let length = response.body().size_hint().exact().filter(|length| *length > 0 && !is_head);
+    let headers = response.headers_mut();
+    if let Some(length) = length {
+        headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    headers.entry(header::DATE).or_insert_with(|| dates.now());
+    response.map(|body| Http3Body(Some(body)))
+}
+
+impl HttpBody for Http3Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(body) = &mut self.get_mut().0 else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if let Some(Err(error)) = &frame {
+            tracing::debug!(error = error as &dyn std::error::Error, "a response of HTTP/3 breaks off");
+        }
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(Piece::into_bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+/// The value of `date`, made once a second.
+#[derive(Default)]
+struct Dates(RefCell<Option<(i64, HeaderValue)>>);
+
+impl Dates {
+    fn now(&self) -> HeaderValue {
+        let now = jiff::Timestamp::now();
+        let second = now.as_second();
+        let mut latest = self.0.borrow_mut();
+        if let Some((_, value)) = latest.as_ref().filter(|(of, _)| *of == second) {
+            return value.clone();
+        }
+        let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&now).unwrap_or_default();
+        let value = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+        *latest = Some((second, value.clone()));
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_that_of_rfc_9110() {
+        let dates = Dates::default();
+        let date = dates.now();
+        let text = date.to_str().expect("text");
+        assert_eq!((text.len(), &text[3..5], &text[25..]), (29, ", ", " GMT"), "{text}");
+    }
+}
