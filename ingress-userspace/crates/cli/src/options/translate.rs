@@ -81,6 +81,7 @@ pub fn translate_options(source: &SourceArgs, args: RoutingArgs, reserved_ports:
         reserved_ports,
         http_port: defaults.http_port,
         https_port: defaults.https_port,
+        http3_port: defaults.http3_port,
         gateway_ports: gateway_ports.into_iter().collect(),
         max_ports: defaults.max_ports,
         ticket_secret: tls_ticket_secret,

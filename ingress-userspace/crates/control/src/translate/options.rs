@@ -33,6 +33,8 @@ pub struct Options {
     /// listener of a Gateway has one of them only with its protocol. Default 80 and 443.
     pub http_port: u16,
     pub https_port: u16,
+    /// UDP port of HTTP/3, which no UDP service may have. Default none.
+    pub http3_port: Option<u16>,
     /// Ports that Gateways may use although they are for programs of nodes, such as SSH or Kubernetes. Default none.
     pub gateway_ports: BTreeSet<u16>,
     /// Maximum number of ports of Gateways and of stream services together, beside `http_port` and `https_port`. The
@@ -126,6 +128,7 @@ impl Default for Options {
             reserved_ports: [80, 443].into(),
             http_port: 80,
             https_port: 443,
+            http3_port: None,
             gateway_ports: BTreeSet::new(),
             max_ports: 62,
             ticket_secret: None,

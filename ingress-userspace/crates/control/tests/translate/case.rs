@@ -88,6 +88,7 @@ fn set(options: &mut Options, option: &str) {
         }
         "host-sharing" => options.host_sharing = value.parse().expect("a mode"),
         "tcp-services-configmap" => options.tcp_services = object(),
+        "http3" => options.http3_port = Some(options.https_port),
         "udp-services-configmap" => options.udp_services = object(),
         "ingress-class" => options.classes.name = value.into(),
         "ingress-class-by-name" => options.classes.by_name = true,

@@ -97,6 +97,9 @@ impl<'o> Ports<'o> {
                 ));
             }
         }
+        if *transport == Transport::Udp && self.options.http3_port == Some(*number) {
+            return Some(format!("port `{number}` of the nodes is in use by HTTP/3 of the proxy itself; use another port"));
+        }
         if *transport == Transport::Udp && NODE_UDP_PORTS.contains(number) && !gateway_ports.contains(number) {
             return Some(format!(
                 "port `{number}` is for DHCP, NTP, this controller or the network of pods on nodes; use another port, or let the operator \
@@ -150,6 +153,7 @@ mod tests {
         let shared = Options {
             http_port: 8080,
             https_port: 8443,
+            http3_port: Some(8443),
             reserved_ports: [8080, 8443, 9110, 18080].into(),
             gateway_ports: [10250].into(),
             ..Options::default()
@@ -169,7 +173,8 @@ mod tests {
             (TlsPassthrough, 8080, "has protocol `HTTP`; use port `8443`", false),
             (Tcp, 8080, "in use by the proxy itself", false),
             (Tcp, 8443, "in use by the proxy itself", false),
-            (Udp, 8443, "", false),
+            (Udp, 8443, "in use by HTTP/3", true),
+            (Udp, 8080, "", false),
             (Http, 9110, "in use by the proxy itself", true),
             (Https, 18080, "in use by the proxy itself", true),
             (Tcp, 9110, "in use by the proxy itself", true),
