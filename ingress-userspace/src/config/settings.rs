@@ -18,7 +18,8 @@ use crate::daemon::{
 };
 
 use super::cli::{
-    ApiArgs, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp, XdpModeArg,
+    ApiArgs, Http3Arg, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp,
+    XdpModeArg,
 };
 
 /// The input of [`crate::daemon::run`].
@@ -30,6 +31,8 @@ pub(crate) struct RunSettings {
     pub(crate) kernel: Option<KernelSettings>,
     pub(crate) http_port: u16,
     pub(crate) https_port: u16,
+    /// `None` without HTTP/3.
+    pub(crate) http3: Option<Http3Settings>,
     pub(crate) workers: u32,
     pub(crate) seccomp: Seccomp,
     /// Whether `--worker-seccomp` was given, so that a missing filter is an error.
@@ -49,6 +52,15 @@ pub(crate) struct RunSettings {
     pub(crate) host_capacity: u32,
     pub(crate) log: String,
     pub(crate) log_format: LogFormatArg,
+}
+
+/// Settings of HTTP/3, at the port of HTTPS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Http3Settings {
+    /// Name of the node, which sets its keys apart from those of other nodes.
+    pub(crate) node: String,
+    /// Port that clients are told to use.
+    pub(crate) advertised_port: u16,
 }
 
 #[derive(Debug)]
@@ -72,6 +84,8 @@ pub(crate) struct KernelSettings {
 pub(crate) enum SettingsError {
     #[error("`--http-port` and `--https-port` are both {0}; give them different ports")]
     SamePort(u16),
+    #[error("`--http3-advertise-port` names a port of HTTP/3, which is off; add `--http3 on`, or drop the option")]
+    AdvertisedPortWithoutHttp3,
     #[error("`--interface` names an interface for XDP, but `--xdp-mode off` attaches none; drop one of the two")]
     InterfaceWithoutXdp,
     #[error(
@@ -100,7 +114,20 @@ impl RunSettings {
     /// Fails if two options contradict each other.
     pub(crate) fn resolve(args: RunArgs) -> Result<Self, SettingsError> {
         let RunArgs { source, routing, status, kernel, proxy, mut operation, api } = args;
-        let ProxyArgs { http_port, https_port, workers, worker_seccomp, drain_timeout, shutdown_grace_period } = proxy;
+        let ProxyArgs {
+            http_port,
+            https_port,
+            http3,
+            http3_advertise_port,
+            workers,
+            worker_seccomp,
+            drain_timeout,
+            shutdown_grace_period,
+        } = proxy;
+        let has_http3 = http3 == Http3Arg::On;
+        if !has_http3 && http3_advertise_port.is_some() {
+            return Err(SettingsError::AdvertisedPortWithoutHttp3);
+        }
         if http_port == https_port {
             return Err(SettingsError::SamePort(http_port));
         }
@@ -131,9 +158,14 @@ impl RunSettings {
             gateway_services,
             http_port,
             https_port,
-            max_ports: max_ports(kernel.as_ref()),
+            http3_port: has_http3.then_some(https_port),
+            max_ports: max_ports(kernel.as_ref(), has_http3),
             ..translate_options(&source, routing, reserved_ports)
         };
+        let http3 = has_http3.then(|| Http3Settings {
+            node: translate.node.clone().unwrap_or_else(host_name),
+            advertised_port: http3_advertise_port.unwrap_or(https_port),
+        });
         let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
         let saved = source.snapshot_file.clone().map(|path| ingress_control::saved::File { path, private_keys });
         let source = source_config(source);
@@ -149,6 +181,7 @@ impl RunSettings {
             kernel,
             http_port,
             https_port,
+            http3,
             workers: workers.map_or_else(available_workers, u32::from),
             seccomp: match worker_seccomp {
                 None | Some(WorkerSeccomp::Kill) => Seccomp::Kill,
@@ -170,15 +203,15 @@ impl RunSettings {
     }
 }
 
-/// Returns the number of ports beside those for HTTP and HTTPS. The kernel part bounds it, and a rewritten port counts
-/// twice.
-fn max_ports(kernel: Option<&KernelSettings>) -> usize {
+/// Returns the number of ports beside those for HTTP, HTTPS and HTTP/3. The kernel part bounds it, and a rewritten port
+/// counts twice.
+fn max_ports(kernel: Option<&KernelSettings>, has_http3: bool) -> usize {
     let room = match kernel {
         None => return usize::MAX,
         Some(KernelSettings { port_rewrite: Some(_), .. }) => PORTS_MAX / 2,
         Some(_) => PORTS_MAX,
     };
-    room.saturating_sub(2) as usize
+    room.saturating_sub(2 + u32::from(has_http3)) as usize
 }
 
 fn remote_api(args: ApiArgs, source: &ingress_control::SourceConfig) -> Result<Option<RemoteSettings>, SettingsError> {
@@ -298,9 +331,15 @@ fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> stat
 
 /// Returns a name for a process outside of a pod. No other process has the same name at the same time.
 fn anonymous() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "unknown".to_owned());
+    let host = host_name();
     let started = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-    format!("{}-{}-{started:x}", host.trim(), std::process::id())
+    format!("{host}-{}-{started:x}", std::process::id())
+}
+
+/// Returns the name of this machine.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 /// Returns one worker per CPU available to this process, limited by the number of listener slots.

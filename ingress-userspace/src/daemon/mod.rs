@@ -7,13 +7,14 @@
 //! ```
 //!
 //! Startup order: bind the probe socket, load or adopt the kernel part, open listeners, drop privileges, read the
-//! configuration, publish the first snapshot, start workers. The listener slots are claimed last, so that a predecessor
-//! serves until this process can. Shutdown order: report not ready, offer the node to another process, accept no new
-//! connections, drain, exit. Pins and counters stay for the next start.
+//! configuration, publish the first snapshot, open the sockets of HTTP/3, start workers. The listener slots are claimed
+//! last, so that a predecessor serves until this process can. Shutdown order: report not ready, offer the node to another
+//! process, accept no new connections, drain, exit. Pins and counters stay for the next start.
 
 pub(crate) mod admin;
 mod change_log;
 mod changed_hosts;
+mod http3;
 mod kernel;
 pub(crate) mod netfilter_check;
 mod numbers;
@@ -47,6 +48,7 @@ use tokio::{
 use tracing::{debug, error, info, warn};
 
 use self::{
+    http3::Http3,
     kernel::Kernel,
     numbers::HostNumbers,
     port_rewrite::PortRewrite,
@@ -94,6 +96,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         kernel,
         http_port,
         https_port,
+        http3,
         workers,
         seccomp,
         needs_seccomp,
@@ -133,7 +136,9 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let progress = Arc::new(PublishProgress::default());
     let contact = control_options.contact.clone();
     let status = control_options.status.as_ref().map(|status| Arc::clone(&status.handle));
-    let view = View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact, status);
+    let http3 = http3.map(|settings| Arc::new(Http3::new(settings)));
+    let (opens, publishes) = (http3.clone(), Arc::clone(&progress));
+    let view = View::new(Arc::clone(&shared), cells, datapath.clone(), publishes, contact, status, opens);
     let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
     let mut answers = admin::Answers::new(Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics);
@@ -146,7 +151,8 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let numbers = datapath
         .clone()
         .map_or_else(|| HostNumbers::memory(cells), |datapath| HostNumbers::kernel(datapath, Instant::now()));
-    let publisher = Arc::new(Mutex::new(Publisher::new(Arc::clone(&shared), numbers, progress, view.status.clone())));
+    let publishes = Arc::clone(&progress);
+    let publisher = Arc::new(Mutex::new(Publisher::new(Arc::clone(&shared), numbers, publishes, view.status.clone())));
     let mut control = Control::start(source, control_options, publisher)?;
     // After the control thread, which inherits the current privileges and needs different ones.
     privileges::keep_for_main();
@@ -171,6 +177,11 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let work = async {
         // Meanwhile, connections to bound ports wait in the backlog, and slots belong to a predecessor or are empty.
         signs(&view.liveness, control.first_snapshot()).await?;
+        let (mut listeners, mut options) = (listeners, options);
+        if let Some(http3) = &http3 {
+            let table = progress.table();
+            options.http3_advertise_port = http3.open(https_port, &mut listeners, kernel.as_mut(), &table);
+        }
         let started = privileges::without(works, || {
             let (sink, guard) = Sink::new(std::io::stdout()).context("cannot start the thread of the access log")?;
             log_guard = Some(guard);
@@ -206,7 +217,11 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
             _never = attend => {}
         }
     }
+    if let Some(http3) = &http3 {
+        http3.closed();
+    }
     if let Some(kernel) = &mut kernel {
+        kernel.close_quic();
         kernel.let_go().await;
     }
     control.stop().await;

@@ -14,7 +14,7 @@ use ingress_control::{
     outcome::{ObjectRef, Origin, Outcome, Reason, Severity},
     status,
 };
-use ingress_model::{HostId, Tree, tree::Difference};
+use ingress_model::{HostId, RouteTable, Tree, tree::Difference};
 use ingress_proxy::{CertificateProblem, Shared, Snapshot};
 use prometheus_client::metrics::histogram::Histogram;
 use tracing::{info, warn};
@@ -71,6 +71,13 @@ pub(super) struct PublishProgress {
     pub(super) changes: ChangeLog,
     /// Every host with a number, including removed ones until their numbers are released.
     pub(super) names: Mutex<Tree<Arc<str>, u32>>,
+}
+
+impl PublishProgress {
+    /// Returns the table that is served.
+    pub(super) fn table(&self) -> RouteTable {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).table.clone()
+    }
 }
 
 /// Durations in seconds from the receipt of a change by this process until it is served.

@@ -15,7 +15,7 @@ use ingress_datapath::{
 use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{DurationsView, Liveness, Shared, StatsView, UpstreamView};
 
-use super::{change_log::ChangeRecord, publish::PublishProgress};
+use super::{change_log::ChangeRecord, http3::Http3, publish::PublishProgress};
 use crate::daemon::admin::{
     AdminSource, Attached, CertificateState, ControlState, DenyState, InterfaceCounters, MapFill, StatusState,
     WorkerState,
@@ -37,6 +37,8 @@ pub(super) struct View {
     contact: Contact,
     /// `None` if nothing is written to an API server.
     pub(super) status: Option<Arc<status::StatusHandle>>,
+    /// `None` without HTTP/3.
+    http3: Option<Arc<Http3>>,
     /// Liveness of the main thread.
     pub(super) liveness: Liveness,
     stage: Mutex<ProcessStage>,
@@ -60,9 +62,10 @@ impl View {
         progress: Arc<PublishProgress>,
         contact: Contact,
         status: Option<Arc<status::StatusHandle>>,
+        http3: Option<Arc<Http3>>,
     ) -> Self {
         let (liveness, stage) = (Liveness::of_this_thread(), Mutex::new(ProcessStage::Starting));
-        Self { shared, cells, kernel, progress, contact, status, liveness, stage }
+        Self { shared, cells, kernel, progress, contact, status, http3, liveness, stage }
     }
 
     /// Enters the next stage; returns the previous one.
@@ -199,6 +202,10 @@ impl AdminSource for View {
 
     fn proxy(&self) -> StatsView {
         self.shared.stats()
+    }
+
+    fn has_http3(&self) -> Option<bool> {
+        self.http3.as_ref().map(|http3| http3.is_open())
     }
 
     fn translation(&self) -> Translation {

@@ -15,7 +15,8 @@ use ingress_cli::{
 };
 
 pub(crate) use self::run::{
-    ApiArgs, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp, XdpModeArg,
+    ApiArgs, Http3Arg, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp,
+    XdpModeArg,
 };
 use crate::commands::{
     arguments::{ClientsArgs, DebugCommand, DenyCommand, PinArgs, StateArgs, TopArgs},

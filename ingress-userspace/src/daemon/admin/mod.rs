@@ -94,6 +94,8 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     /// Returns `None` if nothing is ever written to an API server.
     fn status(&self) -> Option<StatusState>;
     fn proxy(&self) -> StatsView;
+    /// Returns whether the sockets of HTTP/3 are open; `None` if HTTP/3 is not wanted.
+    fn has_http3(&self) -> Option<bool>;
     /// Returns upstreams with health or traffic to report.
     fn upstreams(&self) -> Vec<UpstreamView>;
     /// Returns one upstream by its key as text, whether or not it has anything to report.

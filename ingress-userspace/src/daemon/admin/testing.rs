@@ -135,6 +135,10 @@ impl AdminSource for Fixed {
         StatsView::default()
     }
 
+    fn has_http3(&self) -> Option<bool> {
+        Some(false)
+    }
+
     fn translation(&self) -> Translation {
         let mut translation = Translation::default();
         let rule = Rule {

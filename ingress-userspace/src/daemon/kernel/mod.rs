@@ -34,12 +34,14 @@ mod escalation;
 mod handover;
 mod limits;
 mod nics;
+mod quic;
 mod steering;
 
 use announce::{HELLO, Holding};
 use deny::Denied;
 use limits::LimitInput;
 use nics::Chosen;
+use quic::OpenQuic;
 use steering::steered;
 
 /// Heartbeat interval. XDP considers a process hung after three missed beats (`HEARTBEAT_STALE_NS`).
@@ -47,6 +49,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Interval at which a process checks whether it still owns the node, or whether the node has no owner. The check of an
 /// owner is a load from memory.
 const OWNER: Duration = Duration::from_millis(200);
+/// Interval of the check for processes with sockets of HTTP/3 that have died. Until it, their clients get no answer.
+const QUIC_SWEEP: Duration = Duration::from_millis(50);
 /// Interval at which the programs' log is read, if enabled.
 const LOG: Duration = Duration::from_millis(100);
 /// Interval of the scan that removes flows of dead processes, and of the check that connections arrive.
@@ -76,6 +80,8 @@ pub(super) struct Kernel {
     holding: Holding,
     /// The two ports for HTTP.
     ports: [SteeredPort; 2],
+    /// Sockets of HTTP/3, if this process has some.
+    quic: Option<OpenQuic>,
     /// Ports last accepted by the kernel.
     applied: Vec<SteeredPort>,
     /// Ports that did not fit in the kernel map.
@@ -162,6 +168,7 @@ impl Kernel {
             stale: true,
             holding,
             ports,
+            quic: None,
             applied: Vec::new(),
             left_out: Vec::new(),
             port_rewrite,
@@ -227,10 +234,13 @@ impl Kernel {
     /// Sends heartbeats while this process drains, and releases the admin address to a successor. The node is not
     /// reclaimed.
     pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, liveness: &Liveness) -> Infallible {
-        let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut heartbeat, mut look, mut sweep) = (interval(HEARTBEAT), interval(OWNER), interval(QUIC_SWEEP));
+        for timer in [&mut heartbeat, &mut sweep] {
+            timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
         loop {
             tokio::select! {
+                _ = sweep.tick(), if self.quic.is_some() => self.sweep_quic(),
                 _ = heartbeat.tick() => {
                     liveness.beat();
                     self.beat();
@@ -258,9 +268,9 @@ impl Kernel {
         let mut published = shared.published();
         // A snapshot may have been published since the node was claimed.
         self.changed = true;
-        let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
+        let (mut heartbeat, mut look, mut sweep) = (interval(HEARTBEAT), interval(OWNER), interval(QUIC_SWEEP));
         let (mut evict_dead, mut drain, mut hello) = (interval(SWEEP), interval(LOG), interval(HELLO));
-        for timer in [&mut heartbeat, &mut look, &mut hello] {
+        for timer in [&mut heartbeat, &mut look, &mut sweep, &mut hello] {
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
         loop {
@@ -277,6 +287,7 @@ impl Kernel {
                     self.refresh(owner, shared);
                 }
                 _ = look.tick() => self.look(owner, shared),
+                _ = sweep.tick(), if self.quic.is_some() => self.sweep_quic(),
                 _ = evict_dead.tick() => {
                     self.evict_dead();
                     self.watch_delivery();

@@ -13,7 +13,7 @@ use ingress_proxy::Shared;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, LimitInput, STREAMS};
+use super::{Denied, Kernel, LimitInput, OpenQuic, STREAMS};
 use crate::node::Links;
 
 impl Kernel {
@@ -64,10 +64,10 @@ impl Kernel {
     /// socket could not be told from other packets sent from the rewritten port.
     pub(super) fn steered(&mut self, shared: &Shared) -> Vec<SteeredPort> {
         let snapshot = shared.snapshot();
-        let of_http: Vec<u16> = self.ports.iter().map(|port| port.port).collect();
-        let further = snapshot.ports().into_iter();
-        let further = further.filter(|port| port.transport == Transport::Udp || !of_http.contains(&port.number));
-        let streams = further.map(|StreamPort { transport, number }| match transport {
+        let own: Vec<_> = self.ports.into_iter().chain(self.quic.as_ref().map(OpenQuic::port)).collect();
+        let is_own = |port: &StreamPort| own.iter().any(|own| (own.port, own.proto) == (port.number, proto(*port)));
+        let further: Vec<_> = snapshot.ports().into_iter().filter(|port| !is_own(port)).collect();
+        let streams = further.into_iter().map(|StreamPort { transport, number }| match transport {
             Transport::Tcp => steered(number, STREAMS, self.workers),
             Transport::Udp => SteeredPort {
                 port: number,
@@ -78,9 +78,10 @@ impl Kernel {
                 rewritten: None,
             },
         });
-        let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
+        let own_count = own.len();
+        let mut ports: Vec<_> = own.into_iter().chain(streams).collect();
         self.rewrite(&mut ports, |number| snapshot.has_tcp_port(number));
-        let left_out = leave_out(&mut ports, &self.applied);
+        let left_out = leave_out(&mut ports, own_count, &self.applied);
         // The function is called more than once per change.
         if left_out != self.left_out && !left_out.is_empty() {
             // UDP ports are bound in any case.
@@ -175,14 +176,20 @@ pub(super) fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
     SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0, rewritten: None }
 }
 
-/// Removes the ports that do not fit in the kernel map, and returns them. Those for HTTP, which come first, stay before
+fn proto(port: StreamPort) -> u8 {
+    match port.transport {
+        Transport::Tcp => PROTO_TCP,
+        Transport::Udp => PROTO_UDP,
+    }
+}
+
+/// Removes the ports that do not fit in the kernel map, and returns them. The first `own` ones, for HTTP, stay before
 /// ports that are applied already, and these before others: a new port takes no service from another one.
-fn leave_out(ports: &mut Vec<SteeredPort>, applied: &[SteeredPort]) -> Vec<SteeredPort> {
-    const HTTP_PORTS: usize = 2;
+fn leave_out(ports: &mut Vec<SteeredPort>, own: usize, applied: &[SteeredPort]) -> Vec<SteeredPort> {
     let is_applied =
         |port: &SteeredPort| applied.iter().any(|other| (other.proto, other.port) == (port.proto, port.port));
     let mut order: Vec<_> = (0..ports.len()).collect();
-    order.sort_by_key(|at| *at >= HTTP_PORTS && !is_applied(&ports[*at]));
+    order.sort_by_key(|at| *at >= own && !is_applied(&ports[*at]));
     let mut taken = 0;
     let fits = |at: &&usize| {
         taken += ports[**at].entries();
@@ -209,16 +216,16 @@ mod tests {
         let http = [80, 443].map(|number| steered(number, super::super::HTTP, 2));
         let room = PORTS_MAX as usize;
         let mut all: Vec<_> = http.into_iter().chain(of(1000..=1099)).collect();
-        let left_out = leave_out(&mut all, &[]);
+        let left_out = leave_out(&mut all, 2, &[]);
         assert_eq!((all.len(), left_out.len()), (room, 102 - room), "the first ones");
         assert_eq!(numbers(&all)[..3], [80, 443, 1000]);
 
         let applied: Vec<_> = http.into_iter().chain(of(2000..=2060)).collect();
         let mut all: Vec<_> = http.into_iter().chain(of(1000..=1004)).chain(of(2000..=2060)).collect();
-        let left_out = leave_out(&mut all, &applied);
+        let left_out = leave_out(&mut all, 2, &applied);
         assert_eq!(numbers(&left_out), [1001, 1002, 1003, 1004]);
         assert_eq!(numbers(&all)[..4], [80, 443, 1000, 2000], "in the same order as before");
         let mut again = all.clone();
-        assert_eq!((numbers(&leave_out(&mut again, &all)), numbers(&again)), (Vec::new(), numbers(&all)));
+        assert_eq!((numbers(&leave_out(&mut again, 2, &all)), numbers(&again)), (Vec::new(), numbers(&all)));
     }
 }

@@ -14,7 +14,7 @@ mod status;
 pub(crate) use api::ApiArgs;
 pub(crate) use kernel::{KernelArgs, Steer, XdpModeArg};
 pub(crate) use operation::{LogFormatArg, OperationArgs};
-pub(crate) use proxy::{ProxyArgs, WorkerSeccomp};
+pub(crate) use proxy::{Http3Arg, ProxyArgs, WorkerSeccomp};
 pub(crate) use status::StatusArgs;
 
 // The options by the headings of the help. These are not doc comments, because clap would show them as the description

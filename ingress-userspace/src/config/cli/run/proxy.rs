@@ -16,6 +16,17 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     pub(crate) https_port: u16,
 
+    /// Whether HTTP/3 is served, over UDP at the port of HTTPS. With `on`, browsers learn of it from the responses of HTTP/1
+    /// and HTTP/2. Ports below 1024 need CAP_NET_BIND_SERVICE, and firewalls and Services must let UDP through. If the
+    /// port cannot be opened, the log gives the reason, and TCP serves on.
+    #[arg(long, value_enum, default_value_t = Http3Arg::Off)]
+    pub(crate) http3: Http3Arg,
+
+    /// Port for HTTP/3 that clients learn, where a Service or a load balancer has another one than this process. Default:
+    /// --https-port.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) http3_advertise_port: Option<u16>,
+
     /// Number of worker threads, at most 64. Default: one per CPU available to this process.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
@@ -34,6 +45,12 @@ pub(crate) struct ProxyArgs {
     /// late need it. It precedes `--drain-timeout`; the sum must stay below the pod's terminationGracePeriodSeconds.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::any)]
     pub(crate) shutdown_grace_period: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Http3Arg {
+    Off,
+    On,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,5 +1,6 @@
 //! Metrics with their names and help texts. Labels come from routes and closed lists, never from requests.
 
+mod http3;
 pub(super) mod process;
 mod resources;
 
@@ -48,6 +49,7 @@ pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<Strin
         control: source.control(),
         status: source.status(),
         proxy: source.proxy(),
+        has_http3: source.has_http3(),
         ready: source.ready().is_ok(),
         panics: ingress_panics::count(),
         workers: source.worker_connections(),
@@ -85,6 +87,8 @@ struct Scrape {
     control: ControlState,
     status: Option<StatusState>,
     proxy: StatsView,
+    /// `None` if HTTP/3 is not wanted.
+    has_http3: Option<bool>,
     ready: bool,
     panics: u64,
     /// Number of problems for each reason that has some.
@@ -122,6 +126,7 @@ impl Collector for Scrape {
         self.encode_connections(&mut encoder)?;
         self.encode_datagrams(&mut encoder)?;
         self.encode_ports(&mut encoder)?;
+        self.encode_http3(&mut encoder)?;
         self.encode_status(&mut encoder)?;
         self.encode_control(&mut encoder)?;
         self.encode_build(&mut encoder)?;
@@ -273,6 +278,7 @@ impl Scrape {
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let StatsView {
             connections: _,
+            http3: _,
             parked: _,
             waiting: _,
             accepted,

@@ -1,0 +1,54 @@
+//! Metrics of HTTP/3, which a process without it does not have.
+
+use std::fmt;
+
+use ingress_proxy::Http3StatsView;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::{Scrape, by, counter, counters, gauge, gauges};
+
+impl Scrape {
+    pub(super) fn encode_http3(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(is_open) = self.has_http3 else { return Ok(()) };
+        let Http3StatsView {
+            open,
+            half_open,
+            accepted,
+            connected,
+            retried,
+            refused,
+            requests,
+            cancelled,
+            migrated,
+            foreign,
+            panics,
+        } = self.proxy.http3;
+        let help = "1 while the UDP sockets of HTTP/3 are open; the log explains why they are not";
+        gauge(encoder, "http3_ready", help, u64::from(is_open))?;
+        let help = "QUIC connections open now, by state";
+        let states = [half_open, open.saturating_sub(half_open)];
+        gauges(encoder, "http3_connections", help, by("state", ["handshake", "established"], states))?;
+        let help = "First packets of QUIC connections, by answer";
+        let answers = [accepted, retried, refused];
+        counters(encoder, "http3_connection_attempts", help, by("result", ["accepted", "retry", "refused"], answers))?;
+        for (name, help, value) in [
+            ("http3_handshakes", "QUIC handshakes completed", connected),
+            ("http3_requests", "Requests received over HTTP/3", requests),
+            (
+                "http3_requests_cancelled",
+                "HTTP/3 requests that clients cancelled before the end of the response",
+                cancelled,
+            ),
+            ("http3_migrations", "Times that the client of a QUIC connection had a new address", migrated),
+            (
+                "http3_foreign_datagrams",
+                "QUIC datagrams received by another worker or process than that of their connection",
+                foreign,
+            ),
+            ("http3_panics", "Caught panics in HTTP/3; each ended a request or a connection", panics),
+        ] {
+            counter(encoder, name, help, value)?;
+        }
+        Ok(())
+    }
+}
