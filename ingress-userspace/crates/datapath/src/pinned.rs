@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
 use aya::Pod;
-use ingress_common::{Alive, map, steer};
+use ingress_common::{Alive, QuicState, map, steer};
 
 use super::{
     NicMode,
@@ -167,6 +167,22 @@ impl Pinned {
             links.push(PinnedLink { hook, state, link_id: info.id, program_id: info.prog_id });
         }
         Ok(links)
+    }
+
+    /// Returns the epochs of the processes with sockets of QUIC, the newest first. The pins of versions without QUIC have
+    /// none.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a read.
+    pub fn quic_epochs(&self) -> Result<Vec<u32>, Error> {
+        let state = match MapTable::<u32, QuicState>::open(&self.pins, map::QUIC, PinAccess::Read) {
+            Ok(state) => state.get(&map::QUIC_ONLY)?.unwrap_or_default(),
+            Err(Error::Kernel { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut epochs: Vec<_> = state.epochs.into_iter().filter(|epoch| *epoch != 0).collect();
+        epochs.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(epochs)
     }
 
     /// Returns the fill level of maps that can run out of room. Preallocated arrays are always full, and LRU maps evict

@@ -15,7 +15,7 @@ use ingress_common::{
     NodeAddr,
     flow::{PROTO_TCP, PROTO_UDP},
     map,
-    steer::{NIC_TRANSMITS, PORT_COUNT_ONLY},
+    steer::{NIC_TRANSMITS, PORT_COUNT_ONLY, PORT_QUIC},
 };
 use ingress_datapath::{
     ClientLimits, Fill, Hook, LimitedClient, LinkState, NicMode, Pinned, PinnedLink, Process, Role,
@@ -50,6 +50,8 @@ pub(super) struct NodeState {
     /// Indices of interfaces with programs on received but not on sent packets, so that no port is rewritten there.
     one_way: Vec<u32>,
     ports: Vec<PortRow>,
+    /// Epochs of the processes with sockets of HTTP/3, the newest first.
+    quic: Vec<u32>,
     /// Addresses, each with the index of its interface.
     addresses: Vec<(String, u32)>,
     fills: Vec<Fill>,
@@ -66,6 +68,8 @@ struct PortRow {
     proto: &'static str,
     /// Slots of listeners; an empty range means that packets are counted but not steered.
     slots: Range<u32>,
+    /// Number of sockets of HTTP/3 that get new connections.
+    quic_sockets: u32,
     /// Rewritten port of the packets on this node.
     rewritten: Option<u16>,
 }
@@ -95,6 +99,7 @@ impl NodeState {
                 } else {
                     0..0
                 },
+                quic_sockets: if rule.flags & PORT_QUIC == 0 { 0 } else { rule.workers },
                 rewritten: rule.rewritten().map(u16::from_be),
             })
             .collect();
@@ -119,6 +124,7 @@ impl NodeState {
             filters: with(|mode, _| mode == NicMode::Clsact),
             one_way: with(|_, flags| flags & NIC_TRANSMITS == 0),
             ports,
+            quic: pinned.quic_epochs()?,
             addresses: addresses.into_iter().map(address).collect(),
             fills: pinned.fills()?,
             limits: maps.client_limits()?,
@@ -129,8 +135,20 @@ impl NodeState {
 
     /// Formats the state, one item per line after a label.
     pub(crate) fn text(&self, palette: Palette) -> String {
-        let Self { pins, processes, links, filters, one_way: _, ports, addresses, fills, limits, limited: _, totals } =
-            self;
+        let Self {
+            pins,
+            processes,
+            links,
+            filters,
+            one_way: _,
+            ports,
+            quic,
+            addresses,
+            fills,
+            limits,
+            limited: _,
+            totals,
+        } = self;
         let mut text = LabelledLines::default();
         text.line("pins", pins);
         for process in processes {
@@ -164,7 +182,11 @@ impl NodeState {
         if filters.is_empty() && !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
             text.line("xdp", "off");
         }
-        for PortRow { number, proto, slots, rewritten } in ports {
+        for PortRow { number, proto, slots, quic_sockets, rewritten } in ports {
+            if *quic_sockets > 0 {
+                text.line("port", format_args!("{number}/{proto}: HTTP/3, {quic_sockets} sockets by connection ID"));
+                continue;
+            }
             let rewritten = rewritten.map_or_else(String::new, |port| format!(", rewritten to {port}"));
             match slots.clone().next_back() {
                 None => text.line("port", format_args!("{number}/{proto}: counted, not steered{rewritten}")),
@@ -172,6 +194,10 @@ impl NodeState {
                     text.line("port", format_args!("{number}/{proto}: listeners {} to {last}{rewritten}", slots.start));
                 }
             }
+        }
+        if !quic.is_empty() {
+            let epochs: Vec<_> = quic.iter().map(u32::to_string).collect();
+            text.line("http3", format_args!("sockets of process {}", epochs.join(", ")));
         }
         for (address, interface) in addresses {
             text.line("address", format_args!("{address} on interface {interface}"));
@@ -194,7 +220,8 @@ impl NodeState {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let Self { pins, processes, links, filters, one_way, ports, addresses, fills, limits, limited, totals } = self;
+        let Self { pins, processes, links, filters, one_way, ports, quic, addresses, fills, limits, limited, totals } =
+            self;
         let process = |process: &Process| {
             let Process { epoch, role: _, silence, lives } = process;
             let silence = silence.as_secs_f64();
@@ -214,10 +241,10 @@ impl NodeState {
             })
         };
         let port = |port: &PortRow| {
-            let PortRow { number, proto, slots, rewritten } = port;
+            let PortRow { number, proto, slots, quic_sockets, rewritten } = port;
             json!({
                 "port": number, "proto": proto, "first_slot": slots.start, "slots": slots.len(),
-                "rewritten_to": rewritten,
+                "quic_sockets": quic_sockets, "rewritten_to": rewritten,
             })
         };
         let address = |(address, interface): &(String, u32)| json!({ "address": address, "interface": interface });
@@ -230,6 +257,7 @@ impl NodeState {
             "filters": filters,
             "one_way": one_way,
             "ports": ports.iter().map(port).collect::<Value>(),
+            "quic_epochs": quic,
             "addresses": addresses.iter().map(address).collect::<Value>(),
             "maps": fills.iter().map(fill).collect::<Value>(),
             "limits": clients::limits(*limits),
@@ -303,9 +331,10 @@ mod tests {
             filters: Vec::new(),
             one_way: Vec::new(),
             ports: vec![
-                PortRow { number: 80, proto: "tcp", slots: 0..2, rewritten: None },
-                PortRow { number: 5353, proto: "udp", slots: 0..0, rewritten: None },
+                PortRow { number: 80, proto: "tcp", slots: 0..2, quic_sockets: 0, rewritten: None },
+                PortRow { number: 5353, proto: "udp", slots: 0..0, quic_sockets: 0, rewritten: None },
             ],
+            quic: Vec::new(),
             addresses: vec![("192.0.2.7".into(), 2)],
             fills: vec![
                 Fill { map: map::FLOWS, entries: 12_000, capacity: map::FLOWS_MAX },
@@ -340,7 +369,7 @@ mod tests {
 
     #[test]
     fn rewritten_ports_and_one_way_interfaces_are_shown() {
-        let port = |rewritten| PortRow { number: 80, proto: "tcp", slots: 0..2, rewritten };
+        let port = |rewritten| PortRow { number: 80, proto: "tcp", slots: 0..2, quic_sockets: 0, rewritten };
         let rewriting = NodeState { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
         let text = rewriting.text(Palette::NONE);
         assert!(text.contains("\nport       80/tcp: listeners 0 to 1, rewritten to 10080\n"), "{text}");
@@ -348,6 +377,17 @@ mod tests {
         assert_eq!(rewriting.json()["ports"][0]["rewritten_to"], 10_080);
         let steering = NodeState { ports: vec![port(None)], one_way: vec![3], ..well() };
         assert_eq!(steering.attention(), Vec::<String>::new(), "nobody misses anything");
+    }
+
+    #[test]
+    fn sockets_of_http3_are_shown() {
+        let port = PortRow { number: 443, proto: "udp", slots: 0..0, quic_sockets: 2, rewritten: None };
+        let serving = NodeState { ports: vec![port], quic: vec![4, 3], ..well() };
+        let text = serving.text(Palette::NONE);
+        assert!(text.contains("\nport       443/udp: HTTP/3, 2 sockets by connection ID\n"), "{text}");
+        assert!(text.contains("\nhttp3      sockets of process 4, 3\n"), "{text}");
+        let json = serving.json();
+        assert_eq!((&json["ports"][0]["quic_sockets"], &json["quic_epochs"]), (&json!(2), &json!([4, 3])));
     }
 
     #[test]
@@ -374,7 +414,7 @@ mod tests {
         assert_eq!(json["links"][0]["interface"], Value::Null);
         assert_eq!(
             json["ports"][0],
-            json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2, "rewritten_to": null })
+            json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2, "quic_sockets": 0, "rewritten_to": null })
         );
         assert_eq!(json["totals"]["accepted"], json!({ "packets": 29, "bytes": 2318 }));
         assert_eq!(json["totals"]["denied"]["packets"], 0, "programs see what people need not");
