@@ -100,6 +100,12 @@ controller.extraArgs replaces the one of the same name here. */ -}}
 - --{{ $scheme }}-port={{ $port }}
 {{- end }}
 {{- end }}
+{{- if $controller.http3.enabled }}
+- --http3=on
+{{- with int $controller.http3.advertisePort }}
+- --http3-advertise-port={{ . }}
+{{- end }}
+{{- end }}
 {{- if $controller.workers }}
 - --workers={{ $controller.workers }}
 {{- end }}

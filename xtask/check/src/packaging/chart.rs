@@ -71,12 +71,14 @@ const MISTAKES: [(&str, &str); 36] = [
 ];
 
 /// Values, and whether pods with them bind ports below 1024, for which they need a capability.
-const BOUND: [(&str, bool); 5] = [
+const BOUND: [(&str, bool); 7] = [
     ("controller.steer=rewrite", false),
     ("controller.extraArgs.steer=bind", true),
     ("controller.extraArgs.udp-services-configmap=a/b", true),
     ("tcp.53=dns/resolver:53", false),
     ("udp.53=dns/resolver:53", true),
+    ("controller.http3.enabled=true", true),
+    ("controller.extraArgs.http3=on", true),
 ];
 
 /// Files of `ci/`, each with objects and arguments that the chart must make of it.
@@ -109,6 +111,8 @@ const FILES: [(&str, &[&str], &[&str]); 5] = [
             "--watch-namespace=shop",
             "--publish-status-address=192.0.2.1,2001:db8::1",
             "--admin-addr=192.0.2.1:9111",
+            "--http3=on",
+            "--http3-advertise-port=8443",
             // Of `extraArgs`: instead of the chart's own, as a whole number, without a value, and repeated.
             "--log=info,ingress_proxy=debug",
             "--host-capacity=1048576",

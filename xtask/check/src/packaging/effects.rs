@@ -18,7 +18,7 @@ use xtask_tools::workspace;
 
 /// Values that others need to have an effect, by their path, or by its beginning, which ends with a dot. All fitting rows
 /// apply.
-const CONTEXTS: [(&str, &[&str]); 17] = [
+const CONTEXTS: [(&str, &[&str]); 20] = [
     (
         "controller.api.",
         &[
@@ -41,6 +41,9 @@ const CONTEXTS: [(&str, &[&str]); 17] = [
         &["controller.service.internal.enabled=true", "controller.service.internal.annotations={\"a\":\"b\"}"],
     ),
     ("controller.service.internal.nodePorts.udp", &["udp={\"53\":\"dns/resolver:53\"}"]),
+    ("controller.http3.", &["controller.http3.enabled=true"]),
+    ("controller.service.nodePorts.http3", &["controller.http3.enabled=true"]),
+    ("controller.service.internal.nodePorts.http3", &["controller.http3.enabled=true"]),
     ("gatewayAPI.services", &["gatewayAPI.enabled=true"]),
     ("controller.metrics.", &["controller.metrics.enabled=true"]),
     ("controller.metrics.serviceMonitor.", &["controller.metrics.serviceMonitor.enabled=true"]),

@@ -20,11 +20,12 @@ use xtask_tools::summary::Outcome;
 use xtask_tools::{process, progress, workspace};
 
 /// Overlays of `deploy/`, each with the arguments with which the chart must render the same objects.
-const TWINS: [(&str, &[&str]); 5] = [
+const TWINS: [(&str, &[&str]); 6] = [
     ("base", &[]),
     ("privileged", &["--set=privileged=true"]),
     ("bind", &["--set=controller.steer=bind"]),
     ("gateway-api", &["--set=gatewayAPI.enabled=true"]),
+    ("http3", &["--set=controller.http3.enabled=true"]),
     ("udp", &["--set=controller.udpServicesConfigMap=xdp-ingress/udp-services"]),
 ];
 
