@@ -18,6 +18,8 @@ mod gateway_addresses;
 mod generation;
 mod handover;
 mod health;
+mod http3;
+mod http3_client;
 mod inputs;
 mod inspect;
 mod lifecycle;

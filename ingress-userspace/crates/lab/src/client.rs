@@ -97,6 +97,12 @@ pub struct Streaming {
 // === impl Trust ===
 
 impl Trust {
+    /// Returns the trusted authorities.
+    #[must_use]
+    pub fn roots(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.0)
+    }
+
     /// Trusts no certificate; for clients without TLS.
     #[must_use]
     pub fn none() -> Self {

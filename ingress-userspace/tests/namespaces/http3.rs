@@ -1,0 +1,255 @@
+//! HTTP/3 through the whole product: requests, updates and roll-backs while clients change their addresses, crashes, and
+//! starts that cannot have the port.
+
+use std::{
+    net::UdpSocket,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use http::StatusCode;
+use ingress_common::Total;
+use ingress_lab::{
+    client::{Ask, Protocol, Trust, block_on},
+    controller::DataPath,
+    credentials::Authority,
+    topology::{Family, node_addr},
+    until, until_within,
+};
+use nix::sys::signal::Signal;
+
+use crate::{
+    generation::{Generation, under},
+    http3_client::{Client, Failure, MovingLoad, Report},
+    net::{Net, http, ingress},
+};
+
+/// Flags of a process with HTTP/3, and with keys that it shares with its successors.
+const FLAGS: [&str; 4] = ["--http3", "on", "--tls-ticket-secret", "default/tickets"];
+
+/// A network that serves `web.test` over TLS; no process runs yet.
+fn network(name: &str) -> Option<(Net, Trust)> {
+    let net = Net::build(name)?;
+    let authority = Authority::generate().expect("an authority");
+    let secret = authority.secret("default", "web", &["web.test"]).expect("a secret");
+    let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"));
+    let site = net.site("web", &[0, 1]);
+    let rest = site.split_once("---\n").expect("several documents").1;
+    net.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    let key = "7".repeat(80);
+    let tickets =
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: tickets, namespace: default}\nstringData:\n  tickets.key: ";
+    net.write("tickets.yaml", &format!("{tickets}\"{key}\"\n"));
+    Some((net, authority.trust().expect("a usable authority")))
+}
+
+/// Starts a process whose sockets for HTTP/3 are open.
+fn start(net: &Net, name: &str) -> Generation {
+    let mut generation = Generation::start(net, name, &FLAGS);
+    generation.process.wait_for_log("HTTP/3 open", 1).expect("the sockets are open");
+    generation
+}
+
+/// Returns the value of a series of the owner's metrics.
+fn metric(net: &Net, series: &str) -> Option<u64> {
+    let text = String::from_utf8(net.admin("/metrics").ok()?.text).expect("text");
+    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+    value.parse().ok()
+}
+
+/// Returns how often each event of `ingress_quic` has happened.
+fn event(net: &Net, event: Total) -> u64 {
+    net.maps().read().expect("counts").total(event).packets
+}
+
+#[track_caller]
+fn assert_no_panic(process: &Generation) {
+    let log = process.process.log();
+    assert!(!log.contains("panic"), "{log}");
+}
+
+/// Runs `work` in the namespace of the client.
+fn as_client<T: Send>(net: &Net, work: impl Future<Output = anyhow::Result<T>> + Send) -> T {
+    net.topology.client.run(|| block_on(work)).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+fn answered(response: Result<(StatusCode, Vec<u8>), Failure>) -> anyhow::Result<()> {
+    match response {
+        Ok((StatusCode::OK, _body)) => Ok(()),
+        other => anyhow::bail!("no good response: {other:?}"),
+    }
+}
+
+/// The number of rounds: small unless `XDP_INGRESS_HTTP3_UPDATES` gives another one.
+fn rounds() -> usize {
+    std::env::var("XDP_INGRESS_HTTP3_UPDATES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3)
+}
+
+fn print(what: &str, report: &Report) {
+    let Report { answered, connections, moves, slowest, failures } = report;
+    println!(
+        "{what}: {answered} answered, {} failed, {connections} connections, {moves} changes of ports, slowest {} ms",
+        failures.len(),
+        slowest.as_millis()
+    );
+}
+
+#[test]
+fn requests_are_served_over_both_families_from_changing_ports() {
+    let Some((net, trust)) = network("h3") else { return };
+    let _process = start(&net, "first");
+    for family in [Family::V4, Family::V6] {
+        as_client(&net, async {
+            let mut client = Client::connect(&trust, family).await?;
+            for _ in 0..5 {
+                answered(client.get("/").await)?;
+                client.change_port()?;
+            }
+            answered(client.get("/").await)
+        });
+    }
+    until("the connections", || (metric(&net, "xdp_ingress_http3_handshakes_total")? == 2).then_some(()))
+        .expect("they are counted");
+    until("the moves", || (metric(&net, "xdp_ingress_http3_migrations_total")? == 10).then_some(()))
+        .expect("they are counted");
+    assert_eq!(metric(&net, "xdp_ingress_http3_ready"), Some(1));
+    assert_eq!(metric(&net, "xdp_ingress_http3_requests_total"), Some(12));
+    assert_eq!(event(&net, Total::QuicUnchosen), 0);
+    assert!(event(&net, Total::QuicNew) >= 2 && event(&net, Total::QuicById) > 12);
+    let counts = net.settled();
+    assert_eq!(counts.hosts["web.test"].l7.requests.success, 12);
+    let mut status = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+    let status = status.args(["status", "--bpffs"]).arg(&net.bpffs).output().expect("it runs");
+    let status = String::from_utf8(status.stdout).expect("text");
+    assert!(status.contains("443/udp: HTTP/3, 2 sockets by connection ID"), "{status}");
+    assert!(status.contains("http3      sockets of process 1"), "{status}");
+}
+
+#[test]
+fn updates_and_roll_backs_lose_no_request_of_clients_that_move() {
+    let Some((net, trust)) = network("h3-updates") else { return };
+    let mut old = start(&net, "generation-0");
+    let load = MovingLoad::start(&net, &trust, 8);
+    for number in 1..=rounds() {
+        // An update that is undone, and then one that stays.
+        let mut undone = start(&net, &format!("undone-{number}"));
+        load.pass(50);
+        undone.process.signal(Signal::SIGTERM).expect("the kubelet ends the new one");
+        until("the old one to be ready", || old.probe("ready").ok()).expect("it takes the node back");
+        load.pass(50);
+        assert!(undone.ended().success());
+        assert_no_panic(&undone);
+        let mut new = start(&net, &format!("generation-{number}"));
+        load.pass(50);
+        old.process.signal(Signal::SIGTERM).expect("the kubelet ends the old one");
+        load.pass(50);
+        assert!(old.ended().success());
+        assert_no_panic(&old);
+        std::mem::swap(&mut old, &mut new);
+    }
+    let report = load.stop();
+    print(&format!("{} updates and roll-backs", rounds()), &report);
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    assert!(report.moves > 0);
+    assert_eq!(event(&net, Total::QuicUnchosen), 0, "each packet has its socket by its ID, or an owner");
+}
+
+#[test]
+fn clients_of_a_killed_process_are_reset_at_once() {
+    let Some((net, trust)) = network("h3-crash") else { return };
+    let old = start(&net, "old");
+    let mut new = start(&net, "new");
+    as_client(&net, async {
+        let mut client = Client::connect(&trust, Family::V4).await?;
+        answered(client.get("/").await)?;
+        new.process.kill()?;
+        until("the old one to be ready", || old.probe("ready").ok())?;
+        let asked = Instant::now();
+        let lost = client.get("/").await;
+        let reset = tokio::time::timeout(Duration::from_secs(5), client.quic.closed()).await?;
+        println!("reset {} ms after the first packet since the crash", asked.elapsed().as_millis());
+        anyhow::ensure!(matches!(reset, quinn::ConnectionError::Reset), "closed by {reset:?}, and {lost:?}");
+        anyhow::ensure!(matches!(lost, Err(Failure::Lost(_))), "{lost:?}");
+        answered(Client::connect(&trust, Family::V4).await?.get("/").await)
+    });
+    assert!(event(&net, Total::QuicGone) > 0);
+}
+
+#[test]
+fn a_successor_without_http3_leaves_open_connections_to_their_process() {
+    let Some((net, trust)) = network("h3-off") else { return };
+    let _old = start(&net, "old");
+    as_client(&net, async {
+        let mut client = Client::connect(&trust, Family::V6).await?;
+        answered(client.get("/").await)?;
+        let _new = Generation::start(&net, "new", &[]);
+        for _ in 0..3 {
+            client.change_port()?;
+            answered(client.get("/").await)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn without_the_kernel_part_workers_hand_datagrams_on() {
+    let Some((net, trust)) = network("h3-bind") else { return };
+    let mut options = net.options("first", 9110);
+    options.path = DataPath::Bind { http: 80, https: 443 };
+    let mut command = options.command();
+    command.args(FLAGS);
+    let mut process = net.lab.spawn(&net.topology.node, "first", command).expect("the process starts");
+    process.wait_for_log("no connection of HTTP/3 survives an update of this process", 1).expect("it says so");
+    as_client(&net, async {
+        let mut clients = Vec::new();
+        for family in [Family::V4, Family::V6] {
+            clients.push(Client::connect(&trust, family).await?);
+        }
+        // The kernel chooses a worker by the port; of 20 ports, some lead to another one.
+        for _ in 0..10 {
+            for client in &mut clients {
+                client.change_port()?;
+                answered(client.get("/").await)?;
+            }
+        }
+        Ok(())
+    });
+    until("the count", || (metric(&net, "xdp_ingress_http3_foreign_datagrams_total")? > 0).then_some(()))
+        .expect("datagrams were handed on");
+}
+
+#[test]
+fn a_taken_port_leaves_tcp_alone_and_is_said_once() {
+    let Some((net, trust)) = network("h3-taken") else { return };
+    let taken = net.topology.node.run(|| Ok(UdpSocket::bind(("::", 443))?)).expect("bound");
+    let mut process = Generation::start(&net, "first", &FLAGS);
+    process.process.wait_for_log("HTTP/3 is off, and TCP serves on", 1).expect("it says so");
+    let log = process.process.log();
+    assert!(log.contains("another process has UDP port 443 (`ss -lunp 'sport = :443'` shows it)"), "{log}");
+    assert_eq!(log.matches("HTTP/3").count(), 1, "{log}");
+    assert_eq!(metric(&net, "xdp_ingress_http3_ready"), Some(0));
+    let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
+    assert!(answer.status.is_redirection(), "{}", answer.status);
+    let advertised = net.topology.client.run(|| {
+        block_on(async {
+            let address = (node_addr(Family::V4), 443).into();
+            let mut connection =
+                ingress_lab::client::Connection::open(address, Protocol::Https2, "web.test", &trust).await?;
+            let answer = connection.send(&Ask::get("web.test", "/")).await?;
+            Ok((answer.status, answer.headers.get("alt-svc").cloned()))
+        })
+    });
+    assert_eq!(advertised.expect("an answer"), (StatusCode::OK, None), "nothing is advertised");
+    drop(taken);
+}
+
+#[test]
+fn a_process_without_the_right_to_the_port_says_so() {
+    let Some((net, _trust)) = network("h3-rights") else { return };
+    let rights = ["--bounding-set=-all,+net_admin,+perfmon,+bpf", "--inh-caps=-all", "--no-new-privs"];
+    let mut process =
+        Generation::spawn_in(&net, "first", &FLAGS, |command| under("setpriv", &rights.map(Into::into), &command));
+    process.process.wait_for_log("need CAP_NET_BIND_SERVICE; add it (`deploy/http3`", 1).expect("it says so");
+    until_within(Duration::from_secs(30), "readiness", || process.probe("ready").ok()).expect("TCP serves");
+    assert_eq!(metric(&net, "xdp_ingress_http3_ready"), Some(0));
+}
