@@ -25,7 +25,7 @@ use crate::{
     config::Limits,
     conn::Conn,
     exchange::Exchange,
-    shared::{Drain, Peer, PeerOrder, Shared, count},
+    shared::{Drain, Held, Peer, PeerOrder, Shared, count},
 };
 
 /// A connection of QUIC, with the state of HTTP/3.
@@ -64,6 +64,9 @@ pub(crate) struct State {
     pub(crate) writes: u64,
     /// Number of bytes written to streams of requests since the connection had nothing to send.
     pub(crate) written: usize,
+    /// Number of responses that the client has acknowledged, and that and `writes` together at the last look.
+    finished: u64,
+    seen: u64,
     /// Tasks whose streams take bytes again, with the number of their last write.
     writable: Vec<(u64, Waker)>,
 }
@@ -117,6 +120,8 @@ impl State {
             unacknowledged: 0,
             writes: 0,
             written: 0,
+            finished: 0,
+            seen: 0,
             writable: Vec::new(),
         }
     }
@@ -152,8 +157,16 @@ impl State {
         if self.requests.is_empty() && self.unacknowledged == 0 {
             self.written = 0;
         }
-        self.peer.held.set(self.written.min(usize::try_from(self.limits.send_window).unwrap_or(usize::MAX)));
-        self.peer.writes.set(self.writes);
+    }
+
+    /// Returns the bytes of responses that wait for the client or for its acknowledgement, as far as quinn-proto tells:
+    /// those written since the connection had nothing to send, if a task or a complete response waits.
+    pub(crate) fn look(&mut self) -> Held {
+        let is_waiting = self.unacknowledged > 0 || self.requests.values().any(|exchange| exchange.writer.is_some());
+        let taken = self.writes + self.finished;
+        let is_stuck = std::mem::replace(&mut self.seen, taken) == taken && is_waiting;
+        let window = usize::try_from(self.limits.send_window).unwrap_or(usize::MAX);
+        Held { bytes: if is_waiting { self.written.min(window) } else { 0 }, is_stuck }
     }
 
     /// Returns the end of the connection, if one was ordered for it or its worker.
@@ -212,7 +225,6 @@ impl State {
         self.heads.clear();
         self.unidirectional.clear();
         self.control_out.clear();
-        self.peer.held.set(0);
         drop(self.peer.context.take());
     }
 
@@ -272,6 +284,7 @@ impl State {
             // Only streams of responses are finished.
             StreamEvent::Finished { .. } => {
                 self.unacknowledged = self.unacknowledged.saturating_sub(1);
+                self.finished += 1;
                 self.note_idle(now);
             }
             StreamEvent::Available { .. } => {}

@@ -291,9 +291,10 @@ where
                 count(&counters.accepted);
                 self.shared.begin_handshake(network(remote.ip()));
                 count(&counters.open);
-                let peer = Rc::new(Peer::new(remote, local, handle.0, Rc::clone(&self.shared)));
+                let peer = Rc::new(Peer::new(remote, local));
                 let state = State::new(quic, Rc::clone(&self.shared), Rc::clone(&peer), now);
-                let conn = Conn::new(handle.0, peer, Rc::clone(&self.shared), state);
+                let conn = Conn::new(handle.0, Rc::clone(&peer), Rc::clone(&self.shared), state);
+                peer.belongs_to(&conn);
                 conn.mark_dirty();
                 if self.conns.len() <= handle.0 {
                     self.conns.resize(handle.0 + 1, None);

@@ -11,6 +11,9 @@ use crate::{
     socket::Datagram,
 };
 
+/// Returns the caller's value for a connection whose handshake is complete.
+pub type Opened = Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>;
+
 /// The parts of a driver.
 pub struct Options {
     /// A bound socket; with `SO_REUSEPORT` if there are several workers.
@@ -28,7 +31,7 @@ pub struct Options {
     pub pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
     /// Called at the end of each handshake. The value belongs to the connection ([`Peer::context`]) and is dropped at
     /// its end. Without one, the connection is closed at once.
-    pub opened: Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>,
+    pub opened: Opened,
     /// Takes datagrams for the connections of a sibling, by its number. The sibling's thread gives them to
     /// [`Handle::inject`](crate::Handle::inject).
     pub forward: Box<dyn FnMut(u8, Datagram)>,

@@ -6,7 +6,7 @@ use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     fmt,
     net::{IpAddr, SocketAddr},
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::Arc,
     task::Waker,
     time::{Duration, Instant},
@@ -14,7 +14,10 @@ use std::{
 
 use crate::{
     config::{self, ConfigError, Limits},
+    conn::Conn,
+    connection::State,
     keys::Keys,
+    options::Opened,
     socket::Datagram,
 };
 
@@ -60,22 +63,15 @@ pub struct Peer {
     pub(crate) server_name: OnceCell<String>,
     pub(crate) context: RefCell<Option<Rc<dyn Any>>>,
     pub(crate) ordered: Cell<PeerOrder>,
-    /// Upper bound of the bytes of responses that wait for the client or its acknowledgement.
-    pub(crate) held: Cell<usize>,
-    /// Number of writes of the connection, and its value at the last look.
-    pub(crate) writes: Cell<u64>,
-    seen: Cell<u64>,
-    /// The key of its connection.
-    key: usize,
-    shared: Rc<Shared>,
+    conn: OnceCell<Weak<Conn>>,
 }
 
 /// The bytes of responses that a connection holds for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// An upper bound.
+    /// An upper bound; 0 if nothing waits for the client.
     pub bytes: usize,
-    /// Whether there are bytes, and none were added since the last look.
+    /// Whether the client has taken nothing since the last look, although something waits for it.
     pub is_stuck: bool,
 }
 
@@ -91,7 +87,7 @@ pub(crate) enum PeerOrder {
 pub(crate) struct Shared {
     /// The limits of new connections.
     pub(crate) limits: RefCell<Rc<Limits>>,
-    pub(crate) opened: Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>,
+    pub(crate) opened: Opened,
     pub(crate) counters: Counters,
     pub(crate) keys: Keys,
     /// Keys of connections that need a turn.
@@ -173,7 +169,7 @@ impl Handle {
 // === impl Peer ===
 
 impl Peer {
-    pub(crate) fn new(remote: SocketAddr, local: Option<IpAddr>, key: usize, shared: Rc<Shared>) -> Self {
+    pub(crate) fn new(remote: SocketAddr, local: Option<IpAddr>) -> Self {
         Self {
             remote,
             local,
@@ -181,12 +177,18 @@ impl Peer {
             server_name: OnceCell::new(),
             context: RefCell::default(),
             ordered: Cell::new(PeerOrder::Serve),
-            held: Cell::new(0),
-            writes: Cell::new(0),
-            seen: Cell::new(0),
-            key,
-            shared,
+            conn: OnceCell::new(),
         }
+    }
+
+    /// Tells the peer of its connection.
+    pub(crate) fn belongs_to(&self, conn: &Rc<Conn>) {
+        // It has one.
+        let _known = self.conn.set(Rc::downgrade(conn));
+    }
+
+    fn conn(&self) -> Option<Rc<Conn>> {
+        self.conn.get()?.upgrade().filter(|conn| !conn.is_broken())
     }
 
     /// Returns the value of [`Options::opened`](crate::Options::opened), while the connection is open.
@@ -208,16 +210,16 @@ impl Peer {
     fn order(&self, order: PeerOrder) {
         if order > self.ordered.get() {
             self.ordered.set(order);
-            self.shared.dirty.borrow_mut().push(self.key);
-            self.shared.wake();
+            if let Some(conn) = self.conn() {
+                conn.mark_dirty();
+            }
         }
     }
 
     /// Returns the bytes that the connection holds. It is called in regular intervals.
     #[must_use]
     pub fn look(&self) -> Held {
-        let (bytes, writes) = (self.held.get(), self.writes.get());
-        Held { bytes, is_stuck: self.seen.replace(writes) == writes && bytes > 0 }
+        self.conn().map_or(Held { bytes: 0, is_stuck: false }, |conn| conn.with(State::look))
     }
 
     /// The address that the client's latest packets came from. Nothing has proven it if it differs from
