@@ -51,7 +51,7 @@ pub fn gateway(args: GatewayArgs) -> Result<ExitCode> {
     if let Some(name) = ingress_class {
         options.classes.name = name;
     }
-    let migration = to_gateway(&objects.cluster, &options, &gateway);
+    let migration = to_gateway(&objects.cluster, &options, &gateway, None);
     ensure_found(&migration, &options.classes.controller)?;
     let verdicts: String = migration.verdicts.iter().map(|verdict| format!("{verdict}\n")).collect();
     print::remark(&verdicts)?;
@@ -96,7 +96,7 @@ mod tests {
             port: {number: 80}}}}]}}]\n";
         let objects = read_text(ingress);
         let options = crate::check::Controller::default().options(&objects, true);
-        let migration = to_gateway(&objects.cluster, &options, &ObjectName::new("default", "ingress"));
+        let migration = to_gateway(&objects.cluster, &options, &ObjectName::new("default", "ingress"), None);
         let text = written(&migration).expect("YAML");
         let again = read_text(&text);
         let cluster = &again.cluster;
@@ -111,7 +111,7 @@ mod tests {
     fn a_result_without_an_ingress_is_an_error() {
         let objects = read_text("apiVersion: v1\nkind: Service\nmetadata: {name: web}\n");
         let options = crate::check::Controller::default().options(&objects, true);
-        let migration = to_gateway(&objects.cluster, &options, &ObjectName::new("default", "ingress"));
+        let migration = to_gateway(&objects.cluster, &options, &ObjectName::new("default", "ingress"), None);
         let error = ensure_found(&migration, &options.classes.controller).expect_err("no Ingress");
         assert!(error.to_string().contains("--controller-class"), "{error}");
     }

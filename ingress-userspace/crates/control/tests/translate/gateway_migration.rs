@@ -39,7 +39,7 @@ fn apply(cluster: &mut Cluster, name: &str, text: &str) {
 
 /// Writes the Ingresses of a cluster, and checks that each host does the same or has a verdict.
 fn check(cluster: &Cluster, options: &Options, counts: &mut Counts) -> Result<(), String> {
-    let migration = to_gateway(cluster, options, &ObjectName::new("default", "ingress"));
+    let migration = to_gateway(cluster, options, &ObjectName::new("default", "ingress"), None);
     let before = translate(cluster, options).table;
     let mut both = cluster.clone();
     apply(&mut both, "class.yaml", CLASS);
@@ -86,7 +86,10 @@ fn alike(host: &str, before: &HostRoutes, after: &RouteTable) -> Result<(), Stri
     let fallback = before.fallback.as_deref().filter(|_| !has_root);
     let expect = deeds(before.rules.iter().chain(fallback));
     for scheme in ["https", "http"] {
-        let name = format!("/{scheme}.{}", host.replace('*', "wildcard"));
+        let name = match host.strip_prefix("*.") {
+            Some(base) => format!("/{scheme}-wildcard.{base}"),
+            None => format!("/{scheme}.{host}"),
+        };
         let listener = after.listeners.iter().find(|(listener, _)| listener.to_string().ends_with(&name));
         let Some((_, listener)) = listener else { return Err(format!("no listener {name}")) };
         let found = deeds(listener.hosts.values().flat_map(|routes| &routes.rules));
@@ -188,7 +191,7 @@ fn an_example_is_written_as_expected() {
         classes: Classes { name: "xdp".into(), ..Options::for_manifests().classes },
         ..Options::for_manifests()
     };
-    let migration = to_gateway(&cluster, &options, &ObjectName::new("infra", "ingress"));
+    let migration = to_gateway(&cluster, &options, &ObjectName::new("infra", "ingress"), None);
     let mut text = String::new();
     for verdict in &migration.verdicts {
         text += &format!("# {verdict}\n");

@@ -9,6 +9,7 @@ mod feud;
 mod gateway_laws;
 mod gateway_migration;
 mod gateway_objects;
+mod gateway_protection;
 mod golden;
 mod laws;
 mod objects;

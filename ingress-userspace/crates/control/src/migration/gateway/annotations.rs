@@ -7,6 +7,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{Expressed, RowVerdict};
 use crate::{
+    boolean::boolean,
     change::ObjectName,
     translate::{annotation_entries, annotation_verdict, instead_on_routes},
     verdict::Kind,
@@ -17,14 +18,17 @@ use crate::{
 pub(super) struct IngressAnnotations {
     /// By their whole names.
     pub(super) copied: BTreeMap<String, String>,
+    /// The whole names that the Ingress has, by those without a prefix.
+    pub(super) written: BTreeMap<String, String>,
+    /// Whether the Ingress is a canary of another.
+    pub(super) is_canary: bool,
     /// Whether one of them redirects all requests.
     pub(super) is_sent_elsewhere: bool,
     pub(super) verdicts: Vec<RowVerdict>,
 }
 
 /// Keys whose effect the rules of a route show, as far as the host can be written at all.
-const BY_RULES: [(&str, &str); 14] = [
-    ("affinity-canary-behavior", "as weights, which keep no session of a client"),
+const BY_RULES: [(&str, &str); 13] = [
     ("app-root", "as a filter `RequestRedirect`"),
     ("canary", "as weights and matches of the other Ingress's routes"),
     ("canary-by-header", "as matches of the other Ingress's routes"),
@@ -52,6 +56,8 @@ const OF_DEFAULT: [(&str, &str); 4] = [
 pub(super) fn read(name: &ObjectName, ingress: &Ingress, prefix: &str) -> IngressAnnotations {
     let mut read = IngressAnnotations::default();
     for (key, (written, value)) in annotation_entries(ingress, prefix) {
+        read.written.insert(key.to_owned(), written.to_owned());
+        read.is_canary |= key == "canary" && boolean(value) == Some(true);
         let expressed = match (annotation_verdict(key), instead_on_routes(key)) {
             (None, _) => Expressed::Not {
                 because: "it is not known, and has no effect on Ingresses either".to_owned(),

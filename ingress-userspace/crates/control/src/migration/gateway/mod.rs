@@ -25,16 +25,18 @@ use crate::{
     cluster::Cluster,
     outcome::Origin,
     source::manifests::parse,
-    translate::{GatewayApi, Options, owns, translate},
+    translate::{GatewayApi, Options, translate},
 };
-use annotations::IngressAnnotations;
 use compare::{Difference, compare};
 use host::{HostPlan, plan};
 use ingress_model::{HostPattern, RouteTable};
+use ingresses::Ingresses;
 
 mod annotations;
 mod compare;
+mod guard;
 mod host;
+mod ingresses;
 mod rule;
 mod write;
 
@@ -72,26 +74,32 @@ pub enum Expressed {
 const CLASS: &str = "xdp-ingress";
 
 /// Writes the Ingresses of `cluster` that `options` select as objects of Gateway API, with `gateway` as the name of the
-/// Gateway. It changes nothing.
+/// Gateway. With `namespace`, hosts of other namespaces are left out. It changes nothing.
 #[must_use]
-pub fn to_gateway(cluster: &Cluster, options: &Options, gateway: &ObjectName) -> GatewayMigration {
-    let table = translate(cluster, options).table;
-    let mut annotations = BTreeMap::new();
-    for (name, stored) in cluster.ingresses.iter().filter(|(_, stored)| owns(cluster, options, &stored.object)) {
-        let read = annotations::read(name, &stored.object, &options.annotations_prefix);
-        annotations.insert(name.clone(), read);
-    }
-    let certificates = certificates(cluster, &annotations);
+pub fn to_gateway(
+    cluster: &Cluster,
+    options: &Options,
+    gateway: &ObjectName,
+    namespace: Option<&str>,
+) -> GatewayMigration {
+    let translation = translate(cluster, options);
+    let ingresses = Ingresses::of(cluster, options, &translation, namespace);
+    let table = translation.table;
     let (mut plans, mut left) = (Vec::new(), BTreeMap::new());
+    let mut elsewhere: BTreeSet<HostPattern> = ingresses.foreign.keys().cloned().collect();
     for (pattern, routes) in table.hosts.iter() {
-        match plan(pattern, routes, certificate(pattern, &certificates), &annotations) {
+        if ingresses.is_unwanted(routes) {
+            elsewhere.insert(pattern.clone());
+            continue;
+        }
+        match plan(pattern, routes, &ingresses) {
             Ok(plan) => plans.push(plan),
             Err(why) => drop(left.insert(pattern.clone(), why)),
         }
     }
     let (objects, differences) = loop {
-        leave_broader(&mut plans, &mut left);
-        let objects = write::write(gateway, &plans, &annotations);
+        leave_broader(&mut plans, &mut left, &elsewhere);
+        let objects = write::write(gateway, &plans, &ingresses.annotations);
         let differences = differences(cluster, options, &table, gateway, &plans, &objects);
         let is_unsafe = |(_, found): &(&HostPattern, &Vec<Difference>)| found.iter().any(|found| found.is_unsafe);
         let refused: BTreeMap<HostPattern, String> = differences
@@ -99,8 +107,7 @@ pub fn to_gateway(cluster: &Cluster, options: &Options, gateway: &ObjectName) ->
             .filter(is_unsafe)
             .map(|(pattern, found)| {
                 let first = found.iter().find(|found| found.is_unsafe);
-                let text = first.map(|Difference { path, text, .. }| format!("`{path}`: {text}")).unwrap_or_default();
-                (pattern.clone(), text)
+                (pattern.clone(), first.map(|first| because(first, &ingresses)).unwrap_or_default())
             })
             .collect();
         if refused.is_empty() {
@@ -110,14 +117,33 @@ pub fn to_gateway(cluster: &Cluster, options: &Options, gateway: &ObjectName) ->
         left.extend(refused);
     };
     let objects = if plans.is_empty() { Vec::new() } else { objects };
-    let mut verdicts: Vec<_> = annotations.into_values().flat_map(|annotations| annotations.verdicts).collect();
-    verdicts.extend(plans.iter().flat_map(|plan| of_host(plan, differences.get(&plan.pattern))));
+    let mut verdicts = Vec::new();
+    for plan in &plans {
+        let mut others = Vec::new();
+        others.extend(ingresses.foreign.get(&plan.pattern).map(|other| {
+            format!(
+                "Ingress `{other}` of another class has rules for it; where one process serves both, routes go first"
+            )
+        }));
+        if table.default.is_some() && !plan.words.contains_key("/") {
+            others.push("requests that no path matches get 404, and not the default backend".to_owned());
+        }
+        verdicts.extend(of_host(plan, differences.get(&plan.pattern), others));
+    }
     verdicts.extend(left.into_iter().map(|(pattern, because)| RowVerdict {
         subject: format!("host {pattern}"),
         row: String::new(),
         expressed: Expressed::Not { because, instead: "the host stays with the Ingresses".to_owned() },
     }));
+    let wanted = ingresses.annotations.iter().filter(|(name, _)| ingresses.is_wanted(&name.namespace));
+    let verdicts = wanted.flat_map(|(_, read)| read.verdicts.iter().cloned()).chain(verdicts).collect();
     GatewayMigration { objects, verdicts }
+}
+
+/// Returns why a host with a difference stays.
+fn because(Difference { path, text, guards, owner, .. }: &Difference, ingresses: &Ingresses<'_>) -> String {
+    let asked_by = owner.as_ref().map(|owner| ingresses.asked_by(owner, guards)).unwrap_or_default();
+    format!("`{path}`: {text}{asked_by}")
 }
 
 // === impl RowVerdict ===
@@ -143,44 +169,15 @@ impl fmt::Display for RowVerdict {
     }
 }
 
-/// Returns the Secrets that Ingresses name for hosts; of several, that of the oldest.
-fn certificates(
-    cluster: &Cluster,
-    ours: &BTreeMap<ObjectName, IngressAnnotations>,
-) -> BTreeMap<HostPattern, ObjectName> {
-    let mut found = BTreeMap::new();
-    let mut ingresses: Vec<_> = cluster.ingresses.iter().filter(|(name, _)| ours.contains_key(*name)).collect();
-    ingresses.sort_by_key(|(name, stored)| {
-        let created = stored.object.metadata.creation_timestamp.clone();
-        (created.is_none(), created, (*name).clone())
-    });
-    for (name, stored) in ingresses {
-        for tls in stored.object.spec.iter().flat_map(|spec| spec.tls.iter().flatten()) {
-            let Some(secret) = tls.secret_name.as_deref().filter(|secret| !secret.is_empty()) else { continue };
-            for host in tls.hosts.iter().flatten().filter_map(|host| HostPattern::parse(host).ok()) {
-                found.entry(host).or_insert_with(|| ObjectName::new(&name.namespace, secret));
-            }
-        }
-    }
-    found
-}
-
-/// Returns the certificate of a host: its own, or that of a wildcard above it.
-fn certificate(pattern: &HostPattern, all: &BTreeMap<HostPattern, ObjectName>) -> Option<ObjectName> {
-    let above = match pattern {
-        HostPattern::Exact(host) => {
-            all.iter().find(|(other, _)| matches!(other, HostPattern::Wildcard(_)) && other.matches(host.as_str()))
-        }
-        _ => None,
-    };
-    all.get(pattern).or_else(|| above.map(|(_, name)| name)).cloned()
-}
-
-/// Leaves out hosts that would take requests of narrower ones that are left.
-fn leave_broader(plans: &mut Vec<HostPlan>, left: &mut BTreeMap<HostPattern, String>) {
+/// Leaves out hosts that would take requests of narrower ones that are left, or that are `elsewhere`.
+fn leave_broader(
+    plans: &mut Vec<HostPlan>,
+    left: &mut BTreeMap<HostPattern, String>,
+    elsewhere: &BTreeSet<HostPattern>,
+) {
     loop {
         let taken = plans.iter().find_map(|plan| {
-            let narrower = left.keys().find(|narrower| covers(&plan.pattern, narrower))?;
+            let narrower = left.keys().chain(elsewhere).find(|narrower| covers(&plan.pattern, narrower))?;
             let why = format!("its routes would take the requests of `{narrower}`, which stays with the Ingresses");
             Some((plan.pattern.clone(), why))
         });
@@ -224,11 +221,6 @@ fn differences(
     let mut all = BTreeMap::new();
     for plan in plans {
         let Some(before) = table.hosts.get(&plan.pattern) else { continue };
-        let known: BTreeSet<_> = plan.differs.iter().map(|(path, _)| path.as_str()).collect();
-        let written_as =
-            |path: &str| plan.parts.iter().flat_map(|part| &part.paths).any(|written| written["value"] == *path);
-        let is_known =
-            |path: &str| known.contains(path) || !known.is_empty() && written_as(path.trim_start_matches("= "));
         let mut found = Vec::new();
         for (scheme, is_secure) in [("http", false), ("https", true)] {
             if is_secure && (plan.certificate.is_none() || plan.pattern == HostPattern::Any) {
@@ -239,7 +231,7 @@ fn differences(
             let routes = listener.and_then(|listener| {
                 listener.hosts.iter().find(|(pattern, _)| pattern.to_string() == plan.pattern.to_string())
             });
-            found.extend(compare(before, routes.map(|(_, routes)| &**routes), is_secure, is_known));
+            found.extend(compare(before, routes.map(|(_, routes)| &**routes), is_secure, &plan.words));
         }
         all.insert(plan.pattern.clone(), found);
     }
@@ -247,11 +239,11 @@ fn differences(
 }
 
 /// Returns the verdict on a host that is written, and on its paths.
-fn of_host(plan: &HostPlan, differences: Option<&Vec<Difference>>) -> Vec<RowVerdict> {
+fn of_host(plan: &HostPlan, differences: Option<&Vec<Difference>>, others: Vec<String>) -> Vec<RowVerdict> {
     let subject = format!("host {}", plan.pattern);
     let differs =
         |row: String, text: String| RowVerdict { subject: subject.clone(), row, expressed: Expressed::Differs(text) };
-    let mut verdicts = Vec::new();
+    let mut verdicts: Vec<_> = others.into_iter().map(|text| differs(String::new(), text)).collect();
     if matches!(plan.pattern, HostPattern::Wildcard(_)) {
         let text = "the name stands for any number of labels, and not for one alone";
         verdicts.push(differs(String::new(), text.to_owned()));
@@ -261,7 +253,7 @@ fn of_host(plan: &HostPlan, differences: Option<&Vec<Difference>>) -> Vec<RowVer
         verdicts.push(differs(String::new(), text.to_owned()));
     }
     verdicts.extend(plan.differs.iter().map(|(path, how)| differs(format!("path `{path}`"), (*how).to_owned())));
-    for Difference { path, text, is_unsafe: _ } in differences.into_iter().flatten() {
+    for Difference { path, text, .. } in differences.into_iter().flatten() {
         verdicts.push(differs(format!("path `{path}`"), text.clone()));
     }
     if verdicts.is_empty() {

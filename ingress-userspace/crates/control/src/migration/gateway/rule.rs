@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::{host::WrittenPath, ingresses::Ingresses};
 use crate::change::ObjectName;
 use ingress_model::{
     Action, Canary, CanaryRule, CanaryValue, Filter, Location, LocationParts, PathMatch, PathModifier, Redirect,
@@ -19,27 +20,40 @@ pub(super) struct WrittenRule {
     pub(super) https_redirect: Option<u16>,
     /// How the rule differs; empty if it does not.
     pub(super) differs: &'static str,
+    pub(super) written: WrittenPath,
 }
 
 /// Protocols and TLS of an upstream, which only fields of other objects set for routes.
 const SPOKEN: [(&str, &str); 4] = [
-    ("+tls(", "its pods get TLS with settings of annotations; write a BackendTLSPolicy"),
-    ("+https", "its pods are reached over HTTPS; write a BackendTLSPolicy"),
-    ("+h2c", "its pods are reached over HTTP/2; set `appProtocol: kubernetes.io/h2c` of the port of the Service"),
-    ("+h2", "its pods are reached over HTTP/2 and TLS; write a BackendTLSPolicy"),
+    ("+tls(", "its pods get TLS with settings of annotations (`proxy-ssl-*`); write a BackendTLSPolicy"),
+    ("+https", "its pods are reached over HTTPS (`backend-protocol`); write a BackendTLSPolicy"),
+    (
+        "+h2c",
+        "its pods are reached over HTTP/2 (`backend-protocol`); set `appProtocol: kubernetes.io/h2c` of the port of the \
+         Service",
+    ),
+    ("+h2", "its pods are reached over HTTP/2 and TLS (`backend-protocol`); write a BackendTLSPolicy"),
 ];
 
+/// Largest length of a path, and largest weight, in the custom resource.
+const MAX_PATH: usize = 1024;
+const MAX_WEIGHT: u32 = 1_000_000;
 const NO_WORDS: &str =
     "it is a regular expression, which routes do not have for paths; use `Exact` or `Prefix` in the Ingress";
+/// Reason for which a host with client certificates stays.
+pub(super) const CLIENTS: &str =
+    "clients need certificates (`auth-tls-secret`); set `spec.tls.frontend` of a Gateway for this host";
 const BY_SEGMENTS: &str = "the path is compared by whole segments and with regard to case";
 
-/// Writes `rule` of an Ingress in `namespace`. With `is_sent_elsewhere`, an annotation of the route redirects its
-/// requests.
+/// Writes `rule` of the Ingress `owner`.
 ///
 /// # Errors
 /// The reason why there are no words for the rule.
-pub(super) fn write(rule: &Rule, owner: &ObjectName, is_sent_elsewhere: bool) -> Result<WrittenRule, String> {
+pub(super) fn write(rule: &Rule, owner: &ObjectName, ingresses: &Ingresses<'_>) -> Result<WrittenRule, String> {
+    // With it, an annotation of the route redirects its requests.
+    let is_sent_elsewhere = ingresses.annotations.get(owner).is_some_and(|annotations| annotations.is_sent_elsewhere);
     let (path, rewrite, differs) = path_of(rule)?;
+    let written = WrittenPath { path: matched(&path)?, is_rewritten: rewrite.is_some() };
     let mut filters: Vec<Value> = rewrite.into_iter().collect();
     let mut https_redirect = None;
     for filter in &rule.filters {
@@ -51,7 +65,7 @@ pub(super) fn write(rule: &Rule, owner: &ObjectName, is_sent_elsewhere: bool) ->
                 );
             }
             Filter::ClientCertificate(_) => {
-                return Err("clients need certificates; set `spec.tls.frontend` of a Gateway for this host".to_owned());
+                return Err(CLIENTS.to_owned());
             }
             Filter::StrictTransportSecurity(value) => {
                 let value = value.to_str().map_err(|error| error.to_string())?;
@@ -87,6 +101,13 @@ pub(super) fn write(rule: &Rule, owner: &ObjectName, is_sent_elsewhere: bool) ->
             vec![written]
         }
         Action::Forward(key) => vec![with(Value::Null, vec![backend(key, owner, None)?])],
+        Action::Split(_) if rule.forwarding.affinity.is_some() => {
+            return Err(
+                "`affinity` keeps clients with a pod, and weights of routes keep no session; remove it or the \
+                        canary"
+                    .to_owned(),
+            );
+        }
         Action::Split(split) => {
             let parts = parts(split)?;
             let backends = |parts: &[(UpstreamKey, u32)]| {
@@ -101,16 +122,12 @@ pub(super) fn write(rule: &Rule, owner: &ObjectName, is_sent_elsewhere: bool) ->
             rules
         }
         Action::Refuse(Unavailable::Policy) => {
-            return Err(
-                "its rules answer 503, because a protection that they ask for is missing; correct the Ingress \
-                        first"
-                    .to_owned(),
-            );
+            return Err(format!("{}; correct the Ingress first", ingresses.refusal(owner)));
         }
         Action::Refuse(why) => return Err(format!("it answers an error ({why}); correct the Ingress first")),
         Action::Weighted(_) => return Err("it has weighted backends".to_owned()),
     };
-    Ok(WrittenRule { path, rules, https_redirect, differs })
+    Ok(WrittenRule { path, rules, https_redirect, differs, written })
 }
 
 /// Returns the demand on the path, the filter that changes it, and how they differ.
@@ -162,6 +179,20 @@ fn is_plain(text: &str) -> bool {
     text.starts_with('/') && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_/~%@".contains(&b))
 }
 
+/// Returns the match that a demand on the path means.
+///
+/// # Errors
+/// The reason why a route cannot have it.
+fn matched(demand: &Value) -> Result<PathMatch, String> {
+    let value = demand["value"].as_str().unwrap_or_default();
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/".contains(&byte);
+    if value.len() > MAX_PATH || !value.bytes().all(is_allowed) {
+        return Err(format!("a path of routes has at most {MAX_PATH} characters, and only those of URLs"));
+    }
+    let parsed = if demand["type"] == "Exact" { PathMatch::exact(value) } else { PathMatch::prefix(value) };
+    parsed.map_err(|error| error.to_string())
+}
+
 fn backend(key: &UpstreamKey, owner: &ObjectName, weight: Option<u32>) -> Result<Value, String> {
     let text = key.to_string();
     if let Some((_, why)) = SPOKEN.iter().find(|(mark, _)| text.contains(mark)) {
@@ -210,6 +241,9 @@ fn parts(Split { main, canaries }: &Split) -> Result<Parts, String> {
             );
         }
     };
+    if *total > MAX_WEIGHT {
+        return Err(format!("`canary-weight-total` is above {MAX_WEIGHT}, the largest weight of routes"));
+    }
     let weight = (*weight).min(*total);
     let (main, canary) = ((main.clone(), total - weight), (upstream.clone(), weight));
     let by_weight = if weight == 0 { vec![main] } else { vec![main, canary] };

@@ -24,6 +24,8 @@ const MAX_LISTENERS: usize = 64;
 const MAX_RULES: usize = 16;
 const MAX_MATCHES: usize = 64;
 const MAX_HOSTNAMES: usize = 16;
+/// Length of a name that leaves place for a number within the limit of Kubernetes, which is 253.
+const MAX_NAME: usize = 240;
 
 /// Writes the objects for all hosts.
 pub(super) fn write(
@@ -88,14 +90,7 @@ fn routes(
             alike.entry((&part.ingress, key)).or_default().push((plan, part));
         }
     }
-    let mut names: BTreeMap<ObjectName, usize> = BTreeMap::new();
-    let mut name = |ingress: &ObjectName, suffix: &str| {
-        let mut base = format!("{}{suffix}", ingress.name);
-        base.truncate(base.floor_char_boundary(240));
-        let number = names.entry(ObjectName::new(&ingress.namespace, &base)).or_default();
-        *number += 1;
-        numbered(&base, *number - 1)
-    };
+    let mut names = Names::default();
     for ((ingress, _), hosts) in alike {
         let Some((_, RoutePart { https_redirect, rules, paths, .. })) = hosts.first() else { continue };
         let copied = annotations.get(ingress).map(|annotations| &annotations.copied);
@@ -125,7 +120,7 @@ fn routes(
                 };
             let serving = if https_redirect.is_some() { https } else { [http.clone(), https].concat() };
             for rules in rules.chunks(MAX_RULES) {
-                objects.push(route(name(ingress, ""), &serving, rules, copied));
+                objects.push(route(names.of_route(ingress, ""), &serving, rules, copied));
             }
             if let Some(status) = https_redirect {
                 let filter =
@@ -133,9 +128,30 @@ fn routes(
                 for paths in paths.chunks(MAX_MATCHES) {
                     let matches: Vec<_> = paths.iter().map(|path| json!({"path": path})).collect();
                     let rule = json!({"matches": matches, "filters": [filter]});
-                    objects.push(route(name(ingress, "-https"), &http, &[rule], None));
+                    objects.push(route(names.of_route(ingress, "-https"), &http, &[rule], None));
                 }
             }
+        }
+    }
+}
+
+/// Names of routes, each given once.
+#[derive(Default)]
+struct Names(BTreeSet<ObjectName>);
+
+impl Names {
+    /// Returns a name for a route of an Ingress: its own with `suffix`, and a number if that is given already.
+    fn of_route(&mut self, ingress: &ObjectName, suffix: &str) -> String {
+        let mut base = format!("{}{suffix}", ingress.name);
+        base.truncate(base.floor_char_boundary(MAX_NAME));
+        let base = base.trim_end_matches(['.', '-']);
+        let mut number = 0;
+        loop {
+            let name = numbered(base, number);
+            if self.0.insert(ObjectName::new(&ingress.namespace, &name)) {
+                return name;
+            }
+            number += 1;
         }
     }
 }
@@ -181,7 +197,8 @@ pub(super) fn section(scheme: &str, pattern: &HostPattern) -> String {
     match pattern {
         HostPattern::Any => scheme.to_owned(),
         HostPattern::Exact(host) => format!("{scheme}.{host}"),
-        HostPattern::Wildcard(base) | HostPattern::Suffix(base) => format!("{scheme}.wildcard.{base}"),
+        // No name of a host begins like this, since no scheme has a dash.
+        HostPattern::Wildcard(base) | HostPattern::Suffix(base) => format!("{scheme}-wildcard.{base}"),
     }
 }
 
