@@ -110,6 +110,12 @@ pub fn remark(text: &str) -> anyhow::Result<()> {
     io::stderr().lock().write_all(text.as_bytes()).context("cannot write to standard error")
 }
 
+/// Returns a text in one line without control characters, which could move the cursor of a terminal.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().map(|word| word.replace(char::is_control, "")).collect::<Vec<_>>().join(" ")
+}
+
 /// The reader of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {

@@ -11,6 +11,7 @@ use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::O
 use serde_json::Value;
 
 use super::{finding::Finding, names, objects::Objects};
+use crate::migrate::without_source;
 
 /// Namespace of the ConfigMaps that stand for values; no namespace can have this name.
 pub(super) const NAMESPACE: &str = "*values";
@@ -44,7 +45,7 @@ impl Values {
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let values: Value = serde_saphyr::from_str(text)?;
+        let values: Value = serde_saphyr::from_str(text).map_err(without_source)?;
         let mut read = Self::default();
         let of = |map: &Value| -> BTreeMap<String, String> {
             map.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), scalar(value))).collect()

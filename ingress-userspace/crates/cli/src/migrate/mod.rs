@@ -16,6 +16,7 @@ mod values;
 pub use arguments::{PlanArgs, PlanFormat, ValuesArgs, ValuesFormat};
 pub use plan::plan;
 pub use values::values;
+pub(crate) use values::without_source;
 
 /// Help text of `migrate plan` behind the options.
 pub const PLAN_HELP: &str = "\

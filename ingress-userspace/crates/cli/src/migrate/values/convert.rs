@@ -52,6 +52,37 @@ const TAKEN: &[(&str, &str, &str)] = &[
     ("namespaceOverride", "the namespace of ingress-nginx goes with it", "`helm install --namespace`"),
     ("controller.image", "it names an image of ingress-nginx", "name the image of xdp-ingress"),
     ("global.image.registry", "it is the registry of images of ingress-nginx", "name the registry of xdp-ingress"),
+    (
+        "serviceAccount.name",
+        "the account has the rights of ingress-nginx",
+        "make one, and give it the rights of docs/rbac.md",
+    ),
+];
+
+/// Values that name objects in the namespace of ingress-nginx.
+const NAMING: &[&str] = &["controller.extraEnvs", "controller.extraVolumes", "imagePullSecrets"];
+const BOTH: &str = "objects that it names must also be in the namespace of xdp-ingress";
+
+/// Annotations by which a Service asks for an address or a name, which two Services cannot have: parts of their names.
+const ASKING: &[&str] = &[
+    "external-dns.alpha.kubernetes.io/hostname",
+    "external-dns.alpha.kubernetes.io/internal-hostname",
+    "aws-load-balancer-eip-allocations",
+    "aws-load-balancer-name",
+    "aws-load-balancer-private-ipv4-addresses",
+    "azure-load-balancer-ipv4",
+    "azure-load-balancer-ipv6",
+    "azure-dns-label-name",
+    "azure-pip-name",
+    "azure-pip-prefix-id",
+    "hcloud/load-balancer-name",
+    "load-balancer.hetzner.cloud/name",
+    "load-balancer-id",
+    "lb-ipam-ips",
+    "lbipam.cilium.io/ips",
+    "loadbalancerips",
+    "networking.gke.io/load-balancer-ip-addresses",
+    "ip-allocated-from-pool",
 ];
 
 /// Values of Services and ports that ingress-nginx holds until it is removed.
@@ -59,7 +90,9 @@ const HELD: &[&str] = &[
     "controller.metrics.port",
     "controller.metrics.service.clusterIP",
     "controller.service.clusterIP",
+    "controller.service.externalIPs",
     "controller.service.internal.clusterIP",
+    "controller.service.internal.externalIPs",
     "controller.service.internal.loadBalancerIP",
     "controller.service.internal.nodePorts",
     "controller.service.loadBalancerIP",
@@ -78,6 +111,14 @@ pub(in crate::migrate) fn convert(values: &Value) -> Converted {
     conversion.finish(values)
 }
 
+/// Returns whether a name stands for a map: names of the chart are below it, or ports.
+fn is_map(name: &str) -> bool {
+    let below = format!("{name}.");
+    let mut names = Surface::Values.names();
+    ["tcp", "udp"].contains(&name)
+        || names.any(|other| other.starts_with(&below)) && Surface::Values.names().all(|other| other != name)
+}
+
 #[derive(Default)]
 struct Conversion {
     values: Value,
@@ -88,11 +129,22 @@ struct Conversion {
 
 impl Conversion {
     fn descend(&mut self, value: &Value, path: &[&str]) {
+        let name = path.join(".");
+        if value.is_null() && !path.is_empty() {
+            let what = "`null` takes a default from ingress-nginx' chart";
+            return self.push(&name, "differs", Here::LeftOut, what, "set the value, if the default here is another");
+        }
         if is_unset(value) {
             return;
         }
-        let name = path.join(".");
         match &*name {
+            "serviceAccount.create" if is_off(value) => {
+                let what = "the account of ingress-nginx has other rights";
+                return self.push(&name, "differs", Here::LeftOut, what, "");
+            }
+            "controller.service.annotations" | "controller.service.internal.annotations" if value.is_object() => {
+                return self.annotations(value, path);
+            }
             "controller.config" => return self.each(value, path, Surface::Settings),
             "controller.extraArgs" => return self.each(value, path, Surface::Flags),
             "controller.ingressClassResource.enabled" => {
@@ -120,6 +172,10 @@ impl Conversion {
         }
         let verdict = if path.is_empty() { None } else { Surface::Values.verdict(&name) };
         let below = value.as_object().filter(|map| !map.is_empty());
+        let is_read = !verdict.is_some_and(|verdict| matches!(verdict.kind, Kind::NoEffect | Kind::Refused));
+        if below.is_none() && is_read && is_map(&name) {
+            return self.push_lost(&name, UNKNOWN, "it is a map of further values, and this is none", "correct it");
+        }
         match verdict.map(|verdict| (verdict, verdict.kind)) {
             Some((_, Kind::Refused)) if is_off(value) => {}
             Some((verdict, Kind::Refused)) => self.lose(&name, verdict),
@@ -132,11 +188,20 @@ impl Conversion {
             // A map of any names is one value.
             Some((verdict, kind)) if below.is_none() || Surface::Values.verdict(&format!("{name}.?")).is_some() => {
                 self.set(path, value.clone());
+                if NAMING.contains(&&*name) {
+                    return self.push(&name, Kind::Differs.word(), Here::Copied, BOTH, "");
+                }
                 self.push(&name, kind.word(), Here::Copied, verdict.text, verdict.instead);
             }
             _ => match below {
                 Some(map) => {
                     for (key, value) in map {
+                        // Helm reads a dot as a part of the name, and no value has one.
+                        if key.contains('.') {
+                            let name = [path, &[key]].concat().join(".");
+                            self.push_lost(&name, UNKNOWN, "no name of a value holds a dot", "write maps within maps");
+                            continue;
+                        }
                         self.descend(value, &[path, &[key]].concat());
                     }
                 }
@@ -150,8 +215,20 @@ impl Conversion {
 
     /// Converts a map of settings or flags, which have their own verdicts.
     fn each(&mut self, map: &Value, path: &[&str], surface: Surface) {
-        for (key, value) in map.as_object().into_iter().flatten() {
+        let Some(entries) = map.as_object() else {
+            return self.push_lost(
+                &path.join("."),
+                UNKNOWN,
+                "it is a map of further values, and this is none",
+                "correct it",
+            );
+        };
+        for (key, value) in entries.iter().filter(|(_, value)| !value.is_null()) {
             let name = format!("{}.{key}", path.join("."));
+            if value.is_object() || value.is_array() {
+                self.push_lost(&name, UNKNOWN, "its value is no text", "write one text");
+                continue;
+            }
             match surface.verdict(key) {
                 None => {
                     self.push_lost(&name, UNKNOWN, "it is unknown to ingress-nginx and to xdp-ingress", "remove it")
@@ -171,6 +248,28 @@ impl Conversion {
         }
     }
 
+    /// Converts annotations of a Service, without those that ask for what ingress-nginx has.
+    fn annotations(&mut self, map: &Value, path: &[&str]) {
+        let name = path.join(".");
+        let (mut kept, mut left) = (Map::new(), Vec::new());
+        for (key, value) in map.as_object().into_iter().flatten() {
+            let lower = key.to_ascii_lowercase();
+            if ASKING.iter().any(|part| lower.contains(part)) {
+                left.push(key.as_str());
+            } else {
+                kept.insert(key.clone(), value.clone());
+            }
+        }
+        if !kept.is_empty() {
+            self.set(path, Value::Object(kept));
+            self.push(&name, Kind::Full.word(), Here::Copied, "", "");
+        }
+        for key in left {
+            let what = "it asks for an address or a name that the Service of ingress-nginx has";
+            self.push(&format!("{name}.{key}"), "differs", Here::LeftOut, what, LATER);
+        }
+    }
+
     /// Writes values for the defaults of ingress-nginx' chart that differ from ours.
     fn finish(mut self, original: &Value) -> Converted {
         self.set(&["compat"], json!("ingress-nginx"));
@@ -178,8 +277,15 @@ impl Conversion {
         let is = |pointer: &str| original.pointer(pointer).and_then(Value::as_bool);
         let uses_nodes =
             is("/controller/hostNetwork") == Some(true) || is("/controller/hostPort/enabled") == Some(true);
+        let text = |pointer: &str| original.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        if is("/controller/scope/enabled") == Some(true) && text("/controller/scope/namespace").is_empty() {
+            let what = "without a name, the scope is the namespace of the release, which is another for xdp-ingress";
+            self.push_lost("controller.scope.namespace", "differs", what, "name the namespace of ingress-nginx");
+        }
         let service = "controller.service.enabled";
-        if is("/controller/service/enabled").is_none() && !uses_nodes {
+        // Without its default, Helm reads the value as false.
+        let is_null = original.pointer("/controller/service/enabled").is_some_and(Value::is_null);
+        if is("/controller/service/enabled").is_none() && !is_null && !uses_nodes {
             self.set(&["controller", "service", "enabled"], json!(true));
             let what = "clients reach ingress-nginx by its Service, which its chart makes by default";
             self.push(service, "differs", Here::Changed, what, "");

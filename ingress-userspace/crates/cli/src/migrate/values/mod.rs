@@ -38,23 +38,29 @@ pub fn values(args: &ValuesArgs) -> Result<ExitCode> {
 fn read(file: &Path) -> Result<Converted> {
     let what = || format!("cannot read the values in `{}`", file.display());
     let mut text = String::new();
-    if file == Path::new("-") {
-        io::stdin().take(MAX_BYTES + 1).read_to_string(&mut text).with_context(what)?;
+    // A pipe has no length, so the limit holds for what is read.
+    let limit = MAX_BYTES + 1;
+    let _length = if file == Path::new("-") {
+        io::stdin().take(limit).read_to_string(&mut text).with_context(what)?
     } else {
-        let bytes = fs::metadata(file).with_context(what)?.len();
-        ensure!(bytes <= MAX_BYTES, "`{}` has {bytes} bytes, but {MAX_BYTES} are allowed", file.display());
-        text = fs::read_to_string(file).with_context(what)?;
-    }
-    ensure!(text.len() as u64 <= MAX_BYTES, "standard input has more than {MAX_BYTES} bytes");
+        fs::File::open(file).with_context(what)?.take(limit).read_to_string(&mut text).with_context(what)?
+    };
+    ensure!(text.len() as u64 <= MAX_BYTES, "`{}` has more than {MAX_BYTES} bytes", file.display());
     parse(&text).with_context(what)
 }
 
 /// Parses values and converts them. An empty text, or `null` as Helm prints it, stands for no values.
 fn parse(text: &str) -> Result<Converted> {
     let is_empty = text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
-    let values = if is_empty { Value::Null } else { serde_saphyr::from_str(text)? };
+    let values = if is_empty { Value::Null } else { serde_saphyr::from_str(text).map_err(without_source)? };
     ensure!(values.is_object() || values.is_null(), "values are a map of names; this is none");
     Ok(convert(&values))
+}
+
+/// Returns an error without the lines that it is about: values hold passwords.
+#[allow(clippy::needless_pass_by_value, reason = "it is passed to `map_err`")]
+pub(crate) fn without_source(error: serde_saphyr::Error) -> anyhow::Error {
+    anyhow::anyhow!("{}", print::one_line(&error.without_snippet().to_string()))
 }
 
 fn shown(converted: &Converted, file: &Path, output: ValuesFormat, palette: Palette) -> Result<String> {

@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::convert::{Converted, Here, Row};
 use crate::{
     palette::{Palette, Tone},
+    print::one_line,
     table::{Cell, TableColumn, coloured},
 };
 
@@ -61,10 +62,6 @@ fn counts(converted: &Converted) -> String {
     let parts = [Here::Copied, Here::Changed, Here::LeftOut, Here::NotSet].map(|here| (here.words(), count(here)));
     let parts = parts.into_iter().filter(|(_, count)| *count > 0).map(|(words, count)| format!("{count} {words}"));
     parts.chain([format!("{lost} with a lost effect")]).collect::<Vec<_>>().join(" · ")
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().map(|word| word.replace(char::is_control, "")).collect::<Vec<_>>().join(" ")
 }
 
 /// Cuts a long text behind a word.

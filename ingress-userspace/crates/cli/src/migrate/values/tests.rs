@@ -125,7 +125,9 @@ fn each_value_of_ingress_nginx_is_converted_or_told() {
         let is_map = ["controller.config", "controller.extraArgs"].contains(&name);
         assert!(is_map || row.is_some(), "{name}: {rows:?}");
         let kind = Surface::Values.verdict(name).expect(name).kind;
-        assert_eq!(rows.iter().any(|row| row.is_lost), kind == Kind::Refused, "{name}");
+        // The value is a text, which is no map.
+        let is_lost = kind == Kind::Refused || is_map || ["tcp", "udp"].contains(&name);
+        assert_eq!(rows.iter().any(|row| row.is_lost), is_lost, "{name}");
         let mut leaves = Vec::new();
         leaves_of(&values, String::new(), &mut leaves);
         for leaf in leaves {
@@ -180,8 +182,113 @@ fn files_that_hold_no_values_are_refused() {
         assert!(error.contains(problem) && error.contains("values.yaml"), "{text}: {error}");
     }
     assert!(format!("{:#}", read(&home.path().join("missing")).expect_err("none")).contains("missing"));
-    // Odd forms are findings, not failures.
-    for text in ["controller: 3", "controller: { config: text }", "tcp: []", "controller: { service: [1] }"] {
-        let _converted = converted(text);
+}
+
+/// Values with another form than the chart's are told, and are not copied.
+#[test]
+fn values_of_a_wrong_form_are_lost() {
+    for (text, name) in [
+        ("controller: 3", "controller"),
+        ("controller: { config: text }", "controller.config"),
+        ("controller: { config: [a] }", "controller.config"),
+        ("controller: { config: { proxy-body-size: [8m] } }", "controller.config.proxy-body-size"),
+        ("controller: { extraArgs: { v: { a: 1 } } }", "controller.extraArgs.v"),
+        ("controller: { service: [1] }", "controller.service"),
+        ("tcp: [a]", "tcp"),
+        ("'controller.config': { proxy-body-size: 8m }", "controller.config"),
+        ("controller: { 'service.type': NodePort }", "controller.service.type"),
+    ] {
+        let Converted { values, rows } = converted(text);
+        assert!(rows.iter().any(|row| row.value == name && row.is_lost), "{text}: {rows:?}");
+        let written = values.to_string();
+        for part in ["text", "8m", "[", "NodePort", "\"a\""] {
+            assert!(!written.contains(part), "{text}: {written}");
+        }
+    }
+}
+
+/// `null` removes a default of the chart, also in Helm.
+#[test]
+fn values_without_a_value_are_told() {
+    let Converted { values, rows } = converted("controller: { service: { enabled: null, type: null }, config: null }");
+    for name in ["controller.service.enabled", "controller.service.type", "controller.config"] {
+        assert!(rows.iter().any(|row| row.value == name && row.here == Here::LeftOut), "{name}: {rows:?}");
+    }
+    assert_eq!(values["controller"]["service"], Value::Null, "no Service was wanted");
+}
+
+/// Two Services cannot have one address or name.
+#[test]
+fn addresses_of_ingress_nginx_are_not_taken() {
+    let text = "controller: { service: { externalIPs: [192.0.2.7], annotations: { example.com/a: x, \
+                metallb.universe.tf/loadBalancerIPs: 192.0.2.1, external-dns.alpha.kubernetes.io/hostname: a.test } } }";
+    let Converted { values, rows } = converted(text);
+    assert_eq!(values["controller"]["service"]["annotations"], json!({ "example.com/a": "x" }));
+    assert!(!values.to_string().contains("192.0.2"), "{values}");
+    let left =
+        rows.iter().filter(|row| row.here == Here::LeftOut && row.value.starts_with("controller.service.")).count();
+    assert_eq!(left, 3, "{rows:?}");
+}
+
+/// Defaults that follow the namespace of the release are another's here.
+#[test]
+fn a_scope_without_a_name_is_another_namespace() {
+    let of = |text: &str| converted(text).rows.into_iter().find(|row| row.value == "controller.scope.namespace");
+    assert!(of("controller: { scope: { enabled: true } }").is_some_and(|row| row.is_lost));
+    assert!(of("controller: { scope: { enabled: true, namespace: edge } }").is_some_and(|row| !row.is_lost));
+}
+
+#[test]
+fn the_account_of_ingress_nginx_is_not_taken() {
+    let values = converted("serviceAccount: { create: false, name: ingress-nginx }").values;
+    assert_eq!(values["serviceAccount"], Value::Null);
+}
+
+/// Rows and errors name values, and never show them.
+#[test]
+fn no_row_and_no_error_shows_a_value() {
+    let secret = "hunter2";
+    let text = format!(
+        "noSuchValue: {secret}\ncontroller:\n  config: {{ http-snippet: {secret}, no-such-key: {secret} }}\n  maxmindLicenseKey: \
+         {secret}\n  replicaCount: {secret}\n  service: {{ loadBalancerIP: {secret} }}\n"
+    );
+    let rows = converted(&text).rows;
+    assert!(rows.len() >= 6 && !format!("{rows:?}").contains(secret), "{rows:?}");
+    for broken in ["a: [\n", "a: b: c\n", "{\n", "- x\n---\n- y\n", "a: *missing\n", "a: 1\na: 2\n"] {
+        let text = format!("password: {secret}\n{broken}password2: {secret}\n");
+        let error = format!("{:#}", parse(&text).expect_err(broken));
+        assert!(!error.contains(secret) && !error.contains('\n'), "{broken}: {error}");
+    }
+}
+
+#[test]
+fn forms_of_yaml_are_read_as_helm_reads_them() {
+    let anchors = "x: &x { proxy-body-size: 8m }\ncontroller: { config: *x }\n";
+    assert_eq!(converted(anchors).values["controller"]["config"], json!({ "proxy-body-size": "8m" }));
+    let merged = "x: &x { proxy-body-size: 8m }\ncontroller: { config: { <<: *x, keep-alive: \"5\" } }\n";
+    let config = json!({ "proxy-body-size": "8m", "keep-alive": "5" });
+    assert_eq!(converted(merged).values["controller"]["config"], config);
+    assert!(parse("controller: {}\n---\ncontroller: {}\n").is_err(), "which of the two is meant is unknown");
+    // A megabyte of settings is no trouble, and deep maps are an error or a row.
+    let large: String = (0..20_000).map(|number| format!("    unknown-setting-with-a-number-{number}: x\n")).collect();
+    assert_eq!(converted(&format!("controller:\n  config:\n{large}")).rows.len(), 20_001);
+    let deep = format!("{}1{}", "{a: ".repeat(50_000), "}".repeat(50_000));
+    let _either = parse(&deep);
+}
+
+#[test]
+fn names_in_values_move_no_cursor() {
+    let converted =
+        converted("\"a\\e[2J\": 1\ncontroller: { podAnnotations: { \"b\\e[1A\": \"c\\e[2J\" } }\n").with_all();
+    for form in [
+        ValuesFormat::Values,
+        ValuesFormat::Table,
+        ValuesFormat::Wide,
+        ValuesFormat::Markdown,
+        ValuesFormat::Json,
+        ValuesFormat::Yaml,
+    ] {
+        let text = shown(&converted, Path::new("values.yaml"), form, Palette::NONE).expect("a text");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{form:?}: {text:?}");
     }
 }
