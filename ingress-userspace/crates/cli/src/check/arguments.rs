@@ -75,6 +75,10 @@ pub struct InstallationArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name)]
     pub deployment: Option<ObjectName>,
 
+    /// ConfigMap of settings. Default: the one that the arguments of ingress-nginx name.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name)]
+    pub configmap: Option<ObjectName>,
+
     /// Values of ingress-nginx' chart. Their settings and arguments are checked instead of those that are installed.
     #[arg(long, value_name = "FILE")]
     pub values: Option<PathBuf>,

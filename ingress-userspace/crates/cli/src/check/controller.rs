@@ -65,6 +65,12 @@ impl Controller {
         Ok(Self { workload, flags, findings })
     }
 
+    /// Replaces the ConfigMap of settings, if one is named.
+    pub(crate) fn with_settings(mut self, config_map: Option<&ObjectName>) -> Self {
+        self.flags.extend(config_map.map(|name| ("configmap".to_owned(), name.to_string())));
+        self
+    }
+
     /// Returns the options with which a translation serves what this installation does.
     pub(crate) fn options(&self, objects: &Objects, is_directory: bool) -> Options {
         let text = |name: &str, default: &str| self.flags.get(name).cloned().unwrap_or_else(|| default.to_owned());

@@ -72,7 +72,8 @@ pub(super) fn judge(
         let is_told = |name: &ObjectName, key: &str| told.contains(&(name.clone(), key.to_owned()));
         findings.extend(effects::of_ingress((name, ingress, object), value, is_told));
     }
-    findings.extend(objects.webhooks.iter().map(webhook));
+    let webhooks = objects.webhooks.iter().filter(|webhook| webhook.is_of(controller.workload.as_ref()));
+    findings.extend(webhooks.map(webhook));
     findings.extend(missing_settings(objects, controller));
     findings.extend(controller.findings.iter().cloned());
     let compared = with_requests.then(|| {
@@ -359,7 +360,7 @@ fn key(message: &str, ingress: Option<&Ingress>, options: &Options) -> Option<St
 }
 
 /// Returns the finding about a webhook of ingress-nginx: it outlives its pods.
-fn webhook(Webhook { name, fails_closed, services }: &Webhook) -> Finding {
+fn webhook(Webhook { name, fails_closed, services, .. }: &Webhook) -> Finding {
     let asked = services.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let kind = "ValidatingWebhookConfiguration".to_owned();
     let object = ProblemObject { kind, namespace: String::new(), name: name.clone(), file: None };

@@ -92,7 +92,8 @@ impl Installation {
     /// # Errors
     /// Fails if it cannot be read, or has several installations of which none is named.
     pub(crate) fn read(args: &InstallationArgs) -> Result<Self> {
-        let InstallationArgs { from_dir, kubeconfig, context, namespace, deployment, values, timeout } = args;
+        let InstallationArgs { from_dir, kubeconfig, context, namespace, deployment, configmap, values, timeout } =
+            args;
         let values = values.as_deref().map(Values::read).transpose()?;
         let mut objects = match from_dir {
             Some(directory) => directory::read(directory)?,
@@ -102,14 +103,15 @@ impl Installation {
                 let config = KubernetesConfig { kubeconfig, context, namespace, namespace_selector: None };
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let runtime = runtime.context("cannot start a runtime")?;
-                let read = server::read(&config, deployment.as_ref(), *timeout);
+                let read = server::read(&config, deployment.as_ref(), configmap.as_ref(), *timeout);
                 runtime.block_on(read).context("cannot read the cluster")?
             }
         };
         if let Some(values) = &values {
             values.add_to(&mut objects);
         }
-        let controller = Controller::of(&objects, deployment.as_ref(), values.as_ref())?;
+        let controller =
+            Controller::of(&objects, deployment.as_ref(), values.as_ref())?.with_settings(configmap.as_ref());
         let is_partial = from_dir.is_none() && namespace.namespace.is_some();
         Ok(Self { objects, controller, is_directory: from_dir.is_some(), is_partial })
     }

@@ -15,7 +15,7 @@ pub(crate) struct Objects {
     pub(crate) cluster: Cluster,
     known: BTreeSet<ObjectId>,
     /// Problems of reading, such as a broken file.
-    pub(super) remarks: Vec<Outcome>,
+    pub(crate) remarks: Vec<Outcome>,
     pub(super) workloads: Vec<Workload>,
     pub(crate) webhooks: Vec<Webhook>,
     /// Services by which clients outside of the cluster reach pods.
@@ -45,6 +45,8 @@ pub(crate) struct Workload {
 pub(crate) struct Release {
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// Name of the chart, or of the part of one that made the object.
+    pub(crate) chart: String,
     /// Version of the chart, such as `4.13.3`.
     pub(crate) version: Option<String>,
 }
@@ -66,7 +68,15 @@ pub(crate) struct Webhook {
     pub(crate) fails_closed: bool,
     /// Namespaces and names of the Services that are asked.
     pub(super) services: Vec<ObjectName>,
+    /// Whether ingress-nginx answers all of it, as the names tell.
+    is_of_nginx: bool,
+    release: Option<Release>,
 }
+
+/// Name of the webhook in the chart and the manifests of ingress-nginx.
+const WEBHOOK: &str = "validate.nginx.ingress.kubernetes.io";
+/// Name of ingress-nginx' chart.
+const CHART: &str = "ingress-nginx";
 
 // === impl Objects ===
 
@@ -84,7 +94,7 @@ impl Objects {
     }
 
     /// Returns whether a ConfigMap is there.
-    pub(super) fn has_config_map(&self, name: &ObjectName) -> bool {
+    pub(crate) fn has_config_map(&self, name: &ObjectName) -> bool {
         self.known.contains(&ObjectId { kind: Kind::ConfigMap, name: name.clone() })
     }
 
@@ -144,18 +154,34 @@ impl Workload {
 // === impl Release ===
 
 impl Release {
-    /// Returns the release that Helm has written into an object.
+    /// Returns the release that Helm has written into an object. The texts become words of commands, so names that no
+    /// release can have count as none.
     pub(crate) fn of(annotations: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> Option<Self> {
         let name = annotations.get("meta.helm.sh/release-name")?.clone();
         let namespace = annotations.get("meta.helm.sh/release-namespace")?.clone();
         // The chart's name may have dashes; a version begins with a digit.
-        let chart = labels.get("helm.sh/chart");
-        let version = chart.and_then(|chart| {
-            let starts = chart.match_indices('-').map(|(at, _)| at + 1);
-            let mut versions = starts.filter(|at| chart[*at..].starts_with(|first: char| first.is_ascii_digit()));
-            versions.next().map(|at| chart[at..].to_owned())
-        });
-        Some(Self { namespace, name, version })
+        let chart = labels.get("helm.sh/chart").map(String::as_str).unwrap_or_default();
+        let dashes = chart.match_indices('-').map(|(at, _)| at);
+        let mut versions = dashes.filter(|at| chart[at + 1..].starts_with(|first: char| first.is_ascii_digit()));
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._+".contains(&byte));
+        let (chart, version) = match versions.next().map(|at| chart.split_at(at)) {
+            // Labels hold no plus sign, and Helm writes `_` for it.
+            Some((name, version)) => (name, Some(version[1..].replace('_', "+"))),
+            None => (chart, None),
+        };
+        let chart = chart.to_owned();
+        let is_name = is_subdomain(&namespace) && is_subdomain(&name) && version.as_deref().is_none_or(is_plain);
+        is_name.then_some(Self { namespace, name, chart, version })
+    }
+
+    /// Returns whether its chart is that of ingress-nginx, in a known version. A chart that contains it has the same label.
+    pub(crate) fn is_of_nginx(&self) -> bool {
+        self.chart == CHART && self.version.is_some()
+    }
+
+    /// Returns whether two objects are of the same release.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name) == (&other.namespace, &other.name)
     }
 }
 
@@ -204,8 +230,34 @@ impl Webhook {
             // `Fail` is the default of the API server.
             fails_closed: about.iter().any(|webhook| webhook["failurePolicy"].as_str() != Some("Ignore")),
             services: about.iter().filter_map(service).collect(),
+            is_of_nginx: webhooks.iter().all(|webhook| webhook["name"] == WEBHOOK),
+            release: Release::of(
+                &texts_of(&object["metadata"]["annotations"]),
+                &texts_of(&object["metadata"]["labels"]),
+            ),
         })
     }
+
+    /// Returns whether pods of a workload answer it, and nothing else does. Without a known workload, the names decide.
+    pub(crate) fn is_of(&self, workload: Option<&Workload>) -> bool {
+        let is_answered_by = |workload: &Workload| {
+            let is_other = |theirs: &Release| workload.release.as_ref().is_some_and(|own| !own.is_same(theirs));
+            !self.services.is_empty()
+                && self.services.iter().all(|service| service.namespace == workload.name.namespace)
+                && !self.release.as_ref().is_some_and(is_other)
+        };
+        self.is_of_nginx && workload.is_none_or(is_answered_by)
+    }
+}
+
+/// Returns whether a text is a DNS subdomain (RFC 1123), as names of namespaces and releases are.
+fn is_subdomain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        let edges = [label.bytes().next(), label.bytes().next_back()];
+        edges.iter().all(|byte| byte.is_some_and(is_plain)) && label.bytes().all(|byte| is_plain(byte) || byte == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 fn host_ports(container: &Value) -> Vec<u64> {

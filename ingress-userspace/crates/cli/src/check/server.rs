@@ -37,15 +37,21 @@ const INSTALLED: &str = "app.kubernetes.io/name=ingress-nginx";
 pub(super) async fn read(
     config: &KubernetesConfig,
     deployment: Option<&ObjectName>,
+    settings: Option<&ObjectName>,
     timeout: std::time::Duration,
 ) -> Result<Objects> {
     let client = connect(config, &Contact::default()).await?;
-    tokio::time::timeout(timeout, all(&client, config.namespace.as_deref(), deployment))
+    tokio::time::timeout(timeout, all(&client, config.namespace.as_deref(), deployment, settings))
         .await
         .map_err(|_late| anyhow::anyhow!("no complete answer within {timeout:?}; see `--timeout`"))?
 }
 
-async fn all(client: &Client, namespace: Option<&str>, deployment: Option<&ObjectName>) -> Result<Objects> {
+async fn all(
+    client: &Client,
+    namespace: Option<&str>,
+    deployment: Option<&ObjectName>,
+    settings: Option<&ObjectName>,
+) -> Result<Objects> {
     let mut objects = Objects::default();
     for ingress in list(&scoped::<Ingress>(client, namespace), "Ingresses", None).await? {
         objects.add(Object::Ingress(Arc::new(ingress)), &Origin::Api);
@@ -72,7 +78,7 @@ async fn all(client: &Client, namespace: Option<&str>, deployment: Option<&Objec
     for webhook in list(&webhooks, "ValidatingWebhookConfigurations", None).await.unwrap_or_default() {
         objects.add_other(&of_kind("ValidatingWebhookConfiguration", &webhook)?);
     }
-    let controller = Controller::of(&objects, deployment, None)?;
+    let controller = Controller::of(&objects, deployment, None)?.with_settings(settings);
     for name in controller.config_maps(&objects) {
         config_map(client, &name, &mut objects).await?;
     }

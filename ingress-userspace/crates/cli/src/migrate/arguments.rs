@@ -41,7 +41,7 @@ pub struct PlanArgs {
     pub installation: InstallationArgs,
 
     /// Namespace for xdp-ingress.
-    #[arg(long, value_name = "NAME", default_value = "xdp-ingress")]
+    #[arg(long, value_name = "NAME", default_value = "xdp-ingress", value_parser = namespace)]
     pub controller_namespace: String,
 
     /// Chart of xdp-ingress, as Helm names it: a directory, or an address that begins with `oci://`.
@@ -59,6 +59,16 @@ pub struct PlanArgs {
     /// Print without colours. Colours are for terminals only, and the environment variable NO_COLOR turns them off, too.
     #[arg(long)]
     pub no_color: bool,
+}
+
+/// Parses the name of a namespace: a DNS label (RFC 1123).
+fn namespace(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let edges = [text.bytes().next(), text.bytes().next_back()];
+    let is_name = text.len() <= 63
+        && edges.iter().all(|byte| byte.is_some_and(is_plain))
+        && text.bytes().all(|byte| is_plain(byte) || byte == b'-');
+    is_name.then(|| text.to_owned()).ok_or_else(|| format!("`{text}` is no name of a namespace"))
 }
 
 #[derive(Debug, Args)]

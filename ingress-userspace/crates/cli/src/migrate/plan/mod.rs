@@ -1,5 +1,6 @@
 //! `migrate plan`: the steps from ingress-nginx to this controller, for one cluster or folder. It runs none of them.
 
+mod leave;
 mod render;
 mod shell;
 mod situation;

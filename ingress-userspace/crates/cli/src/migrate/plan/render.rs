@@ -6,6 +6,7 @@ use super::{Plan, Step, situation::Situation};
 use crate::{
     check::{Counts, Finding},
     palette::{Palette, Tone},
+    print::one_line,
 };
 
 /// Columns of paragraphs on a terminal.
@@ -20,7 +21,7 @@ pub(super) fn text(plan: &Plan, palette: Palette) -> String {
     let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     text += "\n";
     for (name, fact) in facts {
-        let _written = writeln!(text, "{name:width$}  {fact}");
+        let _written = writeln!(text, "{name:width$}  {}", one_line(&fact));
     }
     for (number, step) in plan.steps.iter().enumerate() {
         let Step { title, text: paragraphs, commands, back } = step;
@@ -43,7 +44,7 @@ pub(super) fn markdown(plan: &Plan) -> String {
         format!("# Plan of the migration\n\n{}\n", summary(plan, Palette::NONE).replace('\n', "  \n").trim_end());
     text += "\n";
     for (name, fact) in facts(&plan.situation) {
-        let _written = writeln!(text, "- **{name}**: {fact}");
+        let _written = writeln!(text, "- **{name}**: {}", one_line(&fact).replace('<', "&lt;"));
     }
     for (number, step) in plan.steps.iter().enumerate() {
         let Step { title, text: paragraphs, commands, back } = step;
@@ -52,7 +53,7 @@ pub(super) fn markdown(plan: &Plan) -> String {
             // Rows of findings are lists, which end at an empty line.
             let is_row = paragraph.starts_with("- ");
             text += if is_row || text.ends_with("\n\n") { "" } else { "\n" };
-            text += &(paragraph.replace('<', "&lt;") + if is_row { "\n" } else { "\n\n" });
+            text += &(one_line(paragraph).replace('<', "&lt;") + if is_row { "\n" } else { "\n\n" });
         }
         for (label, commands) in [("", commands), ("Back:\n\n", back)] {
             if !commands.is_empty() {
@@ -69,8 +70,7 @@ pub(super) fn findings(findings: &[Finding]) -> Vec<String> {
     let row = |finding: &Finding| {
         let Finding { verdict, object: _, key, what, fix } = finding;
         let fix = if fix.is_empty() { String::new() } else { format!("; {fix}") };
-        let text = format!("- {} {} `{key}`: {what}{fix}", verdict.as_str(), finding.subject());
-        text.split_whitespace().map(|word| word.replace(char::is_control, "")).collect::<Vec<_>>().join(" ")
+        one_line(&format!("- {} {} `{key}`: {what}{fix}", verdict.as_str(), finding.subject()))
     };
     let mut rows: Vec<_> = findings.iter().take(MOST).map(row).collect();
     if let Some(more) = findings.len().checked_sub(MOST).filter(|more| *more > 0) {
@@ -81,7 +81,8 @@ pub(super) fn findings(findings: &[Finding]) -> Vec<String> {
 
 fn summary(plan: &Plan, palette: Palette) -> String {
     let Plan { counts: Counts { ready, differs, needs_fix, refused }, controller, ingresses, .. } = plan;
-    let version = controller.as_ref().map(|version| format!(" · controller {version}")).unwrap_or_default();
+    let version = controller.as_ref().map(|version| format!(" · controller {}", one_line(version)));
+    let version = version.unwrap_or_default();
     let all = ready + differs + needs_fix + refused;
     let mut text = format!("{all} {}{version}\n", if all == 1 { "Ingress" } else { "Ingresses" });
     for (word, names, tone) in [
@@ -90,7 +91,7 @@ fn summary(plan: &Plan, palette: Palette) -> String {
         ("NEEDS FIX", &ingresses.needs_fix, Tone::Warning),
         ("REFUSED", &ingresses.refused, Tone::Error),
     ] {
-        let shown = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(" ");
+        let shown = names.iter().take(MOST).map(|name| one_line(name)).collect::<Vec<_>>().join(" ");
         let more = names.len().checked_sub(MOST).filter(|more| *more > 0);
         let more = more.map(|more| format!(" … {more} more")).unwrap_or_default();
         let tone = if names.is_empty() { Tone::Plain } else { tone };
@@ -105,8 +106,11 @@ fn summary(plan: &Plan, palette: Palette) -> String {
 fn facts(situation: &Situation) -> Vec<(&'static str, String)> {
     let Situation { is_known, kind, workload, host_network, host_ports, services, classes, webhooks, settings, .. } =
         situation;
-    let release = situation.release.as_ref();
-    let release = release.map(|release| format!(", release `{}` of Helm", release.name)).unwrap_or_default();
+    let release = match (&situation.release, &situation.other_release) {
+        (Some(release), _) => format!(", release `{}` of Helm", release.name),
+        (None, Some(release)) => format!(", release `{}` of Helm with another chart", release.name),
+        (None, None) => String::new(),
+    };
     let installed = match is_known {
         true => format!("{kind} {workload}{release}"),
         false => format!("not found; the commands have the names of its chart: {kind} {workload}"),
@@ -152,7 +156,7 @@ fn indented(commands: &[String]) -> String {
 /// Returns the lines of a paragraph.
 fn wrapped(paragraph: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in paragraph.split(' ') {
+    for word in one_line(paragraph).split(' ') {
         let Some(line) = lines.last_mut() else { break };
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
             lines.push(if paragraph.starts_with("- ") { format!("  {word}") } else { word.to_owned() });

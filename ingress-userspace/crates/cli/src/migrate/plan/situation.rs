@@ -38,8 +38,15 @@ pub(super) struct Situation {
     pub(super) settings: Option<ObjectName>,
     /// Whether it writes addresses into the status of Ingresses.
     pub(super) writes_status: bool,
+    /// The value of the setting `log-format-upstream`.
+    #[serde(skip)]
+    pub(super) log_format: Option<String>,
+    /// Its release, if its chart is that of ingress-nginx.
     #[serde(skip)]
     pub(super) release: Option<Release>,
+    /// Its release, if that has another chart.
+    #[serde(skip)]
+    pub(super) other_release: Option<Release>,
 }
 
 /// An IngressClass whose controller is ingress-nginx.
@@ -47,10 +54,10 @@ pub(super) struct Situation {
 pub(super) struct Class {
     pub(super) name: String,
     pub(super) controller: String,
-    /// Whether the removal of a release of Helm deletes it.
+    /// Whether the release of ingress-nginx has made it, so that its removal deletes the class, unless the release keeps it.
     pub(super) goes_with_release: bool,
-    #[serde(skip)]
-    pub(super) release: Option<Release>,
+    /// Whether the object says that Helm shall keep it. That does not count if `kubectl` has written it.
+    pub(super) is_marked: bool,
 }
 
 /// Ingresses by their most serious finding.
@@ -70,7 +77,16 @@ impl Situation {
         let workload = controller.workload.as_ref();
         let usual = || ObjectName::new(USUAL, USUAL_CONTROLLER);
         let options = controller.options(objects, *is_directory);
-        let classes = objects.cluster.classes.values().filter_map(|stored| Class::of(&stored.object));
+        let release = workload.and_then(|workload| workload.release.clone());
+        let (release, other_release) = match release {
+            Some(release) if !release.is_of_nginx() => (None, Some(release)),
+            release => (release, None),
+        };
+        let all = release.as_ref().or(other_release.as_ref());
+        let classes = objects.cluster.classes.values().filter_map(|stored| Class::of(&stored.object, all));
+        let settings = controller.settings().filter(|name| !name.namespace.starts_with('*'));
+        let stored = settings.as_ref().and_then(|name| objects.cluster.config_maps.get(name));
+        let log_format = stored.and_then(|stored| stored.object.data.as_ref()?.get("log-format-upstream").cloned());
         let is_on = |flag: &str| !matches!(controller.flags.get(flag).map(String::as_str), Some("false" | "0" | "f"));
         Self {
             is_known: workload.is_some(),
@@ -81,10 +97,17 @@ impl Situation {
             host_ports: workload.map(|workload| workload.host_ports.clone()).unwrap_or_default(),
             services: entrances(&objects.entrances, workload),
             classes: classes.filter(|class| class.controller == options.classes.controller).collect(),
-            webhooks: objects.webhooks.iter().map(|webhook| webhook.name.clone()).collect(),
-            settings: controller.settings().filter(|name| !name.namespace.starts_with('*')),
+            webhooks: objects
+                .webhooks
+                .iter()
+                .filter(|webhook| webhook.is_of(workload))
+                .map(|webhook| webhook.name.clone())
+                .collect(),
+            settings,
+            log_format,
             writes_status: is_on("update-status"),
-            release: workload.and_then(|workload| workload.release.clone()),
+            release,
+            other_release,
         }
     }
 
@@ -104,15 +127,17 @@ fn entrances(all: &[Entrance], workload: Option<&Workload>) -> Vec<Entrance> {
 // === impl Class ===
 
 impl Class {
-    fn of(class: &IngressClass) -> Option<Self> {
+    /// Reads a class. `release` is that of ingress-nginx.
+    fn of(class: &IngressClass, release: Option<&Release>) -> Option<Self> {
         let controller = class.spec.as_ref()?.controller.clone()?;
         let none = BTreeMap::new();
         let metadata = &class.metadata;
         let annotations = metadata.annotations.as_ref().unwrap_or(&none);
-        let release = Release::of(annotations, metadata.labels.as_ref().unwrap_or(&none));
-        let is_kept = annotations.get("helm.sh/resource-policy").is_some_and(|policy| policy.trim() == "keep");
+        let own = Release::of(annotations, metadata.labels.as_ref().unwrap_or(&none));
+        let is_marked = annotations.get("helm.sh/resource-policy").is_some_and(|policy| policy.trim() == "keep");
         let name = metadata.name.clone().unwrap_or_default();
-        Some(Self { name, controller, goes_with_release: release.is_some() && !is_kept, release })
+        let goes_with_release = own.zip(release).is_some_and(|(own, release)| own.is_same(release));
+        Some(Self { name, controller, goes_with_release, is_marked })
     }
 }
 

@@ -4,23 +4,23 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Step, render,
-    shell::quoted,
+    Step, leave, render,
+    shell::{quoted, yaml},
     situation::{Class, Situation},
     target::Target,
 };
 use crate::{
-    check::{Entrance, Finding, Installation, Release},
+    check::{Finding, Installation, Release},
     migrate::values::convert,
 };
 
-/// Chart of ingress-nginx, under the name that its documentation gives the repository.
-const THEIR_CHART: &str = "ingress-nginx/ingress-nginx";
+/// Chart of ingress-nginx, and the repository that its documentation names.
+const THEIR_CHART: &str = "ingress-nginx --repo https://kubernetes.github.io/ingress-nginx";
 /// Name of the release of this controller.
-const OURS: &str = "xdp-ingress";
+pub(super) const OURS: &str = "xdp-ingress";
 /// Options of Helm while both controllers serve: no status is written, and no client is taken.
-const STATUS: &str = "--set controller.updateStatus=false";
-const SHARE: &str = "--set-string controller.extraArgs.initial-share=0%";
+pub(super) const STATUS: &str = "--set controller.updateStatus=false";
+pub(super) const SHARE: &str = "--set-string controller.extraArgs.initial-share=0%";
 /// Flags that the chart of ingress-nginx makes of values, or that concern its installation alone.
 const OF_CHART: &[&str] = &[
     "configmap",
@@ -62,7 +62,7 @@ pub(super) fn steps(
     findings: &[Finding],
     target: &Target,
 ) -> Result<Vec<Step>> {
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = target.only.iter().map(|namespace| whole(namespace, target)).collect();
     // The webhook has a step of its own.
     let findings: Vec<_> = findings.iter().filter(|finding| finding.key != "webhook").cloned().collect();
     steps.extend((!findings.is_empty()).then(|| repair(&findings, target)));
@@ -76,11 +76,18 @@ pub(super) fn steps(
         steps.push(grant(target));
         steps.push(shift(target));
     }
-    steps.extend((!situation.services.is_empty()).then(|| names(&situation.services, target)));
-    steps.push(take_over(situation, target));
-    steps.push(stop(situation, target));
-    steps.push(remove(situation));
+    steps.extend(leave::steps(situation, target));
     Ok(steps)
+}
+
+/// Tells that other namespaces move with the one that was read.
+fn whole(namespace: &str, target: &Target) -> Step {
+    let text = format!(
+        "This plan has read the Ingresses of namespace `{namespace}` alone, but its steps move the clients of all \
+         namespaces. Write it again for all of them."
+    );
+    let commands = vec![format!("xdp-ingress migrate plan {}", target.reads_all)];
+    Step { title: "Read all namespaces".to_owned(), text: vec![text], commands, back: Vec::new() }
 }
 
 fn repair(findings: &[Finding], target: &Target) -> Step {
@@ -95,19 +102,21 @@ fn repair(findings: &[Finding], target: &Target) -> Step {
 }
 
 fn replay(situation: &Situation, target: &Target) -> Step {
-    let mut commands = Vec::new();
+    let (mut commands, mut back) = (Vec::new(), Vec::new());
     let namespace = quoted(&situation.workload.namespace);
     let workload = workload(situation);
     if let Some(settings) = &situation.settings {
-        let (namespace, name) = (quoted(&settings.namespace), quoted(&settings.name));
+        let (namespace, name) = (quoted(&settings.namespace), quoted(&format!("configmap/{}", settings.name)));
         commands.push("xdp-ingress shadow --print-format > patch.yaml".to_owned());
-        commands.push(format!("kubectl --namespace {namespace} patch configmap {name} --patch-file patch.yaml"));
+        commands.push(format!("kubectl --namespace {namespace} patch {name} --patch-file patch.yaml"));
+        let before = json!({"data": {"log-format-upstream": situation.log_format}}).to_string();
+        back.push(format!("kubectl --namespace {namespace} patch {name} --type merge --patch {}", quoted(&before)));
     }
     commands.push(format!("kubectl --namespace {namespace} logs {workload} --since=24h > access.log"));
     commands.push(format!("xdp-ingress shadow --log access.log {}", target.reads));
     let text = "The patch adds the host to the access log. Wait a day before you take the log, so that it has all forms of \
                 your traffic. `kubectl logs` reads one pod; repeat it for each.";
-    Step { title: "Replay an access log".to_owned(), text: vec![text.to_owned()], commands, back: Vec::new() }
+    Step { title: "Replay an access log".to_owned(), text: vec![text.to_owned()], commands, back }
 }
 
 /// Writes the values of this controller's chart.
@@ -120,14 +129,17 @@ fn values(installation: &Installation, situation: &Situation, target: &Target) -
         }
         (None, Some(Release { namespace, name, .. })) => {
             let (namespace, name) = (quoted(namespace), quoted(name));
+            commands.push(format!("helm list --namespace {namespace} --filter '^{name}$'"));
             commands.push(format!("helm get values {name} --namespace {namespace} --output yaml > nginx-values.yaml"));
             commands.push("xdp-ingress migrate values nginx-values.yaml > xdp-values.yaml".to_owned());
-            "Comments in the new file name what is left out or differs."
+            "The first command must show a chart `ingress-nginx-…`. If it shows another, ingress-nginx is a part of that chart: \
+             change its values there, and run no further `helm` command on that release. Comments in the new file name what \
+             is left out or differs."
         }
         (None, None) => {
             let own = serde_saphyr::to_string(&convert(&without_chart(installation, situation)).values)?;
             commands.push(format!("cat > xdp-values.yaml <<'END'\n{}\nEND", own.trim_end()));
-            "ingress-nginx has no release of Helm here. These values follow its arguments and its ConfigMap."
+            "ingress-nginx has no release of its own chart here. These values follow its arguments and its ConfigMap."
         }
     };
     Ok(Step {
@@ -163,49 +175,80 @@ fn without_chart(installation: &Installation, situation: &Situation) -> Value {
 }
 
 fn network(situation: &Situation) -> Step {
-    let text = "A `hostPort` is a DNAT rule, which takes the packets before xdp-ingress can share them. The change replaces the \
-                pods of ingress-nginx.";
+    let mut text = vec![
+        "A `hostPort` is a DNAT rule, which takes the packets before xdp-ingress can share them. The change replaces the pods of \
+         ingress-nginx."
+            .to_owned(),
+        "From the end of its old pod until the new one listens, a node serves no client. Before a pod of a node is replaced, take \
+         that node out of your DNS names or load balancer."
+            .to_owned(),
+    ];
     let (on, off) = (
         "--set controller.hostPort.enabled=false --set controller.hostNetwork=true --set controller.dnsPolicy=ClusterFirstWithHostNet",
         "--set controller.hostPort.enabled=true --set controller.hostNetwork=false --set controller.dnsPolicy=ClusterFirst",
     );
-    let (commands, back) = match &situation.release {
-        Some(release) => (vec![upgrade_theirs(release, on)], vec![upgrade_theirs(release, off)]),
+    let (namespace, name) = (quoted(&situation.workload.namespace), workload(situation));
+    let ready = format!("kubectl --namespace {namespace} rollout status {name}");
+    let (change, undo) = match &situation.release {
+        Some(release) => (upgrade_theirs(release, on), upgrade_theirs(release, off)),
         None => {
-            let edit =
-                format!("kubectl --namespace {} edit {}", quoted(&situation.workload.namespace), workload(situation));
-            (vec![edit], Vec::new())
+            text.push(
+                "Set `hostNetwork: true` and `dnsPolicy: ClusterFirstWithHostNet` in `spec.template.spec`, and make each \
+                 `hostPort` the same as its `containerPort`."
+                    .to_owned(),
+            );
+            let undo = format!("kubectl --namespace {namespace} rollout undo {name}");
+            (format!("kubectl --namespace {namespace} edit {name}"), undo)
         }
     };
-    Step {
-        title: "Give ingress-nginx the network of the nodes".to_owned(),
-        text: vec![text.to_owned()],
-        commands,
-        back,
-    }
+    let title = "Give ingress-nginx the network of the nodes".to_owned();
+    Step { title, text, commands: vec![change, ready.clone()], back: vec![undo, ready] }
 }
 
-/// Keeps the classes that go with a release. `spec.controller` is immutable, so a class cannot change its controller.
+/// Keeps the classes that go with the release. `spec.controller` is immutable, so a class cannot change its controller.
 fn keep_classes(situation: &Situation) -> Option<Step> {
     let going: Vec<&Class> = situation.classes.iter().filter(|class| class.goes_with_release).collect();
-    let release = going.iter().find_map(|class| class.release.as_ref())?;
+    if going.is_empty() {
+        return None;
+    }
     let names = going.iter().map(|class| format!("`{}`", class.name)).collect::<Vec<_>>().join(", ");
-    let text = format!(
+    let title = "Keep the class".to_owned();
+    let mut text = vec![format!(
         "`spec.controller` of a class is immutable, so xdp-ingress serves {names} as it is. The removal of the release \
-         would delete it, and its Ingresses would have no class. Helm keeps an object only if the release says so; \
-         `kubectl annotate` is not enough. No pod starts again."
-    );
+         would delete it, and its Ingresses would have no class. Helm keeps an object only if the manifest of the release \
+         says so; `kubectl annotate` is not enough. No pod starts again."
+    )];
+    let Some(release) = &situation.release else {
+        let other = situation.other_release.as_ref().map(|release| release.name.as_str()).unwrap_or_default();
+        text.push(format!(
+            "The class is of release `{other}`, whose chart is not that of ingress-nginx. Give the class the annotation \
+             `helm.sh/resource-policy: keep` by the values of that chart."
+        ));
+        return Some(Step { title, text, commands: Vec::new(), back: Vec::new() });
+    };
+    text.push(format!(
+        "The last command counts what the release keeps. Go on only if the number is {} or more: versions of the chart differ.",
+        going.len()
+    ));
     let keep = r"--set 'controller.ingressClassResource.annotations.helm\.sh/resource-policy=keep'";
-    let undo = "--set controller.ingressClassResource.annotations=null";
-    let (commands, back) = (vec![upgrade_theirs(release, keep)], vec![upgrade_theirs(release, undo)]);
-    Some(Step { title: "Keep the class".to_owned(), text: vec![text], commands, back })
+    let undo = r"--set 'controller.ingressClassResource.annotations.helm\.sh/resource-policy=null'";
+    let (name, namespace) = (quoted(&release.name), quoted(&release.namespace));
+    let kept =
+        format!("helm get manifest {name} --namespace {namespace} | grep --count 'helm.sh/resource-policy: keep'");
+    // A mark that `kubectl` has written needs the upgrade, too.
+    let is_done = going.iter().all(|class| class.is_marked);
+    let change = upgrade_theirs(release, keep);
+    let change = if is_done { format!("{kept} || {change}") } else { change };
+    Some(Step { title, text, commands: vec![change, kept], back: vec![upgrade_theirs(release, undo)] })
 }
 
-fn webhooks(situation: &Situation) -> Option<Step> {
+pub(super) fn webhooks(situation: &Situation) -> Option<Step> {
     if situation.webhooks.is_empty() {
         return None;
     }
-    let names = situation.webhooks.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ");
+    let names: Vec<_> =
+        situation.webhooks.iter().map(|name| quoted(&format!("validatingwebhookconfiguration/{name}"))).collect();
+    let names = names.join(" ");
     let mut text = vec![
         "The webhook outlives the pods that answer it. Without them, the API server refuses every change of an Ingress. \
          From here on, ingress-nginx no longer checks them."
@@ -217,8 +260,8 @@ fn webhooks(situation: &Situation) -> Option<Step> {
             release.name
         ));
     }
-    let save = format!("kubectl get validatingwebhookconfigurations {names} --output yaml > webhook.yaml");
-    let commands = vec![save, format!("kubectl delete validatingwebhookconfigurations {names}")];
+    let save = format!("kubectl get {names} --output yaml > webhook.yaml");
+    let commands = vec![save, format!("kubectl delete {names}")];
     let back = vec!["kubectl apply --filename webhook.yaml".to_owned()];
     Some(Step { title: "Delete the webhook".to_owned(), text, commands, back })
 }
@@ -251,8 +294,8 @@ fn install(situation: &Situation, target: &Target) -> Step {
 
 fn grant(target: &Target) -> Step {
     let text = "`migrate shift` needs a right of its own. In a pod it has the identity of the ServiceAccount, so everyone who \
-                may `exec` there can shift clients from here on.";
-    let commands = vec![RIGHT.replace("NAMESPACE", &target.namespace)];
+                may `exec` there can shift clients from here on. If your values set `serviceAccount.name`, name that account.";
+    let commands = vec![RIGHT.replace("NAMESPACE", &yaml(&target.namespace))];
     let back = vec!["kubectl delete clusterrolebinding,clusterrole xdp-ingress-shift".to_owned()];
     Step { title: "Grant the right to shift".to_owned(), text: vec![text.to_owned()], commands, back }
 }
@@ -270,125 +313,14 @@ fn shift(target: &Target) -> Step {
     }
 }
 
-fn names(services: &[Entrance], target: &Target) -> Step {
-    let shown = services.iter().map(|service| format!("`{}`", service.name)).collect::<Vec<_>>().join(", ");
-    let text = vec![
-        format!(
-            "Clients come by Service {shown}, which leads to pods of ingress-nginx alone. xdp-ingress has a Service of its own \
-             with another address. Point the DNS names there, some at a time or by weight, and wait until their \
-             time to live is over."
-        ),
-        "If external-dns reads the statuses of Ingresses, the next step moves the names.".to_owned(),
-    ];
-    let namespace = quoted(&target.namespace);
-    let mut commands: Vec<_> = services
-        .iter()
-        .map(|service| {
-            let (namespace, name) = (quoted(&service.name.namespace), quoted(&service.name.name));
-            format!("kubectl --namespace {namespace} get service {name}")
-        })
-        .collect();
-    commands.push(format!("kubectl --namespace {namespace} get service {OURS}"));
-    commands.push("curl --include --resolve HOST:80:ADDRESS http://HOST/".to_owned());
-    Step { title: "Move the DNS names".to_owned(), text, commands, back: Vec::new() }
-}
-
-fn take_over(situation: &Situation, target: &Target) -> Step {
-    let Target { namespace, chart, .. } = target;
-    let upgrade =
-        format!("helm upgrade {OURS} {} --namespace {} --values xdp-values.yaml", quoted(chart), quoted(namespace));
-    let mut text = Vec::new();
-    if situation.shares_ports() {
-        text.push("Without `initial-share`, a node that starts again serves all its clients.".to_owned());
-    }
-    text.push(if situation.writes_status {
-        "xdp-ingress now writes the statuses of the class. ingress-nginx writes them, too, until the next step, so do both in \
-         a row. At its end, ingress-nginx empties the statuses, and xdp-ingress writes them again."
-            .to_owned()
-    } else {
-        "ingress-nginx writes no statuses, and the values keep that for xdp-ingress.".to_owned()
-    });
-    let share = if situation.shares_ports() { format!(" {SHARE}") } else { String::new() };
-    let commands =
-        vec![upgrade.clone(), format!("kubectl --namespace {} rollout status daemonset/{OURS}", quoted(namespace))];
-    let back = vec![format!("{upgrade} {STATUS}{share}")];
-    Step { title: "Take over the statuses".to_owned(), text, commands, back }
-}
-
-fn stop(situation: &Situation, target: &Target) -> Step {
-    let namespace = quoted(&situation.workload.namespace);
-    let workload = workload(situation);
-    let (stop, start) = if situation.kind == "DaemonSet" {
-        let patch = |value: &str| {
-            let node_selector = format!(
-                r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"xdp-ingress.io/stopped":{value}}}}}}}}}}}"#
-            );
-            format!("kubectl --namespace {namespace} patch {workload} --patch '{node_selector}'")
-        };
-        (patch("\"true\""), patch("null"))
-    } else {
-        let scale = |replicas| format!("kubectl --namespace {namespace} scale {workload} --replicas={replicas}");
-        (scale(0), scale(situation.replicas.filter(|replicas| *replicas > 0).unwrap_or(1)))
-    };
-    let mut back = vec![start, format!("kubectl --namespace {namespace} rollout status {workload}")];
-    let mut text =
-        vec!["Its objects stay, so it is back as soon as its pods are. Wait some days with the removal.".to_owned()];
-    if situation.shares_ports() {
-        text.push("`shift_clients` is the function of the step that moves clients.".to_owned());
-        back.push("shift_clients 0".to_owned());
-    }
-    back.extend(take_over(situation, target).back);
-    Step { title: "Stop ingress-nginx".to_owned(), text, commands: vec![stop], back }
-}
-
-fn remove(situation: &Situation) -> Step {
-    let namespace = quoted(&situation.workload.namespace);
-    let mut text = Vec::new();
-    let (commands, back) = match &situation.release {
-        Some(Release { namespace, name, .. }) => {
-            text.push("The history stays in the cluster, so Helm can bring the release back.".to_owned());
-            let (release, namespace) = (quoted(name), quoted(namespace));
-            let mut back = vec![
-                format!("helm history {release} --namespace {namespace}"),
-                format!("helm rollback {release} REVISION --namespace {namespace}"),
-            ];
-            if let Some(step) = webhooks(situation) {
-                // A rollback runs no hook, and so gives the webhook no authority.
-                back.extend(step.commands.last().cloned());
-            }
-            (vec![format!("helm uninstall {release} --namespace {namespace} --keep-history")], back)
-        }
-        None => {
-            text.push(
-                "Delete what was applied, but no IngressClass: xdp-ingress serves it. `spec.controller` is immutable, and \
-                 Ingresses without their class are not served."
-                    .to_owned(),
-            );
-            let mut commands = vec![format!("kubectl --namespace {namespace} delete {}", workload(situation))];
-            commands.extend(situation.services.iter().map(|service| {
-                format!(
-                    "kubectl --namespace {} delete service {}",
-                    quoted(&service.name.namespace),
-                    quoted(&service.name.name)
-                )
-            }));
-            (commands, Vec::new())
-        }
-    };
-    if let Some(name) = situation.classes.iter().find(|class| class.release.is_some()).map(|class| &class.name) {
-        text.push(format!("Class `{name}` stays. It belongs to no release from here on."));
-    }
-    Step { title: "Remove ingress-nginx".to_owned(), text, commands, back }
-}
-
 /// Returns the name of the Deployment or DaemonSet for kubectl.
-fn workload(situation: &Situation) -> String {
-    format!("{}/{}", situation.kind.to_lowercase(), quoted(&situation.workload.name))
+pub(super) fn workload(situation: &Situation) -> String {
+    quoted(&format!("{}/{}", situation.kind.to_lowercase(), situation.workload.name))
 }
 
 /// Returns the command that changes values of ingress-nginx' release and nothing else.
-fn upgrade_theirs(release: &Release, set: &str) -> String {
-    let Release { namespace, name, version } = release;
+pub(super) fn upgrade_theirs(release: &Release, set: &str) -> String {
+    let Release { namespace, name, version, chart: _ } = release;
     let version = version.as_ref().map(|version| format!(" --version {}", quoted(version))).unwrap_or_default();
     format!(
         "helm upgrade {} {THEIR_CHART} --namespace {}{version} --reuse-values {set}",
