@@ -98,7 +98,9 @@ impl<'o> Ports<'o> {
             }
         }
         if *transport == Transport::Udp && self.options.http3_port == Some(*number) {
-            return Some(format!("port `{number}` of the nodes is in use by HTTP/3 of the proxy itself; use another port"));
+            return Some(format!(
+                "port `{number}` of the nodes is in use by HTTP/3 of the proxy itself; use another port"
+            ));
         }
         if *transport == Transport::Udp && NODE_UDP_PORTS.contains(number) && !gateway_ports.contains(number) {
             return Some(format!(
