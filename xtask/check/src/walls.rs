@@ -46,7 +46,7 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("nginx-model", &[]),
     ("panics", &[]),
     ("proxy", &["ingress-common", "ingress-model", "ingress-panics", "ingress-quic"]),
-    ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy"]),
+    ("proxy-testing", &["ingress-common", "ingress-model", "ingress-proxy", "ingress-quic"]),
     ("quic", &["ingress-common", "ingress-http3"]),
 ];
 
