@@ -19,12 +19,6 @@ pub(crate) enum ClientBody {
     Http3(ingress_quic::RequestBody),
 }
 
-impl From<Incoming> for ClientBody {
-    fn from(body: Incoming) -> Self {
-        Self::Hyper(body)
-    }
-}
-
 impl Body for ClientBody {
     type Data = Bytes;
     type Error = BoxError;

@@ -71,8 +71,7 @@ pub(crate) fn serve(
     let opened = (request.method() == Method::CONNECT).then(|| OpenedStream::Http2(hyper::upgrade::on(&mut request)));
     let (parts, incoming) = request.into_parts();
     conn.take_head();
-    let incoming = UnreadBody::new(&conn, incoming);
-    answer(conn, parts, incoming, opened)
+    answer(conn, parts, ClientBody::Hyper(incoming), opened)
 }
 
 /// Serves a request of an HTTP/3 connection.
@@ -85,8 +84,7 @@ pub(crate) fn serve_http3(
         Method::CONNECT => (ingress_quic::RequestBody::default(), Some(OpenedStream::Http3(Box::new(body)))),
         _ => (body, None),
     };
-    let incoming = UnreadBody::new(&conn, ClientBody::Http3(body));
-    answer(conn, parts, incoming, opened)
+    answer(conn, parts, ClientBody::Http3(body), opened)
 }
 
 /// Serves a request in parts. They are arguments of a function that is no `async fn`, so that the future holds them in
@@ -95,11 +93,12 @@ pub(crate) fn serve_http3(
 fn answer(
     conn: Rc<Conn>,
     mut parts: Parts,
-    incoming: UnreadBody,
+    body: ClientBody,
     opened: Option<OpenedStream>,
 ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
     #[cfg(test)]
     panic_on_demand(&parts.headers);
+    let incoming = UnreadBody::new(&conn, body);
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;

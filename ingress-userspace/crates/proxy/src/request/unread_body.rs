@@ -62,8 +62,7 @@ pub(crate) struct UnreadBodies(Option<JoinSet<()>>);
 // === impl UnreadBody ===
 
 impl UnreadBody {
-    pub(crate) fn new(conn: &Rc<Conn>, incoming: impl Into<ClientBody>) -> Self {
-        let incoming = incoming.into();
+    pub(crate) fn new(conn: &Rc<Conn>, incoming: ClientBody) -> Self {
         let incoming = (!incoming.is_end_stream()).then_some(incoming);
         Self { incoming, conn: Rc::downgrade(conn) }
     }

@@ -28,7 +28,7 @@ use crate::{
         wire::Wire,
     },
     l4::pipe::Pipes,
-    request::{request_body::RequestBody, unread_body::UnreadBody},
+    request::{client_body::ClientBody, request_body::RequestBody, unread_body::UnreadBody},
     server::worker::Worker,
     upstream::{BodyPart, Outgoing as _},
 };
@@ -194,8 +194,9 @@ async fn send(worker: &Rc<Worker>, length: usize, takes_pipe: TakesPipe) -> (Vec
             async move {
                 conn.take_head();
                 let in_flight = conn.begin(HostId(0));
-                let body = RequestBody::new(UnreadBody::new(&conn, request.into_body()), None, &in_flight)
-                    .expect("not too large");
+                let body =
+                    RequestBody::new(UnreadBody::new(&conn, ClientBody::Hyper(request.into_body())), None, &in_flight)
+                        .expect("not too large");
                 *came.lock().expect("unpoisoned") = Some(read(body, takes_pipe).await);
                 Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
             }
