@@ -50,3 +50,7 @@ pub use outcome::{ObjectRef, Origin, Outcome, Reason, Severity};
 pub use source::kube::KubernetesConfig;
 pub use translate::{Classes, Translation};
 pub use watch::run;
+
+/// UDP port of the replicas among themselves: the leader asks others whether they serve an object, and announcers of
+/// addresses speak to groups of their links. Firewalls need one rule for both. No service or listener may have it.
+pub const NODES_PORT: u16 = 9111;

@@ -19,6 +19,7 @@ use super::{
     text::shorten,
 };
 use crate::{
+    NODES_PORT,
     change::Kind,
     outcome::{Origin, Reason},
 };
@@ -91,6 +92,9 @@ fn read<'r>(
         }
         Transport::Udp if lookup.options.http3_port == Some(row.number) => {
             Err("HTTP/3 uses it; choose another port, or turn HTTP/3 off (`--http3 off`)".to_owned())
+        }
+        Transport::Udp if row.number == NODES_PORT => {
+            Err("the replicas of this controller use it among themselves; choose another port".to_owned())
         }
         Transport::Udp if row.accepts_proxy_protocol || row.proxy_header.is_some() => {
             Err("the PROXY protocol works with TCP only; write `NAMESPACE/SERVICE:PORT`".to_owned())

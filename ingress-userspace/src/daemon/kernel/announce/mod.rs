@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use ingress_control::{AddressPool, fnv};
+use ingress_control::{AddressPool, NODES_PORT, fnv};
 use ingress_datapath::{HeldAddress, NicMode, NicState, Owner};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -77,7 +77,10 @@ impl Holding {
     /// Fails if the sockets for other nodes cannot be opened, for instance because another program uses their port.
     pub(super) fn open(pool: &AddressPool, routes: HeldRoutes) -> anyhow::Result<Self> {
         let sockets = (!pool.is_empty()).then(Sockets::open).transpose().with_context(|| {
-            format!("cannot listen to other nodes on UDP port {}, as `--gateway-addresses` requires", peers::PORT)
+            format!(
+                "cannot listen to other nodes on UDP port {NODES_PORT}, as `--gateway-addresses` requires; end other \
+                 programs that use this port"
+            )
         })?;
         Ok(Self {
             wanted: pool.addresses().collect(),

@@ -19,6 +19,7 @@ use tokio::{io::ReadBuf, net::UdpSocket, time::Instant};
 use tracing::{debug, warn};
 
 use super::choice::NodeId;
+use ingress_control::NODES_PORT;
 
 /// Interval of the datagrams of a node.
 pub(in crate::daemon::kernel) const HELLO: Duration = Duration::from_millis(200);
@@ -27,8 +28,6 @@ pub(super) const SILENCE: Duration = Duration::from_secs(1);
 /// Groups of one link, both for experiments (RFC 3692-style numbers of IANA's registries).
 const GROUP4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
 const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x114);
-/// Port of the groups.
-pub(super) const PORT: u16 = 9111;
 
 /// Bytes of a datagram: magic and version, pool, node, whether it leaves.
 const LENGTH: usize = MAGIC.len() + 8 + 6 + 1;
@@ -145,7 +144,7 @@ impl Sockets {
     /// Fails if another program uses the port.
     pub(super) fn open() -> io::Result<Self> {
         Ok(Self {
-            v4: open(SocketAddrV4::new(GROUP4, PORT).into())?,
+            v4: open(SocketAddrV4::new(GROUP4, NODES_PORT).into())?,
             v6: BTreeMap::new(),
             places: BTreeSet::new(),
             missing: BTreeSet::new(),
@@ -206,7 +205,7 @@ impl Sockets {
         if self.v6.contains_key(&index) {
             return Ok(());
         }
-        let opened = open(SocketAddrV6::new(GROUP6, PORT, 0, index).into());
+        let opened = open(SocketAddrV6::new(GROUP6, NODES_PORT, 0, index).into());
         match opened.and_then(|socket| socket.join_multicast_v6(&GROUP6, index).map(|()| socket)) {
             Ok(socket) => {
                 self.v6.insert(index, socket);
@@ -217,7 +216,7 @@ impl Sockets {
                     warn!(
                         index,
                         %error,
-                        port = PORT,
+                        port = NODES_PORT,
                         "cannot hear other nodes over IPv6 on this interface, trying again; end other programs that use \
                          this UDP port, and check the limit of open files"
                     );
@@ -233,7 +232,7 @@ impl Sockets {
         let bytes = hello.encode();
         for Place { index, v4: address } in &self.places {
             if let Some(address) = address {
-                let to = SocketAddrV4::new(GROUP4, PORT).into();
+                let to = SocketAddrV4::new(GROUP4, NODES_PORT).into();
                 let sent = socket2::SockRef::from(&self.v4)
                     .set_multicast_if_v4(address)
                     .and_then(|()| self.v4.try_send_to(&bytes, to));
@@ -242,7 +241,7 @@ impl Sockets {
                 }
             }
             if let Some(socket) = self.v6.get(index) {
-                let to = SocketAddrV6::new(GROUP6, PORT, 0, *index).into();
+                let to = SocketAddrV6::new(GROUP6, NODES_PORT, 0, *index).into();
                 if let Err(error) = socket.try_send_to(&bytes, to) {
                     debug!(index, %error, "cannot speak to the group of nodes");
                 }

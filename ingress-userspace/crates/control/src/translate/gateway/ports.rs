@@ -4,15 +4,18 @@
 use std::collections::BTreeSet;
 
 use super::{listener::Shape, report::Flaw};
-use crate::translate::{Options, address::KUBERNETES_PORTS, lookup::Lookup, stream_rows};
+use crate::{
+    NODES_PORT,
+    translate::{Options, address::KUBERNETES_PORTS, lookup::Lookup, stream_rows},
+};
 use ingress_model::{ListenerProtocol, StreamPort, Transport};
 
 /// TCP ports on which programs of nodes often listen, besides those of Kubernetes: SSH, BGP, Cilium, Typha, Felix and
 /// node-exporter.
 const NODE_PORTS: [u16; 6] = [22, 179, 4240, 5473, 9099, 9100];
-/// UDP ports of nodes: DHCP, NTP, DHCPv6, the networks of pods by VXLAN, Geneve and WireGuard, and the replicas of this
-/// controller among themselves (9111). A listener would take the port before the device of such a network is made.
-const NODE_UDP_PORTS: [u16; 8] = [68, 123, 546, 4789, 6081, 8472, 9111, 51820];
+/// UDP ports of nodes: DHCP, NTP, DHCPv6, and the networks of pods by VXLAN, Geneve and WireGuard. A listener would take
+/// the port before the device of such a network is made.
+const NODE_UDP_PORTS: [u16; 7] = [68, 123, 546, 4789, 6081, 8472, 51820];
 
 /// The ports that are in use, while Gateways are placed in order of precedence.
 pub(super) struct Ports<'o> {
@@ -102,9 +105,12 @@ impl<'o> Ports<'o> {
                 "port `{number}` of the nodes is in use by HTTP/3 of the proxy itself; use another port"
             ));
         }
+        if *transport == Transport::Udp && *number == NODES_PORT {
+            return Some(format!("port `{number}` is for the replicas of this controller; use another port"));
+        }
         if *transport == Transport::Udp && NODE_UDP_PORTS.contains(number) && !gateway_ports.contains(number) {
             return Some(format!(
-                "port `{number}` is for DHCP, NTP, this controller or the network of pods on nodes; use another port, or let the operator \
+                "port `{number}` is for DHCP, NTP or the network of pods on nodes; use another port, or let the operator \
                  name it in `--gateway-ports`"
             ));
         }
@@ -157,7 +163,7 @@ mod tests {
             https_port: 8443,
             http3_port: Some(8443),
             reserved_ports: [8080, 8443, 9110, 18080].into(),
-            gateway_ports: [10250].into(),
+            gateway_ports: [10250, NODES_PORT].into(),
             ..Options::default()
         };
         let pool = Options { gateway_addresses: AddressPool::new([network]).expect("a pool"), ..shared.clone() };
@@ -187,7 +193,7 @@ mod tests {
             (Tcp, 9100, "such as SSH or Kubernetes", true),
             (Udp, 22, "", false),
             (Udp, 8472, "the network of pods", true),
-            (Udp, 9111, "the network of pods", true),
+            (Udp, NODES_PORT, "for the replicas of this controller", true),
             (Udp, 53, "by a TCP or UDP service of the operator", false),
             (Tcp, 53, "", false),
         ] {
