@@ -160,6 +160,8 @@ fn effective(
     };
     let need = match knowledge {
         Knowledge::Nothing => return Some(status),
+        // Without an address, no client reaches a Gateway.
+        _ if !is_served(&status) => Need::Nothing,
         _ => need(wanted, bearer),
     };
     Some(match (need, knowledge) {
@@ -167,8 +169,7 @@ fn effective(
             inquiry.dismiss(id);
             with_shown(status, message)
         }
-        // An address that no replica serves any more is not shown as served.
-        (Need::Shown(message), Knowledge::AsShown) if is_served(&status) => with_shown(status, message),
+        (Need::Shown(message), Knowledge::AsShown) => with_shown(status, message),
         (Need::Verdict { fingerprint }, Knowledge::Asked(inquiry)) => {
             with_served(status, inquiry.judge(id, fingerprint, *received, *now)?)
         }

@@ -89,8 +89,7 @@ async fn keep_as_planned(
     loop {
         let known = Arc::clone(&input.borrow_and_update());
         due.append(&mut known.bearers_changed_since(&before));
-        // Objects that were there before this term may have changed long ago.
-        let received = known.received().filter(|_| !std::mem::take(&mut is_first));
+        let received = received(&known, &before, std::mem::take(&mut is_first));
         let latest = addresses.borrow_and_update().clone();
         if latest != published {
             of_gateways = latest.as_deref().map(shown);
@@ -127,6 +126,12 @@ async fn keep_as_planned(
         }
         access.write_all(client, options, budget, writes, &mut ledger).await;
     }
+}
+
+/// Returns the time at which the changes since `before` were received. Objects that were there before this term may have
+/// changed long ago, and so may those that are looked at again without a change.
+fn received(known: &Arc<StatusInput>, before: &Arc<StatusInput>, is_first: bool) -> Option<Instant> {
+    known.received().filter(|_| !is_first && !Arc::ptr_eq(known, before))
 }
 
 /// Waits until there is a verdict about other nodes.
@@ -304,6 +309,17 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_a_change_counts_for_that_change_alone() {
+        let at = |received| Arc::new(StatusInput::default().received_at(received));
+        let (before, now) = (at(None), Instant::now());
+        let known = at(Some(now));
+        assert_eq!(received(&known, &before, true), None, "it may be old");
+        assert_eq!(received(&known, &before, false), Some(now));
+        assert_eq!(received(&known, &known, false), None, "nothing has changed");
+        assert_eq!(received(&before, &known, false), None);
+    }
 
     #[test]
     fn rights_are_named_in_the_words_of_rbac() {

@@ -8,28 +8,27 @@ use std::{
 };
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{
-    net::UdpSocket,
-    sync::watch,
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::{net::UdpSocket, sync::watch, time::sleep};
 
 use super::{
-    PORT,
+    pace::Pace,
     wire::{Answer, Item, LENGTH, Question, fingerprint},
 };
-use crate::status::input::StatusInput;
+use crate::{
+    NODES_PORT,
+    object_status::{ObjectStatus, StatusBody},
+    status::input::StatusInput,
+};
 
-/// Most datagrams that are read in each [`WINDOW`]. Further ones wait in the socket, or are lost: a flood may not cost
-/// more than a few per cent of a core.
-const DATAGRAMS: u32 = 512;
-const WINDOW: Duration = Duration::from_millis(100);
+/// Most work in each window of [`Pace`], about 3 ms: each datagram counts, each object in it, and each listener or parent
+/// of an object that is known. The sender of a flood may know names of large objects.
+pub(super) const WORK: u32 = 4096;
 
 /// Pause after the port could not be opened, or could not be read.
 const PAUSE: Duration = Duration::from_secs(30);
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers at [`PORT`] of `address` from the latest input, once there is an object to ask about, until the future is
+/// Answers at [`NODES_PORT`] of `address` from the latest input, once there is an object to ask about, until the future is
 /// dropped. Without an address it only waits.
 pub(in crate::status) async fn answer(address: Option<IpAddr>, mut input: watch::Receiver<Arc<StatusInput>>) {
     let Some(address) = address else { return std::future::pending().await };
@@ -39,12 +38,18 @@ pub(in crate::status) async fn answer(address: Option<IpAddr>, mut input: watch:
     }
     let mut is_warned = false;
     loop {
-        match open((address, PORT).into()) {
+        match open((address, NODES_PORT).into()) {
             Ok(socket) => serve(&socket, &input).await,
             Err(error) if !is_warned => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::AddrInUse => "end other programs that use this UDP port",
+                    io::ErrorKind::AddrNotAvailable => "set `$POD_IP` to an address of this pod",
+                    _ => "check the limit of open files, and what may keep this pod from opening sockets",
+                };
                 tracing::warn!(
-                    %address, port = PORT, %error,
-                    "cannot answer the questions of the leader, trying again; end other programs that use this UDP port"
+                    %address, port = NODES_PORT, %error,
+                    "cannot answer the leader whether this node serves an object, trying again; statuses do not \
+                     confirm this node until then; {remedy}"
                 );
                 is_warned = true;
             }
@@ -67,17 +72,10 @@ pub(super) fn open(address: SocketAddr) -> io::Result<UdpSocket> {
 /// Answers what arrives at `socket`, until the future is dropped.
 pub(super) async fn serve(socket: &UdpSocket, input: &watch::Receiver<Arc<StatusInput>>) {
     let mut buffer = [0; LENGTH + 1];
-    let (mut began, mut read) = (Instant::now(), 0);
+    let mut pace = Pace::new(WORK);
     loop {
-        if read >= DATAGRAMS {
-            sleep_until(began + WINDOW).await;
-        }
-        let received = socket.recv_from(&mut buffer).await;
-        if began.elapsed() >= WINDOW {
-            (began, read) = (Instant::now(), 0);
-        }
-        read += 1;
-        let (length, sender) = match received {
+        pace.ready().await;
+        let (length, sender) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
             Err(error) => {
                 tracing::debug!(%error, "cannot read questions of the leader");
@@ -85,24 +83,42 @@ pub(super) async fn serve(socket: &UdpSocket, input: &watch::Receiver<Arc<Status
                 continue;
             }
         };
+        pace.spend(1);
         // A datagram that is too long is cut, and then no question.
         let Some(question) = buffer.get(..length).and_then(Question::decode) else { continue };
-        let answer = input.borrow().reply(&question).encode();
-        if let Err(error) = socket.try_send_to(&answer, sender) {
+        let (answer, work) = input.borrow().reply(&question);
+        pace.spend(work);
+        if let Err(error) = socket.try_send_to(&answer.encode(), sender) {
             tracing::debug!(%sender, %error, "cannot answer a question of the leader");
         }
     }
 }
 
 impl StatusInput {
-    fn reply(&self, Question { nonce, items }: &Question) -> Answer {
-        Answer { nonce: *nonce, serves: items.iter().map(|item| self.serves(item)).collect() }
+    /// Returns the answer, and the work that it took.
+    fn reply(&self, Question { nonce, items }: &Question) -> (Answer, u32) {
+        let mut work = 0;
+        let serves = items.iter().map(|item| self.serves(item, &mut work)).collect();
+        (Answer { nonce: *nonce, serves }, work)
     }
 
-    /// Returns `true` if this node serves the object in this state.
-    fn serves(&self, Item { id, fingerprint: asked }: &Item) -> bool {
-        let bearer = self.bearer(id);
-        let known = bearer.and_then(|bearer| Some(fingerprint(bearer.uid, bearer.wanted?)));
-        known == Some(*asked)
+    /// Returns `true` if this node serves the object in this state. Adds the work that it took.
+    fn serves(&self, Item { id, fingerprint: asked }: &Item, work: &mut u32) -> bool {
+        *work += 1;
+        let Some(bearer) = self.bearer(id) else { return false };
+        let Some(wanted) = bearer.wanted else { return false };
+        *work = work.saturating_add(parts(wanted));
+        fingerprint(bearer.uid, wanted) == *asked
     }
+}
+
+/// Returns the number of parts that a fingerprint reads.
+fn parts(status: &ObjectStatus) -> u32 {
+    let count = match &status.body {
+        StatusBody::Gateway { listeners, addresses, .. } => listeners.len() + addresses.len(),
+        StatusBody::ListenerSet { listeners, .. } => listeners.len(),
+        StatusBody::Route { parents } | StatusBody::Policy { ancestors: parents } => parents.len(),
+        StatusBody::GatewayClass { .. } => 0,
+    };
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

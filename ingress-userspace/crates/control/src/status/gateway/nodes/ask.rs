@@ -11,6 +11,7 @@ use std::{
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, runtime::watcher};
+use socket2::SockRef;
 use tokio::{
     net::UdpSocket,
     sync::Notify,
@@ -18,12 +19,13 @@ use tokio::{
 };
 
 use super::{
-    PORT,
     answer::open,
     inquiry::{BOUND, Inquiry},
+    pace::Pace,
     wire::{Answer, Item, LENGTH, Question},
 };
 use crate::{
+    NODES_PORT,
     clock::expiry,
     status::{
         Options,
@@ -32,6 +34,11 @@ use crate::{
         replicas,
     },
 };
+
+/// Most datagrams that are no answers to read in each window of [`Pace`]. While more come, answers wait, too, or are lost.
+pub(super) const STRANGERS: u32 = 512;
+/// Most datagrams that are read before the next questions.
+const BATCH: usize = 256;
 
 /// An [`Inquiry`] that the plan and the questions share.
 #[derive(Debug, Default)]
@@ -62,21 +69,23 @@ pub(in crate::status::gateway) async fn ask_nodes(
     while !shared.with(|inquiry| inquiry.has_questions()) {
         shared.asked.notified().await;
     }
-    let socket = loop {
-        match open((own, 0).into()) {
-            Ok(socket) => break socket,
-            Err(error) => {
-                tracing::warn!(address = %own, %error, "cannot ask other nodes whether they serve an object, trying again");
-                shared.with(|inquiry| drop(inquiry.take_due(Instant::now())));
-                sleep(BOUND).await;
-            }
+    let mut is_warned = false;
+    while let Err(error) = open((own, 0).into()) {
+        if !std::mem::replace(&mut is_warned, true) {
+            tracing::warn!(
+                address = %own, %error,
+                "cannot ask other nodes whether they serve an object, trying again; set `$POD_IP` to an address of this \
+                 pod, and check the limit of open files"
+            );
         }
-    };
+        shared.with(|inquiry| drop(inquiry.take_due(Instant::now())));
+        sleep(BOUND).await;
+    }
     let api = Api::<Pod>::namespaced(client.clone(), &options.namespace);
     let config = watcher::Config::default().labels(replicas::LABEL);
     let lost = "statuses of Gateways and routes do not say whether other nodes serve them";
     let mut pods = events(api, config, "pods", lost, PodFacts::of).boxed();
-    let (mut known, mut asker) = (WatchedObjects::default(), Asker::new(socket, PORT));
+    let (mut known, mut asker) = (WatchedObjects::default(), Asker::new(own, NODES_PORT));
     loop {
         tokio::select! {
             event = pods.next() => {
@@ -103,43 +112,94 @@ fn peers(pods: &BTreeMap<String, PodFacts>, options: &Options, own: IpAddr) -> B
     addressed.collect()
 }
 
-/// The socket of the leader, with the questions on the way.
+/// The questions of the leader on the way, and the socket for their answers.
 #[derive(Debug)]
 pub(super) struct Asker {
-    socket: UdpSocket,
+    own: IpAddr,
     /// Port of the replicas.
     port: u16,
+    /// Open while questions are on the way, each time with another port, so that strangers have nothing to send to.
+    socket: Option<UdpSocket>,
     sent: Sent,
+    strangers: Pace,
 }
 
 // === impl Asker ===
 
 impl Asker {
-    pub(super) fn new(socket: UdpSocket, port: u16) -> Self {
-        Self { socket, port, sent: Sent::default() }
+    /// Returns an asker at the address `own` for replicas at `port`.
+    pub(super) fn new(own: IpAddr, port: u16) -> Self {
+        Self { own, port, socket: None, sent: Sent::default(), strangers: Pace::new(STRANGERS) }
     }
 
     /// Sends the questions that are due, then waits for an answer, the next question, or a new one. Cancel-safe.
     pub(super) async fn step(&mut self, shared: &SharedInquiry) {
-        let Self { socket, port, sent } = self;
         let now = Instant::now();
         let (due, next) = shared.with(|inquiry| (inquiry.take_due(now), inquiry.next(now)));
+        self.send(due, now);
+        self.sent.questions.retain(|_, (_, _, at)| now < *at + BOUND);
+        if self.sent.questions.is_empty() {
+            self.socket = None;
+        }
+        tokio::select! {
+            () = self.receive(shared) => {}
+            () = expiry(next) => {}
+            () = shared.asked.notified() => {}
+        }
+    }
+
+    fn send(&mut self, due: BTreeMap<IpAddr, Vec<Item>>, now: Instant) {
+        let Self { own, port, socket, sent, strangers: _ } = self;
+        if due.is_empty() {
+            return;
+        }
+        if socket.is_none() {
+            match open((*own, 0).into()) {
+                Ok(opened) => *socket = Some(opened),
+                Err(error) => return tracing::debug!(address = %own, %error, "cannot ask other nodes"),
+            }
+        }
+        let Some(socket) = socket else { return };
         for (address, items) in due {
             for (question, datagram) in Question::datagrams(items, || sent.number()) {
-                match socket.try_send_to(&datagram, SocketAddr::new(address, *port)) {
+                // A new socket is not known to be writable yet, and one whose buffer is full loses the question.
+                match SockRef::from(&*socket).send_to(&datagram, &SocketAddr::new(address, *port).into()) {
                     // As if it were lost.
                     Err(error) => tracing::debug!(%address, %error, "cannot ask a node"),
                     Ok(_) => drop(sent.questions.insert(question.nonce, (address, question.items, now))),
                 }
             }
         }
-        sent.questions.retain(|_, (_, _, at)| now < *at + BOUND);
-        let mut buffer = [0; LENGTH + 1];
-        tokio::select! {
-            received = socket.recv_from(&mut buffer) => sent.take(&buffer, received, *port, shared),
-            () = expiry(next) => {}
-            () = shared.asked.notified() => {}
+    }
+
+    /// Waits for datagrams, and takes those that are there.
+    async fn receive(&mut self, shared: &SharedInquiry) {
+        let Self { port, socket, sent, strangers, own: _ } = self;
+        let Some(socket) = socket else { return std::future::pending().await };
+        strangers.ready().await;
+        if let Err(error) = socket.readable().await {
+            strangers.spend(STRANGERS);
+            return tracing::debug!(%error, "cannot read answers of other nodes");
         }
+        let mut buffer = [0; LENGTH + 1];
+        for _ in 0..BATCH {
+            match socket.try_recv_from(&mut buffer) {
+                Ok((length, sender)) => {
+                    let is_answer = buffer.get(..length).is_some_and(|bytes| sent.take(bytes, sender, *port, shared));
+                    strangers.spend(u32::from(!is_answer));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    strangers.spend(1);
+                    return tracing::debug!(%error, "cannot read answers of other nodes");
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn port(&self) -> Option<u16> {
+        self.socket.as_ref().and_then(|socket| Some(socket.local_addr().ok()?.port()))
     }
 }
 
@@ -152,18 +212,16 @@ impl Sent {
         self.random.hash_one(self.count)
     }
 
-    /// Takes a datagram, if it is the answer to a question.
-    fn take(&mut self, buffer: &[u8], received: io::Result<(usize, SocketAddr)>, port: u16, shared: &SharedInquiry) {
-        let (length, sender) = match received {
-            Ok(received) => received,
-            Err(error) => return tracing::debug!(%error, "cannot read answers of other nodes"),
-        };
-        let Some(Answer { nonce, serves }) = buffer.get(..length).and_then(Answer::decode) else { return };
-        let Some((address, items, _)) = self.questions.get(&nonce) else { return };
-        if (*address, port) == (sender.ip(), sender.port()) && items.len() == serves.len() {
+    /// Takes a datagram if it is the answer to a question. Returns `false` for any other.
+    fn take(&mut self, bytes: &[u8], sender: SocketAddr, port: u16, shared: &SharedInquiry) -> bool {
+        let Some(Answer { nonce, serves }) = Answer::decode(bytes) else { return false };
+        let Some((address, items, _)) = self.questions.get(&nonce) else { return false };
+        let is_answer = (*address, port) == (sender.ip(), sender.port()) && items.len() == serves.len();
+        if is_answer {
             shared.with(|inquiry| inquiry.hear(*address, items, &serves, Instant::now()));
             self.questions.remove(&nonce);
         }
+        is_answer
     }
 }
 

@@ -2,11 +2,11 @@
 //! argument, and nothing is sent.
 //!
 //! A node that answers is waited for, at most [`BOUND`]. A node that does not answer at all is waited for once; then
-//! only [`GRACE`], until it answers again. A verdict that is not the last one stays until a better one is known, so that
-//! statuses do not change to and fro.
+//! only [`GRACE`], until it answers again. The same holds for the list of nodes, if it cannot be read. A verdict that is
+//! not the last one stays until a better one is known, so that statuses do not change to and fro.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
     time::Duration,
@@ -14,7 +14,11 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::wire::Item;
+use super::{
+    open::{LONGEST_PAUSE, Open, Peer},
+    queue::Lane,
+    wire::Item,
+};
 use crate::change::ObjectId;
 
 /// Longest time for which a status waits for other nodes.
@@ -25,11 +29,11 @@ pub(super) const GRACE: Duration = Duration::from_millis(50);
 /// with the next object that they lack.
 pub(super) const RECHECK: Duration = Duration::from_secs(1);
 const LONGEST_RECHECK: Duration = Duration::from_secs(30);
-/// Most objects that are asked about at a time.
+/// Most objects without a verdict that are asked about at a time.
 pub(super) const ACTIVE: usize = 512;
-/// Pause after the first question about an object. It doubles up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Most objects that are asked about again at a time. They have a verdict, so they never take the room of those that
+/// wait for one.
+pub(super) const AGAIN: usize = 128;
 
 /// Decision about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,44 +53,22 @@ pub(in crate::status::gateway) enum Verdict {
 }
 
 /// Questions and answers. See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::status::gateway) struct Inquiry {
     /// Other nodes with a Ready replica; `None`: not known yet.
     peers: Option<BTreeMap<IpAddr, Peer>>,
+    /// Whether an object waited in vain for the other nodes to become known.
+    has_waited_for_peers: bool,
     open: BTreeMap<ObjectId, Open>,
-    /// Objects that are asked about now.
-    active: BTreeSet<ObjectId>,
-    /// Objects to ask about after those. It may name some that are not open any more.
-    queue: VecDeque<ObjectId>,
+    /// Objects without a verdict.
+    undecided: Lane,
+    /// Objects whose verdict may improve.
+    again: Lane,
     /// Objects with a new verdict since the last look.
     decided: BTreeSet<ObjectId>,
     recheck: Option<Instant>,
     /// Number of rechecks since an object was lacked for the first time.
     rechecks: u32,
-}
-
-#[derive(Debug)]
-struct Peer {
-    node: Arc<str>,
-    /// Time of the last answer.
-    heard: Option<Instant>,
-    is_silent: bool,
-}
-
-/// An object whose status is to say whether all nodes serve it.
-#[derive(Debug)]
-struct Open {
-    fingerprint: u64,
-    /// Time at which this process received the change.
-    since: Option<Instant>,
-    /// Time of the first question of this round.
-    began: Instant,
-    next: Instant,
-    pause: Duration,
-    confirmed: BTreeMap<IpAddr, Instant>,
-    /// Nodes that answered in this round that they do not serve it.
-    refused: BTreeSet<IpAddr>,
-    verdict: Option<Verdict>,
 }
 
 // === impl Inquiry ===
@@ -101,10 +83,14 @@ impl Inquiry {
         since: Option<Instant>,
         now: Instant,
     ) -> Option<&Verdict> {
-        if self.open.get(id).is_none_or(|open| open.fingerprint != fingerprint) {
-            self.active.remove(id);
-            self.open.insert(id.clone(), Open::new(fingerprint, since, now));
-            self.queue.push_back(id.clone());
+        let before = self.open.get(id);
+        if before.is_none_or(|open| open.fingerprint != fingerprint) {
+            // Further changes of an object do not put its status off.
+            let waits = before.filter(|open| open.verdict.is_none()).and_then(|open| open.waits);
+            self.undecided.remove(id);
+            self.again.remove(id);
+            self.open.insert(id.clone(), Open { waits, ..Open::new(fingerprint, since, now) });
+            self.undecided.push(id.clone());
             self.begin(now);
             // The caller learns the verdict right now.
             self.decided.remove(id);
@@ -115,7 +101,8 @@ impl Inquiry {
     /// Forgets an object whose status needs no verdict.
     pub(in crate::status::gateway) fn dismiss(&mut self, id: &ObjectId) {
         self.open.remove(id);
-        self.active.remove(id);
+        self.undecided.remove(id);
+        self.again.remove(id);
     }
 
     /// Returns the objects with a new verdict since the last call.
@@ -132,10 +119,11 @@ impl Inquiry {
         let mut before = self.peers.take().unwrap_or_default();
         let peers = nodes.into_iter().map(|(address, node)| {
             let peer = before.remove(&address).filter(|peer| peer.node == node);
-            (address, peer.unwrap_or(Peer { node, heard: None, is_silent: false }))
+            (address, peer.unwrap_or(Peer { node, known: now, heard: None, is_silent: false }))
         });
         self.peers = Some(peers.collect());
-        self.queue.extend(self.unconfirmed());
+        self.has_waited_for_peers = false;
+        self.ask_again(self.unconfirmed());
         self.advance(now);
     }
 
@@ -144,13 +132,12 @@ impl Inquiry {
         if self.recheck.is_some_and(|recheck| recheck <= now) {
             self.recheck = None;
             self.rechecks = self.rechecks.saturating_add(1);
-            let again = self.to_recheck();
-            self.queue.extend(again);
+            self.ask_again(self.to_recheck());
         }
         self.advance(now);
         let mut due: BTreeMap<IpAddr, Vec<Item>> = BTreeMap::new();
         let Some(peers) = &self.peers else { return due };
-        for id in &self.active {
+        for id in self.undecided.active().iter().chain(self.again.active()) {
             let Some(open) = self.open.get_mut(id).filter(|open| open.next <= now) else { continue };
             open.next = now + open.pause;
             open.pause = LONGEST_PAUSE.min(open.pause * 2);
@@ -163,16 +150,25 @@ impl Inquiry {
 
     /// Returns when [`Inquiry::take_due`] is to be called next.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let of_active = self.active.iter().filter_map(|id| self.open.get(id)).flat_map(|open| {
+        let of_active = self.active().filter_map(|id| self.open.get(id)).flat_map(|open| {
             let question = self.peers.is_some().then_some(open.next);
-            [question, Some(open.began + GRACE).filter(|grace| now < *grace), Some(open.began + BOUND)]
+            [question, Some(open.began + GRACE).filter(|grace| now < *grace), Some(open.deadline())]
         });
         of_active.flatten().chain(self.recheck).min()
     }
 
     /// Returns `true` if an object waits for a verdict, or for a better one.
     pub(super) fn has_questions(&self) -> bool {
-        !self.active.is_empty() || self.recheck.is_some()
+        self.active().next().is_some() || self.recheck.is_some()
+    }
+
+    /// Returns the objects that are asked about now.
+    fn active(&self) -> impl Iterator<Item = &ObjectId> {
+        self.undecided.active().iter().chain(self.again.active())
+    }
+
+    fn ask_again(&mut self, ids: Vec<ObjectId>) {
+        ids.into_iter().for_each(|id| self.again.push(id));
     }
 
     /// Takes note of the answers of a node about `items`.
@@ -197,37 +193,56 @@ impl Inquiry {
 
     /// Decides about all objects about which that is possible by now, and begins with further ones.
     fn advance(&mut self, now: Instant) {
-        let active: Vec<_> = self.active.iter().cloned().collect();
-        active.iter().for_each(|id| self.conclude(id, now));
+        let silent = |inquiry: &Self| inquiry.peers.iter().flatten().filter(|(_, peer)| peer.is_silent).count();
+        let before = silent(self);
+        self.conclude_all(now);
+        // No object waits any longer for a node that has just been found silent.
+        if silent(self) > before {
+            self.conclude_all(now);
+        }
         self.begin(now);
+    }
+
+    fn conclude_all(&mut self, now: Instant) {
+        let active: Vec<_> = self.active().cloned().collect();
+        active.iter().for_each(|id| self.conclude(id, now));
     }
 
     /// Begins with further objects, as far as there is room.
     fn begin(&mut self, now: Instant) {
-        while self.active.len() < ACTIVE
-            && let Some(id) = self.queue.pop_front()
-        {
-            if let Some(open) = self.open.get_mut(&id)
-                && self.active.insert(id.clone())
-            {
+        while let Some(id) = self.undecided.begin().or_else(|| self.again.begin()) {
+            if let Some(open) = self.open.get_mut(&id) {
                 open.begin(now);
                 self.conclude(&id, now);
+            } else {
+                self.dismiss(&id);
             }
         }
     }
 
-    /// Decides about an object that is asked about now, if that is possible.
+    /// Decides about an object, if that is possible. Answers may come after the verdict: the last one improves it.
     fn conclude(&mut self, id: &ObjectId, now: Instant) {
-        let Some(open) = self.open.get_mut(id).filter(|_| self.active.contains(id)) else { return };
-        let Some(verdict) = open.decide(self.peers.as_mut(), now) else { return };
-        self.active.remove(id);
-        if !verdict.is_last() {
-            if open.verdict.is_none() {
-                self.rechecks = 0;
-            }
-            let pause = LONGEST_RECHECK.min(RECHECK * 2_u32.pow(self.rechecks.min(16)));
-            self.recheck.get_or_insert(now + pause);
+        let is_active = self.undecided.active().contains(id) || self.again.active().contains(id);
+        let Some(open) = self.open.get_mut(id) else { return };
+        if !is_active && (open.verdict.as_ref().is_none_or(Verdict::is_last) || open.lacks(self.peers.as_ref())) {
+            return;
         }
+        let Some(verdict) = open.decide(self.peers.as_mut(), self.has_waited_for_peers, now) else { return };
+        self.undecided.remove(id);
+        self.again.remove(id);
+        match verdict {
+            Verdict::Served { .. } => {}
+            // It is asked about once the nodes are known.
+            Verdict::Unknown => self.has_waited_for_peers = true,
+            Verdict::Behind { .. } | Verdict::Silent { .. } => {
+                if open.verdict.is_none() {
+                    self.rechecks = 0;
+                }
+                let pause = LONGEST_RECHECK.min(RECHECK * 2_u32.pow(self.rechecks.min(16)));
+                self.recheck.get_or_insert(now + pause);
+            }
+        }
+        open.waits = None;
         if open.verdict.as_ref() != Some(&verdict) {
             open.verdict = Some(verdict);
             self.decided.insert(id.clone());
@@ -245,77 +260,35 @@ impl Inquiry {
         let peers = self.peers.as_ref();
         let is_hopeless = |id: &ObjectId| {
             self.open.get(id).zip(peers).is_some_and(|(open, peers)| {
-                let mut missing = peers.iter().filter(|(address, _)| !open.confirmed.contains_key(*address));
-                missing.all(|(_, peer)| peer.is_silent)
+                let missing = peers.iter().filter(|(address, _)| !open.confirmed.contains_key(*address));
+                let mut missing = missing.peekable();
+                missing.peek().is_some() && missing.all(|(_, peer)| peer.is_silent)
             })
         };
         let (hopeless, mut again): (Vec<_>, Vec<_>) = self.unconfirmed().into_iter().partition(is_hopeless);
         again.extend(hopeless.into_iter().next());
         again
     }
+
+    /// Returns the number of objects that are held, and of places that they have.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.open.len(), self.undecided.len() + self.again.len())
+    }
 }
 
-// === impl Open ===
-
-impl Open {
-    fn new(fingerprint: u64, since: Option<Instant>, now: Instant) -> Self {
+impl Default for Inquiry {
+    fn default() -> Self {
         Self {
-            fingerprint,
-            since,
-            began: now,
-            next: now,
-            pause: PAUSE,
-            confirmed: BTreeMap::new(),
-            refused: BTreeSet::new(),
-            verdict: None,
+            peers: None,
+            has_waited_for_peers: false,
+            open: BTreeMap::new(),
+            undecided: Lane::new(ACTIVE),
+            again: Lane::new(AGAIN),
+            decided: BTreeSet::new(),
+            recheck: None,
+            rechecks: 0,
         }
-    }
-
-    /// Begins a round of questions.
-    fn begin(&mut self, now: Instant) {
-        (self.began, self.next, self.pause) = (now, now, PAUSE);
-        self.refused.clear();
-    }
-
-    /// Returns the verdict, unless it is too early. Nodes that did not answer in time are marked as silent.
-    fn decide(&self, peers: Option<&mut BTreeMap<IpAddr, Peer>>, now: Instant) -> Option<Verdict> {
-        let is_over = now >= self.began + BOUND;
-        let Some(peers) = peers else { return is_over.then_some(Verdict::Unknown) };
-        let nodes = peers.len() + 1;
-        let mut missing: Vec<_> =
-            peers.iter_mut().filter(|(address, _)| !self.confirmed.contains_key(*address)).collect();
-        if missing.is_empty() {
-            let last = peers.keys().filter_map(|address| self.confirmed.get(address)).max();
-            let took = self.since.map(|since| last.unwrap_or(&now).saturating_duration_since(since));
-            return Some(Verdict::Served { nodes, took });
-        }
-        let is_awaited = |(address, peer): &(&IpAddr, &mut Peer)| !peer.is_silent || self.refused.contains(*address);
-        if !is_over && (now < self.began + GRACE || missing.iter().any(is_awaited)) {
-            return None;
-        }
-        let serving = nodes - missing.len();
-        let mut behind = BTreeSet::new();
-        let mut silent = BTreeSet::new();
-        for (address, peer) in &mut missing {
-            if self.refused.contains(*address) {
-                behind.insert(Arc::clone(&peer.node));
-                continue;
-            }
-            silent.insert(Arc::clone(&peer.node));
-            if !peer.is_silent && peer.heard.is_none_or(|heard| heard < self.began) {
-                peer.is_silent = true;
-                let port = super::PORT;
-                tracing::warn!(
-                    node = %peer.node, %address,
-                    "a node does not answer whether it serves an object, and statuses no longer wait for it; let UDP port {port} in from other nodes"
-                );
-            }
-        }
-        Some(if behind.is_empty() {
-            Verdict::Silent { serving, nodes, silent }
-        } else {
-            Verdict::Behind { serving, nodes, behind }
-        })
     }
 }
 

@@ -14,6 +14,9 @@
 mod answer;
 mod ask;
 mod inquiry;
+mod open;
+mod pace;
+mod queue;
 mod served;
 mod wire;
 
@@ -26,7 +29,3 @@ pub(super) use inquiry::{BOUND, Inquiry};
 
 #[cfg(test)]
 mod tests;
-
-/// UDP port at which a replica answers. The announcers of addresses use the same number at addresses of groups, so that
-/// firewalls need one rule.
-pub(super) const PORT: u16 = 9111;

@@ -4,11 +4,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
-    PORT,
     inquiry::{Inquiry, Verdict},
     wire::fingerprint,
 };
 use crate::{
+    NODES_PORT,
     change::ObjectId,
     gateway,
     object_status::{Condition, ConditionStatus, ObjectStatus, ParentStatus, StatusBody},
@@ -104,7 +104,7 @@ pub(in crate::status::gateway) fn with_served(mut status: Arc<ObjectStatus>, ver
         }
         Verdict::Silent { serving, nodes, silent } => {
             let message = format!(
-                "{serving} of {nodes} nodes; {} on UDP port {PORT}; let it in from other nodes",
+                "{serving} of {nodes} nodes; {} on UDP port {NODES_PORT}; let it in from other nodes (firewalls, network policies)",
                 have(silent, "does not answer", "do not answer")
             );
             Condition::unmet(SERVED, "NodesSilent", message)

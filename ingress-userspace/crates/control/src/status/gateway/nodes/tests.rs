@@ -14,9 +14,10 @@ use tokio::{
 };
 
 use super::{
-    answer::{open, serve},
-    ask::{Asker, SharedInquiry},
-    inquiry::{ACTIVE, BOUND, GRACE, Inquiry, RECHECK, Verdict},
+    answer::{WORK, open, serve},
+    ask::{Asker, STRANGERS, SharedInquiry},
+    inquiry::{BOUND, Inquiry, Verdict},
+    pace::{Pace, WINDOW},
     wire::{Answer, Item, LENGTH, Question, fingerprint},
 };
 use crate::{
@@ -24,118 +25,17 @@ use crate::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     cluster::Cluster,
     gateway::GatewayApiObject,
-    object_status::{Condition, ObjectStatus, ParentReference, ParentStatus, StatusBody},
+    object_status::{
+        Condition, GatewayAddress, ListenerStatus, ObjectStatus, ParentReference, ParentStatus, StatusBody,
+    },
     outcome::Origin,
     status::input::StatusInput,
 };
 
-const STEP: Duration = Duration::from_millis(1);
+mod decisions;
 
 fn id(number: usize) -> ObjectId {
     ObjectId { kind: Kind::HttpRoute, name: ObjectName::new("n", &format!("r{number}")) }
-}
-
-fn address(number: u8) -> IpAddr {
-    [10, 0, 0, number].into()
-}
-
-fn nodes(numbers: &[u8]) -> BTreeMap<IpAddr, Arc<str>> {
-    numbers.iter().map(|number| (address(*number), format!("n{number}").into())).collect()
-}
-
-fn names(names: &[&str]) -> BTreeSet<Arc<str>> {
-    names.iter().map(|name| Arc::from(*name)).collect()
-}
-
-/// Answers everything that is due at these nodes.
-fn reply(inquiry: &mut Inquiry, numbers: &[u8], serves: bool, now: Instant) -> usize {
-    let due = inquiry.take_due(now);
-    for number in numbers {
-        let items = due.get(&address(*number)).map(Vec::as_slice).unwrap_or_default();
-        inquiry.hear(address(*number), items, &vec![serves; items.len()], now);
-    }
-    due.values().map(Vec::len).sum()
-}
-
-#[test]
-fn nodes_that_were_silent_get_a_short_grace_until_they_answer() {
-    let (mut inquiry, mut now) = (Inquiry::default(), Instant::now());
-    inquiry.set_peers(nodes(&[1, 2]), now);
-    assert_eq!(inquiry.judge(&id(0), 7, None, now), None);
-    reply(&mut inquiry, &[1], true, now);
-    now += BOUND;
-    reply(&mut inquiry, &[], true, now);
-    let silent = Verdict::Silent { serving: 2, nodes: 3, silent: names(&["n2"]) };
-    assert_eq!(inquiry.judge(&id(0), 7, None, now), Some(&silent));
-    assert_eq!(inquiry.take_decided(), [id(0)].into());
-
-    assert_eq!(inquiry.judge(&id(1), 7, None, now), None, "the other node is asked");
-    reply(&mut inquiry, &[1], true, now);
-    assert_eq!(inquiry.judge(&id(1), 7, None, now), None, "it may have come back");
-    now += GRACE;
-    reply(&mut inquiry, &[], true, now);
-    assert_eq!(inquiry.judge(&id(1), 7, None, now), Some(&silent));
-
-    // One of the two finds out that the node is back, and then both are asked about.
-    now += RECHECK;
-    assert_eq!(reply(&mut inquiry, &[2], true, now), 1);
-    reply(&mut inquiry, &[2], true, now);
-    let served = Verdict::Served { nodes: 3, took: None };
-    for number in 0..2 {
-        assert_eq!(inquiry.judge(&id(number), 7, None, now), Some(&served));
-        inquiry.dismiss(&id(number));
-    }
-    assert!(!inquiry.has_questions(), "nothing is left to ask");
-}
-
-#[test]
-fn nodes_that_go_are_not_waited_for_and_nodes_that_come_are() {
-    let (mut inquiry, now) = (Inquiry::default(), Instant::now());
-    inquiry.set_peers(nodes(&[1, 2]), now);
-    inquiry.judge(&id(0), 7, Some(now), now);
-    reply(&mut inquiry, &[1], true, now + STEP);
-    inquiry.set_peers(nodes(&[1]), now + STEP * 9);
-    let served = Verdict::Served { nodes: 2, took: Some(STEP) };
-    assert_eq!(inquiry.judge(&id(0), 7, Some(now), now), Some(&served));
-    inquiry.judge(&id(1), 7, Some(now), now);
-    inquiry.set_peers(nodes(&[1, 3]), now);
-    reply(&mut inquiry, &[1], true, now + STEP);
-    assert_eq!(inquiry.judge(&id(1), 7, Some(now), now), None, "the new node is asked, too");
-    reply(&mut inquiry, &[3], true, now + STEP * 9);
-    let served = Verdict::Served { nodes: 3, took: Some(STEP * 9) };
-    assert_eq!(inquiry.judge(&id(1), 7, Some(now), now), Some(&served));
-}
-
-#[test]
-fn pods_that_cannot_be_read_do_not_block() {
-    let (mut inquiry, now) = (Inquiry::default(), Instant::now());
-    assert_eq!(inquiry.judge(&id(0), 7, None, now), None);
-    assert_eq!(inquiry.next(now), Some(now + GRACE));
-    assert!(inquiry.take_due(now + BOUND).is_empty());
-    assert_eq!(inquiry.judge(&id(0), 7, None, now), Some(&Verdict::Unknown));
-    inquiry.set_peers(nodes(&[]), now + BOUND);
-    assert_eq!(inquiry.judge(&id(0), 7, None, now), Some(&Verdict::Served { nodes: 1, took: None }));
-}
-
-#[test]
-fn questions_are_bounded_in_number_and_time() {
-    let (mut inquiry, start) = (Inquiry::default(), Instant::now());
-    inquiry.set_peers(nodes(&[1, 2]), start);
-    (0..ACTIVE + 10).for_each(|number| drop(inquiry.judge(&id(number), 7, None, start).cloned()));
-    let (mut now, mut waves, mut items) = (start, 0, 0);
-    while let Some(next) = inquiry.next(now).filter(|next| *next < start + BOUND) {
-        assert!(next > now || waves == 0, "it does not spin");
-        now = next;
-        let due = inquiry.take_due(now);
-        waves += usize::from(!due.is_empty());
-        items += due.values().map(Vec::len).sum::<usize>();
-    }
-    assert!(waves <= 16, "{waves} waves");
-    assert_eq!(items, waves * 2 * ACTIVE);
-    // The others follow, and a node that answers late is not asked twice about the same.
-    now = start + BOUND;
-    assert_eq!(reply(&mut inquiry, &[], true, now), 2 * 10);
-    assert_eq!(inquiry.take_decided().len(), ACTIVE);
 }
 
 fn route_status(generation: i64, accepted: bool) -> ObjectStatus {
@@ -175,6 +75,50 @@ fn fingerprints_differ_by_object_generation_and_state_but_not_by_words() {
 }
 
 #[test]
+fn fingerprints_do_not_depend_on_order() {
+    let listener = |name: &str, programmed: Condition| ListenerStatus {
+        name: name.into(),
+        supported_kinds: vec!["HTTPRoute"],
+        attached_routes: 0,
+        conditions: vec![Condition::met("Accepted", "Accepted"), programmed],
+    };
+    let addresses = |numbers: [u8; 2]| numbers.map(|number| GatewayAddress::Ip([192, 0, 2, number].into())).to_vec();
+    let unmet = || Condition::unmet("Programmed", "Invalid", "no".into());
+    let met = || Condition::met("Programmed", "Programmed");
+    let gateway = |listeners: [ListenerStatus; 2], numbers: [u8; 2]| ObjectStatus {
+        generation: 1,
+        body: StatusBody::Gateway {
+            conditions: vec![Condition::met("Accepted", "Accepted"), met()],
+            listeners: listeners.to_vec(),
+            addresses: addresses(numbers),
+            attached_listener_sets: None,
+        },
+    };
+    let all = gateway([listener("a", met()), listener("b", unmet())], [1, 2]);
+    let mut turned = gateway([listener("b", unmet()), listener("a", met())], [2, 1]);
+    if let StatusBody::Gateway { conditions, listeners, .. } = &mut turned.body {
+        conditions.reverse();
+        listeners.iter_mut().for_each(|listener| listener.conditions.reverse());
+    }
+    assert_eq!(fingerprint("u", &all), fingerprint("u", &turned));
+    // The same conditions of other listeners are another state.
+    let swapped = gateway([listener("a", unmet()), listener("b", met())], [1, 2]);
+    assert_ne!(fingerprint("u", &all), fingerprint("u", &swapped));
+    let route = |names: [&str; 2], accepted: [bool; 2]| {
+        let parent = |(name, accepted): (&str, bool)| {
+            let StatusBody::Route { parents } = route_status(1, accepted).body else { panic!("a route") };
+            let ParentStatus { parent, conditions } = parents.into_iter().next().expect("a parent");
+            ParentStatus { parent: ParentReference { name: name.into(), ..parent }, conditions }
+        };
+        let parents = names.into_iter().zip(accepted).map(parent).collect();
+        ObjectStatus { generation: 1, body: StatusBody::Route { parents } }
+    };
+    let both = fingerprint("u", &route(["g", "h"], [true, false]));
+    assert_eq!(both, fingerprint("u", &route(["h", "g"], [false, true])));
+    assert_ne!(both, fingerprint("u", &route(["h", "g"], [true, false])));
+}
+
+#[test]
 fn questions_and_answers_arrive_as_they_were() {
     let mut nonces = 0..;
     let long = ObjectId { kind: Kind::Gateway, name: ObjectName::new(&"n".repeat(63), &"g".repeat(253)) };
@@ -194,6 +138,8 @@ fn questions_and_answers_arrive_as_they_were() {
     assert!((0..datagram.len()).all(|cut| Question::decode(&datagram[..cut]).is_none()), "a part is no question");
     assert_eq!(Question::decode(&[&datagram[..], &[0]].concat()), None, "a byte too many");
     assert_eq!(Answer::decode(&datagram), None);
+    let long = Answer { nonce: 1, serves: vec![true; 65] };
+    assert_eq!(Answer::decode(&long.encode()), None, "no question has as many objects");
 }
 
 /// Returns the input of a replica that serves `r0` in this generation.
@@ -219,7 +165,7 @@ async fn nodes_are_asked_over_the_network_until_all_serve_an_object() {
     let second = socket(OTHERS[1], port).await;
     let (of_first, of_second) = (watch::channel(input(1)).1, watch::channel(input(0)));
     let shared = SharedInquiry::default();
-    let mut asker = Asker::new(socket([127, 0, 0, 1], 0).await, port);
+    let mut asker = Asker::new([127, 0, 0, 1].into(), port);
     let now = Instant::now();
     let asked = fingerprint("u", &route_status(1, true));
     let judge = || shared.ask(|inquiry| inquiry.judge(&id(0), asked, Some(now), Instant::now()).cloned());
@@ -267,7 +213,7 @@ async fn answers_of_strangers_do_not_count() {
     let port = node.local_addr().expect("an address").port();
     let stranger = socket([127, 0, 0, 3], port).await;
     let shared = SharedInquiry::default();
-    let mut asker = Asker::new(socket([127, 0, 0, 1], 0).await, port);
+    let mut asker = Asker::new([127, 0, 0, 1].into(), port);
     shared.ask(|inquiry| {
         inquiry.set_peers([([127, 0, 0, 2].into(), "a".into())].into(), Instant::now());
         assert_eq!(inquiry.judge(&id(0), 7, None, Instant::now()), None);
@@ -309,4 +255,64 @@ async fn answers_of_strangers_do_not_count() {
         }
     });
     assert_eq!(confirmed.await, Ok(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_for_strangers_is_bounded_in_each_window() {
+    for most in [WORK, STRANGERS] {
+        let (mut pace, began) = (Pace::new(most), Instant::now());
+        // As fast as they come: each costs 65, as a question about as many objects as it may hold.
+        for _ in 0..10_000 {
+            pace.ready().await;
+            pace.spend(65);
+        }
+        let windows = 10_000 * 65 / (most + 65);
+        assert!(began.elapsed() >= WINDOW * windows, "{:?}", began.elapsed());
+        // Work after a pause does not wait.
+        tokio::time::sleep(WINDOW).await;
+        let now = Instant::now();
+        pace.ready().await;
+        assert_eq!(Instant::now(), now);
+    }
+}
+
+#[tokio::test]
+async fn the_leader_has_no_socket_without_questions() {
+    let shared = SharedInquiry::default();
+    let node = socket([127, 0, 0, 2], 0).await;
+    let mut asker = Asker::new([127, 0, 0, 1].into(), node.local_addr().expect("an address").port());
+    let judge = |number| shared.ask(|inquiry| inquiry.judge(&id(number), 7, None, Instant::now()).cloned());
+    shared.ask(|inquiry| inquiry.set_peers([([127, 0, 0, 2].into(), "a".into())].into(), Instant::now()));
+    for number in 0..2 {
+        assert_eq!(asker.port(), None);
+        assert_eq!(judge(number), None);
+        let answer = async {
+            let mut buffer = [0; LENGTH];
+            let (length, leader) = node.recv_from(&mut buffer).await.expect("a question");
+            let nonce = Question::decode(&buffer[..length]).expect("a question").nonce;
+            // A stranger's datagrams neither count nor keep it from the answer.
+            let stranger = socket([127, 0, 0, 3], 0).await;
+            for _ in 0..100 {
+                stranger.send_to(&[0; 1500], leader).await.expect("it is sent");
+            }
+            node.send_to(&Answer { nonce, serves: vec![true] }.encode(), leader).await.expect("it is sent");
+            std::future::pending::<()>().await;
+        };
+        let asked = async {
+            while !matches!(judge(number), Some(Verdict::Served { .. })) {
+                asker.step(&shared).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        let is_asked = async {
+            tokio::select! {
+                () = answer => false,
+                () = asked => true,
+            }
+        };
+        assert_eq!(timeout(Duration::from_secs(60), is_asked).await, Ok(true));
+        // Until there is nothing to do.
+        while timeout(Duration::from_millis(10), asker.step(&shared)).await.is_ok() {}
+    }
+    assert_eq!(asker.port(), None);
 }

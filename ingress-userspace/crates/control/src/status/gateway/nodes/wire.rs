@@ -6,7 +6,7 @@
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     hash::fnv,
-    object_status::{Condition, ListenerStatus, ObjectStatus, ParentStatus, StatusBody},
+    object_status::{Condition, ListenerStatus, ObjectStatus, ParentReference, ParentStatus, StatusBody},
 };
 
 /// Longest datagram, which no network cuts.
@@ -41,38 +41,51 @@ pub(super) struct Answer {
     pub(super) serves: Vec<bool>,
 }
 
-/// Returns a hash of what `status` says about serving an object with this UID, which is the same on every node. Only
-/// conditions that every release has are part of it, so that releases understand each other during an update.
+/// Returns a hash of what `status` says about serving an object with this UID, which is the same on every node. The order
+/// of conditions, listeners, parents and addresses has no meaning. Only conditions that every release has are part of it,
+/// so that releases understand each other during an update.
 pub(super) fn fingerprint(uid: &str, status: &ObjectStatus) -> u64 {
     let ObjectStatus { generation, body } = status;
-    let mut text = format!("{uid} {generation}");
-    let mut add = |conditions: &[Condition]| {
-        for Condition { kind, status, .. } in conditions {
-            if matches!(*kind, "Accepted" | "Programmed" | "ResolvedRefs") {
-                text.extend([" ", *kind, "=", status.as_str()]);
-            }
-        }
-        text.push(';');
-    };
-    let listeners = |listeners: &[ListenerStatus], add: &mut dyn FnMut(&[Condition])| {
-        listeners.iter().for_each(|listener| add(&listener.conditions));
-    };
+    let mut parts = Vec::new();
     match body {
-        StatusBody::GatewayClass { conditions, .. } => add(conditions),
-        StatusBody::Gateway { conditions, listeners: of, addresses, .. } => {
-            add(conditions);
-            listeners(of, &mut add);
-            text.extend(addresses.iter().map(|address| format!(" {address}")));
+        StatusBody::GatewayClass { conditions, .. } => parts.push(of_conditions(conditions)),
+        StatusBody::Gateway { conditions, listeners, addresses, .. } => {
+            parts.push(of_conditions(conditions));
+            parts.extend(listeners.iter().map(of_listener));
+            parts.extend(addresses.iter().map(|address| format!("address {address}")));
         }
-        StatusBody::ListenerSet { conditions, listeners: of } => {
-            add(conditions);
-            listeners(of, &mut add);
+        StatusBody::ListenerSet { conditions, listeners } => {
+            parts.push(of_conditions(conditions));
+            parts.extend(listeners.iter().map(of_listener));
         }
         StatusBody::Route { parents } | StatusBody::Policy { ancestors: parents } => {
-            parents.iter().for_each(|ParentStatus { conditions, .. }| add(conditions));
+            parts.extend(parents.iter().map(of_parent));
         }
     }
-    fnv(text.as_bytes())
+    parts.sort_unstable();
+    fnv(format!("{uid} {generation};{}", parts.join(";")).as_bytes())
+}
+
+fn of_conditions(conditions: &[Condition]) -> String {
+    let counts = |condition: &&Condition| matches!(condition.kind, "Accepted" | "Programmed" | "ResolvedRefs");
+    let mut texts: Vec<_> = conditions
+        .iter()
+        .filter(counts)
+        .map(|Condition { kind, status, .. }| format!(" {kind}={}", status.as_str()))
+        .collect();
+    texts.sort_unstable();
+    texts.concat()
+}
+
+fn of_listener(ListenerStatus { name, conditions, .. }: &ListenerStatus) -> String {
+    format!("listener {name}{}", of_conditions(conditions))
+}
+
+fn of_parent(ParentStatus { parent, conditions }: &ParentStatus) -> String {
+    let ParentReference { group, kind, namespace, name, section_name, port } = parent;
+    let (namespace, section) = (namespace.as_deref().unwrap_or_default(), section_name.as_deref().unwrap_or_default());
+    let port = port.unwrap_or_default();
+    format!("parent {group}/{kind} {namespace}/{name} {section}:{port}{}", of_conditions(conditions))
 }
 
 /// Returns the number of a kind in datagrams, or `None` for a kind that is not asked about.
@@ -195,6 +208,9 @@ impl Answer {
     /// Returns `None` for anything but a whole answer.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (nonce, rest) = bytes.strip_prefix(&ANSWER)?.split_first_chunk()?;
+        if rest.len() > ITEMS {
+            return None;
+        }
         let serves = rest.iter().map(|byte| match byte {
             0 => Some(false),
             1 => Some(true),

@@ -110,6 +110,30 @@ fn objects_that_are_not_served_do_not_wait() {
 }
 
 #[test]
+fn a_gateway_without_an_address_is_not_served() {
+    let mut wanted = gateway(1);
+    let StatusBody::Gateway { addresses, .. } = &mut Arc::make_mut(&mut wanted).body else { panic!("a Gateway") };
+    addresses.clear();
+    let mut leader = Leader::among(Kind::Gateway, 1);
+    leader.addresses = Some(Vec::new());
+    let written = leader.written("1", &json!({}), &wanted).expect("a write at once");
+    assert_eq!(told(&written["conditions"], SERVED), None);
+    let reason = told(&written["conditions"], "Programmed").map(|(status, reason, _)| (status, reason));
+    assert_eq!(reason, Some(("False".into(), "AddressNotAssigned".into())));
+    // Once there is one, other nodes are asked.
+    leader.addresses = Some(vec![GatewayAddress::Ip([192, 0, 2, 7].into())]);
+    assert_eq!(leader.would_write(&written, &wanted), None);
+    leader.answer(&[(1, true)]);
+    let served = leader.would_write(&written, &wanted).expect("a write");
+    assert_eq!(told(&served["conditions"], SERVED), texts("True", "Served", "2 of 2 nodes, 0 ms"));
+    // A Gateway that loses its last address is served no longer.
+    leader.addresses = Some(Vec::new());
+    leader.pass(INTERVAL);
+    let written = leader.would_write(&served, &wanted).expect("a write");
+    assert_eq!(told(&written["conditions"], SERVED), None);
+}
+
+#[test]
 fn one_node_needs_no_answer() {
     let written = Leader::among(Kind::Gateway, 0).would_write(&json!({}), &gateway(1)).expect("a write at once");
     assert_eq!(told(&written["conditions"], SERVED), texts("True", "Served", "1 of 1 node, 0 ms"));
@@ -133,7 +157,8 @@ fn a_node_that_does_not_answer_blocks_once_and_is_named() {
     leader.pass(Duration::from_millis(1));
     leader.answer(&[]);
     let written = leader.written("1", &json!({}), &wanted).expect("a write");
-    let message = "2 of 3 nodes; `n2` does not answer on UDP port 9111; let it in from other nodes";
+    let message = "2 of 3 nodes; `n2` does not answer on UDP port 9111; let it in from other nodes \
+                   (firewalls, network policies)";
     assert_eq!(told(&written["conditions"], "Programmed"), texts("True", "Programmed", message));
     assert_eq!(told(&written["conditions"], SERVED), texts("False", "NodesSilent", message));
     // The status stays as it is, also over many rounds.
