@@ -78,6 +78,7 @@ fn set(options: &mut Options, option: &str) {
         "controller-class" => options.classes.controller = value.into(),
         "default-backend-service" => options.default_backend = object(),
         "default-ssl-certificate" => options.default_certificate = object(),
+        "max-references" => options.max_references = value.parse().expect("a number"),
         "tls-ticket-secret" => options.ticket_secret = object(),
         "disable-catch-all" => options.catch_all = CatchAll::Refuse,
         "allow-svc-external-name" => options.external_names = ExternalNames::Allow,

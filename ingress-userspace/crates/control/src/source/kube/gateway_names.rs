@@ -92,6 +92,14 @@ impl GatewayNames {
         routes.map(|(route, object)| (route.clone(), self.named(route, object, &counts))).collect()
     }
 
+    /// Returns the objects that routes of this controller name through a ConfigMap.
+    pub(super) fn named_through(&self, id: &ObjectId, counts: impl Fn(&str) -> bool) -> BTreeSet<ObjectId> {
+        let Some(of_this) = self.of_config_maps.get(id) else { return BTreeSet::new() };
+        let routes = self.objects.iter().filter(|(_, object)| gateway::extensions(object).contains(id));
+        let named = routes.flat_map(|(route, object)| self.named(route, object, &counts));
+        named.filter(|named| of_this.contains(named)).collect()
+    }
+
     /// Returns the objects of a namespace, or of all, with what they name now.
     pub(super) fn of(&self, namespace: Option<&str>, counts: impl Fn(&str) -> bool) -> Vec<Named> {
         let objects = self.objects.iter().filter(|(id, _)| namespace.is_none_or(|it| *id.name.namespace == *it));
@@ -112,13 +120,20 @@ impl GatewayNames {
         if !is_of_us {
             return BTreeSet::new();
         }
-        let mut named = gateway::named(object, self.max);
-        if is_annotatable(id.kind) {
-            named.extend(route_references(object.metadata(), &id.name.namespace));
-            let extensions = gateway::extensions(object);
-            named.extend(extensions.iter().filter_map(|id| self.of_config_maps.get(id)).flatten().cloned());
+        if !is_annotatable(id.kind) {
+            return gateway::named(object, self.max);
         }
-        named.into_iter().take(self.max).collect()
+        // As in the translation, a route that names too much has no effect, so nothing is read for it.
+        let mut direct = gateway::named(object, usize::MAX);
+        direct.extend(route_references(object.metadata(), &id.name.namespace));
+        if direct.len() > self.max {
+            return BTreeSet::new();
+        }
+        let extensions = gateway::extensions(object);
+        let through = extensions.iter().filter_map(|id| self.of_config_maps.get(id)).flatten();
+        let all: BTreeSet<_> = direct.iter().chain(through).cloned().collect();
+        // The ConfigMaps stay known, because a change of them may be the remedy.
+        if all.len() > self.max { direct } else { all }
     }
 
     /// Returns `true` for Gateways of this controller, and ListenerSets for them.
@@ -302,8 +317,22 @@ mod tests {
         assert_eq!(through(&mut names, &gone), ["n/r: 1"]);
         let many =
             json!({"auth-secret": "a", "jwt-jwks-secret": "b", "jwt-jwks-ca-secret": "c", "custom-headers": "d"});
-        assert_eq!(through(&mut names, &config_map("keys", many)), ["n/r: 3"], "at most");
+        assert_eq!(through(&mut names, &config_map("keys", many)), ["n/r: 1"], "too many, so none but the ConfigMap");
         assert_eq!(through(&mut names, &config_map("another", json!({"auth-secret": "a"}))), [""; 0]);
+    }
+
+    #[test]
+    fn a_route_that_names_too_much_by_itself_has_nothing_read() {
+        let filter = |name: &str| json!({"type": "ExtensionRef", "extensionRef": {"group": "", "kind": "ConfigMap", "name": name}});
+        let route = |count: usize| {
+            let filters: Vec<_> = (0..count).map(|number| filter(&format!("c{number}"))).collect();
+            apply::<HttpRoute>("r", &json!({"parentRefs": [{"name": "g"}], "rules": [{"filters": filters}]}))
+        };
+        let mut names = GatewayNames::new(3);
+        names.classes.insert("xdp".into());
+        learn(&mut names, &apply::<Gateway>("g", &json!({"gatewayClassName": "xdp"})));
+        assert_eq!(learn(&mut names, &route(3)), ["r: c0 c1 c2"]);
+        assert_eq!(learn(&mut names, &route(4)), ["r: "]);
     }
 
     #[test]

@@ -297,7 +297,10 @@ impl Tracker {
                 parameters(class, &self.namer.options().classes.controller).into_iter().collect()
             }
             Change::Apply { object: Object::ConfigMap(config_map), origin: _ } => {
-                settings_references(config_map).map(|name| ObjectId { kind: Kind::ConfigMap, name }).collect()
+                let settings = settings_references(config_map).map(|name| ObjectId { kind: Kind::ConfigMap, name });
+                // Its change waits for what routes name through it, as an Ingress waits for what it names.
+                let through = self.gateway_names.named_through(&id, |namespace| self.namer.selects(namespace));
+                settings.chain(through).collect()
             }
             _ => {
                 self.ingresses.remove(&id);

@@ -1,7 +1,10 @@
 //! The policies of a route's rules, from the annotations of the route and from the ConfigMaps that filters `ExtensionRef`
 //! name. Where a field of the route says the same, the field goes first.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::{
@@ -11,13 +14,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::report::Flaw;
+use super::{matches::Expressions, report::Flaw};
 use crate::{
-    change::{ObjectId, ObjectName},
+    change::{Kind, ObjectId, ObjectName},
     gateway::{BackendRef, route},
     outcome::Origin,
     translate::{
-        Context,
+        Context, Options,
         annotation_reader::route::{RouteAnnotations, is_annotated, references, references_of_config_map, size},
         claims::MAX_ANNOTATION_BYTES,
         compiled_expressions::Cost,
@@ -28,11 +31,14 @@ use crate::{
 use ingress_model::{Filter, Forwarding, PathMatch};
 
 /// The policies of all rules of one route.
+#[derive(Default)]
 pub(super) struct RoutePolicies {
     /// For rules without ConfigMaps of their own; `None` without annotations.
     common: Option<Arc<Policy>>,
     /// Of rules with ConfigMaps, by the index of the rule.
     own: BTreeMap<usize, Result<Arc<Policy>, Flaw>>,
+    /// Cost of the regular expressions. Rules that share a policy share its cost.
+    expressions: Cost,
 }
 
 /// The ConfigMaps of a rule, by name, or the flaw of the first that does not exist.
@@ -50,58 +56,110 @@ pub(super) fn read<'r>(
     globals: &Globals,
     context: &mut Context<'_, '_>,
 ) -> Result<RoutePolicies, Flaw> {
-    let extensions: BTreeMap<usize, RuleExtensions<'_>> = filters
+    let named: BTreeMap<usize, Vec<ObjectName>> = filters
+        .map(|filters| config_maps(id, filters))
         .enumerate()
-        .filter(|(_, filters)| filters.iter().any(|filter| filter.config_map().is_some()))
-        .map(|(index, filters)| (index, config_maps(id, filters, context)))
+        .filter(|(_, config_maps)| !config_maps.is_empty())
         .collect();
     let is_annotated = is_annotated(metadata);
-    if !is_annotated && extensions.is_empty() {
-        return Ok(RoutePolicies { common: None, own: BTreeMap::new() });
+    if !is_annotated && named.is_empty() {
+        return Ok(RoutePolicies::default());
     }
-    check_size(id, metadata, extensions.values(), context)?;
+    // Nothing is looked up for a route that names too much by itself.
+    let direct = direct_references(id, metadata, named.values().flatten());
+    check_number(direct.len(), context.options)?;
+    let extensions: BTreeMap<usize, RuleExtensions<'_>> =
+        named.into_iter().map(|(index, names)| (index, look_up(names, context))).collect();
+    check_size(id, metadata, direct, extensions.values(), context)?;
     let object = id.name.refer(id.kind, origin);
     let annotations = RouteAnnotations { name: &id.name, object: &object, metadata };
+    // Each is charged before the next one is compiled.
+    let mut allowance = Expressions::new();
+    let mut policies = RoutePolicies::default();
+    if is_annotated {
+        let common = annotations.policy(&[], globals, &mut context.reborrow());
+        allowance.charge(common.expressions)?;
+        policies.expressions += common.expressions;
+        policies.common = Some(Arc::new(common));
+    }
     // Rules with the same ConfigMaps share their policy.
     let mut made: BTreeMap<Vec<ObjectName>, Arc<Policy>> = BTreeMap::new();
-    let own = extensions.into_iter().map(|(index, extensions)| {
-        let policy = extensions.map(|extensions| {
-            let names = extensions.iter().map(|(name, _)| name.clone()).collect();
-            let make = || Arc::new(annotations.policy(&extensions, globals, &mut context.reborrow()));
-            Arc::clone(made.entry(names).or_insert_with(make))
-        });
-        (index, policy)
-    });
-    let own = own.collect();
-    let common = is_annotated.then(|| Arc::new(annotations.policy(&[], globals, context)));
-    Ok(RoutePolicies { common, own })
+    for (index, extensions) in extensions {
+        let extensions = match extensions {
+            Ok(extensions) => extensions,
+            Err(flaw) => {
+                policies.own.insert(index, Err(flaw));
+                continue;
+            }
+        };
+        let names: Vec<_> = extensions.iter().map(|(name, _)| name.clone()).collect();
+        let policy = match made.get(&names) {
+            Some(policy) => Arc::clone(policy),
+            None => {
+                let policy = annotations.policy(&extensions, globals, &mut context.reborrow());
+                allowance.charge(policy.expressions)?;
+                policies.expressions += policy.expressions;
+                let policy = Arc::new(policy);
+                made.insert(names, Arc::clone(&policy));
+                policy
+            }
+        };
+        policies.own.insert(index, Ok(policy));
+    }
+    Ok(policies)
 }
 
-fn config_maps<'c>(id: &ObjectId, filters: &[route::Filter], context: &Context<'_, 'c>) -> RuleExtensions<'c> {
+/// Returns the names of the ConfigMaps of a rule.
+fn config_maps(id: &ObjectId, filters: &[route::Filter]) -> Vec<ObjectName> {
     let names = filters.iter().filter_map(route::Filter::config_map);
-    let config_map = |name| {
-        let name = ObjectName::new(&id.name.namespace, name);
-        match context.config_map(&name) {
-            Some(stored) => Ok((name, &*stored.object)),
-            None => {
-                let message = format!(
-                    "ConfigMap `{name}` of a filter `ExtensionRef` does not exist; its rules answer 500, create it"
-                );
-                Err(Flaw::new("ConfigMapNotFound", message))
-            }
+    names.map(|name| ObjectName::new(&id.name.namespace, name)).collect()
+}
+
+fn look_up<'c>(names: Vec<ObjectName>, context: &Context<'_, 'c>) -> RuleExtensions<'c> {
+    let config_map = |name: ObjectName| match context.config_map(&name) {
+        Some(stored) => Ok((name, &*stored.object)),
+        None => {
+            let message = format!(
+                "ConfigMap `{name}` of a filter `ExtensionRef` does not exist; its rules answer 500, create it"
+            );
+            Err(Flaw::new("ConfigMapNotFound", message))
         }
     };
-    names.map(config_map).collect()
+    names.into_iter().map(config_map).collect()
 }
 
-/// Bounds what one route may say, like the annotations of an Ingress.
+/// Returns the Secrets and ConfigMaps that a route names by itself, whether they exist or not.
+fn direct_references<'n>(
+    id: &ObjectId,
+    metadata: &ObjectMeta,
+    config_maps: impl Iterator<Item = &'n ObjectName>,
+) -> BTreeSet<ObjectId> {
+    let mut named = references(metadata, &id.name.namespace);
+    named.extend(config_maps.map(|name| ObjectId { kind: Kind::ConfigMap, name: name.clone() }));
+    named
+}
+
+/// Bounds the number of Secrets and ConfigMaps that one route names, like those of an Ingress.
+fn check_number(count: usize, options: &Options) -> Result<(), Flaw> {
+    let limit = options.max_references;
+    if count <= limit {
+        return Ok(());
+    }
+    let message = format!(
+        "it names {count} Secrets and ConfigMaps, also through its ConfigMaps, but {limit} are allowed; divide the route, \
+         or raise `--max-references`"
+    );
+    Err(Flaw::unsupported(message))
+}
+
+/// Bounds what one route may say, like the annotations of an Ingress. `direct` are the objects that it names by itself.
 fn check_size<'c>(
     id: &ObjectId,
     metadata: &ObjectMeta,
-    extensions: impl Iterator<Item = &'c RuleExtensions<'c>> + Clone,
+    mut direct: BTreeSet<ObjectId>,
+    extensions: impl Iterator<Item = &'c RuleExtensions<'c>>,
     context: &Context<'_, '_>,
 ) -> Result<(), Flaw> {
-    let namespace = &id.name.namespace;
     let all: BTreeMap<&ObjectName, &ConfigMap> =
         extensions.flatten().flatten().map(|(name, config_map)| (name, *config_map)).collect();
     let bytes = size(metadata, all.values().copied());
@@ -112,17 +170,9 @@ fn check_size<'c>(
         );
         return Err(Flaw::unsupported(message));
     }
-    let mut named = references(metadata, namespace);
-    named.extend(all.values().flat_map(|config_map| references_of_config_map(config_map, namespace)));
-    let (count, limit) = (named.len() + all.len(), context.options.max_references);
-    if count > limit {
-        let message = format!(
-            "it names {count} Secrets and ConfigMaps, but {limit} are allowed; divide the route, or raise \
-             `--max-references`"
-        );
-        return Err(Flaw::unsupported(message));
-    }
-    Ok(())
+    let through = |config_map: &&ConfigMap| references_of_config_map(config_map, &id.name.namespace);
+    direct.extend(all.values().flat_map(through));
+    check_number(direct.len(), context.options)
 }
 
 /// Returns the filters of a rule for `path`: those of `policy`, and `fields` from the route itself, in the order of
@@ -197,12 +247,8 @@ impl RoutePolicies {
         self.of(index).ok().flatten().map_or(&globals.forwarding, |policy| &policy.forwarding)
     }
 
-    /// Returns the cost of the regular expressions in all of them.
-    pub(super) fn expressions(&self) -> Cost {
-        let mut cost = Cost::default();
-        for policy in self.own.values().flatten().chain(&self.common) {
-            cost += policy.expressions;
-        }
-        cost
+    /// Returns the cost of the regular expressions in all of them, each counted once.
+    pub(super) const fn expressions(&self) -> Cost {
+        self.expressions
     }
 }

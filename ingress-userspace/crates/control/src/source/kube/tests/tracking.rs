@@ -1,6 +1,7 @@
 //! Tests of the tracker without a server.
 
 use super::*;
+use crate::gateway::GatewayApiObject;
 
 fn tracker(fixed: BTreeSet<ObjectId>) -> Tracker {
     Tracker::new(&options(), fixed)
@@ -122,4 +123,62 @@ fn foreign_classes_and_excess_references_are_not_watched() {
     }
     // Ingresses of a class lose their effect here when the class gets another controller.
     assert_eq!(apply_class(&mut tracker, "ours", "another").len(), 2 + 256 + 10_000);
+}
+
+/// Returns the watch of an object that has become named.
+fn open_named(tracker: &mut Tracker, id: &ObjectId) -> WatchId {
+    let changed = tracker.take_changed_references();
+    assert!(changed.contains(id) && tracker.is_named(id), "{changed:?}");
+    tracker.open_by_name(id.clone())
+}
+
+#[test]
+fn a_config_map_of_a_route_waits_for_the_secrets_that_it_newly_names() {
+    let version = Version::default();
+    let api = |object: &str, kind| {
+        let object: serde_json::Value = serde_json::from_str(object).expect("JSON");
+        let object = GatewayApiObject::read(kind, object).expect("of the Gateway API").expect("an object");
+        TrackerEvent::Applied(Object::GatewayApi(object), version)
+    };
+    let config_map = |secret: &str| {
+        let text = object("ConfigMap", "keys", &format!(r#","data":{{"auth-secret":"{secret}"}}"#));
+        strip::config_map(serde_json::from_str(&text).expect("a ConfigMap"))
+    };
+    let secret = |name: &str| strip::secret(serde_json::from_str(&object("Secret", name, "")).expect("a Secret"));
+    let id = |kind, name| ObjectId { kind, name: ObjectName::new("n", name) };
+    let list = |tracker: &mut Tracker, watch, object| {
+        let events = [TrackerEvent::ListBegins, TrackerEvent::Listed(object, version), TrackerEvent::ListEnds];
+        events.into_iter().flat_map(|event| tracker.on(watch, event)).collect::<Vec<_>>()
+    };
+    let mut tracker = tracker([].into());
+    let (mut held, now) = (HeldChanges::default(), Instant::now());
+    let all = tracker.open(Need::Answered);
+    tracker.on(all, TrackerEvent::ListEnds);
+    let class = r#","spec":{"controllerName":"xdp-ingress.io/gateway-controller"}"#;
+    tracker.on(all, api(&object("GatewayClass", "xdp", class), Kind::GatewayClass));
+    tracker.on(all, api(&object("Gateway", "g", r#","spec":{"gatewayClassName":"xdp"}"#), Kind::Gateway));
+    let filter = r#"{"type":"ExtensionRef","extensionRef":{"group":"","kind":"ConfigMap","name":"keys"}}"#;
+    let route = format!(r#","spec":{{"parentRefs":[{{"name":"g"}}],"rules":[{{"filters":[{filter}]}}]}}"#);
+    let mut pass = |tracker: &mut Tracker, changes| {
+        let mut batch = Batch::default();
+        held.pass(changes, tracker, now, &mut batch);
+        batch.changes.len()
+    };
+    // The route waits for the ConfigMap, and both for the Secret.
+    let changes = tracker.on(all, api(&object("HTTPRoute", "r", &route), Kind::HttpRoute));
+    let keys = open_named(&mut tracker, &id(Kind::ConfigMap, "keys"));
+    assert_eq!(pass(&mut tracker, changes), 0);
+    let changes = list(&mut tracker, keys, config_map("a"));
+    let a = open_named(&mut tracker, &id(Kind::Secret, "a"));
+    assert_eq!(pass(&mut tracker, changes), 0);
+    let changes = list(&mut tracker, a, secret("a"));
+    assert_eq!(pass(&mut tracker, changes), 3);
+    // The ConfigMap names another Secret. What it named before stays until its change is told.
+    let changes = tracker.on(keys, TrackerEvent::Applied(config_map("b"), version));
+    let b = open_named(&mut tracker, &id(Kind::Secret, "b"));
+    assert_eq!(pass(&mut tracker, changes), 0);
+    assert!(tracker.is_named(&id(Kind::Secret, "a")));
+    let changes = list(&mut tracker, b, secret("b"));
+    assert_eq!(pass(&mut tracker, changes), 2);
+    assert!(!tracker.is_named(&id(Kind::Secret, "a")) && tracker.is_named(&id(Kind::Secret, "b")));
 }
