@@ -19,6 +19,22 @@ impl Outcomes {
         self.0.push(Outcome { refuses: true, ..Outcome::new(object.clone(), reason, message) });
     }
 
+    /// Returns the number of outcomes so far.
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Puts `title` in front of the messages about `object` from number `first` on, which concern some rules alone.
+    /// Messages that were reported before concern others, too, and those about a key name its ConfigMap.
+    pub(crate) fn entitle(&mut self, first: usize, object: &ObjectRef, title: &str) {
+        let Some((before, new)) = self.0.split_at_mut_checked(first) else { return };
+        for outcome in new.iter_mut().filter(|outcome| outcome.object == *object) {
+            if !outcome.message.starts_with("key `") && !before.contains(outcome) {
+                outcome.message = format!("{title}: {}", outcome.message);
+            }
+        }
+    }
+
     pub(crate) fn into_inner(self) -> Vec<Outcome> {
         self.0
     }

@@ -56,6 +56,9 @@ pub(crate) fn entries<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i st
 /// A value, and where it is written.
 type Entry<'i> = (Title<'i>, &'i str);
 
+/// Keys with their values, and where each is written.
+type Entries<'i> = BTreeMap<&'i str, Entry<'i>>;
+
 /// Where a value is written, for messages.
 #[derive(Clone, Copy)]
 enum Title<'i> {
@@ -80,8 +83,24 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, globals: &Globals, con
         annotations.into_iter().map(|(key, Annotation { name, value })| (key, (Title::Annotation(name), value)));
     let mut parsed = globals.parsed.clone();
     let mut scope = Scope::new(&name, object, name.to_string().into(), context);
+    let entries = united(entries.collect(), &mut scope);
     read_entries(entries, &mut parsed, &mut scope);
     parsed.policy(globals, &mut scope)
+}
+
+/// Returns entries of which no two mean the same, and reports those that go. The rest have the key that counts.
+fn united<'i>(mut entries: Entries<'i>, scope: &mut Scope<'_, '_>) -> Entries<'i> {
+    let same = |key: &&'i str| Some((*key, features::annotation(key)?.same_as?));
+    let pairs: Vec<_> = entries.keys().filter_map(same).collect();
+    for (key, counts) in pairs {
+        let Some((title, value)) = entries.remove(key) else { continue };
+        let (other, chosen) = entries.entry(counts).or_insert((title, value));
+        if *chosen != value {
+            let message = format!("{title} has no effect, because {other} means the same; remove one of them");
+            scope.report(Reason::IneffectiveAnnotation, message);
+        }
+    }
+    entries
 }
 
 /// Reads keys with their values, and reports those without an effect.
@@ -118,6 +137,10 @@ fn read_entries<'i>(
 fn read_row(row: &Key, title: Title<'_>, value: &str, parsed: &mut ParsedAnnotations, scope: &mut Scope<'_, '_>) {
     let Key { name, default, meaning, otherwise, notes, instead_on_routes, .. } = row;
     if let Some(instead) = instead_on_routes.filter(|_| scope.is_of_route()) {
+        // A feature that is switched off is as one that is not asked for.
+        if others::is_off(value) {
+            return;
+        }
         let message = |effect| format!("{title} {effect}; {instead}, and remove it");
         match otherwise {
             Otherwise::Default => {

@@ -1,14 +1,11 @@
 //! Reads the annotations of a route and the ConfigMaps that its filters name. Only this controller's own prefix counts:
 //! the annotations of other controllers have no effect on routes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use super::{Entry, PREFIX, Title, read_entries};
+use super::{Entries, PREFIX, Title, read_entries, united};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     outcome::ObjectRef,
@@ -28,9 +25,6 @@ pub(crate) struct RouteAnnotations<'r> {
     pub(crate) metadata: &'r ObjectMeta,
 }
 
-/// Keys with their values, and where each is written.
-type Entries<'i> = BTreeMap<&'i str, Entry<'i>>;
-
 // === impl RouteAnnotations ===
 
 impl RouteAnnotations<'_> {
@@ -43,16 +37,31 @@ impl RouteAnnotations<'_> {
         context: &mut Context<'_, '_>,
     ) -> Policy {
         let Self { name, object, metadata } = self;
-        let mut entries = of_metadata(metadata);
-        entries.extend(config_maps.iter().flat_map(|(name, config_map)| of_config_map(name, config_map)));
         // Rules with other limits have counters of their own.
         let own = config_maps.iter().map(|(name, _)| format!(" {}", name.name)).collect::<String>();
         let counters: Arc<str> = format!("{} {name}{own}", object.kind).into();
+        let told = context.outcomes.len();
         let mut scope = Scope::new(name, object, counters, context);
+        // A key goes before one of an earlier source, also before one that means the same.
+        let mut entries = united(of_metadata(metadata), &mut scope);
+        for (name, config_map) in config_maps {
+            entries.extend(united(of_config_map(name, config_map), &mut scope));
+        }
         let mut parsed = ParsedAnnotations::of_routes(globals);
         read_entries(entries, &mut parsed, &mut scope);
-        parsed.policy(globals, &mut scope)
+        let policy = parsed.policy(globals, &mut scope);
+        if !config_maps.is_empty() {
+            context.outcomes.entitle(told, object, &title(config_maps));
+        }
+        policy
     }
+}
+
+/// Returns a text such as `` rules with ConfigMaps `a` and `b` ``.
+fn title(config_maps: &[(ObjectName, &ConfigMap)]) -> String {
+    let names: Vec<_> = config_maps.iter().map(|(name, _)| format!("`{}`", name.name)).collect();
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!("rules with ConfigMap{plural} {}", names.join(" and "))
 }
 
 /// Returns `true` if annotations of this controller have an effect on objects of this kind of the Gateway API.

@@ -12,7 +12,8 @@ pub(super) const ANNOTATIONS: &[Row<Access>] = &[
     key("denylist-source-range", "networks to answer with 403, separated by commas, even if another list allows them")
         .or_refuse()
         .reads(|value, parsed| networks(value, &mut parsed.deny)),
-    key("whitelist-source-range", "the same as `allowlist-source-range`")
+    key("whitelist-source-range", "the same as `allowlist-source-range`, which takes precedence")
+        .same_as("allowlist-source-range")
         .or_refuse()
         .reads(|value, parsed| networks(value, &mut parsed.allow)),
 ];

@@ -31,6 +31,8 @@ pub(crate) struct Key {
     pub(crate) is_per_class: bool,
     /// Explains a value that is read, but has another effect than it says; `None` for other values.
     pub(crate) notes: Option<fn(&str) -> Option<Expected>>,
+    /// Key that means the same, and counts if both are there.
+    pub(crate) same_as: Option<&'static str>,
     /// For people: what does the same for a route of the Gateway API, if the key has no effect there.
     pub(crate) instead_on_routes: Option<&'static str>,
     /// How the key differs from the one of ingress-nginx with the same name; empty if each valid value there has the same
@@ -83,6 +85,7 @@ pub(super) const fn key(name: &'static str, meaning: &'static str) -> Key {
         otherwise: Otherwise::Default,
         is_per_class: false,
         notes: None,
+        same_as: None,
         instead_on_routes: None,
         differs: "",
     }
@@ -123,6 +126,11 @@ impl Key {
 
     pub(super) const fn notes(self, notes: fn(&str) -> Option<Expected>) -> Self {
         Self { notes: Some(notes), ..self }
+    }
+
+    /// Names the key that means the same, and counts if both are there.
+    pub(super) const fn same_as(self, key: &'static str) -> Self {
+        Self { same_as: Some(key), ..self }
     }
 
     /// Takes the effect on routes from the key, and says in the imperative what does the same there.

@@ -7,17 +7,28 @@ use super::{
 };
 use crate::{
     change::{Kind, ObjectId},
+    cluster::Stored,
     gateway::{BackendRef, route::Route},
-    translate::Context,
+    outcome::Reason,
+    translate::{Context, annotation_reader::route::is_annotated},
 };
 use ingress_model::{Transport, Unavailable, WeightedBackend, WeightedBackends};
 
 /// Makes a route; `None` if it refers to no Gateway of this controller.
-pub(crate) fn make<R: Route>(id: &ObjectId, route: &R, context: &mut Context<'_, '_>) -> Option<MadeRoute> {
+pub(crate) fn make<R: Route>(id: &ObjectId, stored: &Stored<R>, context: &mut Context<'_, '_>) -> Option<MadeRoute> {
+    let Stored { object: route, origin } = stored;
     let names = hostnames(route.hostnames());
     let found = attach(id, route.parent_refs(), reaching(&names), context);
     if found.is_empty() {
         return None;
+    }
+    if is_annotated(route.metadata()) {
+        let message = format!(
+            "annotations with the prefix `xdp-ingress.io/` have no effect on a {}; remove them, or write an HTTPRoute or \
+             a GRPCRoute",
+            id.kind.as_str()
+        );
+        context.report(&id.name.refer(id.kind, origin), Reason::UnsupportedAnnotation, message);
     }
     let transport = if id.kind == Kind::UdpRoute { Transport::Udp } else { Transport::Tcp };
     let mut unresolved = None;

@@ -375,9 +375,9 @@ fn route(id: &ObjectId, cluster: &Cluster, globals: &Globals, context: &mut Cont
     match id.kind {
         Kind::HttpRoute => http_route::make(id, cluster.http_routes().get(name)?, globals, context),
         Kind::GrpcRoute => grpc_route::make(id, cluster.grpc_routes().get(name)?, globals, context),
-        Kind::TlsRoute => stream_route::make(id, &*cluster.tls_routes().get(name)?.object, context),
-        Kind::TcpRoute => stream_route::make(id, &*cluster.tcp_routes().get(name)?.object, context),
-        Kind::UdpRoute => stream_route::make(id, &*cluster.udp_routes().get(name)?.object, context),
+        Kind::TlsRoute => stream_route::make(id, cluster.tls_routes().get(name)?, context),
+        Kind::TcpRoute => stream_route::make(id, cluster.tcp_routes().get(name)?, context),
+        Kind::UdpRoute => stream_route::make(id, cluster.udp_routes().get(name)?, context),
         _ => None,
     }
 }
