@@ -37,6 +37,7 @@ mod pods_tls;
 mod proxy_headers;
 mod redirects;
 mod rewrites;
+mod routes;
 mod services;
 mod sharing;
 mod sizes;

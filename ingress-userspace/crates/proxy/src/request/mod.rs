@@ -296,7 +296,13 @@ impl Matching<'_> {
             }
             Matched::Route(Route { owner, filters, target: action, forwarding, .. }) => {
                 let share = match action {
-                    RouteTarget::Weighted(shares) => shares.choose(),
+                    RouteTarget::Weighted(shares) => {
+                        let affinity = forwarding.affinity.as_ref();
+                        let upstream = |id| snapshot.upstream(id);
+                        let home = affinity
+                            .and_then(|affinity| session_affinity::share(affinity, shares, &parts.headers, upstream));
+                        home.or_else(|| shares.choose())
+                    }
                     _ => None,
                 };
                 Ok(Rule { owner, filters, forwarding, action, share })

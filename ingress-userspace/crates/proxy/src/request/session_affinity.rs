@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use ingress_model::{
     Affinity, AffinityMode, CanarySessions, SameSite, SessionCookie,
-    route::{Branches, RouteTarget, Subject, UpstreamId, template::cookie},
+    route::{Branches, RouteTarget, Share, Shares, Subject, UpstreamId, template::cookie},
 };
 
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) struct AffinitySession<'r> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     value: u64,
-    /// Identifies the canary of the session; `None` means the rule's own pods.
+    /// Identifies the canary of the session, or the backend among several with weights; `None` means the rule's own pods.
     canary: Option<u32>,
 }
 
@@ -44,14 +44,28 @@ pub(crate) fn home<'s>(
     state: impl Fn(UpstreamId) -> Option<&'s UpstreamState>,
 ) -> Option<UpstreamId> {
     let Branches { main, canaries } = branches;
-    let Some(canary) = Mark::of(affinity, subject)?.canary else { return Some(*main) };
+    let Some(canary) = Mark::of(affinity, subject.headers)?.canary else { return Some(*main) };
     let mut keeping = canaries.iter().filter(|(when, _)| when.sessions == CanarySessions::Kept).map(|(_, id)| *id);
     keeping.find(|id| state(*id).is_some_and(|state| state.mark() == canary))
 }
 
+/// Returns the backend among `shares` that holds the client's session, if any, and if it has endpoints.
+#[cold]
+#[inline(never)]
+pub(crate) fn share<'r, 's>(
+    affinity: &Affinity,
+    shares: &'r Shares,
+    headers: &HeaderMap,
+    state: impl Fn(UpstreamId) -> Option<&'s UpstreamState>,
+) -> Option<&'r Share> {
+    let backend = Mark::of(affinity, headers)?.canary?;
+    let is_home = |state: &UpstreamState| state.mark() == backend && !state.is_empty();
+    shares.backends.iter().find(|share| share.target.ok().and_then(&state).is_some_and(is_home))
+}
+
 impl Mark {
-    fn of(affinity: &Affinity, subject: &Subject<'_>) -> Option<Self> {
-        cookie(subject.headers, &affinity.cookie.name).and_then(Self::parse)
+    fn of(affinity: &Affinity, headers: &HeaderMap) -> Option<Self> {
+        cookie(headers, &affinity.cookie.name).and_then(Self::parse)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -87,13 +101,14 @@ impl<'r> AffinitySession<'r> {
                 }
                 Some(upstream.mark())
             }
-            RouteTarget::Split(_)
-            | RouteTarget::Forward(_)
-            | RouteTarget::Refuse(_)
-            | RouteTarget::Redirect(_)
-            | RouteTarget::Weighted(_) => None,
+            // The pages for errors of a backend hold no session.
+            RouteTarget::Weighted(shares) => {
+                shares.backends.iter().find(|share| share.target == Ok(id))?;
+                Some(upstream.mark())
+            }
+            RouteTarget::Split(_) | RouteTarget::Forward(_) | RouteTarget::Refuse(_) | RouteTarget::Redirect(_) => None,
         };
-        let known = Mark::of(affinity, subject).filter(|mark| mark.canary == canary).map(|mark| mark.value);
+        let known = Mark::of(affinity, subject.headers).filter(|mark| mark.canary == canary).map(|mark| mark.value);
         Some(Self { affinity, known, fresh: random(), canary })
     }
 
