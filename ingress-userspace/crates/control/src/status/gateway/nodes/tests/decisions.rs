@@ -132,7 +132,7 @@ fn further_changes_do_not_put_a_status_off() {
     let (mut inquiry, start) = (Inquiry::default(), Instant::now());
     inquiry.set_peers(nodes(&[1]), start);
     let mut fingerprint = 0;
-    let decided = (0..).map(|turn| start + STEP * 100 * turn).find(|now| {
+    let decided = (0..100).map(|turn| start + STEP * 100 * turn).find(|now| {
         fingerprint += 1;
         let is_decided = inquiry.judge(&id(0), fingerprint, None, *now).is_some();
         reply(&mut inquiry, &[1], false, *now);
