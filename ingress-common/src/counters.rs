@@ -254,6 +254,9 @@ totals! {
     Announced = 12 "announced",
     /// Verdict: such a question for an address that another node announces; dropped.
     Unannounced = 13 "unannounced",
+    /// Verdict: TCP segment for an address that another node announced before ([`crate::steer::ADDR_MOVED`]), of no
+    /// connection of this node; sent to that node.
+    Forwarded = 14 "forwarded",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose a worker

@@ -28,8 +28,8 @@ pub use quic::QuicCell;
 pub use quic::QuicState;
 pub use share::Share;
 pub use steer::{
-    Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NicMac, NodeAddr, PortKey, PortRule,
-    WorkerCell, WorkerLoad,
+    Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Move, MoveKey, Nic, NicMac, NodeAddr,
+    PortKey, PortRule, WorkerCell, WorkerLoad,
 };
 
 #[cfg(feature = "user")]

@@ -14,6 +14,12 @@ pub const NICS: &str = "nics";
 /// Ethernet addresses of the interfaces that answer for addresses which no interface has (ifindex `u32` →
 /// [`crate::NicMac`]), hash. Versions before it use the other maps as they are.
 pub const NIC_MACS: &str = "nic_macs";
+/// Addresses that another node announced before this one, by interface ([`crate::MoveKey`] → [`crate::Move`]), hash
+/// without preallocation. Versions before it use the other maps as they are.
+pub const MOVES: &str = "moves";
+/// Whether a program of an interface looks up a socket on this CPU right now (`u32`: 1 if it does), per-CPU array of
+/// one. Such a lookup is no connection.
+pub const PROBING: &str = "probing";
 /// Packets and bytes by [`crate::Total`], per-CPU array of [`crate::Traffic`].
 pub const TOTALS: &str = "totals";
 /// Connection → host ([`crate::FlowKey`] → [`crate::Flow`]), hash without preallocation.
@@ -76,6 +82,8 @@ pub const NIC_GONE: u32 = u32::MAX;
 pub const ALIVE_CURRENT: u32 = 0;
 /// Index of the predecessor that is finishing its connections.
 pub const ALIVE_DRAINING: u32 = 1;
+/// Index of the only entry.
+pub const PROBING_ONLY: u32 = 0;
 /// Index of the only entry.
 pub const DENY_CHANGED_ALL: u32 = 0;
 /// Index of the only entry.

@@ -2,8 +2,8 @@
 
 use crate::{
     Alive, Bucket, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, Flow, FlowKey, Handoff,
-    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, QuicState,
-    Share, Traffic, WorkerLoad,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Move, MoveKey, Nic, NicMac, NicNet, NodeAddr, PortKey,
+    PortRule, QuicState, Share, Traffic, WorkerLoad,
 };
 
 macro_rules! pod {
@@ -32,6 +32,8 @@ pod!(
     HostName,
     HostNet,
     LimitBuckets,
+    Move,
+    MoveKey,
     Nic,
     NicMac,
     NicNet,

@@ -11,6 +11,10 @@ pub const NODE_ADDRS_MAX: u32 = 1024;
 pub const NICS_MAX: u32 = 64;
 /// Entries of [`crate::map::NIC_MACS`].
 pub const NIC_MACS_MAX: u32 = NICS_MAX;
+/// Maximum number of entries of [`crate::map::MOVES`]: as many addresses as a node can have, on each of four interfaces.
+pub const MOVES_MAX: u32 = 4 * NODE_ADDRS_MAX;
+/// Entries of [`crate::map::PROBING`].
+pub const PROBING_MAX: u32 = 1;
 /// Entries of [`crate::map::NIC_NET`]: the interfaces, [`crate::map::NIC_OTHER`] and [`crate::map::NIC_GONE`].
 pub const NIC_NET_MAX: u32 = NICS_MAX + 2;
 /// Entries of [`crate::map::TOTALS`]. The map has spare entries, so that a new reason needs no new layout.

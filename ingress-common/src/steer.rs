@@ -87,6 +87,31 @@ pub struct NodeAddr {
 pub const ADDR_HELD: u32 = 1;
 /// With [`ADDR_HELD`]: this node answers the questions.
 pub const ADDR_ANNOUNCED: u32 = 2;
+/// With [`ADDR_ANNOUNCED`]: another node announced the address before and may hold connections to it, and
+/// [`crate::map::MOVES`] may have an entry.
+pub const ADDR_MOVED: u32 = 4;
+
+/// Key of [`crate::map::MOVES`]. Aligned like [`FlowKey`], for the same reason.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MoveKey {
+    /// The address that moved; IPv4 as v4-mapped.
+    pub addr: [u8; 16],
+    /// Interface that receives the packets.
+    pub nic: u32,
+    pub pad: u32,
+}
+
+/// Value of [`crate::map::MOVES`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Move {
+    /// Ethernet address on that link of the node that announced the address before.
+    pub mac: [u8; 6],
+    pub pad: [u8; 2],
+    /// `CLOCK_MONOTONIC` from which packets are no longer forwarded.
+    pub until_ns: u64,
+}
 
 /// Value of [`crate::map::NIC_MACS`].
 #[repr(C)]
@@ -317,6 +342,8 @@ const _: () = assert!(size_of::<HandoffEntry>() == 56 && align_of::<HandoffEntry
 const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 4);
 const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4);
 const _: () = assert!(size_of::<NodeAddr>() == 8 && align_of::<NodeAddr>() == 4);
+const _: () = assert!(size_of::<MoveKey>() == 24 && align_of::<MoveKey>() == 8);
+const _: () = assert!(size_of::<Move>() == 16 && align_of::<Move>() == 8);
 const _: () = assert!(size_of::<NicMac>() == 8 && align_of::<NicMac>() == 1);
 const _: () = assert!(size_of::<Nic>() == 8 && align_of::<Nic>() == 4);
 const _: () = assert!(size_of::<Handoff>() == 16 && align_of::<Handoff>() == 8);

@@ -69,7 +69,7 @@ mod tests {
         fn rule(&self, _: &PortKey) -> Option<PortRule> {
             unreachable!("a choice is not about ports")
         }
-        fn holds(&self, _: &[u8; 16]) -> bool {
+        fn address_flags(&self, _: &[u8; 16]) -> Option<u32> {
             unreachable!("a choice is not about addresses")
         }
         fn deny_entry(&self, _: &[u8; 16]) -> Option<DenyRule> {

@@ -79,15 +79,16 @@ pub enum LookupTarget {
     Default(WorkerChoice),
 }
 
-/// Returns the rule for packets of a connection. For a connection that is not for this ingress it returns the verdict
-/// on its packets, which are to be passed on.
+/// Returns the rule for packets of a connection, and the flags of its local address. For a connection that is not for
+/// this ingress it returns the verdict on its packets, which are to be passed on.
 ///
 /// # Errors
 /// [`Total::OtherPort`] or [`Total::Transit`].
 #[inline(always)]
-pub fn ours(node: &impl Node, flow: &FlowKey) -> Result<PortRule, Total> {
+pub fn ours(node: &impl Node, flow: &FlowKey) -> Result<(PortRule, u32), Total> {
     let rule = node.rule(&port_key(flow)).ok_or(Total::OtherPort)?;
-    if node.holds(&flow.local_addr) { Ok(rule) } else { Err(Total::Transit) }
+    let flags = node.address_flags(&flow.local_addr).ok_or(Total::Transit)?;
+    Ok((rule, flags))
 }
 
 /// Decides about one packet, to which `rule` applies. `limited` is called for a request that is subject to its client's
@@ -136,7 +137,8 @@ pub fn decide(
     if let Some(handoff) = left(node, rule, &flow.remote_addr, now) {
         return Decision::Leave(handoff);
     }
-    let worker = choose(node, rule, node.cpu() % rule.workers);
+    // A port that steers has workers; without the check the compiler may emit a panic.
+    let worker = choose(node, rule, node.cpu().checked_rem(rule.workers).unwrap_or_default());
     Decision::Steer(choice(rule, worker, CHOSEN_BY_XDP, now))
 }
 
@@ -165,7 +167,8 @@ pub fn decide_hidden(node: &impl Node, ends: &Ends, are_limited: impl FnOnce() -
 #[inline(always)]
 pub fn sent(node: &impl Node, segment: &Segment) -> Option<Sent> {
     let mut flow = segment.flow.reversed();
-    let public_be = ours(node, &flow).ok()?.public();
+    let (rule, _) = ours(node, &flow).ok()?;
+    let public_be = rule.public();
     if let Some(port_be) = public_be {
         flow.local_port_be = port_be;
     }

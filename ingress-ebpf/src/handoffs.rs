@@ -35,10 +35,10 @@ pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
     }
 }
 
-/// Like [`find`], for `ingress_quic`. A third call of `find` made the compiler emit a function for its closure, and the
-/// verifier then refused `ingress_lookup`.
+/// Like [`find`], but a choice with the time 0 stands for none. A third call of `find` made the compiler emit a function
+/// for its closure, and the verifier then refused `ingress_lookup`.
 #[inline(always)]
-pub(crate) fn find_for_quic(flow: &FlowKey) -> Handoff {
+pub(crate) fn find_or_default(flow: &FlowKey) -> Handoff {
     let [first, second] = handoff_places(flow);
     let (first, second) = (at(first, flow), at(second, flow));
     if first.time_ns >= second.time_ns { first } else { second }

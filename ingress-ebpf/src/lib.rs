@@ -5,6 +5,7 @@
 //!            │                    └─ limit (of a client) ──> Draws ── client_limits.rs ──> clients
 //!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
 //! frame ── announce ──> Question ── neighbours.rs ──> frame
+//! Segment ── forward (ask a Forwarder) ──> Ethernet addresses ── sockets.rs ──> frame
 //! datagram ── quic (ask a Node) ──> Destination ── reuseport.rs ──> socket, counters, handoffs
 //! ```
 //!
@@ -17,6 +18,7 @@ pub mod announce;
 pub mod checksum;
 mod choose;
 pub mod decide;
+pub mod forward;
 pub mod limit;
 pub mod node_facts;
 pub mod parse;

@@ -12,13 +12,14 @@ use aya_ebpf::{
     programs::SkLookupContext,
 };
 use aya_log_ebpf::debug;
-use ingress_common::{FlowKey, Total, flow::v4_mapped};
+use ingress_common::{FlowKey, Handoff, PortKey, Total, flow::v4_mapped, steer::default_worker};
 use ingress_ebpf::decide::{LookupTarget, Node as _, WorkerChoice, route};
 
 use crate::{
     count, deny, handoffs,
     maps::{LISTENERS, NICS},
     node::{Maps, count_choice},
+    sockets,
 };
 
 #[sk_lookup]
@@ -40,6 +41,10 @@ fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
 
 #[inline(always)]
 fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u32 {
+    if sockets::are_probed() {
+        show(ctx, flow);
+        return SK_PASS;
+    }
     let (slot, event) = match route(&Maps, flow, deny::asked, handoffs::find) {
         LookupTarget::Leave => return SK_PASS,
         LookupTarget::Share(handoff) => {
@@ -80,6 +85,23 @@ fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u
     // Also for an empty slot: the stack's own lookup decides. Another listener of the port gets the connection, else it is
     // refused at once.
     SK_PASS
+}
+
+/// Shows a program of an interface the listener that got, or would get, the request of a connection. Nothing is counted or
+/// stored.
+#[inline(always)]
+fn show(ctx: &SkLookupContext, flow: &mut FlowKey) {
+    let port = PortKey { port_be: flow.local_port_be, proto: flow.proto, pad: 0 };
+    let Some(rule) = Maps.rule(&port) else { return };
+    if let Some(port_be) = rule.public() {
+        flow.local_port_be = port_be;
+    }
+    let Handoff { slot, .. } = handoffs::find_or_default(flow);
+    let is_chosen = slot.wrapping_sub(rule.first_slot) < rule.workers;
+    let slot = if is_chosen { slot } else { rule.first_slot.wrapping_add(default_worker(flow, rule.workers)) };
+    if rule.workers != 0 {
+        let _none = LISTENERS.redirect_sk_lookup(ctx, slot, 0).is_err();
+    }
 }
 
 /// Returns the event for a lookup by the default rule. If the interface is unknown, the lookup does not count as seen

@@ -35,6 +35,8 @@ mod reuseport;
 #[cfg(target_arch = "bpf")]
 mod rewrite;
 #[cfg(target_arch = "bpf")]
+mod sockets;
+#[cfg(target_arch = "bpf")]
 mod tc_in;
 #[cfg(target_arch = "bpf")]
 mod tc_out;

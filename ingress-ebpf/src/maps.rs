@@ -10,8 +10,8 @@ use aya_ebpf::{
 };
 use ingress_common::{
     Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
-    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Nic, NicMac, NicNet, NodeAddr, PortKey, PortRule, QuicState,
-    Share, Traffic, WorkerLoad, map,
+    HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Move, MoveKey, Nic, NicMac, NicNet, NodeAddr, PortKey,
+    PortRule, QuicState, Share, Traffic, WorkerLoad, map,
 };
 
 #[btf_map(name = "ports")]
@@ -25,6 +25,14 @@ pub(crate) static NICS: HashMap<u32, Nic, { map::NICS_MAX as usize }> = HashMap:
 
 #[btf_map(name = "nic_macs")]
 pub(crate) static NIC_MACS: HashMap<u32, NicMac, { map::NIC_MACS_MAX as usize }> = HashMap::new();
+
+// Not preallocated: it is empty on a node without addresses that moved here.
+#[btf_map(name = "moves")]
+pub(crate) static MOVES: HashMap<MoveKey, Move, { map::MOVES_MAX as usize }, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+#[btf_map(name = "probing")]
+pub(crate) static PROBING: PerCpuArray<u32, { map::PROBING_MAX as usize }> = PerCpuArray::new();
 
 #[btf_map(name = "totals")]
 pub(crate) static TOTALS: PerCpuArray<Traffic, { map::TOTALS_MAX as usize }> = PerCpuArray::new();

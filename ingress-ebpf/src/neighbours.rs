@@ -18,7 +18,7 @@ use ingress_ebpf::{
 
 use crate::{
     count,
-    maps::{NIC_MACS, NODE_ADDRS},
+    maps::NIC_MACS,
     node::Maps,
     receive::{PacketAction, Received},
 };
@@ -30,7 +30,7 @@ pub(crate) fn asked(packet: &impl Received, verdict: Total, bytes: u64) -> Optio
     // each of the parser's paths.
     let packet = black_box(packet);
     let question = packet.question(verdict)?;
-    let flags = flags(&question.target);
+    let flags = Maps.address_flags(&question.target)?;
     if flags & ADDR_HELD == 0 {
         return None;
     }
@@ -40,7 +40,7 @@ pub(crate) fn asked(packet: &impl Received, verdict: Total, bytes: u64) -> Optio
         && packet.answer(&question, &mac)
     {
         count::total(Total::Announced, bytes);
-        return Some(PacketAction::Answer);
+        return Some(PacketAction::Transmit);
     }
     count::total(Total::Unannounced, bytes);
     Some(PacketAction::Drop)
@@ -49,8 +49,14 @@ pub(crate) fn asked(packet: &impl Received, verdict: Total, bytes: u64) -> Optio
 /// Writes the answer into a packet of the stack, and has it sent.
 #[inline(always)]
 pub(crate) fn by_tc(ctx: &TcContext, question: &Question, mac: &[u8; 6]) -> bool {
+    answer(&mut StackPacket(ctx), question, mac) && redirect(ctx)
+}
+
+/// Has a packet of the stack sent on the interface that received it.
+#[inline(always)]
+pub(crate) fn redirect(ctx: &TcContext) -> bool {
     // SAFETY: the helper has no preconditions.
-    answer(&mut StackPacket(ctx), question, mac) && unsafe { bpf_redirect(Received::nic(ctx), 0) } == REDIRECTED
+    unsafe { bpf_redirect(Received::nic(ctx), 0) == REDIRECTED }
 }
 
 /// A packet of the stack, written by a helper, which copies memory that others share. Pointers into the packet read
@@ -82,17 +88,9 @@ impl FrameMut for StackPacket<'_> {
 /// The helper's answer for a packet of the stack: TC_ACT_REDIRECT.
 const REDIRECTED: i64 = 7;
 
-/// Returns the flags of an address of this node; 0 for other addresses.
-#[inline(always)]
-fn flags(addr: &[u8; 16]) -> u32 {
-    let Some(addr) = NODE_ADDRS.get_ptr(addr) else { return 0 };
-    // SAFETY: the verifier checked `addr` against null; userspace replaces the whole element.
-    unsafe { (*addr).flags }
-}
-
 /// Returns the address of an interface; `None` for one that is not Ethernet's.
 #[inline(always)]
-fn mac(nic: u32) -> Option<NicMac> {
+pub(crate) fn mac(nic: u32) -> Option<NicMac> {
     // SAFETY: programs never write this map; a concurrent update by userspace replaces the whole element.
     unsafe { NIC_MACS.get(&nic) }.copied()
 }

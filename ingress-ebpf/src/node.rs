@@ -52,6 +52,13 @@ impl Node for Maps {
     }
 
     #[inline(always)]
+    fn address_flags(&self, addr: &[u8; 16]) -> Option<u32> {
+        let addr = NODE_ADDRS.get_ptr(addr)?;
+        // SAFETY: the verifier checked `addr` against null; userspace replaces the whole element.
+        Some(unsafe { (*addr).flags })
+    }
+
+    #[inline(always)]
     fn holds(&self, addr: &[u8; 16]) -> bool {
         NODE_ADDRS.get_ptr(addr).is_some()
     }

@@ -8,8 +8,13 @@ use ingress_common::{DenyRule, PortKey, PortRule, Share, WorkerLoad};
 pub trait Node {
     /// Returns the rule of a steered port.
     fn rule(&self, port: &PortKey) -> Option<PortRule>;
+    /// Returns the flags of `addr` (IPv4 as v4-mapped), bits of `ADDR_*`; `None` if it is not an address of this node.
+    fn address_flags(&self, addr: &[u8; 16]) -> Option<u32>;
     /// Returns `true` if `addr` (IPv4 as v4-mapped) is an address of this node.
-    fn holds(&self, addr: &[u8; 16]) -> bool;
+    #[inline(always)]
+    fn holds(&self, addr: &[u8; 16]) -> bool {
+        self.address_flags(addr).is_some()
+    }
     /// Looks `addr` (IPv4 as v4-mapped) up in the deny list. Returns the entry of the longest prefix: a rule or
     /// [`DENY_PASS`](ingress_common::steer::DENY_PASS).
     fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule>;

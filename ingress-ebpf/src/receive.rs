@@ -3,7 +3,8 @@
 //!
 //! Dropped are packets that the deny list denies, packets above a client's limits, packets that hide their port from
 //! those limits, requests for a rewritten port, and questions for held addresses that another node announces; all others
-//! pass, but for the questions that this node answers. Packets are changed only to rewrite ports and to answer.
+//! pass, but for the questions that this node answers, and for segments of connections that another node has. Packets are
+//! changed only to rewrite ports, to answer, and to send them to another node.
 //!
 //! The deny list applies always. Limits and the choice of workers apply only while the proxy's heartbeat is at most 3 s
 //! old. Senders with a pass entry in the deny list are not limited (ADR 0024).
@@ -13,10 +14,12 @@ use aya_log_ebpf::debug;
 use ingress_common::{
     ClientKey, FlowKey, Total,
     flow::{PROTO_TCP, UNATTRIBUTED},
+    steer::ADDR_MOVED,
 };
 use ingress_ebpf::{
     announce::Question,
     decide::{Decision, WorkerChoice, decide, decide_hidden, ours, rewritten},
+    forward::ETHERNET_ADDRESSES,
     parse::{Ends, FieldOffsets, Quoted, Segment},
 };
 
@@ -24,6 +27,7 @@ use crate::{
     client_limits, count, handoffs, neighbours,
     node::{Maps, count_choice, host, known_host},
     rewrite,
+    sockets::{self, TcpHeader},
 };
 
 /// A received packet, in the form of a program's context.
@@ -43,6 +47,13 @@ pub(crate) trait Received: EbpfContext {
     /// Turns the packet into the answer, with this address of the interface. Returns `false` if it cannot be sent; the
     /// packet may then be changed.
     fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool;
+    /// Returns destination and source address of its Ethernet header.
+    fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]>;
+    /// Copies the TCP header at this offset, without options. Returns `false` on kernels that cannot copy it.
+    fn read_tcp_header(&self, offset: usize, header: &mut TcpHeader) -> bool;
+    /// Sends the packet with these addresses in its Ethernet header, on the interface that received it. Returns `false` if
+    /// that is not possible.
+    fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool;
     /// Returns `true` if ports are rewritten in packets from this interface.
     #[inline(always)]
     fn is_rewritten(&self) -> bool {
@@ -59,8 +70,8 @@ pub(crate) enum PacketAction {
     /// The deny list denies the sender, or the packet is above a limit, hides its port, requests a port that clients may
     /// not use, or asks for an address that another node announces.
     Drop,
-    /// The packet is now an answer: send it back.
-    Answer,
+    /// The packet is now an answer, or has the address of another node: send it on the interface that received it.
+    Transmit,
 }
 
 /// Decides about a packet and carries the decision out, except for the returned action.
@@ -99,10 +110,14 @@ fn rewrite_quoted(packet: &impl Received) {
 #[inline(always)]
 fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
     let Segment { flow, tcp_flags: _, offset: _ } = segment;
-    let rule = match ours(&Maps, flow) {
-        Ok(rule) => rule,
+    let (rule, flags) = match ours(&Maps, flow) {
+        Ok(ours) => ours,
         Err(verdict) => return leave(verdict, bytes),
     };
+    // Before the deny list and the limits, which the other node applies.
+    if flags & ADDR_MOVED != 0 && sockets::forward(packet, rule.rewritten(), flags, segment, bytes) {
+        return PacketAction::Transmit;
+    }
     // Rewritten here, although the packet may yet be dropped. After the loop over workers the verifier would walk that
     // loop once for every possible length of the headers, which exceeds the limit of Linux 6.1.
     if let Some(port_be) = rule.rewritten()

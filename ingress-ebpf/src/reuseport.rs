@@ -149,7 +149,7 @@ impl QuicNode for Maps {
 
     #[inline(always)]
     fn note(&self, first: &FlowKey) -> Handoff {
-        handoffs::find_for_quic(first)
+        handoffs::find_or_default(first)
     }
 }
 

@@ -7,19 +7,23 @@ use aya_ebpf::{
         __sk_buff,
         tcx_action_base::{TCX_DROP, TCX_NEXT, TCX_REDIRECT},
     },
+    helpers::generated::bpf_skb_load_bytes,
     macros::classifier,
     programs::TcContext,
 };
 use ingress_common::Total;
 use ingress_ebpf::{
     announce::Question,
-    parse::{Ends, FieldOffsets, Quoted, Segment},
+    forward::ETHERNET_ADDRESSES,
+    parse::{Ends, FieldOffsets, Frame as _, Quoted, Segment},
 };
 
 use crate::{
-    linear, neighbours,
+    linear::{self, Linear},
+    neighbours,
     receive::{PacketAction, Received, receive},
     rewrite,
+    sockets::{TCP_LENGTH, TcpHeader},
 };
 
 #[classifier]
@@ -28,7 +32,7 @@ fn ingress_tc_in(ctx: TcContext) -> i32 {
         // The same numbers as clsact's TC_ACT_UNSPEC, TC_ACT_SHOT and TC_ACT_REDIRECT. After a pass the next program runs.
         PacketAction::Pass => TCX_NEXT,
         PacketAction::Drop => TCX_DROP,
-        PacketAction::Answer => TCX_REDIRECT,
+        PacketAction::Transmit => TCX_REDIRECT,
     }
 }
 
@@ -69,6 +73,23 @@ impl Received for TcContext {
     #[inline(always)]
     fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool {
         neighbours::by_tc(self, question, mac)
+    }
+
+    #[inline(always)]
+    fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]> {
+        Linear::new(self.data(), self.data_end()).bytes(0).copied()
+    }
+
+    #[inline(always)]
+    fn read_tcp_header(&self, offset: usize, header: &mut TcpHeader) -> bool {
+        let packet = self.skb.skb.cast_const().cast();
+        // SAFETY: the context is the one this program was called with, and `header` has as many bytes.
+        unsafe { bpf_skb_load_bytes(packet, offset as u32, (&raw mut *header).cast(), TCP_LENGTH) == 0 }
+    }
+
+    #[inline(always)]
+    fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
+        self.store(0, addresses, 0).is_ok() && neighbours::redirect(self)
     }
 
     #[inline(always)]

@@ -6,20 +6,22 @@ use core::ffi::c_void;
 use aya_ebpf::{
     EbpfContext,
     bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_TX},
-    helpers::generated::bpf_xdp_get_buff_len,
+    helpers::generated::{bpf_xdp_get_buff_len, bpf_xdp_load_bytes},
     macros::xdp,
     programs::XdpContext,
 };
 use ingress_common::Total;
 use ingress_ebpf::{
-    announce::{self, Question},
-    parse::{Ends, FieldOffsets, Quoted, Segment, ends, parse, quoted},
+    announce::{self, FrameMut as _, Question},
+    forward::ETHERNET_ADDRESSES,
+    parse::{Ends, FieldOffsets, Frame as _, Quoted, Segment, ends, parse, quoted},
 };
 
 use crate::{
     linear::Linear,
     receive::{PacketAction, Received, receive},
     rewrite,
+    sockets::{TCP_LENGTH, TcpHeader},
 };
 
 #[xdp(frags)]
@@ -37,7 +39,7 @@ fn see(frame: &impl Received) -> u32 {
     match receive(frame) {
         PacketAction::Pass => XDP_PASS,
         PacketAction::Drop => XDP_DROP,
-        PacketAction::Answer => XDP_TX,
+        PacketAction::Transmit => XDP_TX,
     }
 }
 
@@ -82,6 +84,22 @@ impl Received for XdpContext {
     #[inline(always)]
     fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool {
         announce::answer(&mut Linear::new(self.data(), self.data_end()), question, mac)
+    }
+
+    #[inline(always)]
+    fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]> {
+        Linear::new(self.data(), self.data_end()).bytes(0).copied()
+    }
+
+    #[inline(always)]
+    fn read_tcp_header(&self, offset: usize, header: &mut TcpHeader) -> bool {
+        // SAFETY: the context is the one this program was called with, and `header` has as many bytes.
+        unsafe { bpf_xdp_load_bytes(self.ctx, offset as u32, (&raw mut *header).cast(), TCP_LENGTH) == 0 }
+    }
+
+    #[inline(always)]
+    fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
+        Linear::new(self.data(), self.data_end()).write(0, addresses)
     }
 
     #[inline(always)]
@@ -139,6 +157,24 @@ impl Received for OneBuffer {
     fn answer(&self, question: &Question, mac: &[u8; 6]) -> bool {
         let Self(ctx) = self;
         ctx.answer(question, mac)
+    }
+
+    #[inline(always)]
+    fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]> {
+        let Self(ctx) = self;
+        ctx.ethernet()
+    }
+
+    /// Always `false`: the helper arrived with multi-buffer frames, as those of `is_rewritten`.
+    #[inline(always)]
+    fn read_tcp_header(&self, _: usize, _: &mut TcpHeader) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
+        let Self(ctx) = self;
+        ctx.send_to(addresses)
     }
 
     /// Always `false`: the helpers that read and write ports arrived with multi-buffer frames (kernel commit

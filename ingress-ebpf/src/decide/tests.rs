@@ -32,8 +32,8 @@ impl Node for Fake {
     fn rule(&self, _: &PortKey) -> Option<PortRule> {
         self.rule
     }
-    fn holds(&self, _: &[u8; 16]) -> bool {
-        self.holds
+    fn address_flags(&self, _: &[u8; 16]) -> Option<u32> {
+        self.holds.then_some(0)
     }
     fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule> {
         assert_eq!(*addr, flow(PROTO_TCP).remote_addr, "the sender is looked up");
@@ -88,7 +88,7 @@ fn segment(proto: u8, tcp_flags: u8) -> Segment {
 
 /// Decides about a packet, and about its limits; an error is the verdict on one that is not for this ingress.
 fn action(node: &Fake, segment: &Segment, limited: impl Fn(u64) -> Option<Total>) -> Result<Decision, Total> {
-    let rule = ours(node, &segment.flow)?;
+    let (rule, _) = ours(node, &segment.flow)?;
     Ok(match decide(node, &rule, segment, &limited) {
         Decision::Metered(now) => {
             assert!(!segment.is_request());

@@ -21,7 +21,7 @@ impl Node for Here {
     fn rule(&self, _: &PortKey) -> Option<PortRule> {
         Some(RULE)
     }
-    fn holds(&self, _: &[u8; 16]) -> bool {
+    fn address_flags(&self, _: &[u8; 16]) -> Option<u32> {
         unreachable!("a choice is not about addresses")
     }
     fn deny_entry(&self, _: &[u8; 16]) -> Option<DenyRule> {

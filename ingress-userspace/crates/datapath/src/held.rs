@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ingress_common::{
     NicMac, NodeAddr,
     map::{NIC_MACS_MAX, NODE_ADDRS_MAX},
-    steer::{ADDR_ANNOUNCED, ADDR_HELD},
+    steer::{ADDR_ANNOUNCED, ADDR_HELD, ADDR_MOVED},
 };
 
 use super::{Datapath, Maps, RunOptions, TestProgram, error::Error, shared::octets};
@@ -21,6 +21,9 @@ pub struct HeldAddress {
     /// Whether the programs answer questions for its link-layer address. Otherwise they drop the questions, so that the
     /// stack does not answer.
     pub is_announced: bool,
+    /// Whether another node announced it before and may have connections: their packets are sent there
+    /// ([`Datapath::set_moves`]). Only for an announced address.
+    pub is_moved: bool,
 }
 
 // === impl Datapath, Maps ===
@@ -45,7 +48,9 @@ impl Datapath {
         let own = addrs.iter().map(|&(addr, ifindex)| (octets(addr), NodeAddr { ifindex, flags: 0 }));
         let is_own = |address: &IpAddr| addrs.iter().any(|(own, _)| own == address);
         let held = held.iter().filter(|held| !is_own(&held.address)).map(|held| {
-            let flags = if held.is_announced { ADDR_HELD | ADDR_ANNOUNCED } else { ADDR_HELD };
+            let announced = if held.is_announced { ADDR_ANNOUNCED } else { 0 };
+            let moved = if held.is_announced && held.is_moved { ADDR_MOVED } else { 0 };
+            let flags = ADDR_HELD | announced | moved;
             (octets(held.address), NodeAddr { ifindex: LOOPBACK, flags })
         });
         let wanted: Vec<_> = own.chain(held).collect();
@@ -114,7 +119,8 @@ impl Maps {
     pub fn held_addresses(&self) -> Result<Vec<HeldAddress>, Error> {
         let held = |(octets, NodeAddr { ifindex: _, flags }): ([u8; 16], NodeAddr)| {
             let address = Ipv6Addr::from(octets).to_canonical();
-            (flags & ADDR_HELD != 0).then_some(HeldAddress { address, is_announced: flags & ADDR_ANNOUNCED != 0 })
+            let (is_announced, is_moved) = (flags & ADDR_ANNOUNCED != 0, flags & ADDR_MOVED != 0);
+            (flags & ADDR_HELD != 0).then_some(HeldAddress { address, is_announced, is_moved })
         };
         let mut addresses: Vec<_> = self.node_addrs()?.into_iter().filter_map(held).collect();
         addresses.sort_unstable();

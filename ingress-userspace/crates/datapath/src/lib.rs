@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
-//! control ── set_ports, set_addresses, host_ids ──> ports, node_addrs, nic_macs, host_ids
+//! control ── set_ports, set_addresses, host_ids ──> ports, node_addrs, nic_macs, moves, host_ids
 //!            follow ─────────────────────────────> links of interfaces, nics, nic_net
 //!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, deny_changed, limits
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6, deny_changed
@@ -33,6 +33,7 @@ mod limits;
 mod link;
 mod log;
 mod maps;
+mod moves;
 mod nics;
 mod object;
 mod options;
@@ -76,7 +77,7 @@ use self::{
 use crate::shared::DatapathShared;
 use ingress_common::{
     HostL7Cell, HostNet, PortKey, PortRule, Total, WorkerCell,
-    map::{LISTENERS_MAX, NIC_MACS, PORTS_MAX},
+    map::{LISTENERS_MAX, MOVES, NIC_MACS, PORTS_MAX},
     steer::{PORT_REWRITTEN, SLOTS_PER_PORT, WORKER_ABSENT},
 };
 
@@ -92,6 +93,7 @@ pub use self::{
     limits::{ClientLimiter, ClientLimits, LimitedClient, PacketRate},
     log::DebugLog,
     maps::{HostCounts, Maps, Totals},
+    moves::{MovedAddress, monotonic_ns},
     options::{BPFFS, Interfaces, Options, SteeredPort, XdpMode},
     owner::{Claim, Owner},
     pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
@@ -176,7 +178,9 @@ impl Datapath {
             programs,
         };
         let nic_macs = MapTable::open(&pins, NIC_MACS, PinAccess::Write)?;
-        let shared = Arc::new(DatapathShared { pins, maps, nic_macs, share, life, flows_full: AtomicU64::new(0) });
+        let moves = MapTable::open(&pins, MOVES, PinAccess::Write)?;
+        let flows_full = AtomicU64::new(0);
+        let shared = Arc::new(DatapathShared { pins, maps, nic_macs, moves, share, life, flows_full });
         let host_ids = HostIds::read(Arc::clone(&shared), host_cells)?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;

@@ -27,6 +27,8 @@ pub(super) const MAPS: &[&str] = &[
     map::NODE_ADDRS,
     map::NICS,
     map::NIC_MACS,
+    map::MOVES,
+    map::PROBING,
     map::NIC_NET,
     map::TOTALS,
     map::FLOWS,

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::atomic::AtomicU64};
 
 use crate::{alive::Life, maps::Maps, pins::Pins, share::ShareWord, table::MapTable};
-use ingress_common::{NicMac, flow::v4_mapped};
+use ingress_common::{Move, MoveKey, NicMac, flow::v4_mapped};
 
 /// State shared by the handles of a [`Datapath`](crate::Datapath).
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct DatapathShared {
     pub(crate) maps: Maps,
     /// Not among `maps`, because tools also read the pins of versions that lack it.
     pub(crate) nic_macs: MapTable<u32, NicMac>,
+    /// Not among `maps`, for the same reason.
+    pub(crate) moves: MapTable<MoveKey, Move>,
     /// Not among `maps`, for the same reason.
     pub(crate) share: ShareWord,
     pub(crate) life: Life,

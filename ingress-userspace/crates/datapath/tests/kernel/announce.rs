@@ -35,7 +35,10 @@ const FOREIGN: [&str; 2] = ["198.51.100.9", "2001:db8::9"];
 fn announcing(sandbox: &Sandbox) -> Datapath {
     let datapath = serving(sandbox);
     let own = NODE.map(|addr| (addr.parse().expect("an address"), LOOPBACK));
-    let held = |addr: &&str, is_announced| HeldAddress { address: addr.parse().expect("an address"), is_announced };
+    let held = |addr: &&str, is_announced| {
+        let address = addr.parse().expect("an address");
+        HeldAddress { address, is_announced, is_moved: false }
+    };
     let held: Vec<_> =
         ANNOUNCED.iter().map(|addr| held(addr, true)).chain(HELD.iter().map(|addr| held(addr, false))).collect();
     datapath.set_addresses(&own, &held).expect("addresses");
@@ -186,7 +189,7 @@ fn addresses_of_interfaces_are_not_held() {
     sandboxed(|sandbox| {
         let datapath = announcing(sandbox);
         let address: IpAddr = ANNOUNCED[0].parse().expect("an address");
-        let held = |address| HeldAddress { address, is_announced: true };
+        let held = |address| HeldAddress { address, is_announced: true, is_moved: false };
         let other: IpAddr = ANNOUNCED[1].parse().expect("an address");
         datapath.set_addresses(&[(address, LOOPBACK)], &[held(address), held(other)]).expect("addresses");
         assert_eq!(datapath.maps().held_addresses().expect("readable"), [held(other)]);

@@ -22,6 +22,7 @@ mod hosts;
 mod limits;
 mod lookup;
 mod measure;
+mod moves;
 mod nics;
 mod packets;
 mod pinned;

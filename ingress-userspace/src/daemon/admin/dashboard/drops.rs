@@ -26,7 +26,7 @@ const DROPS: [(&str, &str); 7] = [
 ];
 
 /// All other reasons that the kernel part counts.
-const OTHERS: [(&str, &str); 30] = [
+const OTHERS: [(&str, &str); 31] = [
     ("accepted", "For an address of the node and a served port."),
     ("transmitted", "Sent from served ports."),
     ("not_ip", "Neither IPv4 nor IPv6; passed on."),
@@ -37,6 +37,7 @@ const OTHERS: [(&str, &str); 30] = [
     ("transit", "For another machine; passed on."),
     ("announced", "Questions for a Gateway's address that this node answered."),
     ("unannounced", "Questions for a Gateway's address that another node answers; dropped."),
+    ("forwarded", "Segments of connections of the node that had a Gateway's address before; sent to that node."),
     ("decided", "Connection requests for which XDP chose a worker."),
     ("lookup_decided", "Connections delivered to the worker that XDP chose."),
     ("lookup_default", "Connections from this node or its pods, delivered by the default rule."),

@@ -112,6 +112,7 @@ impl Holding {
         let entry = |address: &IpAddr| HeldAddress {
             address: *address,
             is_announced: self.announcements.is_announced(address),
+            is_moved: false,
         };
         held.iter().map(entry).collect()
     }

@@ -1,0 +1,73 @@
+//! Decides whether a packet for an address that moved to this node belongs to a connection of the node that announced
+//! the address before. Such a packet is sent on to that node, which holds the address, too, and answers by itself.
+//!
+//! A packet takes at most one such step: only the announcer forwards, and never to the machine that sent it the frame.
+
+use crate::{node_facts::Node, parse::Segment};
+use ingress_common::{
+    FlowKey, Move,
+    flow::PROTO_TCP,
+    steer::{ADDR_ANNOUNCED, ADDR_MOVED, HEARTBEAT_STALE_NS, fresh},
+};
+
+/// Bytes of the two addresses at the beginning of an Ethernet frame.
+pub const ETHERNET_ADDRESSES: usize = 12;
+
+/// Flags of an address with packets that may be forwarded.
+const FORWARDS: u32 = ADDR_ANNOUNCED | ADDR_MOVED;
+
+/// A packet and the state of the node that only packets for moved addresses ask for. Queried lazily, cheapest question
+/// first.
+pub trait Forwarder {
+    /// Returns the entry of an address that moved here, for the interface of the packet.
+    fn moved(&self, addr: &[u8; 16]) -> Option<Move>;
+    /// Returns the Ethernet address of that interface.
+    fn own_mac(&self) -> Option<[u8; 6]>;
+    /// Returns destination and source address of the frame.
+    fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]>;
+    /// Returns `true` if a socket of this node has the connection, or a listener sent the SYN cookie that the packet
+    /// confirms.
+    fn is_known(&self, flow: &FlowKey) -> bool;
+}
+
+/// Returns the Ethernet addresses with which a packet is sent on; `None` if it stays here. `flags` are those of its local
+/// address. Requests stay, so that new connections are this node's.
+#[inline(always)]
+pub fn forwarded(
+    node: &impl Node,
+    forwarder: &impl Forwarder,
+    flags: u32,
+    segment: &Segment,
+) -> Option<[u8; ETHERNET_ADDRESSES]> {
+    let Segment { flow, tcp_flags: _, offset: _ } = segment;
+    if flags & FORWARDS != FORWARDS || flow.proto != PROTO_TCP || segment.is_request() {
+        return None;
+    }
+    let Move { mac, pad: _, until_ns } = forwarder.moved(&flow.local_addr)?;
+    let now = node.now_ns();
+    // A process that hangs does not notice the end of the other node.
+    if now >= until_ns || !fresh(now, node.heartbeat_ns(), HEARTBEAT_STALE_NS) {
+        return None;
+    }
+    let own = forwarder.own_mac()?;
+    let [a, b, c, d, e, f, source @ ..] = forwarder.ethernet()?;
+    // A switch may flood frames for other machines. A frame from the other node was forwarded by it, or came back.
+    if word(&[a, b, c, d, e, f]) != word(&own) || word(&source) == word(&mac) || word(&own) == word(&mac) {
+        return None;
+    }
+    if forwarder.is_known(flow) {
+        return None;
+    }
+    let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (mac, own);
+    Some([a, b, c, d, e, f, g, h, i, j, k, l])
+}
+
+/// Returns an Ethernet address as a number: the compiler emits a call for a comparison of six bytes.
+#[inline(always)]
+const fn word(mac: &[u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = *mac;
+    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Every reason for which a packet stays, and the order of the questions.
+
+use std::cell::Cell;
+
+use ingress_common::{
+    DenyRule, PortKey, PortRule, WorkerLoad,
+    flow::{PROTO_UDP, v4_mapped},
+    steer::ADDR_HELD,
+};
+
+use super::*;
+
+const NOW: u64 = 100_000_000_000;
+const OWN: [u8; 6] = [2, 0, 0, 0, 0, 7];
+const PREVIOUS: [u8; 6] = [2, 0, 0, 0, 0, 8];
+const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+const ALL: u32 = ADDR_HELD | ADDR_ANNOUNCED | ADDR_MOVED;
+
+/// A packet that is forwarded, unless a test changes something.
+#[derive(Clone)]
+struct Case {
+    proto: u8,
+    tcp_flags: u8,
+    flags: u32,
+    entry: Option<Move>,
+    heartbeat_ns: u64,
+    own: Option<[u8; 6]>,
+    ethernet: Option<[[u8; 6]; 2]>,
+    is_known: bool,
+    /// Number of lookups of a socket.
+    lookups: Cell<u32>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            proto: PROTO_TCP,
+            tcp_flags: ACK,
+            flags: ALL,
+            entry: Some(Move { mac: PREVIOUS, pad: [0; 2], until_ns: NOW + 1 }),
+            heartbeat_ns: NOW,
+            own: Some(OWN),
+            ethernet: Some([OWN, ROUTER]),
+            is_known: false,
+            lookups: Cell::new(0),
+        }
+    }
+}
+
+impl Node for Case {
+    fn rule(&self, _: &PortKey) -> Option<PortRule> {
+        unreachable!("the rule is known")
+    }
+    fn address_flags(&self, _: &[u8; 16]) -> Option<u32> {
+        unreachable!("the flags are known")
+    }
+    fn deny_entry(&self, _: &[u8; 16]) -> Option<DenyRule> {
+        unreachable!("the other node denies")
+    }
+    fn worker(&self, _: u32) -> Option<WorkerLoad> {
+        unreachable!("no worker is chosen")
+    }
+    fn heartbeat_ns(&self) -> u64 {
+        self.heartbeat_ns
+    }
+    fn now_ns(&self) -> u64 {
+        NOW
+    }
+    fn cpu(&self) -> u32 {
+        0
+    }
+}
+
+impl Forwarder for Case {
+    fn moved(&self, addr: &[u8; 16]) -> Option<Move> {
+        assert_eq!(*addr, v4_mapped([192, 0, 2, 80]));
+        self.entry
+    }
+    fn own_mac(&self) -> Option<[u8; 6]> {
+        self.own
+    }
+    fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]> {
+        let [to, from] = self.ethernet?;
+        [to, from].concat().try_into().ok()
+    }
+    fn is_known(&self, _: &FlowKey) -> bool {
+        self.lookups.set(self.lookups.get() + 1);
+        self.is_known
+    }
+}
+
+impl Case {
+    fn forwarded(&self) -> Option<[u8; ETHERNET_ADDRESSES]> {
+        let flow = FlowKey {
+            remote_addr: v4_mapped([198, 51, 100, 9]),
+            local_addr: v4_mapped([192, 0, 2, 80]),
+            remote_port_be: 40000_u16.to_be(),
+            local_port_be: 80_u16.to_be(),
+            proto: self.proto,
+            pad: [0; 3],
+        };
+        forwarded(self, self, self.flags, &Segment { flow, tcp_flags: self.tcp_flags, offset: 34 })
+    }
+}
+
+#[test]
+fn segments_of_unknown_connections_go_to_the_previous_holder() {
+    let addresses = [PREVIOUS, OWN].concat();
+    for tcp_flags in [ACK, RST, ACK | RST, SYN | ACK, 0] {
+        let case = Case { tcp_flags, ..Case::default() };
+        assert_eq!(case.forwarded().map(Vec::from), Some(addresses.clone()), "{tcp_flags:#x}");
+    }
+}
+
+#[test]
+fn all_other_packets_stay() {
+    let entry = |mac, until_ns| Some(Move { mac, pad: [0; 2], until_ns });
+    let base = Case::default;
+    let cases = [
+        ("a request", Case { tcp_flags: SYN, ..base() }, 0),
+        ("a datagram", Case { proto: PROTO_UDP, tcp_flags: 0, ..base() }, 0),
+        ("an address that did not move", Case { flags: ADDR_HELD | ADDR_ANNOUNCED, ..base() }, 0),
+        ("an address of another announcer", Case { flags: ADDR_HELD | ADDR_MOVED, ..base() }, 0),
+        ("another interface", Case { entry: None, ..base() }, 0),
+        ("the end of the entry", Case { entry: entry(PREVIOUS, NOW), ..base() }, 0),
+        ("a process that hangs", Case { heartbeat_ns: NOW - HEARTBEAT_STALE_NS - 1, ..base() }, 0),
+        ("a process that ended", Case { heartbeat_ns: 0, ..base() }, 0),
+        ("an interface that is not Ethernet's", Case { own: None, ..base() }, 0),
+        ("a frame without addresses", Case { ethernet: None, ..base() }, 0),
+        ("a frame for another machine", Case { ethernet: Some([ROUTER, ROUTER]), ..base() }, 0),
+        ("a flooded frame", Case { ethernet: Some([PREVIOUS, ROUTER]), ..base() }, 0),
+        ("a frame from the previous holder", Case { ethernet: Some([OWN, PREVIOUS]), ..base() }, 0),
+        ("an entry for this node", Case { entry: entry(OWN, NOW + 1), ..base() }, 0),
+        ("a connection of this node", Case { is_known: true, ..base() }, 1),
+    ];
+    for (name, case, lookups) in cases {
+        assert_eq!(case.forwarded(), None, "{name}");
+        assert_eq!(case.lookups.get(), lookups, "{name}: lookups");
+    }
+}
