@@ -49,7 +49,7 @@ use tracing::{debug, error, info, warn};
 
 use self::{
     http3::Http3,
-    kernel::Kernel,
+    kernel::{Kernel, LEAVING},
     numbers::HostNumbers,
     port_rewrite::PortRewrite,
     publish::{PublishProgress, Publisher},
@@ -197,16 +197,25 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
             never = ingress_proxy::keep_stream_ports_open(server), if mode != ListenMode::Slots => match never {},
         }
     };
-    let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
+    let (result, mut timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
 
     view.enter(ProcessStage::Ending);
     if let Some(status) = &view.status {
         // From now on, another process writes statuses, or they are cleared, while connections drain.
         status.leave();
     }
+    let mut leaves = false;
     if let Some(kernel) = &mut kernel {
         signs(&view.liveness, kernel.offer()).await;
-        kernel.leave();
+        leaves = kernel.leave();
+        if leaves && timeout.is_none() {
+            info!(seconds = LEAVING.as_secs(), "other nodes take the addresses over; serving on until neighbours know");
+            tokio::select! {
+                () = sleep(LEAVING) => {}
+                () = signals.next() => timeout = Some(Duration::ZERO),
+                _never = attend(Some(kernel), &view, &wanted) => {}
+            }
+        }
         // Otherwise, the kernel would keep queueing connections for closed acceptors.
         kernel.release();
     }
@@ -222,6 +231,16 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     }
     if let Some(kernel) = &mut kernel {
         kernel.close_quic();
+    }
+    if leaves && !timeout.is_some_and(|timeout| timeout.is_zero()) {
+        // The kernel may yet have to send the last bytes of closed connections, and needs their addresses for that.
+        tokio::select! {
+            () = sleep(LEAVING) => {}
+            () = signals.next() => {}
+            _never = attend(kernel.as_ref(), &view, &wanted) => {}
+        }
+    }
+    if let Some(kernel) = &mut kernel {
         kernel.let_go().await;
     }
     control.stop().await;

@@ -31,7 +31,7 @@ fn at(address: &str) -> SocketAddr {
 }
 
 /// Returns what `ip` prints in a namespace.
-fn shown(namespace: &Namespace, arguments: &str) -> String {
+pub(crate) fn shown(namespace: &Namespace, arguments: &str) -> String {
     let mut command = Command::new("ip");
     command.args(arguments.split(' '));
     let output = namespace.run(move || Ok(command.output()?)).expect("`ip` runs");
@@ -46,7 +46,7 @@ fn routes(node: &Namespace) -> BTreeSet<String> {
     lines.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect()
 }
 
-fn pool() -> BTreeSet<String> {
+pub(crate) fn pool() -> BTreeSet<String> {
     ADDRESSES.map(str::to_owned).into()
 }
 
@@ -58,7 +58,7 @@ fn ask(net: &Net, address: &str) -> anyhow::Result<()> {
 }
 
 #[track_caller]
-fn all_are_served(net: &Net) {
+pub(crate) fn all_are_served(net: &Net) {
     for address in ADDRESSES {
         let served = until(&format!("an answer at {address}"), || ask(net, address).ok());
         served.unwrap_or_else(|error| panic!("{error:#}: {}", shown(&net.topology.router, "neigh show")));
@@ -66,18 +66,18 @@ fn all_are_served(net: &Net) {
 }
 
 /// A node with a process.
-struct Node<'n> {
-    namespace: &'n Namespace,
-    bpffs: PathBuf,
+pub(crate) struct Node<'n> {
+    pub(crate) namespace: &'n Namespace,
+    pub(crate) bpffs: PathBuf,
 }
 
 impl<'n> Node<'n> {
-    fn of(net: &'n Net) -> Self {
+    pub(crate) fn of(net: &'n Net) -> Self {
         Self { namespace: &net.topology.node, bpffs: net.bpffs.clone() }
     }
 
     /// Starts a process, and waits until it is ready.
-    fn start(&self, net: &Net, name: &str, mode: XdpMode, port: u16, more: &[&str]) -> Process {
+    pub(crate) fn start(&self, net: &Net, name: &str, mode: XdpMode, port: u16, more: &[&str]) -> Process {
         let mut options = net.options(name, port);
         options.path = DataPath::Kernel { mode, interface: NODE_NIC.into(), bpffs: self.bpffs.clone() };
         let mut command = options.command();
@@ -99,19 +99,19 @@ impl<'n> Node<'n> {
 
     /// Waits until the node announces exactly these addresses.
     #[track_caller]
-    fn announces(&self, addresses: &BTreeSet<String>) {
+    pub(crate) fn announces(&self, addresses: &BTreeSet<String>) {
         until("the announcements", || (self.held().0 == *addresses).then_some(()))
             .unwrap_or_else(|error| panic!("{error:#}: {:?}", self.held()));
     }
 
-    fn total(&self, total: Total) -> u64 {
+    pub(crate) fn total(&self, total: Total) -> u64 {
         Pinned::open(&self.bpffs).expect("pinned").maps().totals().expect("readable").get(total).packets
     }
 }
 
 /// Attaches a program to interfaces of the router: a veth interface sends what a driver sends only if its peer polls, as
 /// drivers of real interfaces do.
-fn polls(net: &Net, interfaces: &[&str]) -> Datapath {
+pub(crate) fn polls(net: &Net, interfaces: &[&str]) -> Datapath {
     let options = ingress_datapath::Options {
         bpffs: net.lab.bpffs().expect("mounted").join("router"),
         interfaces: Interfaces { names: interfaces.iter().map(|&name| name.to_owned()).collect(), above: Vec::new() },
@@ -123,7 +123,7 @@ fn polls(net: &Net, interfaces: &[&str]) -> Datapath {
     net.topology.router.run(|| Ok(Datapath::open(&options)?)).expect("attached")
 }
 
-const WITH_POOL: [&str; 2] = ["--gateway-addresses", POOL];
+pub(crate) const WITH_POOL: [&str; 2] = ["--gateway-addresses", POOL];
 
 fn is_found_and_served(name: &str, mode: XdpMode) {
     let Some(net) = Net::build(name) else { return };
@@ -265,7 +265,7 @@ fn an_update_keeps_addresses_and_fails_no_request() {
 const MACS: [&str; 2] = ["02:00:00:00:00:02", "02:00:00:00:00:06"];
 
 /// Connects a second node to the link of the first, by a bridge on the router.
-fn second_node(net: &Net) -> Namespace {
+pub(crate) fn second_node(net: &Net) -> Namespace {
     let (router, second) = (&net.topology.router, net.lab.namespace("node2").expect("a namespace"));
     net.lab.link((router, "eth2"), (&second, NODE_NIC), 1500).expect("linked");
     let bridge = [
@@ -293,7 +293,7 @@ fn second_node(net: &Net) -> Namespace {
 }
 
 /// Returns what each of two nodes announces, if each address is announced by one node and held by the other.
-fn shared(nodes: &[Node<'_>; 2]) -> Option<[BTreeSet<String>; 2]> {
+pub(crate) fn shared(nodes: &[Node<'_>; 2]) -> Option<[BTreeSet<String>; 2]> {
     let [(one, silent_one), (other, silent_other)] = [nodes[0].held(), nodes[1].held()];
     let is_shared = one == silent_other && other == silent_one && !one.is_empty() && !other.is_empty();
     is_shared.then_some([one, other])

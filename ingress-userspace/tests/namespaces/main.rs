@@ -15,6 +15,7 @@ mod faults;
 mod fragments;
 mod full;
 mod gateway_addresses;
+mod gateway_moves;
 mod generation;
 mod handover;
 mod health;

@@ -37,6 +37,7 @@ mod nics;
 mod quic;
 mod steering;
 
+pub(super) use announce::LEAVING;
 use announce::{HELLO, Holding};
 use deny::Denied;
 use limits::LimitInput;
@@ -231,11 +232,12 @@ impl Kernel {
         Box::new(FlowAdapter(self.datapath.flows()))
     }
 
-    /// Sends heartbeats while this process drains, and releases the admin address to a successor. The node is not
-    /// reclaimed.
+    /// Sends heartbeats while this process drains, tells other nodes that its connections are still here, and releases the
+    /// admin address to a successor. The node is not reclaimed.
     pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, liveness: &Liveness) -> Infallible {
-        let (mut heartbeat, mut look, mut sweep) = (interval(HEARTBEAT), interval(OWNER), interval(QUIC_SWEEP));
-        for timer in [&mut heartbeat, &mut sweep] {
+        let (mut heartbeat, mut look, mut hello) = (interval(HEARTBEAT), interval(OWNER), interval(HELLO));
+        let mut sweep = interval(QUIC_SWEEP);
+        for timer in [&mut heartbeat, &mut hello, &mut sweep] {
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
         loop {
@@ -248,6 +250,10 @@ impl Kernel {
                 _ = look.tick() => {
                     let left = self.datapath.owner() == Owner::Other;
                     wanted.send_if_modified(|wanted| left && std::mem::replace(wanted, false));
+                }
+                // Another process of this node says so by itself.
+                _ = hello.tick(), if self.holding.takes_part() && self.datapath.owner() != Owner::Other => {
+                    self.holding.say_serves();
                 }
             }
         }

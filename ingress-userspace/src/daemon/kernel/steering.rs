@@ -153,6 +153,8 @@ impl Kernel {
         }
         let held: BTreeSet<_> = wanted.iter().take(room).copied().collect();
         let entries = self.holding.entries(&held);
+        // Before the flags of the addresses: a flag without an entry does nothing.
+        let moved = self.datapath.set_moves(&self.holding.moved());
         match self.datapath.set_addresses(&addresses, &entries) {
             Ok(()) => {
                 self.holding.hold(held);
@@ -163,6 +165,13 @@ impl Kernel {
                 self.stale = true;
                 warn!(error = &error as &dyn std::error::Error, "cannot set the node's addresses; trying again");
             }
+        }
+        if let Err(error) = moved {
+            self.stale = true;
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot set the nodes that have connections to moved addresses; trying again"
+            );
         }
         if let Err(error) = self.set_macs() {
             self.stale = true;

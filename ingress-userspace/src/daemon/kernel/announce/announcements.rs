@@ -29,6 +29,8 @@ pub(super) struct Announcements {
     chosen_among: Option<(NodeId, BTreeSet<NodeId>)>,
     /// The other nodes at the latest choice.
     others: BTreeSet<NodeId>,
+    /// Addresses that this node announces since the latest choice, with the nodes before it.
+    moved: Vec<(IpAddr, NodeId)>,
     /// Until then, announcements stay as they were found.
     listens_until: Instant,
     /// Time of the latest tick.
@@ -45,6 +47,7 @@ impl Announcements {
             untold: BTreeMap::new(),
             chosen_among: None,
             others: BTreeSet::new(),
+            moved: Vec::new(),
             listens_until: now + SILENCE,
             ticked: now,
         }
@@ -120,6 +123,10 @@ impl Announcements {
         // A node that appears may have announced the same addresses until now, and neighbours believe it.
         let is_told_anew = others.difference(&self.others).next().is_some();
         let told = announced.iter().filter(|address| is_told_anew || !self.announced.contains(address));
+        self.moved.extend(announced.difference(&self.announced).filter_map(|address| {
+            let before = previous(address, own, &self.others, &others)?;
+            Some((*address, before))
+        }));
         // Otherwise datagrams of strangers could have neighbours told with each tick.
         for address in told {
             self.untold.entry(*address).or_insert(0);
@@ -134,6 +141,11 @@ impl Announcements {
         is_other
     }
 
+    /// Takes the addresses that this node announces since the latest call, with the nodes that announced them before.
+    pub(super) fn take_moved(&mut self) -> Vec<(IpAddr, NodeId)> {
+        std::mem::take(&mut self.moved)
+    }
+
     /// Returns the addresses of which neighbours are to be told now.
     pub(super) fn due(&mut self) -> Vec<IpAddr> {
         let due =
@@ -142,6 +154,17 @@ impl Announcements {
         self.untold.retain(|_, ticks| TOLD_AT.iter().any(|at| *at >= *ticks));
         due
     }
+}
+
+/// Returns the other node that announced an address before `own`; `others` and `now` are the other nodes at the choice
+/// before and at this one. A node that had not chosen yet left the choice to the others.
+fn previous(address: &IpAddr, own: NodeId, others: &BTreeSet<NodeId>, now: &BTreeSet<NodeId>) -> Option<NodeId> {
+    let before = if others.is_empty() {
+        announcer(address, now.iter().copied())
+    } else {
+        announcer(address, others.iter().copied().chain([own]))
+    };
+    before.filter(|node| *node != own)
 }
 
 #[cfg(test)]
@@ -243,6 +266,32 @@ mod tests {
             told += usize::from(announcements.due().contains(&address));
         }
         assert!((1..=50).contains(&told), "five times within thirteen ticks: {told}");
+    }
+
+    #[test]
+    fn the_node_before_is_the_one_that_others_chose() {
+        const THIRD: NodeId = [2, 0, 0, 0, 0, 3];
+        // A node that starts takes its share from the only other one, and tells of each address once.
+        let (mut announcements, now) = beside_another();
+        let share = announcements.announced.clone();
+        assert!(!share.is_empty());
+        assert_eq!(announcements.take_moved(), Vec::from_iter(share.into_iter().map(|address| (address, OTHER))));
+        assert_eq!(announcements.take_moved(), []);
+        // A third one takes some, which nothing moves to this node for.
+        announcements.choose(OWN, [OTHER, THIRD].into(), now);
+        assert_eq!(announcements.take_moved(), []);
+        // They come from the node that leaves, whichever it was.
+        let before = announcements.announced.clone();
+        announcements.choose(OWN, [OTHER].into(), now);
+        let moved = announcements.take_moved();
+        assert!(!moved.is_empty() && moved.iter().all(|(_, node)| *node == THIRD), "{moved:?}");
+        let addresses: BTreeSet<_> = moved.into_iter().map(|(address, _)| address).collect();
+        assert_eq!(addresses, announcements.announced.difference(&before).copied().collect());
+        // One that is alone from the start has no node before.
+        let mut alone = Announcements::new(now);
+        alone.hold(addresses);
+        alone.choose(OWN, BTreeSet::new(), now + SILENCE);
+        assert_eq!(alone.take_moved(), []);
     }
 
     #[test]

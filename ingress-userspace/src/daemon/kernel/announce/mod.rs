@@ -7,40 +7,54 @@
 //!                                                        └─> groups ──> questions in IPv6 arrive
 //! ```
 //!
+//! The node that announced an address before may serve its connections on. The programs then send it their packets, as long
+//! as it says that it serves ([`moves`]).
+//!
 //! A process that starts keeps the announcements of a living predecessor until it has listened for a second. An announcer
 //! tells its neighbours of each new address several times, so that they forget the node before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use ingress_control::{AddressPool, NODES_PORT, fnv};
-use ingress_datapath::{HeldAddress, NicMode, NicState, Owner};
+use ingress_datapath::{HeldAddress, MovedAddress, monotonic_ns};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Kernel, nics::Chosen};
 use crate::node::{Addresses, HeldRoutes, LinkKind, Links, Mac};
 
 mod announcements;
 mod choice;
 mod groups;
+mod kernel;
+mod messages;
+mod moves;
 mod peers;
 
 use announcements::Announcements;
 use choice::NodeId;
 use groups::Groups;
-use peers::{Hello, Members, Place, Sockets};
+use messages::{Hello, Message, Serves};
+use moves::Moves;
+use peers::{Members, Place, Sockets};
 
 pub(super) use peers::HELLO;
+
+/// Time for which a node that leaves takes new connections, and for which it holds the addresses after its last connection.
+/// The next announcer tells neighbours of its addresses within
+/// 1.4 s: 0.2 s after the message at the latest, and 1.2 s later for neighbours that ignored it before.
+pub(in crate::daemon) const LEAVING: Duration = Duration::from_secs(2);
 
 /// The held addresses, and the nodes that hold them, too.
 pub(super) struct Holding {
     /// The addresses of the pool. As many are held as the programs have room for.
     wanted: BTreeSet<IpAddr>,
     announcements: Announcements,
+    moves: Moves,
     /// Interfaces whose driver cannot tell.
     mute: BTreeSet<u32>,
     /// Interfaces on which the latest attempt to tell failed.
@@ -85,6 +99,7 @@ impl Holding {
         Ok(Self {
             wanted: pool.addresses().collect(),
             announcements: Announcements::new(Instant::now()),
+            moves: Moves::default(),
             mute: BTreeSet::new(),
             failing: BTreeSet::new(),
             routes,
@@ -112,9 +127,14 @@ impl Holding {
         let entry = |address: &IpAddr| HeldAddress {
             address: *address,
             is_announced: self.announcements.is_announced(address),
-            is_moved: false,
+            is_moved: self.moves.is_moved(address),
         };
         held.iter().map(entry).collect()
+    }
+
+    /// Returns the addresses that moved here, for the programs.
+    pub(super) fn moved(&self) -> Vec<MovedAddress> {
+        self.moves.entries()
     }
 
     /// Takes note of the addresses that the programs know as held. Only these get routes and are announced: questions for
@@ -171,8 +191,14 @@ impl Holding {
     /// Waits for another node and takes note of it. Cancel-safe. Never returns without a pool.
     pub(super) async fn hear(&mut self) {
         let Some(sockets) = &mut self.sockets else { return std::future::pending().await };
-        let hello = sockets.hear().await;
-        if hello.pool == self.pool {
+        let (interface, message) = sockets.hear().await;
+        if message.pool() != self.pool {
+            return;
+        }
+        if let (Message::Serves(Serves { node, mac, .. }), Some(interface)) = (message, interface) {
+            self.moves.hear(node, (interface, mac), Instant::now());
+        }
+        if let Message::Hello(hello) = message {
             let is_noted = self.members.hear(&hello, Instant::now());
             if !is_noted && !self.is_crowded {
                 warn!(
@@ -189,9 +215,21 @@ impl Holding {
         self.nics.iter().find_map(|index| self.macs.get(index)).copied()
     }
 
+    /// Tells other nodes that this one takes part, or `leaves`, and that it serves.
     fn say(&self, leaves: bool) {
+        // Others ask for the latter when they take over from a node that leaves.
+        self.say_serves();
         if let (Some(sockets), Some(node)) = (&self.sockets, self.id()) {
-            sockets.say(&Hello { pool: self.pool, node, leaves });
+            let hello = Hello { pool: self.pool, node, leaves }.encode();
+            sockets.say(|_| Some(hello));
+        }
+    }
+
+    /// Tells other nodes that this one serves the connections that it has.
+    pub(super) fn say_serves(&self) {
+        if let (Some(sockets), Some(node)) = (&self.sockets, self.id()) {
+            let pool = self.pool;
+            sockets.say(|index| Some(Serves { pool, node, mac: *self.macs.get(&index)? }.encode()));
         }
     }
 
@@ -201,11 +239,22 @@ impl Holding {
         self.members.present(now).filter(|node| Some(*node) != own).collect()
     }
 
-    /// Chooses the addresses to announce. Returns whether there are others than before.
+    /// Chooses the addresses to announce, and those with packets for another node. Returns whether there are others than
+    /// before.
     fn choose(&mut self, now: Instant) -> bool {
         let Some(own) = self.id() else { return false };
         let others = self.others(now);
-        self.announcements.choose(own, others, now)
+        let is_other = self.announcements.choose(own, others, now);
+        for (address, before) in self.announcements.take_moved() {
+            self.moves.begin(address, before, monotonic_ns());
+        }
+        self.end_moves(now) || is_other
+    }
+
+    /// Ends moves that are over. Returns whether there are any.
+    fn end_moves(&mut self, now: Instant) -> bool {
+        let Self { announcements, moves, .. } = self;
+        moves.tick(|address| announcements.is_announced(address), now, monotonic_ns())
     }
 
     /// Adds and removes routes and memberships of groups. Without a program, the stack would answer ARP on every node;
@@ -226,162 +275,6 @@ impl Holding {
     }
 }
 
-// === impl Kernel ===
-
-impl Kernel {
-    /// Tells other nodes of this one, and chooses what it announces. Does nothing if another process owns the node.
-    pub(super) fn announce(&mut self, is_owner: bool) {
-        let now = Instant::now();
-        self.holding.announcements.tick(now);
-        if !is_owner {
-            return;
-        }
-        self.holding.say(false);
-        if self.holding.choose(now) {
-            self.set_addresses();
-        }
-        let due = self.holding.announcements.due();
-        if !due.is_empty() {
-            self.tell(&due);
-        }
-    }
-
-    /// Takes note of what a living process of this node announces, just before this one takes the node over: the other
-    /// may have changed it since this one was opened. Other nodes may have taken over the addresses of one that died.
-    pub(super) fn find_announced(&mut self) {
-        if !self.holding.takes_part() {
-            return;
-        }
-        let found = match self.datapath.has_company() {
-            Ok(true) => self.datapath.maps().held_addresses(),
-            Ok(false) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        };
-        let found = found.unwrap_or_else(|error| {
-            warn!(
-                error = &error as &dyn std::error::Error,
-                "cannot read the addresses that an earlier process announces; they are announced again in a second"
-            );
-            Vec::new()
-        });
-        let announced = found.into_iter().filter(|held| held.is_announced).map(|held| held.address);
-        self.holding.announcements.find(announced.collect());
-    }
-
-    /// Tells the neighbours on all interfaces that this node has these addresses.
-    fn tell(&mut self, addresses: &[IpAddr]) {
-        let Holding { macs, nics, mute, failing, .. } = &mut self.holding;
-        for index in nics.iter().filter(|index| macs.contains_key(index)) {
-            if mute.contains(index) {
-                continue;
-            }
-            let told = addresses.iter().try_for_each(|address| self.datapath.tell_neighbours(*address, *index));
-            let Err(error) = told else {
-                failing.remove(index);
-                continue;
-            };
-            if is_unsupported(&error) {
-                mute.insert(*index);
-            }
-            if failing.insert(*index) {
-                warn!(
-                    index,
-                    error = &error as &dyn std::error::Error,
-                    "cannot tell the neighbours on this interface of addresses that move here; they ask again when they \
-                     have forgotten the node before"
-                );
-            }
-        }
-    }
-
-    /// Adapts routes and groups to the held addresses. Failures are retried with the next heartbeat.
-    pub(super) async fn settle(&mut self, is_owner: bool) {
-        if !is_owner {
-            return;
-        }
-        if let Some(sockets) = &mut self.holding.sockets {
-            sockets.join();
-        }
-        if !self.holding.is_astray {
-            return;
-        }
-        let is_off = self.chosen == Chosen::None;
-        if let Err(error) = self.holding.settle(&self.addresses, is_off).await {
-            self.holding.routes.forget();
-            warn!("cannot hold all addresses of `--gateway-addresses`; trying again: {error:#}");
-        }
-    }
-
-    /// Writes the Ethernet addresses of the interfaces with programs, and speaks from these interfaces.
-    pub(super) fn set_macs(&mut self) -> Result<(), ingress_datapath::Error> {
-        if !self.holding.takes_part() {
-            return Ok(());
-        }
-        let mut nics = BTreeSet::from_iter(self.interfaces.above.iter().copied());
-        let mut has_program = false;
-        for nic in self.datapath.interfaces() {
-            let NicState::Attached { mode, .. } = nic.state else { continue };
-            has_program = true;
-            if nics.insert(nic.index)
-                && !self.holding.nics.contains(&nic.index)
-                && mode == NicMode::Native
-                && self.holding.veths.contains(&nic.index)
-            {
-                warn!(
-                    name = nic.name,
-                    "answers to ARP leave this veth interface only if its peer polls: switch GRO on at the peer \
-                     (`ethtool -K PEER gro on`), or run with `--xdp-mode generic`"
-                );
-            }
-        }
-        self.holding.follow(nics, has_program);
-        let Holding { macs, nics, .. } = &self.holding;
-        let macs: Vec<_> = nics.iter().filter_map(|index| Some((*index, *macs.get(index)?))).collect();
-        self.datapath.set_macs(&macs)
-    }
-
-    /// Leaves the announcements to other nodes, if there are any, before connections drain. Their packets then arrive at
-    /// those nodes. Does nothing if another process of this node has taken over.
-    pub(in crate::daemon) fn leave(&mut self) {
-        if self.datapath.owner() == Owner::Other || !self.holding.takes_part() {
-            return;
-        }
-        // Twice, because a datagram may be lost.
-        self.holding.say(true);
-        self.holding.say(true);
-        if !self.holding.others(Instant::now()).is_empty() {
-            self.holding.announcements.leave();
-            self.set_addresses();
-        }
-    }
-
-    /// Removes the routes of addresses that no process of this node holds any more, at the end of this one, and then
-    /// their entries in the programs: with a route and without an entry, the stack would answer ARP.
-    pub(in crate::daemon) async fn let_go(&mut self) {
-        let is_replaced = self.datapath.owner() == Owner::Other;
-        let keeps = if is_replaced { self.datapath.maps().held_addresses() } else { Ok(Vec::new()) };
-        let removed = match keeps {
-            Ok(keeps) => self.holding.routes.replace(&keeps.iter().map(|held| held.address).collect()).await,
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = removed {
-            warn!("cannot remove the routes of held addresses; `xdp-ingress unload` removes them: {error:#}");
-            return;
-        }
-        if !is_replaced {
-            self.holding.wanted.clear();
-            self.set_addresses();
-        }
-    }
-}
-
-/// Returns `true` if the driver cannot do this at all.
-fn is_unsupported(error: &ingress_datapath::Error) -> bool {
-    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    let mut codes = chain.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
-    codes.any(|code| code == nix::errno::Errno::EOPNOTSUPP as i32)
-}
-
 /// Returns the Ethernet address by which neighbours know an interface. The ports of a bond have the bond's.
 fn mac(links: &Links, index: u32) -> Option<Mac> {
     let link = links.get(&index)?;
@@ -392,25 +285,4 @@ fn mac(links: &Links, index: u32) -> Option<Mac> {
 /// Returns a hash of the networks of a pool, of their text.
 fn fingerprint(pool: &AddressPool) -> u64 {
     fnv(pool.networks().iter().map(|network| format!("{network},")).collect::<String>().as_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use nix::errno::Errno;
-
-    use super::*;
-
-    #[test]
-    fn only_a_driver_that_cannot_tell_is_mute() {
-        let check = |errno: Errno, expect| {
-            let source = io::Error::from_raw_os_error(errno as i32);
-            let error = ingress_datapath::Error::Kernel { operation: "run", object: "ingress_xdp".to_owned(), source };
-            assert_eq!(is_unsupported(&error), expect, "{errno}");
-        };
-        check(Errno::EOPNOTSUPP, true);
-        check(Errno::ENETDOWN, false);
-        check(Errno::ENOMEM, false);
-    }
 }

@@ -18,8 +18,12 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use tokio::{io::ReadBuf, net::UdpSocket, time::Instant};
 use tracing::{debug, warn};
 
-use super::choice::NodeId;
 use ingress_control::NODES_PORT;
+
+use super::{
+    choice::NodeId,
+    messages::{Hello, LONGEST, Message},
+};
 
 /// Interval of the datagrams of a node.
 pub(in crate::daemon::kernel) const HELLO: Duration = Duration::from_millis(200);
@@ -28,20 +32,6 @@ pub(super) const SILENCE: Duration = Duration::from_secs(1);
 /// Groups of one link, both for experiments (RFC 3692-style numbers of IANA's registries).
 const GROUP4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
 const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x114);
-
-/// Bytes of a datagram: magic and version, pool, node, whether it leaves.
-const LENGTH: usize = MAGIC.len() + 8 + 6 + 1;
-const MAGIC: [u8; 5] = *b"xdpi\x01";
-
-/// A message of a node to the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hello {
-    /// Hash of the pool: nodes with another pool take no part.
-    pub(super) pool: u64,
-    pub(super) node: NodeId,
-    /// Whether the node no longer announces.
-    pub(super) leaves: bool,
-}
 
 /// The nodes heard lately. Pure; the time is an argument.
 #[derive(Debug, Default)]
@@ -71,33 +61,6 @@ pub(super) struct Sockets {
     is_half_warned: bool,
     /// The number of datagrams, so that a busy socket does not starve the others.
     turn: usize,
-}
-
-// === impl Hello ===
-
-impl Hello {
-    fn encode(&self) -> [u8; LENGTH] {
-        let Self { pool, node, leaves } = self;
-        let mut bytes = [0; LENGTH];
-        bytes[..5].copy_from_slice(&MAGIC);
-        bytes[5..13].copy_from_slice(&pool.to_be_bytes());
-        bytes[13..19].copy_from_slice(node);
-        bytes[19] = u8::from(*leaves);
-        bytes
-    }
-
-    /// Returns `None` for another protocol or version.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(&MAGIC)?;
-        let (pool, rest) = rest.split_first_chunk()?;
-        let (node, rest) = rest.split_first_chunk()?;
-        let leaves = match rest {
-            [0] => false,
-            [1] => true,
-            _ => return None,
-        };
-        Some(Self { pool: u64::from_be_bytes(*pool), node: *node, leaves })
-    }
 }
 
 // === impl Members ===
@@ -227,10 +190,11 @@ impl Sockets {
         }
     }
 
-    /// Says this on all interfaces. Failures are those of interfaces that come or go, and the next time is soon.
-    pub(super) fn say(&self, hello: &Hello) {
-        let bytes = hello.encode();
+    /// Says on each interface what `message` returns for its index. Failures are those of interfaces that come or go, and
+    /// the next time is soon.
+    pub(super) fn say<const N: usize>(&self, message: impl Fn(u32) -> Option<[u8; N]>) {
         for Place { index, v4: address } in &self.places {
+            let Some(bytes) = message(*index) else { continue };
             if let Some(address) = address {
                 let to = SocketAddrV4::new(GROUP4, NODES_PORT).into();
                 let sent = socket2::SockRef::from(&self.v4)
@@ -249,22 +213,26 @@ impl Sockets {
         }
     }
 
-    /// Waits for the next datagram of this protocol. Cancel-safe.
-    pub(super) async fn hear(&mut self) -> Hello {
+    /// Waits for the next datagram of this protocol. Returns the index of the interface that received it, too. Cancel-safe.
+    ///
+    /// The index is missing with IPv4 on a node with several interfaces, which all have the same socket.
+    pub(super) async fn hear(&mut self) -> (Option<u32>, Message) {
         self.turn = self.turn.wrapping_add(1);
-        let Self { v4, v6, turn, .. } = &*self;
+        let Self { v4, v6, turn, places, .. } = &*self;
+        let only = if places.len() == 1 { places.first().map(|place| place.index) } else { None };
         let count = v6.len() + 1;
-        let sockets = || v6.values().chain([v4]).cycle().skip(turn % count).take(count);
+        let of_v6 = || v6.iter().map(|(index, socket)| (Some(*index), socket));
+        let sockets = || of_v6().chain([(only, v4)]).cycle().skip(turn % count).take(count);
         std::future::poll_fn(|context| {
-            for socket in sockets() {
+            for (index, socket) in sockets() {
                 loop {
-                    let mut bytes = [0; LENGTH + 1];
+                    let mut bytes = [0; LONGEST + 1];
                     let mut buffer = ReadBuf::new(&mut bytes);
                     match socket.poll_recv_from(context, &mut buffer) {
                         Poll::Pending => break,
                         Poll::Ready(Ok(_)) => {
-                            if let Some(hello) = Hello::decode(buffer.filled()) {
-                                return Poll::Ready(hello);
+                            if let Some(message) = Message::decode(buffer.filled()) {
+                                return Poll::Ready((index, message));
                             }
                         }
                         // Of an earlier datagram, such as a refusal, or of an interface that goes.
@@ -310,23 +278,6 @@ mod tests {
     use super::*;
 
     const HERE: Hello = Hello { pool: 7, node: [2, 0, 0, 0, 0, 1], leaves: false };
-
-    #[test]
-    fn datagrams_are_understood_and_others_ignored() {
-        for hello in [HERE, Hello { leaves: true, pool: u64::MAX, ..HERE }] {
-            assert_eq!(Hello::decode(&hello.encode()), Some(hello));
-        }
-        let bytes = HERE.encode();
-        for cut in 0..bytes.len() {
-            assert_eq!(Hello::decode(&bytes[..cut]), None, "{cut} bytes");
-        }
-        assert_eq!(Hello::decode(&[&bytes[..], &[0]].concat()), None, "a byte too many");
-        for (at, to) in [(0, b'y'), (4, 2), (19, 2)] {
-            let mut other = bytes;
-            other[at] = to;
-            assert_eq!(Hello::decode(&other), None, "byte {at}");
-        }
-    }
 
     #[test]
     fn silent_and_leaving_nodes_are_gone() {
