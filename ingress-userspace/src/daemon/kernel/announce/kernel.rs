@@ -124,7 +124,7 @@ impl Kernel {
 
     /// Leaves the announcements to other nodes, if there are any, before connections drain. Returns whether there are:
     /// packets then arrive at those nodes, which forward those of connections of this one, once neighbours know
-    /// ([`LEAVING`]). Does nothing if another process of this node has taken over.
+    /// ([`super::LEAVING`]). Does nothing if another process of this node has taken over.
     pub(in crate::daemon) fn leave(&mut self) -> bool {
         if self.datapath.owner() == Owner::Other || !self.holding.takes_part() {
             return false;

@@ -85,7 +85,7 @@ pub(super) struct Holding {
 // === impl Holding ===
 
 impl Holding {
-    /// Prepares to hold the addresses of `pool`. [`Kernel::find_announced`] adds what another process announces.
+    /// Prepares to hold the addresses of `pool`. [`super::Kernel::find_announced`] adds what another process announces.
     ///
     /// # Errors
     /// Fails if the sockets for other nodes cannot be opened, for instance because another program uses their port.
