@@ -125,13 +125,16 @@ const EXPRESSION: Written<'_> = Written {
     ..WEB
 };
 
+/// Name, Ingresses, settings, and the name in the verdict.
+type ProtectedCase<'c> = (&'c str, &'c [Written<'c>], &'c [(&'c str, &'c str)], &'c str);
+
 /// A protection without words for routes keeps its host with the Ingresses, and the verdict names what asks for it.
 #[test]
 fn a_host_stays_if_a_protection_has_no_words() {
     let auth = [("global-auth-url", "https://login.example.com/check")];
     let allow = [("whitelist-source-range", "10.0.0.0/8")];
     let deny = [("denylist-source-range", "10.0.0.0/8")];
-    let cases: &[(&str, &[Written<'_>], &[(&str, &str)], &str)] = &[
+    let cases: &[ProtectedCase<'_>] = &[
         ("a setting for all", &[WEB], &allow, "whitelist-source-range"),
         ("a list of denied networks", &[WEB], &deny, "denylist-source-range"),
         ("authentication by a setting", &[WEB], &auth, "global-auth-url"),

@@ -82,7 +82,7 @@ impl<'n> Ingresses<'n> {
     }
 
     /// Returns the owner of a host: the oldest Ingress with rules there.
-    pub(super) fn oldest<'r>(&self, rules: &[&'r Rule]) -> Option<ObjectName> {
+    pub(super) fn oldest(&self, rules: &[&Rule]) -> Option<ObjectName> {
         rules.iter().map(|rule| owner(rule)).min_by_key(|name| self.ages.get(name).copied().unwrap_or(usize::MAX))
     }
 
