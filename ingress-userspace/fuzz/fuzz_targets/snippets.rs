@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&str, &str)| {
     let (location, server) = input;
-    let facts = Facts { namespace: "n".into(), name: "i".into(), service: Some(("s".into(), "80".into())) };
+    let service = Some(("s".into(), "80".into()));
+    let facts = Facts { namespace: "n".into(), name: "i".into(), service, ..Facts::default() };
     let snippets = [(Place::Location, location), (Place::Server, server), (Place::Auth, location)];
     let Conversion { annotations, rest, .. } = convert(snippets, &facts);
     for (key, value) in &annotations {

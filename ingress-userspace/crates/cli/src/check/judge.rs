@@ -12,11 +12,11 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
     controller::Controller,
-    diff, effects,
+    diff, effects, facts,
     finding::{Compared, Counts, Finding, Report, Verdict},
     fix::Snippets,
     objects::{Objects, Webhook},
-    snippet::{Conversion, Facts, Place, Remark, convert},
+    snippet::{Conversion, Place, Remark, convert},
     values,
 };
 
@@ -144,9 +144,9 @@ pub(super) fn conversions(
             continue;
         }
         places.insert(name.clone(), snippets.iter().map(|(place, _)| place.annotation()).collect());
-        let mut conversion = convert(snippets.iter().copied(), &facts(name, ingress));
+        let mut conversion = convert(snippets.iter().copied(), &facts::of_ingress(name, ingress, objects, &options));
         if let Some((place, _)) = snippets.iter().find(|(place, _)| *place == Place::Server)
-            && let Some(others) = neighbours(name, ingress, objects)
+            && let Some(others) = facts::neighbours(name, ingress, objects)
         {
             let text = format!("it holds for the whole host, so {others} need the annotations, too");
             let subject = "the snippet".to_owned();
@@ -182,49 +182,11 @@ pub(super) fn conversions(
     (conversions, places)
 }
 
-/// Returns the names of other Ingresses with a host of this one.
-fn neighbours(name: &ObjectName, ingress: &Ingress, objects: &Objects) -> Option<String> {
-    let hosts = hosts(ingress);
-    let others = objects.cluster.ingresses.iter().filter(|(other, stored)| {
-        *other != name && self::hosts(&stored.object).iter().any(|host| hosts.contains(host))
-    });
-    let names: Vec<_> = others.map(|(other, _)| format!("`{other}`")).collect();
-    (!names.is_empty()).then(|| names.join(", "))
-}
-
-fn hosts(ingress: &Ingress) -> Vec<&str> {
-    let rules = ingress.spec.iter().flat_map(|spec| spec.rules.iter().flatten());
-    rules.map(|rule| rule.host.as_deref().unwrap_or_default()).collect()
-}
-
 /// Returns the value of an annotation. This controller's own prefix takes precedence.
-fn annotation<'i>(ingress: &'i Ingress, key: &str, options: &Options) -> Option<&'i str> {
+pub(super) fn annotation<'i>(ingress: &'i Ingress, key: &str, options: &Options) -> Option<&'i str> {
     let annotations = ingress.metadata.annotations.as_ref()?;
     let prefixes = [PREFIX, options.annotations_prefix.trim_end_matches('/')];
     prefixes.iter().find_map(|prefix| annotations.get(&format!("{prefix}/{key}"))).map(|value| value.trim())
-}
-
-fn facts(name: &ObjectName, ingress: &Ingress) -> Facts {
-    let spec = ingress.spec.as_ref();
-    let rules = spec.and_then(|spec| spec.rules.as_deref()).unwrap_or_default();
-    let paths = rules.iter().filter_map(|rule| rule.http.as_ref()).flat_map(|http| &http.paths);
-    let default = spec.and_then(|spec| spec.default_backend.as_ref());
-    let mut services: Vec<_> = paths
-        .map(|path| &path.backend)
-        .chain(default)
-        .map(|backend| {
-            let service = backend.service.as_ref()?;
-            // The variable is a number, which the name of a port does not tell.
-            let port = service.port.as_ref()?.number?;
-            Some((service.name.clone(), port.to_string()))
-        })
-        .collect();
-    services.dedup();
-    let service = match &mut *services {
-        [one] => one.take(),
-        _ => None,
-    };
-    Facts { namespace: name.namespace.to_string(), name: name.name.to_string(), service }
 }
 
 /// Replaces what the translation reports about snippets by what becomes of them.

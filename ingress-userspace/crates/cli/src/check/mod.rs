@@ -18,6 +18,7 @@ mod controller;
 mod diff;
 mod directory;
 mod effects;
+mod facts;
 mod finding;
 mod fix;
 mod judge;

@@ -357,7 +357,7 @@ fn snippets_become_patches() {
     let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
     let snippets = [
         ingress("whole", "nginx", &key("configuration-snippet", "more_set_headers \"X-A: 1\";")),
-        ingress("part", "nginx", &key("server-snippet", "location /metrics { deny all; } etag off;")),
+        ingress("part", "nginx", &key("server-snippet", "location /metrics { deny all; } sub_filter a b;")),
         ingress("torn", "nginx", &key("configuration-snippet", "if ($a")),
         ingress("done", "nginx", &[key("auth-snippet", "x;"), "xdp-ingress.io/auth-snippet: \"\"".into()].join(", ")),
     ];
@@ -368,7 +368,7 @@ fn snippets_become_patches() {
     let text: String = files.0.iter().map(|(name, text)| format!("--- {name}\n{text}")).collect();
     expect![[r#"
         --- ingress.shop.part.yaml
-        # not converted: server-snippet, line 1: etag off: tags are those of pods
+        # not converted: server-snippet, line 1: sub_filter a b: bodies are not changed; let the pod write them
         apiVersion: networking.k8s.io/v1
         kind: Ingress
         metadata:
@@ -399,10 +399,10 @@ fn snippets_become_patches() {
         4 Ingresses, 0 classes · 0 settings · 0 flags
         READY 1   DIFFERS 0   NEEDS FIX 1   REFUSED 2
 
-        VERDICT  OBJECT      KEY                    WHAT CHANGES                                                                              FIX
-        refused  shop/part   server-snippet         its rules answer 503; line 1, `etag off`: tags are those of pods                          convert the rest by hand; `--fix` writes what is sure
-        refused  shop/torn   configuration-snippet  its rules answer 503; line 1, `text`: it cannot be parsed: the last directive has no `;`  convert the rest by hand; `--fix` writes what is sure
-        fix      shop/whole  configuration-snippet  its rules answer 503 until it is converted                                                `--fix` writes response-headers
+        VERDICT  OBJECT      KEY                    WHAT CHANGES                                                                                    FIX
+        refused  shop/part   server-snippet         its rules answer 503; line 1, `sub_filter a b`: bodies are not changed; let the pod write them  convert the rest by hand; `--fix` writes what is sure
+        refused  shop/torn   configuration-snippet  its rules answer 503; line 1, `text`: it cannot be parsed: the last directive has no `;`        convert the rest by hand; `--fix` writes what is sure
+        fix      shop/whole  configuration-snippet  its rules answer 503 until it is converted                                                      `--fix` writes response-headers
     "#]].assert_eq(&render::table(&report, true, Palette::NONE));
     let home = tempfile::tempdir().expect("a directory");
     let directory = home.path().join("fix");
@@ -429,7 +429,7 @@ struct Line {
 fn annotations_of_the_ingress_are_not_replaced() {
     let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
     let both = [
-        (key("whitelist-source-range", "10.0.0.0/8"), key("configuration-snippet", "allow 192.0.2.1; deny all;")),
+        (key("denylist-source-range", "10.0.0.0/8"), key("configuration-snippet", "deny 192.0.2.1;")),
         (key("auth-proxy-set-headers", "shop/fields"), key("auth-snippet", "proxy_set_header X-A 1;")),
     ];
     for (old, snippet) in both {

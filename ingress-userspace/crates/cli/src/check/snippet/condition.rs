@@ -1,6 +1,11 @@
 //! Conditions of `if`, and variables that carry them to a later `if`.
 
-use super::convert::{Converter, Done, Value};
+use ingress_model::{RequestCondition, Template, TextTest, Variable};
+
+use super::{
+    convert::{Converter, Done, Value},
+    pattern::Expression,
+};
 
 /// A condition in the grammar of `redirect-rules`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,7 +13,14 @@ pub(super) struct Condition {
     subject: String,
     operator: &'static str,
     value: String,
+    /// Whether nginx compares more than is compared here: the port and the case of `Host`.
+    is_loose: bool,
 }
+
+/// Maximum number of conditions of one answer.
+const MAX_CONDITIONS: usize = 32;
+/// Maximum number of conditions on the value of one variable.
+const MAX_STEPS: usize = 64;
 
 /// A variable that is set by conditions.
 #[derive(Clone, Debug, Default)]
@@ -31,18 +43,28 @@ const OPERATORS: [&str; 6] = ["=", "!=", "~", "~*", "!~", "!~*"];
 
 impl Condition {
     pub(super) fn new(subject: &str, operator: &'static str, value: &str) -> Self {
-        Self { subject: subject.to_owned(), operator, value: value.to_owned() }
+        Self { subject: subject.to_owned(), operator, value: value.to_owned(), is_loose: false }
     }
 
-    /// Returns the condition on a path, with the modifier of a `location`.
-    pub(super) fn on_path(modifier: &str, path: &str) -> Done<Self> {
-        Ok(match modifier {
-            "=" => Self::new("path", "=", path),
-            "~" => Self::new("path", "~", path),
-            "~*" => Self::new("path", "~*", path),
-            "" | "^~" => Self::new("path", "~", &format!("^{}", escape(path))),
-            _ => return Err(format!("`{modifier}` is no modifier of a location")),
-        })
+    /// Returns the conditions under which an expression matches, the one with the groups last.
+    pub(super) fn matching(subject: &str, ignores_case: bool, expression: &Expression) -> Vec<Self> {
+        let (matches, fails) = if ignores_case { ("~*", "!~*") } else { ("~", "!~") };
+        let is_not = expression.is_not.iter().map(|is_not| Self::new(subject, fails, is_not));
+        is_not.chain([Self::new(subject, matches, &expression.is)]).collect()
+    }
+
+    /// Returns whether the condition may fail here for a request for which it holds in nginx.
+    pub(super) fn is_narrower(&self) -> bool {
+        self.is_loose && self.operator.starts_with('!')
+    }
+
+    /// Returns whether `read` is what the text of this condition is meant to say.
+    pub(super) fn is_read_as(&self, read: &RequestCondition) -> bool {
+        let text = match &read.test {
+            TextTest::Is(text) | TextTest::Begins(text) => text,
+            TextTest::Matches(pattern) => pattern.as_str(),
+        };
+        text == self.value && read.is_negated == self.operator.starts_with('!')
     }
 
     fn negated(&self) -> Self {
@@ -59,7 +81,7 @@ impl Condition {
 
     /// Returns the text in `redirect-rules`.
     pub(super) fn text(&self) -> String {
-        let Self { subject, operator, value } = self;
+        let Self { subject, operator, value, is_loose: _ } = self;
         let is_plain = !value.is_empty() && !value.starts_with('"') && !value.contains(char::is_whitespace);
         let value = if is_plain && !matches!(value.as_str(), "and" | "->") {
             value.clone()
@@ -93,6 +115,9 @@ impl Flag {
                     let (Step::Append(text) | Step::Replace(text)) = step;
                     whole += text;
                     all.extend(conditions.iter().cloned());
+                    if whole.len() > value.len() || all.len() > MAX_CONDITIONS {
+                        return unclear();
+                    }
                 }
                 // Different texts, none of them empty, add up to the whole only if all conditions hold.
                 let is_whole =
@@ -146,13 +171,29 @@ impl Converter<'_> {
         let condition = match (name, operator, value.as_str()) {
             ("https", "=", "on") | ("https", "!=", "") => Condition::new("scheme", "=", "https"),
             ("https", "!=", "on") | ("https", "=", "") => Condition::new("scheme", "=", "http"),
+            ("server_name", ..) if self.facts.only_host().is_none() && !self.facts.hosts.is_empty() => {
+                return Err("`$server_name` is the host of the rule, not that of the request".to_owned());
+            }
             _ => {
                 let subject = subject(name).ok_or_else(|| format!("`${name}` is no subject of a condition here"))?;
-                Condition::new(&subject, operator, &value)
+                match operator {
+                    "~" | "~*" if words.len() != 1 => {
+                        let expression = Expression::parse(&value)?;
+                        let is_loose = is_loose(name);
+                        let conditions = Condition::matching(&subject, operator == "~*", &expression).into_iter();
+                        return Ok(conditions.map(|condition| Condition { is_loose, ..condition }).collect());
+                    }
+                    "!~" | "!~*" if words.len() != 1 => {
+                        Condition::new(&subject, operator, &Expression::parse(&value)?.single()?)
+                    }
+                    _ => Condition::new(&subject, operator, &value),
+                }
             }
         };
-        // The port is no part of what is compared.
-        Ok(vec![condition])
+        if name == "http_host" && !operator.contains('~') && condition.value.contains(':') {
+            return Err("the port is no part of the host that is compared here".to_owned());
+        }
+        Ok(vec![Condition { is_loose: is_loose(name), ..condition }])
     }
 
     /// Remembers the value that `set` gives to a variable.
@@ -161,6 +202,12 @@ impl Converter<'_> {
         let name = name.strip_prefix('$').unwrap_or(name).to_owned();
         if conditions.is_empty() {
             let value = self.expand(value)?;
+            // A later expression has groups of its own.
+            let has_groups =
+                |template: Template| template.variables().any(|variable| matches!(variable, Variable::Group(_)));
+            if value.contains('$') && Template::parse(&value).is_ok_and(has_groups) {
+                return Err(format!("`${name}` holds a group of an earlier expression"));
+            }
             let is_constant = !value.contains('$');
             let flag = Value::Flag(Flag { base: value.clone(), steps: Vec::new() });
             self.variables.insert(name, if is_constant { flag } else { Value::Text(value) });
@@ -181,9 +228,20 @@ impl Converter<'_> {
             None if !value.contains('$') => Step::Replace(value.clone()),
             _ => return Err(format!("`${name}` depends on conditions")),
         };
+        if flag.steps.len() >= MAX_STEPS {
+            return Err(format!("`${name}` depends on more than {MAX_STEPS} conditions"));
+        }
         flag.steps.push((conditions.to_vec(), step));
         self.variables.insert(name, Value::Flag(flag));
         Ok(())
+    }
+
+    /// Returns these conditions together.
+    pub(super) fn both(&self, outer: &[Condition], inner: Vec<Condition>) -> Done<Vec<Condition>> {
+        if outer.len() + inner.len() > MAX_CONDITIONS {
+            return Err(format!("it depends on more than {MAX_CONDITIONS} conditions"));
+        }
+        Ok(outer.iter().cloned().chain(inner).collect())
     }
 
     /// Returns a text whose variables are all known beforehand.
@@ -191,6 +249,11 @@ impl Converter<'_> {
         let text = self.expand(text)?;
         if text.contains('$') { Err(format!("`{text}` is compared, which is no constant")) } else { Ok(text) }
     }
+}
+
+/// Returns whether a variable has the port and the case of `Host`, of which conditions know nothing here.
+fn is_loose(variable: &str) -> bool {
+    matches!(variable, "http_host" | "best_http_host")
 }
 
 /// Returns the subject of `redirect-rules` for a variable.

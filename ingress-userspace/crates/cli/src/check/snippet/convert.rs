@@ -1,12 +1,17 @@
 //! Walks over the directives of a snippet, and collects what becomes of them.
 
-use std::collections::BTreeMap;
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use ingress_model::{HeaderEdits, RequestRules};
 
 use super::{
     Conversion, Directive, Facts, Place, Remark,
+    access::AccessRule,
     condition::{Condition, Flag},
+    locations::Location,
     parse::parse,
 };
 
@@ -23,16 +28,17 @@ pub(super) struct Converter<'f> {
     pub(super) requests: Vec<String>,
     pub(super) responses: Vec<String>,
     pub(super) denied: Vec<String>,
-    /// Entries behind those, with an exemption.
-    pub(super) exempting: Vec<String>,
     pub(super) redirects: Vec<String>,
     pub(super) passed: Vec<String>,
-    pub(super) allowed: Vec<String>,
-    pub(super) refused: Vec<String>,
-    /// Whether `deny all` stands alone.
-    pub(super) denies_all: bool,
-    /// Whether `deny all` stands behind the networks that are allowed.
-    pub(super) denies_others: bool,
+    /// Rules for networks, in order, and the place of the last one.
+    pub(super) rules: Vec<AccessRule>,
+    rules_at: (Place, usize, String),
+    /// Locations that answer by themselves.
+    pub(super) locations: Vec<Location>,
+    /// Names of the directives of the location.
+    pub(super) own: BTreeSet<String>,
+    /// Bytes that variables have expanded to.
+    pub(super) expanded: Cell<usize>,
     pub(super) codings: Vec<&'static str>,
     /// Values of variables that `set` and `auth_request_set` made.
     pub(super) variables: BTreeMap<String, Value>,
@@ -51,16 +57,21 @@ pub(super) enum Value {
 #[must_use]
 pub fn convert<'t>(snippets: impl IntoIterator<Item = (Place, &'t str)>, facts: &Facts) -> Conversion {
     let mut converter = Converter::new(facts);
-    for (place, text) in snippets {
+    let mut snippets: Vec<_> = snippets.into_iter().map(|(place, text)| (place, parse(text))).collect();
+    snippets.sort_by_key(|(place, _)| match place {
+        Place::Server => 0,
+        Place::Location => 1,
+        Place::Auth => 2,
+    });
+    for (_, directives) in snippets.iter().filter(|(place, _)| *place == Place::Location) {
+        converter.remember(directives.as_deref().unwrap_or_default());
+    }
+    for (place, directives) in snippets {
         converter.place = place;
-        match parse(text) {
-            Ok(directives) => {
-                let (early, late): (Vec<_>, Vec<_>) = directives.into_iter().partition(is_early);
-                converter.all(&early, &[]);
-                converter.all(&late, &[]);
-            }
+        match directives {
+            Ok(directives) => converter.snippet(directives),
             Err(error) => {
-                (converter.line, converter.subject) = (error.line, "text".to_owned());
+                converter.stand_at(error.line, "text");
                 converter.leave(format!("it cannot be parsed: {}", error.reason));
             }
         }
@@ -81,16 +92,33 @@ impl<'f> Converter<'f> {
             requests: Vec::new(),
             responses: Vec::new(),
             denied: Vec::new(),
-            exempting: Vec::new(),
             redirects: Vec::new(),
             passed: Vec::new(),
-            allowed: Vec::new(),
-            refused: Vec::new(),
-            denies_all: false,
-            denies_others: false,
+            rules: Vec::new(),
+            rules_at: (Place::Location, 1, String::new()),
+            locations: Vec::new(),
+            own: BTreeSet::new(),
+            expanded: Cell::new(0),
             codings: Vec::new(),
             variables: BTreeMap::new(),
         }
+    }
+
+    /// Converts a snippet in the order in which nginx runs it, whatever the order of its text: the module rewrite, the
+    /// choice of a location, and then all else.
+    fn snippet(&mut self, directives: Vec<Directive>) {
+        let (first, others): (Vec<_>, Vec<_>) = directives
+            .into_iter()
+            .partition(|directive| matches!(&*directive.name, "set" | "if" | "return" | "rewrite" | "break"));
+        let (locations, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|directive| directive.name == "location");
+        let (sources, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|directive| directive.name == "auth_request_set");
+        self.all(&first, &[]);
+        self.all(&locations, &[]);
+        self.finish_locations();
+        self.all(&sources, &[]);
+        self.all(&others, &[]);
     }
 
     /// Converts directives that have an effect while `conditions` hold.
@@ -104,8 +132,28 @@ impl<'f> Converter<'f> {
         }
     }
 
+    /// Returns line and subject of the current directive.
+    pub(super) fn position(&self) -> (usize, String) {
+        (self.line, self.subject.clone())
+    }
+
+    /// Makes this the current directive.
+    pub(super) fn stand_at(&mut self, line: usize, subject: &str) {
+        (self.line, self.subject) = (line, subject.to_owned());
+    }
+
+    /// Remembers the current directive as the last one of the rules for networks.
+    pub(super) fn remember_line(&mut self) {
+        self.rules_at = (self.place, self.line, self.subject.clone());
+    }
+
+    /// Makes the last rule for networks the current directive.
+    pub(super) fn recall_line(&mut self) {
+        (self.place, self.line, self.subject) = self.rules_at.clone();
+    }
+
     /// Names the current directive as not converted.
-    fn leave(&mut self, text: String) {
+    pub(super) fn leave(&mut self, text: String) {
         let remark = self.remark(text);
         self.conversion.rest.push(remark);
     }
@@ -141,30 +189,22 @@ impl<'f> Converter<'f> {
 
     /// Makes annotations of the collected lists.
     fn finish(mut self) -> Conversion {
-        if !self.allowed.is_empty() && !self.denies_others {
-            self.allowed.clear();
-            self.subject = "allow".to_owned();
-            self.leave("no `deny all` follows, so nginx refuses no client by it".to_owned());
-        }
-        if self.denies_all && self.conversion.annotations.get("satisfy").is_some_and(|value| value == "any") {
-            self.redirects.retain(|rule| rule != "-> 403");
-            self.subject = "deny all".to_owned();
-            self.leave("with `satisfy any`, clients with a password pass; set `allowlist-source-range`".to_owned());
+        self.finish_access();
+        let has_lists = ["allowlist-source-range", "denylist-source-range"];
+        if !self.redirects.is_empty() && has_lists.iter().any(|key| self.conversion.annotations.contains_key(*key)) {
+            self.differ("clients of other networks are refused before a redirect");
         }
         // nginx adds fields after all other changes, whatever the order of directives.
         self.responses.sort_by_key(|line| line.starts_with('+'));
-        self.denied.append(&mut self.exempting);
         let lists = [
             ("request-headers", std::mem::take(&mut self.requests), "\n"),
             ("response-headers", std::mem::take(&mut self.responses), "\n"),
             ("deny-paths", std::mem::take(&mut self.denied), "\n"),
             ("redirect-rules", std::mem::take(&mut self.redirects), "\n"),
             ("auth-response-headers", std::mem::take(&mut self.passed), ", "),
-            ("allowlist-source-range", std::mem::take(&mut self.allowed), ", "),
-            ("denylist-source-range", std::mem::take(&mut self.refused), ", "),
         ];
         for (key, mut lines, separator) in lists {
-            let mut seen = std::collections::BTreeSet::new();
+            let mut seen = BTreeSet::new();
             lines.retain(|line| seen.insert(line.clone()));
             if lines.is_empty() {
                 continue;
@@ -193,12 +233,6 @@ impl<'f> Converter<'f> {
         }
         self.conversion
     }
-}
-
-/// Returns whether nginx runs the directive before all others, whatever their order: those of the module rewrite, and
-/// the choice of a location.
-fn is_early(directive: &Directive) -> bool {
-    matches!(&*directive.name, "set" | "if" | "return" | "rewrite" | "break" | "location")
 }
 
 fn insert(map: &mut BTreeMap<String, String>, key: &str, value: String) -> Done {

@@ -12,6 +12,8 @@ use super::{
 const NEEDLESS: &[(&str, &str)] = &[
     ("aio", "files are not served"),
     ("chunked_transfer_encoding", "bodies are streamed"),
+    ("etag", "it is for files, which are not served"),
+    ("fastcgi_param", "it is for FastCGI, and rules with `backend-protocol: FCGI` answer 503"),
     ("gzip_comp_level", "levels are settings: `gzip-level`"),
     ("gzip_disable", "a setting decides: `gzip-disable`"),
     ("gzip_http_version", "all versions get compressed responses"),
@@ -52,8 +54,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("charset", "let the pod name its charset"),
     ("content_by_lua", "Lua is not run; let a pod answer"),
     ("default_type", "the proxy makes no bodies; let a pod answer"),
-    ("error_page", "set `custom-http-errors` with `default-backend`"),
-    ("etag", "tags are those of pods"),
     ("header_filter_by_lua", "Lua is not run; use `response-headers`"),
     ("limit_conn", "set `limit-connections`"),
     ("limit_req", "set `limit-rps`"),
@@ -71,7 +71,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("sub_filter_once", "bodies are not changed; let the pod write them"),
     ("sub_filter_types", "bodies are not changed; let the pod write them"),
     ("try_files", "files are not served; let a pod answer"),
-    ("underscores_in_headers", "fields with `_` pass as they are"),
 ];
 
 /// Directives with the annotation that has their value.
@@ -114,8 +113,7 @@ impl Converter<'_> {
         let Directive { line: _, name, arguments, block } = directive;
         match (name.as_str(), block) {
             ("if", Some(block)) => {
-                let mut all = conditions.to_vec();
-                all.extend(self.conditions(arguments)?);
+                let all = self.both(conditions, self.conditions(arguments)?)?;
                 if self.is_preflight(&all, block) {
                     return self.preflight(block);
                 }
@@ -131,6 +129,11 @@ impl Converter<'_> {
             ("break", None) if !conditions.is_empty() => return Err("later directives do not know of it".to_owned()),
             _ => {}
         }
+        if self.place == Place::Server
+            && let Some(reason) = self.overridden(name)
+        {
+            return self.drop(&reason);
+        }
         let stem = name.trim_end_matches("_block").trim_end_matches("_file");
         if let Some((_, instead)) = REFUSED.iter().find(|(refused, _)| *refused == stem || refused == name) {
             return Err((*instead).to_owned());
@@ -144,9 +147,7 @@ impl Converter<'_> {
         if !conditions.is_empty() {
             return Err("it depends on a condition, and only redirects and refusals may".to_owned());
         }
-        if self.place == Place::Auth
-            && !matches!(name.as_str(), "proxy_set_header" | "grpc_set_header" | "more_set_input_headers")
-        {
+        if self.place == Place::Auth && !matches!(name.as_str(), "proxy_set_header" | "grpc_set_header") {
             return Err("it holds for the requests to `auth-url`, of which only fields can be changed".to_owned());
         }
         self.plain(name, arguments)
@@ -158,8 +159,8 @@ impl Converter<'_> {
             table.iter().find(|(directive, _)| *directive == name).map(|(_, key)| *key)
         };
         if let Some(key) = find(ANNOTATIONS) {
-            let value = self.expand(&arguments.join(" "))?;
-            return if value.contains('$') { Err("its value has variables".to_owned()) } else { self.set(key, value) };
+            let value = self.fixed(&arguments.join(" "))?;
+            return self.set(key, value);
         }
         if let Some(key) = find(TIMES) {
             let value = seconds(arguments.first().map(String::as_str).unwrap_or_default())?;
@@ -171,7 +172,26 @@ impl Converter<'_> {
             return self.setting(key, value);
         }
         match (name, arguments) {
+            ("grpc_set_header", [..]) if self.place == Place::Location && self.facts.speaks_grpc == Some(false) => {
+                self.drop("pods that speak no gRPC do not get it")
+            }
+            ("proxy_set_header", [..]) if self.place == Place::Location && self.facts.speaks_grpc == Some(true) => {
+                self.drop("pods that speak gRPC do not get it")
+            }
             ("proxy_set_header" | "grpc_set_header", [field, value]) => self.request_field(field, value),
+            ("proxy_pass_header", [field]) => {
+                let lower = field.to_ascii_lowercase();
+                let is_hidden = lower.starts_with("x-accel-") || matches!(lower.as_str(), "date" | "server" | "x-pad");
+                if is_hidden {
+                    Err(format!("field `{field}` of pods is the proxy's own"))
+                } else {
+                    self.drop("fields of pods pass")
+                }
+            }
+            ("error_page", arguments) => self.error_page(arguments),
+            ("underscores_in_headers", [switch]) if switch == "on" || switch == "off" => {
+                self.setting("enable-underscores-in-headers", if switch == "on" { "true" } else { "false" })
+            }
             ("more_set_input_headers", fields) => self.more_fields(fields, true),
             ("more_clear_input_headers", fields) => self.removed_fields(fields, true),
             ("more_set_headers", fields) => self.more_fields(fields, false),
@@ -184,26 +204,11 @@ impl Converter<'_> {
                 self.variables.insert(variable, Value::OfAuth(field.replace('_', "-")));
                 Ok(())
             }
-            ("internal", []) => {
-                self.redirects.push("-> 404".to_owned());
+            ("internal", []) if self.place == Place::Location => {
+                self.refuse_all("404");
                 Ok(())
             }
-            ("allow", [all]) if all == "all" => self.drop("it is the default"),
-            ("deny", [all]) if all == "all" => match (self.allowed.is_empty(), self.place) {
-                (true, Place::Location | Place::Server) => {
-                    self.denies_all = true;
-                    self.redirects.push("-> 403".to_owned());
-                    Ok(())
-                }
-                (true, Place::Auth) => Err("the requests to `auth-url` are the proxy's own".to_owned()),
-                (false, _) => {
-                    self.denies_others = true;
-                    self.drop("an allow list denies all others")
-                }
-            },
-            ("deny", _) if !self.allowed.is_empty() => Err("an `allow` stands before it".to_owned()),
-            ("allow", [network]) => network_of(network).map(|network| self.allowed.push(network)),
-            ("deny", [network]) => network_of(network).map(|network| self.refused.push(network)),
+            ("allow" | "deny", [network]) => self.access(name, network),
             ("gzip", [switch]) => self.coding("gzip", switch),
             ("brotli", [switch]) => self.coding("br", switch),
             ("access_log", [off]) if off == "off" => self.set("enable-access-log", "false"),
@@ -238,7 +243,7 @@ impl Converter<'_> {
             }
             ("proxy_intercept_errors", _) => Err("set `custom-http-errors` with `default-backend`".to_owned()),
             ("set_real_ip_from", [network]) => {
-                let network = network_of(network)?;
+                let network = super::access::shown(&super::access::network_of(network)?);
                 let key = "proxy-real-ip-cidr";
                 let known = self.conversion.settings.remove(key).map(|known| known + ", ").unwrap_or_default();
                 self.setting(key, known + &network)
@@ -253,6 +258,17 @@ impl Converter<'_> {
             }
             _ => Err("this directive is not known to the converter".to_owned()),
         }
+    }
+
+    /// Converts `error_page`, which concerns the errors of nginx itself.
+    fn error_page(&mut self, arguments: &[String]) -> Done {
+        let is_status = |text: &&String| text.bytes().all(|byte| byte.is_ascii_digit());
+        let statuses: Vec<_> = arguments.iter().take_while(is_status).map(String::as_str).collect();
+        let intercepts = self.own.contains("proxy_intercept_errors") || self.facts.has("custom-http-errors");
+        if statuses == ["401"] && !intercepts && !self.facts.authenticates() {
+            return self.drop("only nginx' own authentication has this status, and the Ingress has none");
+        }
+        Err("set `custom-http-errors` with `default-backend`".to_owned())
     }
 
     fn coding(&mut self, coding: &'static str, switch: &str) -> Done {
@@ -273,65 +289,6 @@ impl Converter<'_> {
             _ => Err("codings are turned on and off".to_owned()),
         }
     }
-
-    /// Returns whether a block answers CORS preflights.
-    fn is_preflight(&self, conditions: &[Condition], block: &[Directive]) -> bool {
-        let is_field = |directive: &Directive| {
-            matches!(directive.name.as_str(), "add_header" | "more_set_headers")
-                && directive.arguments.first().is_some_and(|argument| {
-                    let name = argument.split(':').next().unwrap_or_default();
-                    let lower = name.to_ascii_lowercase();
-                    lower.starts_with("access-control-") || lower == "content-length" || lower == "content-type"
-                })
-        };
-        let is_end = |directive: &Directive| {
-            directive.name == "return" && directive.arguments.first().is_some_and(|status| status.starts_with("20"))
-        };
-        let is_options = |condition: &Condition| *condition == Condition::new("method", "=", "OPTIONS");
-        conditions.len() == 1
-            && conditions.iter().all(is_options)
-            && block.iter().any(is_field)
-            && block.iter().any(is_end)
-            && block.iter().all(|directive| is_field(directive) || is_end(directive))
-    }
-
-    /// Converts fields of preflights into the annotations of CORS.
-    fn preflight(&mut self, block: &[Directive]) -> Done {
-        let names_origin = |argument: &String| argument.to_ascii_lowercase().starts_with("access-control-allow-origin");
-        if !block.iter().any(|directive| directive.arguments.iter().any(names_origin)) {
-            return Err("set `cors-allow-origin`, which would be `*`".to_owned());
-        }
-        let mut credentials = "false".to_owned();
-        for Directive { name, arguments, .. } in block {
-            let field = match (name.as_str(), &**arguments) {
-                ("more_set_headers", [field]) => field.split_once(':'),
-                ("add_header", [name, value, ..]) => Some((name.as_str(), value.as_str())),
-                _ => None,
-            };
-            let Some((name, value)) = field.map(|(name, value)| (name.trim(), value.trim())) else {
-                if name == "return" {
-                    continue;
-                }
-                return Err("only one field in each directive is understood".to_owned());
-            };
-            let value = self.expand(value)?;
-            if value.contains('$') {
-                return Err(format!("`{name}` depends on the request; set `cors-allow-origin` to the origins"));
-            }
-            match name.to_ascii_lowercase().as_str() {
-                "access-control-allow-origin" => self.set("cors-allow-origin", value)?,
-                "access-control-allow-methods" => self.set("cors-allow-methods", value)?,
-                "access-control-allow-headers" => self.set("cors-allow-headers", value)?,
-                "access-control-expose-headers" => self.set("cors-expose-headers", value)?,
-                "access-control-max-age" => self.set("cors-max-age", value)?,
-                "access-control-allow-credentials" => credentials = value,
-                _ => {}
-            }
-        }
-        self.set("cors-allow-credentials", credentials)?;
-        self.differ("other responses have the fields, too");
-        self.set("enable-cors", "true")
-    }
 }
 
 /// Returns both arguments as an annotation has them.
@@ -343,11 +300,6 @@ fn arguments_of(from: &str, to: &str) -> Done<String> {
     let both = format!("{} {}", quoted(from), quoted(to));
     let is_same = two_arguments(&both).is_ok_and(|(first, second)| first == from && second == to);
     if is_same { Ok(both) } else { Err("its arguments cannot be written as an annotation".to_owned()) }
-}
-
-fn network_of(text: &str) -> Done<String> {
-    let is_network = text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok();
-    if is_network { Ok(text.to_owned()) } else { Err(format!("`{text}` is no network")) }
 }
 
 /// Returns a time of nginx in seconds, rounded up: a number, or a sequence of numbers with units.

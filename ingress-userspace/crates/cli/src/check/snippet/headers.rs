@@ -174,61 +174,6 @@ impl Converter<'_> {
             Value::Text(_) | Value::Flag(_) => None,
         }
     }
-
-    /// Returns a text with the variables that are available here; those of the snippet and of the Ingress are replaced.
-    pub(super) fn expand(&self, text: &str) -> Done<String> {
-        let mut expanded = String::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('$') {
-            expanded += before;
-            let (name, after) = match after.strip_prefix('{') {
-                Some(braced) => braced.split_once('}').ok_or("`${` is not closed")?,
-                None => {
-                    let is_digit = after.starts_with(|c: char| c.is_ascii_digit());
-                    let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
-                    after.split_at(if is_digit { 1 } else { end })
-                }
-            };
-            let value = self.value(name)?;
-            // Braces are needed only before a character that could be a part of the name.
-            let is_followed = after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-            if !is_followed && value == format!("${{{name}}}") {
-                expanded += &format!("${name}");
-            } else {
-                expanded += &value;
-            }
-            rest = after;
-        }
-        Ok(expanded + rest)
-    }
-
-    fn value(&self, name: &str) -> Done<String> {
-        let Some(known) = self.variables.get(name) else {
-            let constant = match (name, &self.facts.service) {
-                ("namespace", _) => Some(self.facts.namespace.clone()),
-                ("ingress_name", _) => Some(self.facts.name.clone()),
-                ("service_name", Some((service, _))) => Some(service.clone()),
-                ("service_port", Some((_, port))) => Some(port.clone()),
-                _ => None,
-            };
-            return match (constant, name) {
-                (Some(constant), _) => Ok(constant),
-                (None, "server_name") => Ok("$host".to_owned()),
-                (None, "") => Err("a `$` begins no variable".to_owned()),
-                (None, name) => {
-                    let text = format!("${{{name}}}");
-                    Template::parse(&text).map_err(|error| error.to_string())?;
-                    Ok(if name.len() == 1 { format!("${name}") } else { text })
-                }
-            };
-        };
-        match known {
-            Value::Text(text) => Ok(text.clone()),
-            Value::Flag(flag) if flag.steps.is_empty() => Ok(flag.base.clone()),
-            Value::Flag(_) => Err(format!("`${name}` depends on conditions")),
-            Value::OfAuth(field) => Err(format!("`${name}`, field `{field}` of `auth-url`, stands within a text")),
-        }
-    }
 }
 
 /// Returns a line of `request-headers` or `response-headers` if it is valid.

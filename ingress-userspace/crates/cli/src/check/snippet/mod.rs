@@ -7,11 +7,19 @@
 //!
 //! Annotations are written only where their effect is that of the snippet. All else is named.
 
+mod access;
 mod condition;
 mod convert;
+mod cors;
 mod directives;
+mod expand;
 mod headers;
+mod inheritance;
+#[cfg(test)]
+mod laws;
+mod locations;
 mod parse;
+mod pattern;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -32,13 +40,34 @@ pub enum Place {
     Auth,
 }
 
-/// Properties of the Ingress of a snippet, which some variables stand for.
+/// Properties of the Ingress of a snippet: some variables stand for them, and some decide whether nginx takes a directive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub namespace: String,
     pub name: String,
     /// The Service and its port, if all paths lead to the same.
     pub service: Option<(String, String)>,
+    /// Hosts of the rules, empty for any host. Default none, if they are not known.
+    pub hosts: Vec<String>,
+    /// Paths of the hosts, of all Ingresses. Default none, if they are not known.
+    pub paths: Vec<HostPath>,
+    /// Whether an Ingress makes all paths of a host regular expressions. Default false.
+    pub has_expressions: bool,
+    /// Whether pods speak gRPC. Default unknown.
+    pub speaks_grpc: Option<bool>,
+    /// Annotations of the Ingress, by their names without prefix.
+    pub annotations: BTreeMap<String, String>,
+    /// Settings for all hosts, by key.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A path of a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPath {
+    pub path: String,
+    pub is_exact: bool,
+    /// Whether it belongs to the Ingress of the snippet.
+    pub is_own: bool,
 }
 
 /// The result for the snippets of one Ingress.
@@ -81,6 +110,29 @@ impl Place {
             Self::Location => "configuration-snippet",
             Self::Server => "server-snippet",
             Self::Auth => "auth-snippet",
+        }
+    }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Returns whether an annotation has a value, by itself or from the setting of the same name.
+    fn has(&self, key: &str) -> bool {
+        [&self.annotations, &self.settings].iter().any(|values| values.get(key).is_some_and(|value| !value.is_empty()))
+    }
+
+    /// Returns whether clients must authenticate.
+    fn authenticates(&self) -> bool {
+        ["auth-url", "auth-secret", "auth-type"].iter().any(|key| self.has(key))
+            || self.settings.get("global-auth-url").is_some_and(|url| !url.is_empty())
+    }
+
+    /// Returns the name of all requests for the Ingress, if there is only one.
+    fn only_host(&self) -> Option<&str> {
+        match &*self.hosts {
+            [host] if !host.is_empty() && !host.starts_with('*') && !self.has("server-alias") => Some(host),
+            _ => None,
         }
     }
 }

@@ -1,50 +1,71 @@
-//! Answers of the snippet itself: `return`, `rewrite`, and locations that deny or redirect.
+//! Answers of the snippet itself: `return` and `rewrite`.
 
-use ingress_model::RequestRules;
+use ingress_model::{RequestRule, RequestRules};
 
 use super::{
-    Directive, Place,
+    Place,
     condition::Condition,
     convert::{Converter, Done},
+    pattern::Expression,
 };
 
-/// Directives in a location that have no influence on an answer of nginx itself.
-const SILENT: [&str; 3] = ["access_log", "log_not_found", "satisfy"];
+/// Maximum number of rules of a list.
+pub(super) const MAX_RULES: usize = 64;
+
+/// An answer of nginx itself, as `redirect-rules` has it, with the difference if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) difference: Option<&'static str>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(super) fn refusal(status: &str) -> Self {
+        Self { text: status.to_owned(), difference: None }
+    }
+
+    /// Returns the status, if the answer refuses a request.
+    pub(super) fn refused(&self) -> Option<&str> {
+        Some(self.text.as_str()).filter(|text| is_error(text))
+    }
+}
 
 // === impl Converter ===
 
 impl Converter<'_> {
+    /// Reads the arguments of `return`.
+    pub(super) fn returned(&self, arguments: &[String]) -> Done<Answer> {
+        let (status, target) = match arguments {
+            [url] if url.contains("://") || url.starts_with('$') => ("302", Some(url)),
+            [status] => (status.as_str(), None),
+            [status, target] => (status.as_str(), Some(target)),
+            _ => return Err("`return` has a status and a URL".to_owned()),
+        };
+        let answer = |text: String, difference| Ok(Answer { text, difference });
+        match (status, target) {
+            ("301" | "302" | "303" | "307" | "308", Some(url)) => {
+                answer(format!("{status} {}", self.expand(url)?), None)
+            }
+            ("444", None) => answer("403".to_owned(), Some("nginx closes the connection, here the answer is 403")),
+            (status, None) if is_error(status) => answer(status.to_owned(), None),
+            (status, Some(_)) if is_error(status) => answer(status.to_owned(), Some("the body is another text")),
+            _ => Err("the proxy makes no bodies; let a pod answer".to_owned()),
+        }
+    }
+
     /// Converts `return`.
     pub(super) fn answer(&mut self, arguments: &[String], conditions: &[Condition]) -> Done {
         if self.place == Place::Auth {
             return Err("exemptions from `auth-url` need an Ingress of their own, without `auth-url`".to_owned());
         }
-        let (status, target) = match arguments {
-            [url] if url.contains("://") || url.starts_with(['$', '/']) => ("302", Some(url)),
-            [status] => (status.as_str(), None),
-            [status, target] => (status.as_str(), Some(target)),
-            _ => return Err("`return` has a status and a URL".to_owned()),
-        };
-        match (status, target) {
-            ("301" | "302" | "303" | "307" | "308", Some(url)) => {
-                let url = self.expand(url)?;
-                self.rule(conditions, &format!("{status} {url}"))
-            }
-            ("444", None) => {
-                self.differ("nginx closes the connection, here the answer is 403");
-                self.rule(conditions, "403")
-            }
-            (status, None) if is_error(status) => self.rule(conditions, status),
-            (status, Some(_)) if is_error(status) => {
-                self.differ("the body is another text");
-                self.rule(conditions, status)
-            }
-            _ => Err("the proxy makes no bodies; let a pod answer".to_owned()),
-        }
+        let answer = self.returned(arguments)?;
+        self.rule(conditions, &answer)
     }
 
-    /// Converts `rewrite`, as far as it redirects.
-    pub(super) fn rewrite(&mut self, arguments: &[String], conditions: &[Condition]) -> Done {
+    /// Reads the arguments of `rewrite`, as far as it redirects: the conditions on the path, and the answer.
+    pub(super) fn rewritten(&self, arguments: &[String]) -> Done<(Vec<Condition>, Answer)> {
         let (pattern, target, flag) = match arguments {
             [pattern, target] => (pattern, target, ""),
             [pattern, target, flag] => (pattern, target, flag.as_str()),
@@ -54,121 +75,73 @@ impl Converter<'_> {
         let status = match flag {
             "permanent" => "301",
             "redirect" => "302",
-            _ if is_url => "302",
-            _ => {
+            "" | "last" | "break" if is_url => "302",
+            "" | "last" | "break" => {
                 return Err(format!(
                     "it changes the path; write it into `path`, as `{pattern}`, with `rewrite-target: {target}`"
                 ));
             }
+            _ => return Err(format!("`{flag}` is no flag of `rewrite`")),
         };
+        let mut difference = None;
         let target = self.expand(target)?;
         let target = match target.strip_suffix('?') {
             Some(target) => target.to_owned(),
             None if target.contains('?') => {
-                self.differ("the query of the request is not appended");
+                difference = Some("the query of the request is not appended");
                 target
             }
             None if target.contains("$request_uri") || target.contains("${request_uri}") => target,
             None => format!("{target}$is_args$args"),
         };
-        let mut all = conditions.to_vec();
-        all.push(Condition::on_path("~", pattern)?);
-        self.rule(&all, &format!("{status} {target}"))
+        let conditions = Condition::matching("path", false, &Expression::parse(pattern)?);
+        Ok((conditions, Answer { text: format!("{status} {target}"), difference }))
+    }
+
+    /// Converts `rewrite`, as far as it redirects.
+    pub(super) fn rewrite(&mut self, arguments: &[String], conditions: &[Condition]) -> Done {
+        if self.place == Place::Auth {
+            return Err("it holds for the requests to `auth-url`, of which only fields can be changed".to_owned());
+        }
+        let (own, answer) = self.rewritten(arguments)?;
+        let all = self.both(conditions, own)?;
+        self.rule(&all, &answer)
     }
 
     /// Adds a rule of `redirect-rules`.
-    fn rule(&mut self, conditions: &[Condition], answer: &str) -> Done {
-        let conditions: Vec<_> = conditions.iter().map(Condition::text).collect();
-        let line = format!("{} -> {answer}", conditions.join(" and "));
+    pub(super) fn rule(&mut self, conditions: &[Condition], answer: &Answer) -> Done {
+        if answer.refused().is_some() && conditions.iter().any(Condition::is_narrower) {
+            return Err("nginx also refuses other ports and spellings of the host; compare `$host`".to_owned());
+        }
+        let texts: Vec<_> = conditions.iter().map(Condition::text).collect();
+        let line = format!("{} -> {}", texts.join(" and "), answer.text);
         let line = line.trim_start().to_owned();
-        RequestRules::redirects(&line).map_err(|error| error.to_string())?;
+        if self.redirects.contains(&line) {
+            return Ok(());
+        }
+        if self.redirects.len() >= MAX_RULES {
+            return Err(format!("there are more than {MAX_RULES} rules"));
+        }
+        let read = RequestRules::redirects(&line).map_err(|error| error.to_string())?;
+        let is_same = |RequestRule { conditions: read, .. }: &RequestRule| {
+            read.len() == conditions.len() && read.iter().zip(conditions).all(|(read, own)| own.is_read_as(read))
+        };
+        if read.iter().count() != 1 || !read.iter().all(is_same) {
+            return Err("its conditions cannot be written as an annotation".to_owned());
+        }
+        if let Some(difference) = answer.difference {
+            self.differ(difference);
+        }
         self.redirects.push(line);
         Ok(())
     }
 
-    /// Converts a location that denies or redirects everything.
-    pub(super) fn location(&mut self, arguments: &[String], block: &[Directive]) -> Done {
-        let (modifier, path) = match arguments {
-            // The modifier may stand directly before the path.
-            [path] => {
-                let start = ["^~", "~*", "~", "="].into_iter().find(|modifier| path.starts_with(modifier));
-                let modifier = start.unwrap_or_default();
-                (modifier, &path[modifier.len()..])
-            }
-            [modifier, path] => (modifier.as_str(), path.as_str()),
-            _ => return Err("`location` has a path".to_owned()),
-        };
-        let said: Vec<_> = block.iter().filter(|inner| !SILENT.contains(&inner.name.as_str())).collect();
-        // `return` comes before `deny`, whatever their order.
-        if let Some(inner) = said.iter().find(|inner| inner.name == "return") {
-            let others = said.iter().all(|other| matches!(other.name.as_str(), "return" | "deny" | "internal"));
-            if !others {
-                return Err("the location has further directives".to_owned());
-            }
-            return match &*inner.arguments {
-                [status] if is_error(status) => self.deny(modifier, path, status),
-                [status] if status == "444" => {
-                    self.differ("nginx closes the connection, here the answer is 403");
-                    self.deny(modifier, path, "403")
-                }
-                [status, _] if is_error(status) => {
-                    self.differ("the body is another text");
-                    self.deny(modifier, path, status)
-                }
-                arguments => self.answer(arguments, &[Condition::on_path(modifier, path)?]),
-            };
-        }
-        match &*said {
-            [inner] if inner.name == "deny" && inner.arguments == ["all"] => self.deny(modifier, path, "403"),
-            [inner] if inner.name == "internal" => self.deny(modifier, path, "404"),
-            [inner] if inner.name == "rewrite" => {
-                self.rewrite(&inner.arguments, &[Condition::on_path(modifier, path)?])
-            }
-            _ if said.iter().any(|inner| inner.name == "allow") => Err(format!(
-                "networks for one path need an Ingress of their own with `path: {path}` and \
-                             `allowlist-source-range`"
-            )),
-            _ if said.iter().any(|inner| inner.name == "auth_request" || inner.name == "auth_basic") => {
-                Err(format!("another authentication for one path needs an Ingress of its own with `path: {path}`"))
-            }
-            _ => Err(format!("a location of its own needs an Ingress of its own with `path: {path}`")),
-        }
-    }
-
-    /// Adds an entry of `deny-paths`.
-    fn deny(&mut self, modifier: &str, path: &str, status: &str) -> Done {
-        let status = if status == "403" { String::new() } else { format!("={status}") };
-        // A look-ahead right behind a dot exempts a name, which is an entry by itself.
-        if modifier.starts_with('~')
-            && let Some((before, rest)) = path.split_once("(?!")
-            && let Some((name, after)) = rest.split_once(')')
-            && matches!(before, "/\\." | "^/\\." | "\\.")
-            && matches!(after, "" | ".*" | ".*$")
-            && name.trim_end_matches("\\/").chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
-        {
-            let name = name.trim_end_matches("\\/");
-            return self.entry(format!("!/.{name}\n{modifier} {before}{status}"));
-        }
-        let path = if modifier == "^~" || modifier.is_empty() { path.to_owned() } else { format!("{modifier} {path}") };
-        self.entry(format!("{path}{status}"))
-    }
-
-    fn entry(&mut self, text: String) -> Done {
-        RequestRules::deny_paths(&text).map_err(|error| error.to_string())?;
-        let lines = text.lines().map(str::to_owned);
-        if !text.starts_with('!') {
-            self.denied.extend(lines);
-        } else if self.exempting.is_empty() || lines.clone().eq(self.exempting.iter().cloned()) {
-            // Behind all others, which the exemption must not weaken.
-            self.exempting = lines.collect();
-            self.differ("the exemption holds at the start of the path");
-        } else {
-            return Err("there are other exemptions already".to_owned());
-        }
-        Ok(())
+    /// Refuses all requests.
+    pub(super) fn refuse_all(&mut self, status: &str) {
+        self.redirects.push(format!("-> {status}"));
     }
 }
 
-fn is_error(status: &str) -> bool {
+pub(super) fn is_error(status: &str) -> bool {
     status != "444" && status.len() == 3 && status.parse::<u16>().is_ok_and(|status| (400..600).contains(&status))
 }

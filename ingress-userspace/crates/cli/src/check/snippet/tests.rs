@@ -9,8 +9,16 @@ use super::*;
 /// Bodies, each behind a line `=== ANNOTATION: application: purpose`.
 const CORPUS: &str = include_str!("corpus.txt");
 
-fn facts() -> Facts {
-    Facts { namespace: "shop".into(), name: "web".into(), service: Some(("api".into(), "80".into())) }
+pub(super) fn facts() -> Facts {
+    let service = Some(("api".into(), "80".into()));
+    Facts {
+        namespace: "shop".into(),
+        name: "web".into(),
+        service,
+        hosts: vec!["shop.example.com".into()],
+        paths: vec![HostPath { path: "/".into(), is_exact: false, is_own: true }],
+        ..Facts::default()
+    }
 }
 
 fn bodies() -> impl Iterator<Item = (Place, &'static str, &'static str)> {
@@ -22,7 +30,7 @@ fn bodies() -> impl Iterator<Item = (Place, &'static str, &'static str)> {
     })
 }
 
-fn shown(conversion: &Conversion) -> String {
+pub(super) fn shown(conversion: &Conversion) -> String {
     let Conversion { annotations, settings, auth_fields, dropped, differences, rest } = conversion;
     let mut text = String::new();
     let mut line = |mark: &str, name: &str, value: &str| {
