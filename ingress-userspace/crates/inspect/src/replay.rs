@@ -191,6 +191,9 @@ fn filtered<'t>(rule: &'t Rule, subject: &Subject<'_>, told: Told<'_>) -> Option
             Verdict::Refuse { status } => {
                 Some(ReplayedAnswer::Refused(status, "`deny-paths` or `redirect-rules` refuse it".into()))
             }
+            Verdict::Respond { status, .. } => {
+                Some(ReplayedAnswer::Refused(status, "`redirect-rules` answer it".into()))
+            }
             Verdict::Preflight => Some(ReplayedAnswer::Preflight),
         })
     })
@@ -251,6 +254,7 @@ impl Told<'_> {
         match asked {
             Variable::Header(name) => self.fields.contains(name),
             Variable::Cookie(_) => self.fields.contains(&header::COOKIE),
+            Variable::RemoteUser => self.fields.contains(&header::AUTHORIZATION),
             Variable::ClientAddress => self.client,
             _ => true,
         }

@@ -57,9 +57,9 @@ pub use escalation::{Escalation, FurtherViolations};
 pub use filter::{
     Access, Answer, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors,
     CorsWildcards, Demanded, ErrorPages, ExpressionCost, ExtAuthz, Filter, HashError, HeaderEdit, HeaderEdits,
-    HeaderText, JwksEndpoint, KeySet, KeySource, MediaTypes, Mirror, MirrorShare, Offer, Origins, PasswordHash,
-    RequestCondition, RequestRule, RequestRuleError, RequestRules, RequestSubject, Rewrite, Satisfy, Scheme, TextTest,
-    Token, TokenPlace, Users,
+    HeaderText, JwksEndpoint, KeySet, KeySource, MediaTypes, Mirror, MirrorShare, Offer, Origins, PassedField,
+    PasswordHash, RequestCondition, RequestRule, RequestRuleError, RequestRules, RequestSubject, Rewrite, Satisfy,
+    Scheme, TextTest, Token, TokenPlace, Users,
 };
 pub use forwarding::{Forwarding, ResponseRate, Uploads};
 pub use handshakes::{Handshakes, Versions};

@@ -10,6 +10,8 @@ use super::{AccessLog, Blocked, ClientLimitSettings, Escalation, Handshakes, Str
 pub struct Settings {
     /// Time from the first to the last byte of a request head. Default 10 s.
     pub head_timeout: Duration,
+    /// Maximum size of a request head in bytes, for HTTP/1.1 and HTTP/2; larger ones get 431. Default: that of the process.
+    pub request_head_max: Option<usize>,
     /// Time that a connection without a request in flight stays open. Default 75 s.
     pub idle_timeout: Duration,
     /// Maximum pause within a request body, and maximum time that a client accepts no byte of a response. Default 60 s.
@@ -69,6 +71,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             head_timeout: Duration::from_secs(10),
+            request_head_max: None,
             idle_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(60),
             body_min_rate: NonZeroU32::new(240),

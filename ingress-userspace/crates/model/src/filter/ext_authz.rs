@@ -15,10 +15,12 @@ pub struct ExtAuthz {
     /// Path and query of the request to the service.
     pub target: Template,
     pub method: Method,
+    /// Longest time that the service has for its response, within the rule's read timeout. Default 10 s.
+    pub timeout: Duration,
     /// URL to which the client is redirected in place of a 401.
     pub sign_in: Option<Template>,
     /// Fields copied from the response to the pod's request; they replace fields sent by the client.
-    pub response_headers: Box<[HeaderName]>,
+    pub response_headers: Box<[PassedField]>,
     /// Value of `X-Auth-Request-Redirect`.
     pub request_redirect: Template,
     /// Whether cookies from the response are also sent to the client with errors.
@@ -26,6 +28,13 @@ pub struct ExtAuthz {
     /// Additional fields for the service.
     pub headers: HeaderEdits,
     pub cache: Option<AuthCache>,
+}
+
+/// A field of the response, and its name for the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedField {
+    pub from: HeaderName,
+    pub to: HeaderName,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +117,12 @@ impl fmt::Display for ExtAuthz {
         if let Some(location) = sign_in {
             write!(f, ", sign-in {location}")?;
         }
-        response_headers.iter().try_for_each(|name| write!(f, ", takes {name}"))?;
+        for PassedField { from, to } in response_headers {
+            write!(f, ", takes {from}")?;
+            if to != from {
+                write!(f, " as {to}")?;
+            }
+        }
         if *always_set_cookie {
             f.write_str(", always sets cookies")?;
         }

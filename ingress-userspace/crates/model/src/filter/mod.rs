@@ -25,7 +25,7 @@ pub use authentication::{Authentication, Basic, Satisfy};
 pub use compression::{Coding, Compression, MediaTypes, Offer};
 pub use cors::{Cors, CorsOrigin, CorsWildcards, OriginError, Origins};
 pub use error_pages::ErrorPages;
-pub use ext_authz::{AuthCache, AuthService, CacheTimes, CacheTimesError, ExtAuthz};
+pub use ext_authz::{AuthCache, AuthService, CacheTimes, CacheTimesError, ExtAuthz, PassedField};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
 pub use mirror::{Mirror, MirrorShare};

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use http::HeaderName;
+use ipnet::IpNet;
 
 use crate::{Pattern, PatternError, Redirect, Template, Variable, path};
 
@@ -28,7 +29,14 @@ pub enum Answer {
     Pass,
     /// This status, 400 to 599.
     Refuse(u16),
+    /// This status, 200 to 299, with a plain text.
+    Respond {
+        status: u16,
+        body: Box<str>,
+    },
     Redirect(Redirect),
+    /// No later rule of the list answers, and pods get this path and query instead of the client's.
+    Rewrite(Template),
 }
 
 /// A condition on one text of the request.
@@ -57,6 +65,8 @@ pub enum TextTest {
     Begins(Box<str>),
     /// The expression matches anywhere in the text.
     Matches(Pattern),
+    /// The client's address is in the network.
+    Within(IpNet),
 }
 
 /// Cost of the regular expressions of a list.
@@ -83,7 +93,11 @@ pub enum RequestRuleError {
     Subject(String),
     #[error("`{0}` is no operator: write =, !=, ~, ~*, !~ or !~*")]
     Operator(String),
-    #[error("`{0}` is no answer: write a status and a URL, or a status from 400 to 599")]
+    #[error("`{0}` is no network: write an address, or a network as `10.0.0.0/8`")]
+    Network(String),
+    #[error(
+        "`{0}` is no answer: write a status and a URL, a status from 200 to 299 or 400 to 599, or `rewrite` and a path"
+    )]
     Answer(String),
     #[error("`{0}` names a group, but no expression of its rule must match")]
     Group(String),
@@ -101,6 +115,9 @@ pub enum RequestRuleError {
 const MAX_RULES: usize = 64;
 /// Maximum number of regular expressions of a list.
 const MAX_EXPRESSIONS: usize = 32;
+
+/// Maximum length of the text of an answer in bytes.
+const MAX_BODY: usize = 4096;
 
 /// Answer to denied paths without a status.
 const FORBIDDEN: u16 = 403;
@@ -153,8 +170,8 @@ impl RequestRules {
         Ok(builder.build())
     }
 
-    /// Parses rules, one per line: `CONDITION [and CONDITION]… -> [STATUS] URL`, or `… -> STATUS` to refuse. A line that
-    /// begins with `#` is a comment.
+    /// Parses rules, one per line: `CONDITION [and CONDITION]… -> [STATUS] URL`, `… -> STATUS` to refuse or to answer,
+    /// or `… -> rewrite PATH`. A line that begins with `#` is a comment.
     ///
     /// # Errors
     /// Fails if a line is not of this form, or bounds are exceeded.
@@ -213,6 +230,10 @@ impl Builder {
         let subject = subject(name).ok_or_else(|| RequestRuleError::Subject(name.to_owned()))?;
         let (is_negated, positive) = operator.strip_prefix('!').map_or((false, operator), |rest| (true, rest));
         let test = match positive {
+            "=" if name == "client" && value.contains('/') => {
+                let network = value.parse::<IpNet>().map_err(|_invalid| RequestRuleError::Network(value.to_owned()))?;
+                TextTest::Within(network.trunc())
+            }
             "=" => TextTest::Is(value.into()),
             "~" => self.matches(value, false)?,
             "~*" => self.matches(value, true)?,
@@ -319,7 +340,16 @@ fn refusal(text: &str) -> Option<u16> {
 fn answer(words: &[String], conditions: &[RequestCondition]) -> Result<Answer, RequestRuleError> {
     let invalid = || RequestRuleError::Answer(words.join(" "));
     let (status, url) = match words {
-        [status] if is_status(status) => return refusal(status).map(Answer::Refuse).ok_or_else(invalid),
+        [status] if is_status(status) => {
+            return refusal(status).map(Answer::Refuse).or_else(|| response(status, "")).ok_or_else(invalid);
+        }
+        [status, body] if status.starts_with('2') && is_status(status) => {
+            return response(status, body).ok_or_else(invalid);
+        }
+        [word, path] if word == "rewrite" => {
+            let template = rewrite(path).ok_or_else(invalid)?;
+            return groups(&template, path, conditions).map(|()| Answer::Rewrite(template));
+        }
         [url] => (302, url),
         [status, url] => (status.parse().ok().filter(|status| REDIRECTS.contains(status)).ok_or_else(invalid)?, url),
         _ => return Err(invalid()),
@@ -329,11 +359,35 @@ fn answer(words: &[String], conditions: &[RequestCondition]) -> Result<Answer, R
         return Err(invalid());
     }
     let template = Template::parse(url).map_err(|_variable| invalid())?;
+    groups(&template, url, conditions)?;
+    Ok(Answer::Redirect(Redirect { status, location: template.into() }))
+}
+
+/// Checks that groups come from an expression of the rule.
+fn groups(template: &Template, text: &str, conditions: &[RequestCondition]) -> Result<(), RequestRuleError> {
     let has_groups = template.variables().any(|variable| matches!(variable, Variable::Group(_)));
     if has_groups && !conditions.iter().any(RequestCondition::has_groups) {
-        return Err(RequestRuleError::Group(url.clone()));
+        return Err(RequestRuleError::Group(text.to_owned()));
     }
-    Ok(Answer::Redirect(Redirect { status, location: template.into() }))
+    Ok(())
+}
+
+/// Returns an answer with a text, in which `\n` stands for the end of a line.
+fn response(status: &str, body: &str) -> Option<Answer> {
+    let status = status.parse().ok().filter(|status| (200..300).contains(status))?;
+    // Responses with these statuses have no body (RFC 9110, 15.3.5 and 15.3.6).
+    let fits = body.len() <= MAX_BODY && (body.is_empty() || !matches!(status, 204 | 205));
+    fits.then(|| Answer::Respond { status, body: body.replace("\\n", "\n").into() })
+}
+
+/// Parses a path for pods. Variables that clients choose freely need not be valid in it.
+fn rewrite(text: &str) -> Option<Template> {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/?{}".contains(&b);
+    let template = Template::parse(text).ok().filter(|_| text.starts_with('/') && text.bytes().all(is_allowed))?;
+    let is_safe =
+        |variable: &Variable| matches!(variable, Variable::Group(_) | Variable::QuestionMark | Variable::Query);
+    let all_safe = template.variables().all(is_safe);
+    all_safe.then_some(template)
 }
 
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
@@ -360,7 +414,10 @@ impl fmt::Display for RequestRules {
             match answer {
                 Answer::Pass => f.write_str("-> pass")?,
                 Answer::Refuse(status) => write!(f, "-> {status}")?,
+                Answer::Respond { status, body } if body.is_empty() => write!(f, "-> {status}")?,
+                Answer::Respond { status, body } => write!(f, "-> {status} \"{}\"", body.replace('\n', "\\n"))?,
                 Answer::Redirect(Redirect { status, location }) => write!(f, "-> {status} {location}")?,
+                Answer::Rewrite(target) => write!(f, "-> rewrite {target}")?,
             }
         }
         Ok(())
@@ -380,76 +437,10 @@ impl fmt::Display for RequestCondition {
             TextTest::Is(text) => write!(f, " {not}= {text}"),
             TextTest::Begins(text) => write!(f, " {not}^ {text}"),
             TextTest::Matches(pattern) => write!(f, " {not}~ {}", pattern.as_str()),
+            TextTest::Within(network) => write!(f, " {not}= {network}"),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_entry_denies_paths() {
-        let text = "/metrics=404, = /status, ~ \\.(git|env)$\n!/.well-known/, ~* ^/a{1,2}(b,c)=410";
-        let rules = RequestRules::deny_paths(text).expect("valid");
-        assert_eq!(
-            rules.to_string(),
-            "path ^ /metrics -> 404; path = /status -> 403; path ~ \\.(git|env)$ -> 403; path ^ /.well-known/ -> pass; \
-             path ~ ^/a{1,2}(b,c) -> 410"
-        );
-        assert_eq!(rules.cost().count, 2);
-        assert!(RequestRules::deny_paths(" \n,").expect("valid").is_empty());
-    }
-
-    #[test]
-    fn each_line_is_a_request_rule() {
-        let text = "\
-            # moved\n\
-            host = old.test -> 301 https://new.test$request_uri\n\
-            path ~ ^/blog/(.*)$ and header:X-Beta != \"a \\\"b\\\"\" -> https://blog.test/$1\n\
-            header:User-Agent ~* bot and arg:q !~ ^a -> 403\n\
-            -> 308 /maintenance";
-        let rules = RequestRules::redirects(text).expect("valid").to_string();
-        assert_eq!(
-            rules,
-            "Host = old.test -> 301 https://new.test$request_uri; path ~ ^/blog/(.*)$ and header:x-beta != a \"b\" -> \
-             302 https://blog.test/$1; header:user-agent ~ bot and Argument(\"q\") !~ ^a -> 403; -> 308 /maintenance"
-        );
-    }
-
-    #[test]
-    fn rules_without_meaning_are_refused() {
-        for (text, expect) in [
-            ("metrics", "is no path"),
-            ("= metrics", "is no path"),
-            ("/metrics=200", "is no answer"),
-            ("!", "is no path"),
-            ("~ (?=a)", "look-around"),
-            ("~ (", "no regular expression"),
-            (&"/a,".repeat(65), "more than 64 rules"),
-            (&"~ a\n".repeat(33), "more than 32 regular"),
-            (&format!("~ {}", "a".repeat(4000)), "too large"),
-        ] {
-            let error = RequestRules::deny_paths(text).expect_err(text).to_string();
-            assert!(error.contains(expect), "{text}: {error}");
-        }
-        for (text, expect) in [
-            ("host = a.test", "no `->`"),
-            ("host = -> /x", "is no condition"),
-            ("host = a b -> /x", "is no condition"),
-            ("hosts = a -> /x", "is no subject"),
-            ("arg: = a -> /x", "is no subject"),
-            ("host == a -> /x", "is no operator"),
-            ("->", "is no answer"),
-            ("-> 200", "is no answer"),
-            ("-> 404 /x", "is no answer"),
-            ("-> x", "is no answer"),
-            ("-> /$nope", "is no answer"),
-            ("host !~ (a) -> /$1", "names a group"),
-            ("host = \"a -> /x", "not closed"),
-        ] {
-            let error = RequestRules::redirects(text).expect_err(text).to_string();
-            assert!(error.contains(expect), "{text}: {error}");
-        }
-    }
-}
+mod tests;

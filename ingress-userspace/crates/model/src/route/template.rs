@@ -1,6 +1,9 @@
 //! Renders templates with the properties of a request. Pure.
 
-use http::header;
+use std::time::SystemTime;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{HeaderMap, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::Captures;
 
@@ -54,6 +57,11 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
         Variable::QuestionMark => text.push_str(if path_and_query().1.is_empty() { "" } else { "?" }),
         Variable::ClientAddress => text.push_str(&client.to_string()),
         Variable::Method => text.push_str(method.as_str()),
+        Variable::RemoteUser => text.push_str(&remote_user(headers).unwrap_or_default()),
+        Variable::Time => {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            text.push_str(&format!("{}.{:03}", since.as_secs(), since.subsec_millis()));
+        }
         Variable::Header(name) => {
             text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
         }
@@ -65,15 +73,24 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
     }
 }
 
+/// Returns the name of the user that the client claims to be, if it is a text without control characters.
+fn remote_user(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (_, encoded) = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))?;
+    let pair = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    let (name, _password) = pair.split_once(':')?;
+    (!name.chars().any(char::is_control)).then(|| name.to_owned())
+}
+
 /// Returns the value of the first cookie of that name (RFC 6265, 5.4), without surrounding quotes.
 #[must_use]
-pub fn cookie<'r>(headers: &'r http::HeaderMap, name: &str) -> Option<&'r str> {
+pub fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Option<&'r str> {
     let value = str::from_utf8(cookies(headers, name).next()?).ok()?;
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
 /// Iterates over the values of all cookies of that name.
-pub fn cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
+pub fn cookies<'r>(headers: &'r HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
     let fields = headers.get_all(header::COOKIE).iter().map(http::HeaderValue::as_bytes);
     let pairs = fields.flat_map(|field| field.split(|b| *b == b';')).map(<[u8]>::trim_ascii);
     pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
@@ -92,6 +109,7 @@ pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
             let mut values = cookies(subject.headers, name);
             values.next().is_none_or(|value| value.is_ascii()) && values.next().is_none()
         }
+        Variable::RemoteUser => subject.headers.get_all(header::AUTHORIZATION).iter().nth(1).is_none(),
         _ => true,
     })
 }
@@ -102,7 +120,7 @@ fn argument<'r>(query: &'r str, name: &str) -> Option<&'r str> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderValue, Method};
+    use http::{HeaderValue, Method};
 
     use super::*;
     use crate::Pattern;
@@ -113,6 +131,8 @@ mod tests {
         headers.insert("x-tenant", HeaderValue::from_static("t1"));
         headers.append("cookie", HeaderValue::from_static("a=1; b=\"2\""));
         headers.append("cookie", HeaderValue::from_static("c=3=3"));
+        // `jane:doe:x`
+        headers.insert("authorization", HeaderValue::from_static("basic amFuZTpkb2U6eA=="));
         let subject = Subject {
             method: &Method::POST,
             host: "a.test",
@@ -133,6 +153,7 @@ mod tests {
             ("$uri$is_args$args", "/x/y?k=v&q=%20"),
             ("$escaped_request_uri", "%2Fx%2Fy%3Fk%3Dv%26q%3D%2520"),
             ("$remote_addr $request_method", "192.0.2.7 POST"),
+            ("[$remote_user]", "[jane]"),
             ("$http_x_tenant|$http_x_none", "t1|"),
             ("$cookie_a|$cookie_b|$cookie_c|$cookie_d", "1|2|3=3|"),
             ("$arg_k|$arg_q|$arg_z", "v|%20|"),
@@ -141,6 +162,8 @@ mod tests {
             let parsed = Template::parse(template).expect("valid");
             assert_eq!(render(&parsed, &subject, captures.as_ref()), expect, "{template}");
         }
+        let time = render(&Template::parse("$msec").expect("valid"), &subject, None);
+        assert!(time.split_once('.').is_some_and(|(s, ms)| s.len() >= 10 && ms.len() == 3), "{time}");
         let bare = Template::parse("[$is_args$args]").expect("valid");
         let bare_subject = Subject { target: "/x", port: None, ..subject };
         assert_eq!(render(&bare, &bare_subject, None), "[]");

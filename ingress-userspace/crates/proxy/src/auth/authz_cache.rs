@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
+use ingress_model::PassedField;
+
 use crate::auth::hmac_cache::HmacCache;
 
 /// Number of cached responses, for rules with a cache.
@@ -31,19 +33,19 @@ pub(crate) struct Cookies {
 }
 
 impl AuthzResponse {
-    /// Creates an entry with the fields in `names` for the pod. Values are copied: they are slices of the read buffer,
+    /// Creates an entry with these fields for the pod. Values are copied: they are slices of the read buffer,
     /// which a cached entry would otherwise keep in memory.
-    pub(crate) fn of(names: &[HeaderName], status: StatusCode, headers: &HeaderMap) -> Self {
+    pub(crate) fn of(passed: &[PassedField], status: StatusCode, headers: &HeaderMap) -> Self {
         let copy = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes());
         let values = |name: &HeaderName| headers.get_all(name).iter().flat_map(copy).collect::<Vec<_>>();
         let mut found = Vec::new();
-        for name in names {
-            let values = values(name);
+        for PassedField { from, to } in passed {
+            let values = values(from);
             if values.is_empty() {
                 // The client's own value is removed in any case.
-                found.push((name.clone(), None));
+                found.push((to.clone(), None));
             }
-            found.extend(values.into_iter().map(|value| (name.clone(), Some(value))));
+            found.extend(values.into_iter().map(|value| (to.clone(), Some(value))));
         }
         Self { status, challenges: values(&header::WWW_AUTHENTICATE), found, cookies: values(&header::SET_COOKIE) }
     }
@@ -92,13 +94,14 @@ mod tests {
         let read = Bytes::from(b"name, and all else that was read".to_vec());
         let value = || HeaderValue::from_maybe_shared(read.slice(..4)).expect("text");
         let names = [header::FROM, header::WWW_AUTHENTICATE, header::SET_COOKIE];
+        let passed = [PassedField { from: header::FROM, to: HeaderName::from_static("x-subject") }];
         let headers: HeaderMap = names.map(|name| (name, value())).into_iter().collect();
-        let authz_response = AuthzResponse::of(&[header::FROM], StatusCode::OK, &headers);
+        let authz_response = AuthzResponse::of(&passed, StatusCode::OK, &headers);
         drop(headers);
         assert!(read.is_unique());
         let AuthzResponse { status: _, challenges, found, cookies } = authz_response;
         let value = HeaderValue::from_static("name");
-        assert_eq!(found, [(header::FROM, Some(value.clone()))]);
+        assert_eq!(found, [(HeaderName::from_static("x-subject"), Some(value.clone()))]);
         assert_eq!([challenges, cookies], [[value.clone()], [value]]);
     }
 }

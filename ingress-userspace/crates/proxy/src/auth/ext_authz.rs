@@ -4,11 +4,7 @@
 //! 401 and 403 are passed on, and any other response is an error. This fails closed: a broken service admits no
 //! requests.
 
-use std::{
-    borrow::Cow,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{borrow::Cow, sync::Arc, time::Instant};
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
@@ -38,10 +34,6 @@ use crate::{
         subrequest::{DEFAULT_RETRY, OwnMessage, Plan, SubrequestError, send, skip, within},
     },
 };
-
-/// Longest time that the service has for its response, unless the rule's read timeout is shorter. Connections are made
-/// before that, within the rule's connect timeout.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest response body that is read, so that its connection can be reused; the body itself is ignored.
 const BODY_MAX: usize = 64 * 1024;
@@ -102,7 +94,7 @@ async fn authz_response(
     {
         return Ok(authz_response);
     }
-    let limits = limits(context);
+    let limits = limits(ext_authz, context);
     // Longer than the timeout of an exchange, which counts against an endpoint that does not answer.
     let deadline = limits.connect_timeout.saturating_add(limits.read_timeout);
     let answered = within(deadline, converse(ext_authz, context, added, limits, &target)).await;
@@ -146,9 +138,9 @@ fn tag(
 }
 
 /// Returns the limits of an authorization request.
-fn limits(context: &RequestContext<'_>) -> ExchangeLimits {
+fn limits(ext_authz: &ExtAuthz, context: &RequestContext<'_>) -> ExchangeLimits {
     let limits = context.snapshot.limits(context.forwarding);
-    ExchangeLimits { read_timeout: limits.read_timeout.min(TIMEOUT), ..limits }
+    ExchangeLimits { read_timeout: limits.read_timeout.min(ext_authz.timeout), ..limits }
 }
 
 /// Sends one authorization request and reads its response to the end.

@@ -54,13 +54,13 @@ pub(crate) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, early: Vec<u8
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let options = &conn.worker.options;
+    let (options, head_max) = (&conn.worker.options, conn.head_max());
     let mut builder = http1::Builder::new();
     builder
         // `Progress` does this without a timer per request.
         .header_read_timeout(None)
-        .max_header_size(options.head_max)
-        .max_buf_size(options.head_max.saturating_mul(2).max(PIECE))
+        .max_header_size(head_max)
+        .max_buf_size(head_max.saturating_mul(2).max(PIECE))
         .half_close(false);
     // With its own default, hyper keeps the parsed fields on the stack without clearing them first.
     if options.headers_max != HYPER_HEADERS_MAX {
@@ -150,14 +150,13 @@ where
     if let Err(error) = SockRef::from(tcp(&stream)).set_tcp_notsent_lowat(UNSENT_MAX) {
         tracing::debug!(remote = %conn.remote(), %error, "cannot bound the unsent bytes of a connection");
     }
-    let options = &conn.worker.options;
     let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(conn.settings.streams_max)
         .max_send_buf_size(STREAM_MAX)
         .enable_connect_protocol()
-        .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(conn.head_max()).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     // Boxed, because hyper moves a stream's task several times before it begins: some 7 KB of state. A request that

@@ -92,7 +92,7 @@ impl<IO> Wire<IO> {
         // A connection parked between two requests has already begun.
         let begins = !conn.progress.is_idle();
         let phase = if begins && !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
-        let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
+        let follows = Follows::Http1(Scanner::new(conn.head_max()));
         Self { io, plain, conn, follows, phase, held: early, linger: None }
     }
 

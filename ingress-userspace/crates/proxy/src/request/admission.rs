@@ -67,6 +67,7 @@ pub(super) async fn decide<'r>(
             Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
             Verdict::Unproven(lack) => return Err(error::unproven(lack).into()),
             Verdict::Refuse { status } => return Err(error::by_rule(status).into()),
+            Verdict::Respond { status, body } => return Err(error::response_by_rule(status, body).into()),
             Verdict::Deny => return Err(error::denied().into()),
             Verdict::Limit(limit) => {
                 in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;

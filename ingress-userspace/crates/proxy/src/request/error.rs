@@ -136,6 +136,18 @@ pub(crate) fn by_rule(status: u16) -> LocalReply {
     answer(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), "a rule of this host refuses the request")
 }
 
+/// A rule of the configuration answers the request.
+pub(crate) fn response_by_rule(status: u16, body: &str) -> LocalReply {
+    let mut response = Response::new(Bytes::copy_from_slice(body.as_bytes()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    if !body.is_empty() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    }
+    headers.insert(header::SERVER, SERVER);
+    response
+}
+
 /// The host or rule does not allow the client's address.
 pub(crate) fn denied() -> LocalReply {
     offending(Violation::Denied, answer(StatusCode::FORBIDDEN, "this address is not allowed"))

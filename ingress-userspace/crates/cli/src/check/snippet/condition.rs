@@ -60,11 +60,12 @@ impl Condition {
 
     /// Returns whether `read` is what the text of this condition is meant to say.
     pub(super) fn is_read_as(&self, read: &RequestCondition) -> bool {
-        let text = match &read.test {
-            TextTest::Is(text) | TextTest::Begins(text) => text,
-            TextTest::Matches(pattern) => pattern.as_str(),
+        let is_same = match &read.test {
+            TextTest::Is(text) | TextTest::Begins(text) => **text == *self.value,
+            TextTest::Matches(pattern) => pattern.as_str() == self.value,
+            TextTest::Within(network) => network.to_string() == self.value,
         };
-        text == self.value && read.is_negated == self.operator.starts_with('!')
+        is_same && read.is_negated == self.operator.starts_with('!')
     }
 
     fn negated(&self) -> Self {

@@ -13,6 +13,7 @@ use super::{
     condition::{Condition, Flag},
     locations::Location,
     parse::parse,
+    rules::Rewrites,
 };
 
 /// Result of one directive: done, or the reason why it is not converted.
@@ -37,6 +38,9 @@ pub(super) struct Converter<'f> {
     pub(super) locations: Vec<Location>,
     /// Names of the directives of the location.
     pub(super) own: BTreeSet<String>,
+    pub(super) rewrites: Rewrites,
+    /// Whether the current `rewrite` has the flag `break`.
+    pub(super) ends_rewriting: bool,
     /// Bytes that variables have expanded to.
     pub(super) expanded: Cell<usize>,
     pub(super) codings: Vec<&'static str>,
@@ -98,6 +102,8 @@ impl<'f> Converter<'f> {
             rules_at: (Place::Location, 1, String::new()),
             locations: Vec::new(),
             own: BTreeSet::new(),
+            rewrites: Rewrites::No,
+            ends_rewriting: false,
             expanded: Cell::new(0),
             codings: Vec::new(),
             variables: BTreeMap::new(),

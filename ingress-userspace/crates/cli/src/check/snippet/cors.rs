@@ -4,6 +4,7 @@ use super::{
     Directive,
     condition::Condition,
     convert::{Converter, Done},
+    rules::Answer,
 };
 
 // === impl Converter ===
@@ -37,7 +38,12 @@ impl Converter<'_> {
     pub(super) fn preflight(&mut self, block: &[Directive]) -> Done {
         let names_origin = |argument: &String| argument.to_ascii_lowercase().starts_with("access-control-allow-origin");
         if !block.iter().any(|directive| directive.arguments.iter().any(names_origin)) {
-            return Err("set `cors-allow-origin`, which would be `*`".to_owned());
+            if self.facts.has("enable-cors") {
+                return Err("the Ingress has `enable-cors` already".to_owned());
+            }
+            let difference = Some("the answer has no field of CORS, which browsers ignore without an origin");
+            let answer = Answer { text: "204".to_owned(), difference };
+            return self.rule(&[Condition::new("method", "=", "OPTIONS")], &answer);
         }
         let mut credentials = "false".to_owned();
         for Directive { name, arguments, .. } in block {

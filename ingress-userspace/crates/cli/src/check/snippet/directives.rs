@@ -57,7 +57,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("header_filter_by_lua", "Lua is not run; use `response-headers`"),
     ("limit_conn", "set `limit-connections`"),
     ("limit_req", "set `limit-rps`"),
-    ("mirror", "set `mirror-target`"),
     ("modsecurity", "put a web application firewall in front of the services that need one"),
     ("modsecurity_rules", "put a web application firewall in front of the services that need one"),
     ("proxy_cache", "responses are not cached; put a cache in front"),
@@ -146,6 +145,15 @@ impl Converter<'_> {
         }
         if !conditions.is_empty() {
             return Err("it depends on a condition, and only redirects and refusals may".to_owned());
+        }
+        match (self.place, name.as_str(), &**arguments) {
+            (Place::Auth, "proxy_read_timeout", [time]) => {
+                return self.set("auth-timeout", seconds(time)?.max(1).to_string());
+            }
+            (Place::Auth, "access_log", [off]) if off == "off" => {
+                return self.drop("questions have no line in the log");
+            }
+            _ => {}
         }
         if self.place == Place::Auth && !matches!(name.as_str(), "proxy_set_header" | "grpc_set_header") {
             return Err("it holds for the requests to `auth-url`, of which only fields can be changed".to_owned());
@@ -238,8 +246,13 @@ impl Converter<'_> {
             ("proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags", _) => {
                 Err("cookies of pods are passed as they are; let the pod set their attributes".to_owned())
             }
-            ("large_client_header_buffers", _) => {
-                Err("the size of request heads is a setting for all hosts".to_owned())
+            ("large_client_header_buffers", [number, size]) => {
+                self.setting("large-client-header-buffers", format!("{number} {size}"))
+            }
+            ("mirror", [off]) if off == "off" => self.drop("it is the default"),
+            ("mirror", [path]) if self.place == Place::Location => self.mirror(path),
+            ("mirror_request_body", [switch]) if matches!(switch.as_str(), "on" | "off") => {
+                self.set("mirror-request-body", switch.as_str())
             }
             ("proxy_intercept_errors", _) => Err("set `custom-http-errors` with `default-backend`".to_owned()),
             ("set_real_ip_from", [network]) => {
@@ -257,6 +270,22 @@ impl Converter<'_> {
                 self.setting("use-forwarded-headers", "true")
             }
             _ => Err("this directive is not known to the converter".to_owned()),
+        }
+    }
+
+    /// Converts `mirror`, whose copies go through the locations of the host: here all of them lead to one Service.
+    fn mirror(&mut self, path: &str) -> Done {
+        let is_path = path.starts_with('/') && path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~".contains(&b));
+        let is_only = matches!(&*self.facts.paths, [only] if only.is_own && !only.is_exact && only.path == "/");
+        match (&self.facts.service, self.facts.only_host()) {
+            (Some((service, port)), Some(host)) if is_path && is_only => {
+                let namespace = &self.facts.namespace;
+                let url = format!("http://{service}.{namespace}.svc.cluster.local:{port}{path}$is_args$args");
+                let host = host.to_owned();
+                self.set("mirror-host", host)?;
+                self.set("mirror-target", url)
+            }
+            _ => Err("set `mirror-target`".to_owned()),
         }
     }
 

@@ -67,7 +67,11 @@ impl Converter<'_> {
                 self.passed.push(name.to_owned());
                 return Ok(());
             }
-            return Err(format!("field `{field}` of the answer from `auth-url` gets another name"));
+            // The list has the grammar of fields, and `=` is a part of no name.
+            checked(format!("-{name}"))?;
+            checked(format!("-{field}"))?;
+            self.passed.push(format!("{field}={name}"));
+            return Ok(());
         }
         if lower == "host" {
             let value = self.expand(value)?;

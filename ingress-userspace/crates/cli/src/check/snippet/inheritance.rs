@@ -1,7 +1,7 @@
 //! Directives of a server that have no effect, because each location of ingress-nginx has its own.
 //!
-//! nginx joins no two levels: a location with a directive takes nothing of that name from its server. Exceptions are the
-//! module rewrite, which runs on each level, and `more_set_headers` with its kin, which joins them.
+//! nginx joins no two levels: a location with a directive takes nothing of that name from its server. Exceptions are
+//! the module rewrite, which runs on each level, and `more_set_headers` with its kin, which joins them.
 
 use super::{Directive, convert::Converter};
 

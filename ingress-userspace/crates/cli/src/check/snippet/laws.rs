@@ -249,6 +249,59 @@ fn answers_are_those_of_nginx() {
 }
 
 #[test]
+fn networks_of_a_location_refuse_all_others() {
+    for (text, expect) in [
+        (
+            "location /admin { allow 10.0.0.0/8; allow 192.0.2.7; deny all; }",
+            "+ redirect-rules: path ~ ^/admin and client != 10.0.0.0/8 and client != 192.0.2.7 -> 403\npath ~ ^/admin -> 404\n",
+        ),
+        (
+            "location = /x { deny 192.0.2.0/24; }",
+            "+ redirect-rules: path = /x and client = 192.0.2.0/24 -> 403\npath = /x -> 404\n",
+        ),
+        ("location /s { stub_status; allow 127.0.0.1; deny all; }", "+ deny-paths: /s\n"),
+        (
+            "location /s { stub_status; allow 10.0.0.0/8; deny all; }",
+            "! 1 location /s: there is no status page of nginx",
+        ),
+    ] {
+        assert_lines(&of_server(text), &[expect]);
+    }
+}
+
+#[test]
+fn a_path_is_rewritten_only_where_nginx_ends_there() {
+    for (text, expect) in [
+        ("rewrite ^/api/(.*)$ /$1 break;", "+ redirect-rules: path ~ ^/api/(.*)$ -> rewrite /$1$is_args$args\n"),
+        ("rewrite ^/a/(.*) /b/$1? break;", "+ redirect-rules: path ~ ^/a/(.*) -> rewrite /b/$1\n"),
+        ("rewrite ^/v1/(.*) /api/$1 last;", "+ redirect-rules: path ~ ^/v1/(.*) -> rewrite /api/$1$is_args$args\n"),
+        // The result matches again, which ends in 500.
+        ("rewrite ^/v1/(.*) /v1/api/$1 last;", "! 1 rewrite ^/v1/(.*) /v1/api/$1 last: it changes the path"),
+        ("rewrite ^(.*)$ /x$1 last;", "! 1 rewrite ^(.*)$ /x$1 last: it changes the path"),
+        ("rewrite ^/a /b last; if ($uri = /b) { return 403; }", "! 1 return 403: nginx runs it for the rewritten path"),
+        ("if ($uri = /b) { return 403; } rewrite ^/a /b last;", "! 1 rewrite ^/a /b last: it changes the path"),
+        ("rewrite ^/a /$host break;", "! 1 rewrite ^/a /$host break: "),
+    ] {
+        assert_lines(&of_location(text), &[expect]);
+    }
+    assert_lines(&of_server("rewrite ^/a /b break;"), &["! 1 rewrite ^/a /b break: it changes the path"]);
+    let paths = ["/", "/b"].map(|path| HostPath { path: path.into(), is_exact: false, is_own: path == "/" }).to_vec();
+    let found = converted("", "rewrite ^/v1/(.*) /api/$1 last;", &Facts { paths, ..facts() });
+    assert_lines(&found, &["! 1 rewrite ^/v1/(.*) /api/$1 last: it changes the path"]);
+}
+
+#[test]
+fn texts_of_answers_are_written_out() {
+    for (text, expect) in [
+        ("return 200 'a \"b\"\\n';", "+ redirect-rules: -> 200 \"a \\\"b\\\"\\n\"\n"),
+        ("return 204;", "+ redirect-rules: -> 204\n"),
+        ("return 200 $uri;", "! 1 return 200 $uri: its value has variables\n"),
+    ] {
+        assert_lines(&of_location(text), &[expect]);
+    }
+}
+
+#[test]
 fn the_name_of_the_server_is_that_of_the_rule() {
     let of = |hosts: &[&str]| {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();

@@ -2,10 +2,11 @@
 //! regular expressions as they stand, and then the longest prefix. The locations of the Ingress' own paths take part.
 
 use ingress_model::{Pattern, RequestRules};
+use ipnet::IpNet;
 
 use super::{
     Directive, HostPath,
-    access::{AccessRule, Effect},
+    access::{AccessRule, Effect, shown},
     condition::{Condition, escape},
     convert::{Converter, Done},
     pattern::{Expression, beginning},
@@ -13,7 +14,9 @@ use super::{
 };
 
 /// Directives in a location that have no influence on an answer of nginx itself.
-const SILENT: [&str; 2] = ["access_log", "log_not_found"];
+const SILENT: [&str; 4] = ["access_log", "charset", "default_type", "log_not_found"];
+/// Maximum number of networks of a location.
+const MAX_NETWORKS: usize = 16;
 
 /// A location that answers by itself.
 #[derive(Clone, Debug)]
@@ -196,8 +199,13 @@ impl Converter<'_> {
         let said: Vec<_> = block.iter().filter(|inner| !SILENT.contains(&inner.name.as_str())).collect();
         // `return` comes before `deny`, whatever their order.
         if let Some(inner) = said.iter().find(|inner| inner.name == "return") {
-            let is_known =
-                |other: &&Directive| matches!(other.name.as_str(), "return" | "deny" | "internal" | "satisfy");
+            let is_type = |other: &Directive| {
+                let name = other.arguments.first().map(String::as_str).unwrap_or_default();
+                other.name == "add_header" && name.eq_ignore_ascii_case("content-type")
+            };
+            let is_known = |other: &&Directive| {
+                matches!(other.name.as_str(), "return" | "deny" | "internal" | "satisfy") || is_type(other)
+            };
             return match said.iter().all(is_known) {
                 // No client reaches a location that is `internal`, whatever it returns.
                 _ if said.iter().any(|other| other.name == "internal") => {
@@ -212,7 +220,7 @@ impl Converter<'_> {
         }
         match &*said {
             [inner] if inner.name == "rewrite" => Ok(vec![self.rewritten(&inner.arguments)?]),
-            [_, ..] if said.iter().all(|inner| matches!(inner.name.as_str(), "allow" | "deny")) => {
+            [_, ..] if said.iter().all(|inner| matches!(inner.name.as_str(), "allow" | "deny" | "stub_status")) => {
                 self.admitted(path, &said)
             }
             _ if said.iter().any(|inner| inner.name == "auth_request" || inner.name == "auth_basic") => {
@@ -228,9 +236,33 @@ impl Converter<'_> {
             [network] => AccessRule::parse(&inner.name, network),
             _ => Err("`allow` and `deny` have one network".to_owned()),
         };
-        let rules = said.iter().map(rule).collect::<Done<Vec<_>>>()?;
+        let has_status = said.iter().any(|inner| inner.name == "stub_status");
+        let lists = said.iter().filter(|inner| inner.name != "stub_status");
+        let rules = lists.map(rule).collect::<Done<Vec<_>>>()?;
+        let is_loopback = |network: &IpNet| network.addr().is_loopback();
+        let client = |operator, network: &IpNet| Condition::new("client", operator, &shown(network));
+        let forbidden = Answer::refusal("403");
+        // Without a pod, nginx looks for a file, and finds none.
+        let missing = Answer {
+            text: "404".to_owned(),
+            difference: Some("the location has no pod, so clients of its networks get 404, as with nginx"),
+        };
         match Effect::of(&rules)? {
-            Effect::Only(allowed) if allowed.is_empty() => Ok(vec![(Vec::new(), Answer::refusal("403"))]),
+            Effect::Only(allowed) if allowed.is_empty() => Ok(vec![(Vec::new(), forbidden)]),
+            // Only processes of the node see the status page.
+            Effect::Only(allowed) if has_status && allowed.iter().all(is_loopback) => {
+                let difference = Some("there is no status page of nginx, so this node gets 403, too");
+                Ok(vec![(Vec::new(), Answer { text: "403".to_owned(), difference })])
+            }
+            _ if has_status => Err("there is no status page of nginx; use the metrics".to_owned()),
+            Effect::Only(allowed) if allowed.len() <= MAX_NETWORKS => {
+                let outside = allowed.iter().map(|network| client("!=", network)).collect();
+                Ok(vec![(outside, forbidden), (Vec::new(), missing)])
+            }
+            Effect::AllBut { refused, .. } if refused.len() <= MAX_NETWORKS => {
+                let inside = refused.iter().map(|network| (vec![client("=", network)], forbidden.clone()));
+                Ok(inside.chain([(Vec::new(), missing)]).collect())
+            }
             _ => Err(format!(
                 "networks for one path need an Ingress of their own with `path: {path}` and `allowlist-source-range`"
             )),

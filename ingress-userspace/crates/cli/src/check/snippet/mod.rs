@@ -18,6 +18,7 @@ mod inheritance;
 #[cfg(test)]
 mod laws;
 mod locations;
+mod look_ahead;
 mod parse;
 mod pattern;
 mod rules;
@@ -40,7 +41,8 @@ pub enum Place {
     Auth,
 }
 
-/// Properties of the Ingress of a snippet: some variables stand for them, and some decide whether nginx takes a directive.
+/// Properties of the Ingress of a snippet. Some variables stand for them, and some decide whether nginx takes a
+/// directive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub namespace: String,

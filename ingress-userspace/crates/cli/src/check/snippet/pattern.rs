@@ -1,7 +1,7 @@
-//! Regular expressions of nginx, which PCRE reads, in the syntax of this controller. Text with another meaning in the two is
-//! named and never guessed.
+//! Regular expressions of nginx, which PCRE reads, in the syntax of this controller. Text with another meaning in the two
+//! is named and never guessed.
 
-use super::convert::Done;
+use super::{convert::Done, look_ahead};
 
 /// A look-ahead that is replaced: the expression matches if `is` does and `is_not` does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Expression {
             Ok(is) => return Ok(Self { is, is_not: None }),
             Err(reason) => reason,
         };
-        without_look_ahead(text).ok_or(reason)
+        look_ahead::replaced(text).ok_or(reason)
     }
 
     /// Returns the expression if it has no look-ahead.
@@ -29,52 +29,8 @@ impl Expression {
     }
 }
 
-/// Replaces a negative look-ahead by a second expression, where both have the same effect.
-fn without_look_ahead(text: &str) -> Option<Expression> {
-    let (before, rest) = text.split_once("(?!")?;
-    let end = closing(rest)?;
-    let (excluded, after) = (&rest[..end], &rest[end + 1..]);
-    if !matches!(after, "" | ".*" | ".*$" | "(.*)" | "(.*)$") {
-        return None;
-    }
-    let (is, excluded) = (plain(&format!("{before}{after}")).ok()?, plain(excluded).ok()?);
-    let is_literal = |text: &str| {
-        let mut is_escaped = false;
-        text.chars().all(|character| {
-            let is_plain =
-                if is_escaped { character.is_ascii_punctuation() } else { !"^$.|?*+()[]{}".contains(character) };
-            is_escaped = character == '\\' && !is_escaped;
-            is_plain
-        }) && !is_escaped
-    };
-    let is_not = match before {
-        // Each occurrence must be followed by the excluded text.
-        "/\\." if is_literal(&excluded) => format!("^(?:[^/]|/\\.{excluded}|/[^./]|/$)*$"),
-        "\\." if is_literal(&excluded) => format!("^(?:[^.]|\\.{excluded})*$"),
-        // There is one place where a literal can match, and one end of it.
-        _ if before.strip_prefix('^').is_some_and(is_literal) => format!("{}(?:{excluded})", plain(before).ok()?),
-        _ => return None,
-    };
-    Some(Expression { is, is_not: Some(is_not) })
-}
-
-/// Returns the place of the parenthesis that closes a group, which has no class and no group within.
-fn closing(text: &str) -> Option<usize> {
-    let mut is_escaped = false;
-    for (at, character) in text.char_indices() {
-        match character {
-            _ if is_escaped => is_escaped = false,
-            '\\' => is_escaped = true,
-            ')' => return Some(at),
-            '(' | '[' => return None,
-            _ => {}
-        }
-    }
-    None
-}
-
 /// Translates an expression without look-around.
-fn plain(text: &str) -> Done<String> {
+pub(super) fn plain(text: &str) -> Done<String> {
     let other = |part: &str| format!("PCRE reads `{part}` in `{text}` in another way than this controller");
     if !text.is_ascii() || text.bytes().any(|byte| byte.is_ascii_control()) {
         return Err(format!("`{text}` holds characters beyond ASCII, which PCRE reads as bytes"));
@@ -313,10 +269,15 @@ mod tests {
             (r"/\.(?!well-known).*", "/.well-known/.git/config", true),
             (r"/\.(?!well-known).*", "/.well-known", false),
             (r"/\.(?!well-known)", "/.well-know", true),
+            (r"^(d\/1\.(3|4|5(?!\.[0-9]-dev))|Go ).*$", "d/1.5.1", true),
+            (r"^(d\/1\.(3|4|5(?!\.[0-9]-dev))|Go ).*$", "d/1.5.1-dev", false),
+            (r"^(d\/1\.(3|4|5(?!\.[0-9]-dev))|Go ).*$", "d/1.4.1-dev", true),
+            (r"^(d\/1\.(3|4|5(?!\.[0-9]-dev))|Go ).*$", "Go 1.1", true),
+            (r"^(d\/1\.(3|4|5(?!\.[0-9]-dev))|Go ).*$", "d/1.6", false),
         ] {
             assert_eq!(matches(text, value), expect, "{text} {value}");
         }
-        for text in ["^/a+(?!b)", "^/a(?!b)c", "(?!a)b", "^/a(?!b(c))", "/a(?!b)"] {
+        for text in ["^/a+(?!b)", "^/a(?!b)c", "(?!a)b", "^/a(?!b(c))", "/a(?!b)", "^(a|ab(?!c))", "^(a(?!b)|c)d"] {
             assert!(Expression::parse(text).is_err(), "{text}");
         }
     }

@@ -6,7 +6,7 @@ use super::{
     Place,
     condition::Condition,
     convert::{Converter, Done},
-    pattern::Expression,
+    pattern::{Expression, beginning},
 };
 
 /// Maximum number of rules of a list.
@@ -19,6 +19,17 @@ pub(super) struct Answer {
     pub(super) difference: Option<&'static str>,
 }
 
+/// Whether the path for pods is rewritten by an earlier rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rewrites {
+    #[default]
+    No,
+    /// By one with `break`.
+    Ended,
+    /// By one after which nginx begins again.
+    Again,
+}
+
 // === impl Answer ===
 
 impl Answer {
@@ -29,6 +40,11 @@ impl Answer {
     /// Returns the status, if the answer refuses a request.
     pub(super) fn refused(&self) -> Option<&str> {
         Some(self.text.as_str()).filter(|text| is_error(text))
+    }
+
+    /// Returns whether pods get the request, with another path.
+    fn rewrites(&self) -> bool {
+        self.text.starts_with("rewrite ")
     }
 }
 
@@ -51,7 +67,19 @@ impl Converter<'_> {
             ("444", None) => answer("403".to_owned(), Some("nginx closes the connection, here the answer is 403")),
             (status, None) if is_error(status) => answer(status.to_owned(), None),
             (status, Some(_)) if is_error(status) => answer(status.to_owned(), Some("the body is another text")),
-            _ => Err("the proxy makes no bodies; let a pod answer".to_owned()),
+            (status, None) if is_success(status) => answer(status.to_owned(), None),
+            (status, Some(body)) if is_success(status) => {
+                let body = self.fixed(body)?;
+                if body.is_empty() {
+                    return answer(status.to_owned(), None);
+                }
+                if body.contains('\\') || body.chars().any(|c| c.is_control() && c != '\n') {
+                    return Err("its text has control characters".to_owned());
+                }
+                let body = body.replace('"', "\\\"").replace('\n', "\\n");
+                answer(format!("{status} \"{body}\""), Some("the type of the text is `text/plain`"))
+            }
+            _ => Err("the proxy makes no such answer; let a pod answer".to_owned()),
         }
     }
 
@@ -76,11 +104,7 @@ impl Converter<'_> {
             "permanent" => "301",
             "redirect" => "302",
             "" | "last" | "break" if is_url => "302",
-            "" | "last" | "break" => {
-                return Err(format!(
-                    "it changes the path; write it into `path`, as `{pattern}`, with `rewrite-target: {target}`"
-                ));
-            }
+            "" | "last" | "break" => return self.path_for_pods(pattern, target, flag == "break"),
             _ => return Err(format!("`{flag}` is no flag of `rewrite`")),
         };
         let mut difference = None;
@@ -98,12 +122,41 @@ impl Converter<'_> {
         Ok((conditions, Answer { text: format!("{status} {target}"), difference }))
     }
 
-    /// Converts `rewrite`, as far as it redirects.
+    /// Reads a `rewrite` of the path that pods get.
+    fn path_for_pods(&self, pattern: &str, target: &str, ends: bool) -> Done<(Vec<Condition>, Answer)> {
+        let by_hand =
+            format!("it changes the path; write it into `path`, as `{pattern}`, with `rewrite-target: {target}`");
+        if self.place != Place::Location || self.facts.has("rewrite-target") {
+            return Err(by_hand);
+        }
+        let expression = Expression::parse(pattern)?;
+        // nginx looks for a location again, and runs what it has: here that must be the same one, with nothing to run.
+        let is_alone = matches!(&*self.facts.paths, [path] if path.is_own && !path.is_exact && path.path == "/")
+            && !self.facts.has_expressions
+            && self.redirects.is_empty()
+            && self.denied.is_empty();
+        let (from, to) = (beginning(&expression.is), target.split('$').next().unwrap_or_default());
+        let is_once = from.len() > 1 && !to.starts_with(&from) && !from.starts_with(to);
+        if !ends && !(is_alone && is_once) {
+            return Err(by_hand);
+        }
+        let target = self.expand(target)?;
+        let (target, query) = match target.strip_suffix('?') {
+            Some(target) => (target, ""),
+            None if target.contains('?') => return Err(by_hand),
+            None => (target.as_str(), "$is_args$args"),
+        };
+        let text = format!("rewrite {target}{query}");
+        Ok((Condition::matching("path", false, &expression), Answer { text, difference: None }))
+    }
+
+    /// Converts `rewrite`.
     pub(super) fn rewrite(&mut self, arguments: &[String], conditions: &[Condition]) -> Done {
         if self.place == Place::Auth {
             return Err("it holds for the requests to `auth-url`, of which only fields can be changed".to_owned());
         }
         let (own, answer) = self.rewritten(arguments)?;
+        self.ends_rewriting = arguments.get(2).is_some_and(|flag| flag == "break");
         let all = self.both(conditions, own)?;
         self.rule(&all, &answer)
     }
@@ -112,6 +165,9 @@ impl Converter<'_> {
     pub(super) fn rule(&mut self, conditions: &[Condition], answer: &Answer) -> Done {
         if answer.refused().is_some() && conditions.iter().any(Condition::is_narrower) {
             return Err("nginx also refuses other ports and spellings of the host; compare `$host`".to_owned());
+        }
+        if self.rewrites == Rewrites::Again {
+            return Err("nginx runs it for the rewritten path".to_owned());
         }
         let texts: Vec<_> = conditions.iter().map(Condition::text).collect();
         let line = format!("{} -> {}", texts.join(" and "), answer.text);
@@ -129,6 +185,10 @@ impl Converter<'_> {
         if read.iter().count() != 1 || !read.iter().all(is_same) {
             return Err("its conditions cannot be written as an annotation".to_owned());
         }
+        if answer.rewrites() {
+            // Behind `break`, nginx runs no further directive of the module rewrite, and neither does the list.
+            self.rewrites = if self.ends_rewriting { Rewrites::Ended } else { Rewrites::Again };
+        }
         if let Some(difference) = answer.difference {
             self.differ(difference);
         }
@@ -140,6 +200,10 @@ impl Converter<'_> {
     pub(super) fn refuse_all(&mut self, status: &str) {
         self.redirects.push(format!("-> {status}"));
     }
+}
+
+fn is_success(status: &str) -> bool {
+    status.len() == 3 && status.parse::<u16>().is_ok_and(|status| (200..300).contains(&status))
 }
 
 pub(super) fn is_error(status: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Lifetime, rates and number of client connections.
 
 use super::row::{Row, key};
-use crate::translate::values::{boolean, count, number, seconds};
+use crate::translate::values::{Read, boolean, bytes, count, number, seconds};
 use ingress_model::Settings;
 
 /// Sorted by name.
@@ -44,6 +44,14 @@ pub(super) const SETTINGS: &[Row<Settings>] = &[
         .default("75")
         .reads(|value, settings| seconds(value, &mut settings.idle_timeout)),
     key(
+        "large-client-header-buffers",
+        "largest head of a request, as the product of a number and a size, from 8 KiB to 256 KiB; larger ones get 431. \
+         The target of a request has 8 KiB at most",
+    )
+    .default("4 8k")
+    .differs("one field may have the whole size, and a target has 8 KiB at most")
+    .reads(head),
+    key(
         "max-connections",
         "largest number of client connections that each worker has open; further ones are closed; `0` for any number. \
          Specific to xdp-ingress",
@@ -65,6 +73,22 @@ pub(super) const SETTINGS: &[Row<Settings>] = &[
         .reads(|value, settings| boolean(value, &mut settings.http3)),
 ];
 
+/// Reads the product of a number and a size.
+fn head(value: &str, settings: &mut Settings) -> Read {
+    let product = value.split_once(' ').and_then(|(number, size)| {
+        let number: u64 = number.parse().ok()?;
+        bytes(size.trim()).ok()?.checked_mul(number)
+    });
+    let fits = product.and_then(|product| usize::try_from(product).ok()).filter(|size| HEAD_SIZES.contains(size));
+    let size = fits.ok_or("a number and a size, as `4 16k`, with a product from 8k to 256k")?;
+    settings.request_head_max = Some(size).filter(|size| *size != HEAD_DEFAULT);
+    Ok(())
+}
+
+/// The size that the process has by itself.
+const HEAD_DEFAULT: usize = 32 * 1024;
+/// Sizes of heads: each connection may hold one.
+const HEAD_SIZES: std::ops::RangeInclusive<usize> = 8 * 1024..=256 * 1024;
 const CONNECTIONS_MAX: u32 = 10_000_000;
 /// Upper bound of minimum rates: some legitimate clients have less than a megabyte per second.
 const RATE_MAX: u32 = 1_000_000;

@@ -1,6 +1,8 @@
 //! External authorization: how to call the service that authorizes requests, and its address.
 
-use http::{HeaderName, Method};
+use std::time::Duration;
+
+use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
@@ -14,10 +16,12 @@ use crate::{
     translate::{
         destination::Purpose,
         text::shorten,
-        values::{Expected, Read, boolean, location},
+        values::{Expected, Read, boolean, location, seconds},
     },
 };
-use ingress_model::{AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, Template, duration};
+use ingress_model::{
+    AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, PassedField, Template, duration,
+};
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
@@ -59,8 +63,9 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
     .reads(|value, parsed| parsed.own.request_redirect(value)),
     key(
         "auth-response-headers",
-        "fields to copy from answers of the service of `auth-url` to requests for pods, separated by commas; pods \
-         never get these fields from clients",
+        "fields to copy from answers of the service of `auth-url` to requests for pods, separated by commas, as \
+         `X-User` or, specific to xdp-ingress, under another name as `X-User=X-Remote-User`; pods never get these fields \
+         from clients",
     )
     .or_refuse()
     .reads(|value, parsed| parsed.own.response_headers(value)),
@@ -77,10 +82,17 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
     .default("rd")
     .reads(|value, parsed| parsed.own.redirect_param(value)),
     key(
+        "auth-timeout",
+        "longest time that the service of `auth-url` has for its answer, within `proxy-read-timeout`, in seconds. Specific \
+         to xdp-ingress",
+    )
+    .default("10")
+    .reads(|value, parsed| seconds(value, &mut parsed.own.timeout)),
+    key(
         "auth-url",
         "a service that authorizes each request, without its body: 2xx admits the request, 401 and 403 go to the \
-         client. Any other status, or no answer within 10 s or `proxy-read-timeout`, becomes 500. The URL names a \
-         Service (`http://NAME.NAMESPACE.svc.cluster.local/PATH`; in another namespace only if a ReferenceGrant there \
+         client. Any other status, or no answer within `auth-timeout` or `proxy-read-timeout`, becomes 500. The URL \
+         names a Service (`http://NAME.NAMESPACE.svc.cluster.local/PATH`; in another namespace only if a ReferenceGrant there \
          or `--allow-cross-namespace-services` allows it), a path of the same host's rules (`https://$host/PATH`), or \
          another host under the rules for external names; that host's certificate is not verified",
     )
@@ -163,9 +175,10 @@ impl Default for ParsedExtAuthz {
 struct ParsedCall {
     url: Option<Url>,
     method: Method,
+    timeout: Duration,
     sign_in: Option<String>,
     redirect_param: String,
-    response_headers: Vec<HeaderName>,
+    response_headers: Vec<PassedField>,
     request_redirect: Option<Template>,
     always_set_cookie: bool,
     proxy_set_headers: Option<String>,
@@ -178,6 +191,7 @@ impl Default for ParsedCall {
         Self {
             url: None,
             method: Method::GET,
+            timeout: Duration::from_secs(10),
             sign_in: None,
             redirect_param: "rd".into(),
             response_headers: Vec::new(),
@@ -261,9 +275,15 @@ impl ParsedCall {
 
     fn response_headers(&mut self, value: &str) -> Read {
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let removals = HeaderEdits::setting(names.map(|name| (name, "")))
-            .map_err(|error| format!("names of header fields, separated by commas ({error})"))?;
-        self.response_headers = removals.iter().map(HeaderEdit::name).cloned().collect();
+        let pairs: Vec<_> = names.map(|name| name.split_once('=').unwrap_or((name, name))).collect();
+        let named = |names: Vec<&str>| {
+            HeaderEdits::setting(names.into_iter().map(|name| (name.trim(), "")))
+                .map_err(|error| format!("names of header fields, separated by commas ({error})"))
+        };
+        let from = named(pairs.iter().map(|(from, _)| *from).collect())?;
+        let to = named(pairs.iter().map(|(_, to)| *to).collect())?;
+        let both = from.iter().map(HeaderEdit::name).zip(to.iter().map(HeaderEdit::name));
+        self.response_headers = both.map(|(from, to)| PassedField { from: from.clone(), to: to.clone() }).collect();
         Ok(())
     }
 
@@ -305,6 +325,7 @@ impl ParsedCall {
         let Self {
             url,
             method,
+            timeout,
             sign_in,
             redirect_param,
             response_headers,
@@ -326,6 +347,7 @@ impl ParsedCall {
             service,
             target: url.into_target(),
             method,
+            timeout,
             sign_in: sign_in.map(|location| parse(&returning(&location, &redirect_param))).transpose()?,
             response_headers: response_headers.into(),
             request_redirect: match request_redirect {

@@ -24,7 +24,10 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRequestRules>] = &[
         "redirect-rules",
         "redirects with conditions, one per line: `host = old.example.com and path ~ ^/a/(.*) -> 301 https://b.example/$1`. \
          The first rule whose conditions hold answers, with 302 without a status; a status from 400 to 599 alone refuses, \
-         if the conditions hold for any line of a field, or any cookie or argument of the name. At most 64 rules with 32 expressions. Specific to xdp-ingress",
+         if the conditions hold for any line of a field, or any cookie or argument of the name. A status from 200 to 299, \
+         as `200 \"ok\"`, answers with a plain text. `rewrite /$1` changes the path for pods and leaves the other rules \
+         out; `rewrite-target` takes precedence. `client = 10.0.0.0/8` is a network. At most 64 rules with 32 \
+         expressions. Specific to xdp-ingress",
     )
     .or_refuse()
     .reads(|value, parsed| {

@@ -68,7 +68,7 @@ const HASHES: &str = "hash tables have no fixed sizes here";
 const WORKERS: &str = "there is one worker thread for each CPU, see `--workers`";
 const LOG: &str = "the log of the process goes to standard error, see `--log`";
 const JAEGER: &str = "spans are sent by OTLP alone, and ingress-nginx itself no longer reads it";
-const HEADS: &str = "heads of requests have up to 32 KiB, over every version of HTTP";
+const HEADS: &str = "`large-client-header-buffers` bounds heads of requests, over every version of HTTP";
 const NO_STATUS: &str = "there is no status page of nginx";
 const SESSIONS: &str = "sessions are resumed by tickets alone, so there is no cache";
 
@@ -161,12 +161,6 @@ const LOST: &[(&str, &[&str], &str, &str)] = &[
         &["1000"],
         "connections have no maximum number of requests",
         "`keep-alive` limits idle ones",
-    ),
-    (
-        "large-client-header-buffers",
-        &["4 8k"],
-        "heads of requests have up to 32 KiB, and larger ones get 431",
-        "make cookies smaller",
     ),
     (
         "limit-conn-zone-variable",

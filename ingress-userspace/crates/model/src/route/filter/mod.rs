@@ -97,6 +97,8 @@ pub enum Verdict<'f> {
     Deny,
     /// Answer with this status, which a rule of the configuration demands.
     Refuse { status: u16 },
+    /// Answer with this status and text, which a rule of the configuration demands.
+    Respond { status: u16, body: &'f str },
     /// Count the request, and refuse it above the limit.
     Limit(&'f Limit),
     /// Answer a preflight with 204; [`respond`] adds the CORS fields.
@@ -173,7 +175,7 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         }
         Filter::Access(access) if access.admits(subject.client) => {}
         Filter::Access(_) => return Verdict::Deny,
-        Filter::RequestRules(rules) => return rules::apply(rules, subject),
+        Filter::RequestRules(rules) => return rules::apply(rules, subject, edits),
         Filter::Limit(limit) => return Verdict::Limit(limit),
         Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
         Filter::Authentication(authentication) => {

@@ -11,18 +11,18 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use regex::Captures;
 
-use super::{Subject, Verdict, location_with, path, render};
+use super::{Edits, Subject, Verdict, location_with, path, render};
 use crate::{
     Answer, Pattern, RequestCondition, RequestRule, RequestRules, RequestSubject, Template, TextTest, Variable,
-    request_path, route::template::cookies,
+    request_path,
 };
 
 /// Limit for the product of automaton states and bytes, over all searches for one request; 5 to 12 ms in the worst case.
 pub(super) const WORK_MAX: usize = 1 << 20;
 
 /// Returns the answer of the first rule whose conditions hold.
-pub(super) fn apply<'f>(rules: &'f RequestRules, subject: &Subject<'_>) -> Verdict<'f> {
-    let mut request = Request { subject, other_paths: request_path::others(path(subject.target)), work: WORK_MAX };
+pub(super) fn apply<'f>(rules: &'f RequestRules, subject: &Subject<'_>, edits: &mut Edits<'f>) -> Verdict<'f> {
+    let mut request = Request::of(subject);
     for RequestRule { conditions, answer } in rules.iter() {
         if !conditions.iter().all(|condition| request.meets(condition, answer)) {
             continue;
@@ -30,12 +30,22 @@ pub(super) fn apply<'f>(rules: &'f RequestRules, subject: &Subject<'_>) -> Verdi
         return match answer {
             Answer::Pass => Verdict::Continue,
             Answer::Refuse(status) => Verdict::Refuse { status: *status },
-            Answer::Redirect(redirect) => {
+            Answer::Respond { status, body } => Verdict::Respond { status: *status, body },
+            Answer::Redirect(_) | Answer::Rewrite(_) => {
                 let last = conditions.iter().rev().find(|condition| condition.has_groups());
                 let text = last.map(|condition| searched(condition, subject)).unwrap_or_default();
                 let groups = last.and_then(|condition| captures(condition, &text));
-                let location = location_with(redirect, subject, groups.as_ref());
-                Verdict::Redirect { status: redirect.status, location }
+                match answer {
+                    Answer::Redirect(redirect) => {
+                        let location = location_with(redirect, subject, groups.as_ref());
+                        Verdict::Redirect { status: redirect.status, location }
+                    }
+                    Answer::Rewrite(target) if subject.target != "*" => {
+                        edits.target = Some(render(target, subject, groups.as_ref()));
+                        Verdict::Continue
+                    }
+                    _ => Verdict::Continue,
+                }
             }
         };
     }
@@ -50,8 +60,10 @@ pub fn undecided_by<'f>(
     subject: &Subject<'_>,
     is_known: impl Fn(&RequestSubject) -> bool,
 ) -> Option<&'f RequestSubject> {
-    let mut request = Request { subject, other_paths: request_path::others(path(subject.target)), work: WORK_MAX };
-    rules.iter().find_map(|RequestRule { conditions, answer }| {
+    let mut request = Request::of(subject);
+    // A rewritten path leads to the same pods.
+    let answers = rules.iter().take_while(|rule| !matches!(rule.answer, Answer::Rewrite(_)));
+    answers.into_iter().find_map(|RequestRule { conditions, answer }| {
         let (known, unknown): (Vec<_>, Vec<_>) = conditions.iter().partition(|condition| is_known(&condition.subject));
         let may_answer = known.into_iter().all(|condition| request.meets(condition, answer));
         may_answer.then(|| unknown.first().map(|condition| &condition.subject))
@@ -69,7 +81,15 @@ struct Request<'s, 'r> {
 
 // === impl Request ===
 
-impl Request<'_, '_> {
+impl<'s, 'r> Request<'s, 'r> {
+    fn of(subject: &'s Subject<'r>) -> Self {
+        let mut other_paths = request_path::others(path(subject.target));
+        // In PCRE, `$` also matches before a line feed at the end.
+        let cut: Vec<_> = other_paths.iter().filter_map(|path| path.strip_suffix('\n')).map(str::to_owned).collect();
+        other_paths.extend(cut);
+        Self { subject, other_paths, work: WORK_MAX }
+    }
+
     /// Returns whether a condition holds, for a rule with this answer.
     fn meets(&mut self, condition: &RequestCondition, answer: &Answer) -> bool {
         let RequestCondition { subject: wanted, test, is_negated } = condition;
@@ -82,6 +102,7 @@ impl Request<'_, '_> {
                 Some(is_match) => is_match != *is_negated,
                 None => refuses,
             },
+            TextTest::Within(network) => network.contains(&subject.client) != *is_negated,
         };
         match (answer, wanted) {
             (Answer::Refuse(_) | Answer::Pass, RequestSubject::Path) => {
@@ -96,7 +117,7 @@ impl Request<'_, '_> {
                 if refuses || !is_negated { lines.any(|line| holds(&line)) } else { lines.all(|line| holds(&line)) }
             }
             (Answer::Refuse(_), RequestSubject::Variable(Variable::Cookie(name))) => {
-                let mut values = cookies(subject.headers, name).map(String::from_utf8_lossy).peekable();
+                let mut values = any_case_cookies(subject.headers, name).map(String::from_utf8_lossy).peekable();
                 if values.peek().is_none() { holds("") } else { values.any(|value| holds(value.trim_matches('"'))) }
             }
             (Answer::Refuse(_), RequestSubject::Variable(Variable::Argument(name))) => {
@@ -121,8 +142,19 @@ fn is_match(pattern: &Pattern, text: &str, work: &mut usize) -> Option<bool> {
 /// Yields the values of an argument, as the client wrote them and decoded.
 fn arguments<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Cow<'q, str>> {
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let named = pairs.filter(move |(found, _)| decoded(found) == name).map(|(_, value)| value);
+    // nginx ignores the case of names.
+    let named = pairs.filter(move |(found, _)| decoded(found).eq_ignore_ascii_case(name)).map(|(_, value)| value);
     named.flat_map(|value| [value.into(), decoded(value).into()])
+}
+
+/// Iterates over the values of all cookies of that name in any case, which nginx ignores.
+fn any_case_cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
+    let fields = headers.get_all(http::header::COOKIE).iter().map(http::HeaderValue::as_bytes);
+    let pairs = fields.flat_map(|field| field.split(|b| *b == b';')).map(<[u8]>::trim_ascii);
+    pairs.filter_map(move |pair| {
+        let (found, value) = pair.split_at_checked(name.len())?;
+        value.strip_prefix(b"=").filter(|_| found.eq_ignore_ascii_case(name.as_bytes()))
+    })
 }
 
 fn decoded(text: &str) -> String {
@@ -157,7 +189,7 @@ fn searched<'r>(condition: &RequestCondition, subject: &Subject<'r>) -> Cow<'r, 
 fn captures<'t>(condition: &RequestCondition, text: &'t str) -> Option<Captures<'t>> {
     match &condition.test {
         TextTest::Matches(pattern) => pattern.captures(text),
-        TextTest::Is(_) | TextTest::Begins(_) => None,
+        TextTest::Is(_) | TextTest::Begins(_) | TextTest::Within(_) => None,
     }
 }
 
@@ -187,12 +219,41 @@ mod tests {
             https_port: 443,
             listener_port: 443,
         };
-        match apply(rules, &subject) {
-            Verdict::Continue => String::new(),
+        let mut edits = Edits::default();
+        match apply(rules, &subject, &mut edits) {
+            Verdict::Continue => edits.target.map(|target| format!("rewrite {target}")).unwrap_or_default(),
+            Verdict::Respond { status, body } => format!("{status} {body:?}"),
             Verdict::Refuse { status } => status.to_string(),
             Verdict::Redirect { status, location } => format!("{status} {location}"),
             other => format!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_rule_answers_rewrites_and_knows_networks() {
+        let text = "client = 198.51.100.0/24 -> 403\nclient != 192.0.2.0/24 -> 401\npath = /up -> 200 ok\n\
+                    method = OPTIONS -> 204\npath ~ ^/api/(.*)$ -> rewrite /$1$is_args$args\npath ~ ^/api -> 404";
+        let rules = RequestRules::redirects(text).expect("valid");
+        for (target, expect) in [
+            ("/up", "200 \"ok\""),
+            ("/api/x?a=b", "rewrite /x?a=b"),
+            ("/api/x", "rewrite /x"),
+            ("/api", "404"),
+            ("/x", ""),
+        ] {
+            assert_eq!(verdict(&rules, "a.test", target, &[]), expect, "{target}");
+        }
+    }
+
+    #[test]
+    fn neither_the_case_of_a_name_nor_a_line_feed_hides_what_is_refused() {
+        let rules = RequestRules::redirects("arg:debug = 1 -> 403\ncookie:beta = 1 -> 402").expect("valid");
+        assert_eq!(verdict(&rules, "a.test", "/?DEBUG=1", &[]), "403");
+        assert_eq!(verdict(&rules, "a.test", "/", &[("cookie", b"a=2; BETA=1")]), "402");
+        assert_eq!(verdict(&rules, "a.test", "/", &[("cookie", b"betas=1; abeta=1")]), "");
+        let rules = RequestRules::deny_paths("~ \\.php$").expect("valid");
+        assert_eq!(verdict(&rules, "a.test", "/a.php%0a", &[]), "403");
+        assert_eq!(verdict(&rules, "a.test", "/a.php%0ab", &[]), "");
     }
 
     #[test]

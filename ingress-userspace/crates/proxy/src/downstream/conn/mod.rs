@@ -92,6 +92,11 @@ pub(crate) enum Order {
 // === impl Conn ===
 
 impl Conn {
+    /// Returns the maximum size of a request head in bytes.
+    pub(crate) fn head_max(&self) -> usize {
+        self.settings.request_head_max.unwrap_or(self.worker.options.head_max)
+    }
+
     /// Creates the state. Addresses are made canonical: the v4-mapped ones of a dual-stack socket become IPv4.
     pub(crate) fn new(worker: Rc<Worker>, remote: SocketAddr, local: SocketAddr, secure: bool) -> Rc<Self> {
         Rc::new(Self {
