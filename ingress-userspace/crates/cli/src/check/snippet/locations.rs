@@ -178,7 +178,8 @@ impl Converter<'_> {
         // nginx compares paths without escapes, and requests have them here.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte);
         let is_expression = matches!(modifier, Modifier::Matches { .. });
-        if path.contains('%') || (!is_expression && !(path.starts_with('/') && path.bytes().all(is_plain))) {
+        let is_written = is_expression || (path.starts_with('/') && path.bytes().all(is_plain));
+        if path.contains('%') || !is_written {
             return Err(format!("`{path}` has characters that are escapes in requests"));
         }
         let answers = self.answers(path, block)?;

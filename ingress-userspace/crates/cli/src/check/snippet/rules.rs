@@ -137,7 +137,8 @@ impl Converter<'_> {
             && self.denied.is_empty();
         let (from, to) = (beginning(&expression.is), target.split('$').next().unwrap_or_default());
         let is_once = from.len() > 1 && !to.starts_with(&from) && !from.starts_with(to);
-        if !ends && !(is_alone && is_once) {
+        let may_follow = ends || (is_alone && is_once);
+        if !may_follow {
             return Err(by_hand);
         }
         let target = self.expand(target)?;
