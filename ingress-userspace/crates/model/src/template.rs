@@ -43,8 +43,6 @@ pub enum Variable {
     Method,
     /// `$remote_user`: the name of `Authorization: Basic` (RFC 7617). Only `auth-secret` verifies it.
     RemoteUser,
-    /// `$msec`: the time in seconds, with milliseconds.
-    Time,
     /// `$http_NAME`: the first field of that name.
     Header(HeaderName),
     /// `$cookie_NAME`.
@@ -162,7 +160,6 @@ impl Variable {
             "remote_addr" | "binary_remote_addr" => Self::ClientAddress,
             "request_method" => Self::Method,
             "remote_user" => Self::RemoteUser,
-            "msec" => Self::Time,
             _ => {
                 if let Some(header) = name.strip_prefix("http_") {
                     return HeaderName::try_from(header.replace('_', "-"))

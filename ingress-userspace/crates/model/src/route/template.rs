@@ -1,7 +1,5 @@
 //! Renders templates with the properties of a request. Pure.
 
-use std::time::SystemTime;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -58,10 +56,6 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
         Variable::ClientAddress => text.push_str(&client.to_string()),
         Variable::Method => text.push_str(method.as_str()),
         Variable::RemoteUser => text.push_str(&remote_user(headers).unwrap_or_default()),
-        Variable::Time => {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            text.push_str(&format!("{}.{:03}", since.as_secs(), since.subsec_millis()));
-        }
         Variable::Header(name) => {
             text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
         }
@@ -162,8 +156,6 @@ mod tests {
             let parsed = Template::parse(template).expect("valid");
             assert_eq!(render(&parsed, &subject, captures.as_ref()), expect, "{template}");
         }
-        let time = render(&Template::parse("$msec").expect("valid"), &subject, None);
-        assert!(time.split_once('.').is_some_and(|(s, ms)| s.len() >= 10 && ms.len() == 3), "{time}");
         let bare = Template::parse("[$is_args$args]").expect("valid");
         let bare_subject = Subject { target: "/x", port: None, ..subject };
         assert_eq!(render(&bare, &bare_subject, None), "[]");

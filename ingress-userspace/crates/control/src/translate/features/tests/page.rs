@@ -341,7 +341,6 @@ the request, or with nothing if the request lacks it. An unknown name makes the 
 - `$remote_addr`: the address of the [client](clients.md#the-clients-address).
 - `$request_method`: the method.
 - `$remote_user`: the name that the client sent by basic authentication. Only `auth-secret` verifies it.
-- `$msec`: the time in seconds, with milliseconds.
 - `$http_NAME`: the first field with this name, in lower case and with `_` for `-`, as `$http_user_agent`.
 - `$cookie_NAME`, `$arg_NAME`: a cookie, or an argument of the query as the client wrote it.
 - `$1` … `$9`: a group of the rule's regular expression in `rewrite-target`, or of the last expression that a rule of
