@@ -64,7 +64,13 @@ fn the_authorization_response_decides() {
         assert_eq!(refused.header("set-cookie"), None, "{status}");
         let let_in = site.ask("/x", &format!("{ANN}X-User: root\r\nX-None: root\r\nX-Remote-User: root\r\nX-A: 1\r\n"));
         assert_eq!((let_in.status, let_in.header("set-cookie")), (200, Some("seen=1")));
-        for line in ["\r\nx-remote-user: ann\r\n", "\r\nx-user: ann\r\n", "\r\nx-group: a\r\n", "\r\nx-group: b\r\n", "\r\nx-a: 1\r\n"] {
+        for line in [
+            "\r\nx-remote-user: ann\r\n",
+            "\r\nx-user: ann\r\n",
+            "\r\nx-group: a\r\n",
+            "\r\nx-group: b\r\n",
+            "\r\nx-a: 1\r\n",
+        ] {
             assert_eq!(let_in.text().matches(line).count(), 1, "{line} {}", let_in.text());
         }
         assert!(!let_in.text().contains("root"), "what clients say of themselves is dropped: {}", let_in.text());

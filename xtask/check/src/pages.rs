@@ -18,8 +18,8 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 /// Reasons for decisions.
 pub(crate) const DECISIONS: &str = "docs/adr";
 
-/// The page that lists the values of another chart, that of ingress-nginx.
-const FOREIGN_VALUES: &str = "docs/migrate/values.md";
+/// Pages with values of ingress-nginx' chart.
+const FOREIGN_VALUES: [&str; 3] = ["docs/migrate/values.md", "docs/migrate/remove.md", "docs/migrate/back.md"];
 
 /// Values of the chart, with their defaults.
 const VALUES: &str = "deploy/chart/values.yaml";
@@ -171,7 +171,7 @@ pub(crate) fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<
 /// Returns the paths of values that the chart does not have. The changelog may name former ones, and decisions, too.
 fn unknown_values(pages: &Pages, values: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    let exempt = [DECISIONS, "CHANGELOG.md", FOREIGN_VALUES];
+    let exempt = [&[DECISIONS, "CHANGELOG.md"][..], &FOREIGN_VALUES].concat();
     for (page, text) in pages.iter().filter(|(page, _)| !exempt.iter().any(|exempt| page.starts_with(exempt))) {
         for path in value_paths(text) {
             let mut value = Some(values);
@@ -330,7 +330,7 @@ mod tests {
         let text = "the controller. `controller.steer`, --set controller.service.type=x,controller.labels.a=b\n\
                     `controller.steering` controller.service.kind controller.steer.\n--set-string 'imag.tag=1'\n\
                     ```yaml\ncontroller:\n  steer: auto\n  workerz: 1\n```\n";
-        let pages = [("docs/a.md", text), ("CHANGELOG.md", text), (FOREIGN_VALUES, text)];
+        let pages = [("docs/a.md", text), ("CHANGELOG.md", text), (FOREIGN_VALUES[0], text)];
         let pages: Pages = pages.map(|(path, text)| (path.into(), text.to_owned())).into();
         let expect = ["controller.steering", "controller.service.kind", "imag.tag", "controller.workerz"];
         let expect = expect.map(|path| format!("`docs/a.md`: `{path}` is not in `{VALUES}`"));
