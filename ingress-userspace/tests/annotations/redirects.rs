@@ -62,7 +62,7 @@ fn rules_answer_with_texts_rewrite_paths_and_know_networks() {
     let site = Ingress::with(&[("redirect-rules", rules), ("request-headers", "X-User: $remote_user")]);
     let site = site.serve(&origin).in_order();
     let up = site.get("/app/up");
-    assert_eq!((up.status, &*up.text(), up.header("content-type")), (200, "ok\n", Some("text/plain; charset=utf-8")));
+    assert_eq!((up.status, up.text(), up.header("content-type")), (200, "ok\n", Some("text/plain; charset=utf-8")));
     let pod = site.ask("/app/v1/x?y", "Authorization: Basic amFuZTp4\r\nX-User: root\r\n");
     assert_eq!(pod.status, 200);
     for text in ["GET /app/x?y HTTP/1.1\r\n", "\r\nx-user: jane\r\n"] {
