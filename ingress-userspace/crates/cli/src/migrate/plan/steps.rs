@@ -288,7 +288,12 @@ fn install(situation: &Situation, target: &Target) -> Step {
         ),
         format!("kubectl --namespace {namespace} rollout status daemonset/{OURS}"),
     ];
-    let back = vec![format!("helm uninstall {OURS} --namespace {namespace}")];
+    // Programs that stay would go on to apply the deny list.
+    let unload = format!(
+        "kubectl --namespace {namespace} get pods --selector app.kubernetes.io/name=xdp-ingress --output name |\n  \
+         while read -r pod; do kubectl --namespace {namespace} exec \"$pod\" -- xdp-ingress unload </dev/null; done"
+    );
+    let back = vec![unload, format!("helm uninstall {OURS} --namespace {namespace}")];
     Step { title: "Install xdp-ingress beside ingress-nginx".to_owned(), text, commands, back }
 }
 
