@@ -1,9 +1,15 @@
 //! Decides whether a packet for an address that moved to this node belongs to a connection of the node that announced
 //! the address before. Such a packet is sent on to that node, which holds the address, too, and answers by itself.
 //!
-//! A packet takes at most one such step: only the announcer forwards, and never to the machine that sent it the frame.
+//! Only the announcer forwards, and never to the machine that sent it the frame. Nodes that disagree for a moment may
+//! still form a circle, so each step takes one from the TTL or hop limit, as a router does.
 
-use crate::{node_facts::Node, parse::Segment};
+use crate::{
+    announce::FrameMut,
+    checksum::replaced,
+    node_facts::Node,
+    parse::{IPV4, IPV6, Segment, link},
+};
 use ingress_common::{
     FlowKey, Move,
     flow::PROTO_TCP,
@@ -60,6 +66,36 @@ pub fn forwarded(
     }
     let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (mac, own);
     Some([a, b, c, d, e, f, g, h, i, j, k, l])
+}
+
+/// Makes a frame one that this node sends on: takes one from its TTL or hop limit (RFC 1812, 5.3.1; RFC 8200, 3), and
+/// writes its Ethernet addresses. Returns `false` for a frame with none to take, which stays as it is.
+///
+/// Finds the header again: with an offset from before the lookup of the socket, the verifier would know no bounds.
+#[inline(always)]
+pub fn send_on(frame: &mut impl FrameMut, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
+    /// Offsets in the header of IPv4 (TTL, protocol, checksum) and of IPv6 (hop limit).
+    const TTL: usize = 8;
+    const HOP_LIMIT: usize = 7;
+    let Ok((ethertype, offset)) = link(frame) else { return false };
+    let is_counted = match ethertype {
+        IPV4 => {
+            let Some(&[ttl, proto, a, b]) = frame.bytes(offset + TTL) else { return false };
+            if ttl <= 1 {
+                return false;
+            }
+            let left = ttl - 1;
+            let words = [[a, b], [ttl, proto], [left, proto]].map(u16::from_ne_bytes);
+            let [a, b] = replaced(words[0], words[1], words[2]).to_ne_bytes();
+            frame.write(offset + TTL, &[left, proto, a, b])
+        }
+        IPV6 => {
+            let Some(&[hops]) = frame.bytes(offset + HOP_LIMIT) else { return false };
+            hops > 1 && frame.write(offset + HOP_LIMIT, &[hops - 1])
+        }
+        _ => false,
+    };
+    is_counted && frame.write(0, addresses)
 }
 
 /// Returns an Ethernet address as a number: the compiler emits a call for a comparison of six bytes.

@@ -12,6 +12,7 @@ use ingress_common::{
 };
 use ingress_ebpf::{
     announce::{FrameMut, Question, answer},
+    forward::{ETHERNET_ADDRESSES, send_on},
     node_facts::Node as _,
     parse::Frame,
 };
@@ -52,9 +53,15 @@ pub(crate) fn by_tc(ctx: &TcContext, question: &Question, mac: &[u8; 6]) -> bool
     answer(&mut StackPacket(ctx), question, mac) && redirect(ctx)
 }
 
+/// Sends a packet of the stack on, with these Ethernet addresses, on the interface that received it.
+#[inline(always)]
+pub(crate) fn send_by_tc(ctx: &TcContext, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
+    send_on(&mut StackPacket(ctx), addresses) && redirect(ctx)
+}
+
 /// Has a packet of the stack sent on the interface that received it.
 #[inline(always)]
-pub(crate) fn redirect(ctx: &TcContext) -> bool {
+fn redirect(ctx: &TcContext) -> bool {
     // SAFETY: the helper has no preconditions.
     unsafe { bpf_redirect(Received::nic(ctx), 0) == REDIRECTED }
 }

@@ -84,7 +84,7 @@ impl Segment {
 /// Offset of the checksum in a TCP header (RFC 9293, 3.1).
 const TCP_CHECKSUM: usize = 16;
 
-const IPV4: u16 = 0x0800;
+pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 const ICMP: u8 = 1;
 pub(crate) const ICMPV6: u8 = 58;

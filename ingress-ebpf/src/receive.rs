@@ -51,8 +51,8 @@ pub(crate) trait Received: EbpfContext {
     fn ethernet(&self) -> Option<[u8; ETHERNET_ADDRESSES]>;
     /// Copies the TCP header at this offset, without options. Returns `false` on kernels that cannot copy it.
     fn read_tcp_header(&self, offset: usize, header: &mut TcpHeader) -> bool;
-    /// Sends the packet with these addresses in its Ethernet header, on the interface that received it. Returns `false` if
-    /// that is not possible.
+    /// Sends the packet with these addresses in its Ethernet header and one hop less, on the interface that received it.
+    /// Returns `false` if that is not possible, or no hop is left.
     fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool;
     /// Returns `true` if ports are rewritten in packets from this interface.
     #[inline(always)]

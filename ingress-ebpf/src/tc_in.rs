@@ -89,7 +89,7 @@ impl Received for TcContext {
 
     #[inline(always)]
     fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
-        self.store(0, addresses, 0).is_ok() && neighbours::redirect(self)
+        neighbours::send_by_tc(self, addresses)
     }
 
     #[inline(always)]

@@ -12,8 +12,8 @@ use aya_ebpf::{
 };
 use ingress_common::Total;
 use ingress_ebpf::{
-    announce::{self, FrameMut as _, Question},
-    forward::ETHERNET_ADDRESSES,
+    announce::{self, Question},
+    forward::{ETHERNET_ADDRESSES, send_on},
     parse::{Ends, FieldOffsets, Frame as _, Quoted, Segment, ends, parse, quoted},
 };
 
@@ -99,7 +99,7 @@ impl Received for XdpContext {
 
     #[inline(always)]
     fn send_to(&self, addresses: &[u8; ETHERNET_ADDRESSES]) -> bool {
-        Linear::new(self.data(), self.data_end()).write(0, addresses)
+        send_on(&mut Linear::new(self.data(), self.data_end()), addresses)
     }
 
     #[inline(always)]

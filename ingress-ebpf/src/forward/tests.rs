@@ -141,3 +141,70 @@ fn all_other_packets_stay() {
         assert_eq!(case.lookups.get(), lookups, "{name}: lookups");
     }
 }
+
+/// A frame with a TCP segment, and the right checksum of IPv4.
+fn frame(is_v4: bool, tags: usize, hops: u8) -> Vec<u8> {
+    let mut frame = [OWN, ROUTER].concat();
+    (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 7]));
+    if is_v4 {
+        let mut header = [0x45, 0, 0, 40, 0, 1, 0, 0, hops, PROTO_TCP, 0, 0, 198, 51, 100, 9, 192, 0, 2, 80];
+        let [a, b] = checksum(&header).to_be_bytes();
+        (header[10], header[11]) = (a, b);
+        frame.extend(IPV4.to_be_bytes());
+        frame.extend(header);
+    } else {
+        frame.extend(IPV6.to_be_bytes());
+        frame.extend([0x60, 0, 0, 0, 0, 20, PROTO_TCP, hops]);
+        frame.extend([7; 32]);
+    }
+    frame.extend([0; 20]);
+    frame
+}
+
+/// The checksum over a header, by RFC 1071; 0 for one with the right checksum.
+fn checksum(header: &[u8]) -> u16 {
+    let mut sum: u32 = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).expect("folded")
+}
+
+#[test]
+fn a_frame_that_is_sent_on_has_one_hop_less_and_a_right_checksum() {
+    let addresses = [PREVIOUS, OWN].concat().try_into().expect("twelve bytes");
+    for (is_v4, tags, hops) in [true, false]
+        .into_iter()
+        .flat_map(|is_v4| (0..=2).flat_map(move |tags| (2..=u8::MAX).map(move |hops| (is_v4, tags, hops))))
+    {
+        let mut sent = frame(is_v4, tags, hops);
+        assert!(send_on(&mut sent, &addresses), "{is_v4} {tags} {hops}");
+        let mut expect = frame(is_v4, tags, hops - 1);
+        expect[..ETHERNET_ADDRESSES].copy_from_slice(&addresses);
+        assert_eq!(sent, expect, "{is_v4} {tags} {hops}");
+        let header = 14 + 4 * tags;
+        assert!(!is_v4 || checksum(&sent[header..header + 20]) == 0);
+    }
+}
+
+#[test]
+fn a_circle_of_nodes_ends_with_the_hops_of_the_packet() {
+    let addresses = [PREVIOUS, OWN].concat().try_into().expect("twelve bytes");
+    for is_v4 in [true, false] {
+        let mut circling = frame(is_v4, 0, 64);
+        let steps = (0..1000).take_while(|_| send_on(&mut circling, &addresses)).count();
+        assert_eq!(steps, 63, "{is_v4}");
+        for hops in [0, 1] {
+            let mut last = frame(is_v4, 0, hops);
+            assert!(!send_on(&mut last, &addresses));
+            assert_eq!(last, frame(is_v4, 0, hops), "unchanged");
+        }
+    }
+    for length in [0, 13, 20] {
+        let short = frame(true, 0, 64)[..length].to_vec();
+        assert!(!send_on(&mut short.clone(), &addresses), "{length} bytes");
+    }
+    let mut other = frame(true, 0, 64);
+    other[12..14].copy_from_slice(&[8, 6]);
+    assert!(!send_on(&mut other, &addresses), "no IP");
+}

@@ -65,7 +65,10 @@ fuzz_target!(|input: Input<'_>| {
         matches.dedup();
         let rules = matches.into_iter().map(|path| rule(&pattern, path)).collect();
         let fallback = PathMatch::prefix("/").ok().filter(|_| *fallback).map(|path| Box::new(rule(&pattern, path)));
-        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
+        table.hosts.insert(
+            pattern,
+            Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None, refuses_http3: false }),
+        );
     }
     let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)));
     let generated = requests.iter().map(|(labels, segments)| (labels.name(), segments.path()));
@@ -87,7 +90,7 @@ fn rule(pattern: &HostPattern, path: PathMatch) -> Rule {
 
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
-    let HostRoutes { rules, fallback, clients: _, passthrough: _ } = &**routes;
+    let HostRoutes { rules, fallback, clients: _, passthrough: _, refuses_http3: _ } = &**routes;
     let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_deref())?;
     Some(rule.owner.to_string())
 }

@@ -68,6 +68,16 @@ fn taking_over(sandbox: &Sandbox) -> Datapath {
     datapath
 }
 
+/// Returns the offset of the TTL or hop limit, and whether the frame is of IPv4.
+fn hops(frame: &[u8]) -> (usize, bool) {
+    let mut at = 12;
+    while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8]) {
+        at += 4;
+    }
+    let is_v4 = frame[at..at + 2] == [8, 0];
+    (at + 2 + if is_v4 { 8 } else { 7 }, is_v4)
+}
+
 /// Runs a program on a frame. Returns whether the frame was forwarded, and checks that exactly one verdict and no lookup
 /// counts it.
 #[track_caller]
@@ -81,6 +91,13 @@ fn run(datapath: &Datapath, program: TestProgram, frame: &[u8]) -> bool {
     let mut left = frame.to_vec();
     if is_forwarded {
         left[..12].copy_from_slice(&[PREVIOUS, OURS].concat());
+        let (at, is_v4) = hops(&left);
+        left[at] -= 1;
+        if is_v4 {
+            // RFC 1141: one from the TTL is 0x100 more in the checksum, which is 0 in these frames.
+            assert_eq!(left[at + 2..at + 4], [0, 0]);
+            left[at + 2] = 1;
+        }
     }
     assert_eq!(result.frame, left, "{program:?}");
     for ((total, name, before), (_, _, after)) in before.iter().zip(after.iter()) {
@@ -128,6 +145,21 @@ fn only_segments_of_unknown_connections_to_moved_addresses_are_forwarded() {
         check(&datapath, &frame, false, "for another machine");
         frame[..12].copy_from_slice(&[OURS, PREVIOUS].concat());
         check(&datapath, &frame, false, "from the previous holder");
+    });
+}
+
+#[test]
+fn a_segment_without_hops_stays() {
+    sandboxed(|sandbox| {
+        let datapath = taking_over(sandbox);
+        for (client, address) in CLIENT.iter().zip(MOVED) {
+            let mut frame = Packet::tcp(client, &at(address), ACK).frame();
+            let (hops, _) = hops(&frame);
+            for (left, is_forwarded) in [(0, false), (1, false), (2, true), (255, true)] {
+                frame[hops] = left;
+                check(&datapath, &frame, is_forwarded, &format!("{left} hops"));
+            }
+        }
     });
 }
 
