@@ -8,7 +8,7 @@ controller.extraArgs replaces the one of the same name here. */ -}}
 {{- end }}
 {{- end }}
 {{- /* Switches that take no value: false leaves them out. */ -}}
-{{- $switches := list "ingress-class-by-name" "watch-ingress-without-class" "snapshot-private-keys" "allow-svc-external-name" "disable-svc-external-name" "disable-catch-all" "report-node-internal-ip-address" "disable-leader-election" "gateway-services" "bpf-log" -}}
+{{- $switches := list "ingress-class-by-name" "watch-ingress-without-class" "snapshot-private-keys" "allow-svc-external-name" "disable-svc-external-name" "disable-catch-all" "report-node-internal-ip-address" "disable-leader-election" "gateway-services" "gateway-address-forwarding" "bpf-log" -}}
 {{- range $name, $value := $extra }}
 {{- range kindIs "slice" $value | ternary $value (list $value) }}
 {{- $text := include "xdp-ingress.text" . }}

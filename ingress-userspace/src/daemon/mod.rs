@@ -49,7 +49,7 @@ use tracing::{debug, error, info, warn};
 
 use self::{
     http3::Http3,
-    kernel::{Kernel, LEAVING},
+    kernel::{Departure, Kernel, LEAVING},
     numbers::HostNumbers,
     port_rewrite::PortRewrite,
     publish::{PublishProgress, Publisher},
@@ -204,11 +204,11 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         // From now on, another process writes statuses, or they are cleared, while connections drain.
         status.leave();
     }
-    let mut leaves = false;
+    let mut departure = Departure::default();
     if let Some(kernel) = &mut kernel {
         signs(&view.liveness, kernel.offer()).await;
-        leaves = kernel.leave();
-        if leaves && timeout.is_none() {
+        departure = kernel.leave();
+        if departure.has_moves && timeout.is_none() {
             info!(seconds = LEAVING.as_secs(), "other nodes take the addresses over; serving on until neighbours know");
             tokio::select! {
                 () = sleep(LEAVING) => {}
@@ -219,10 +219,14 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         // Otherwise, the kernel would keep queueing connections for closed acceptors.
         kernel.release();
     }
+    let mut has_drained = false;
     if let Some(server) = server {
+        let had_connections = server.connections() > 0;
         let attend = attend(kernel.as_ref(), &view, &wanted);
         tokio::select! {
-            () = drain(server, timeout.unwrap_or(drain_timeout), &mut signals) => {}
+            is_whole = drain(server, timeout.unwrap_or(drain_timeout), &mut signals) => {
+                has_drained = had_connections && is_whole && timeout != Some(Duration::ZERO);
+            }
             _never = attend => {}
         }
     }
@@ -232,7 +236,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     if let Some(kernel) = &mut kernel {
         kernel.close_quic();
     }
-    if leaves && !timeout.is_some_and(|timeout| timeout.is_zero()) {
+    if departure.is_forwarded_to && has_drained {
         // The kernel may yet have to send the last bytes of closed connections, and needs their addresses for that.
         tokio::select! {
             () = sleep(LEAVING) => {}
@@ -307,14 +311,15 @@ async fn signs<T>(liveness: &Liveness, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Drains connections; a second signal closes them at once.
-async fn drain(mut server: Server, timeout: Duration, signals: &mut ExitSignals) {
+/// Drains connections; a second signal closes them at once. Returns `true` without such a signal.
+async fn drain(mut server: Server, timeout: Duration, signals: &mut ExitSignals) -> bool {
     info!(seconds = timeout.as_secs(), connections = server.connections(), "draining; a second signal ends it at once");
-    let Drained { cut } = tokio::select! {
-        drained = server.drain(timeout) => drained,
-        () = signals.next() => server.stop().await,
+    let (Drained { cut }, is_whole) = tokio::select! {
+        drained = server.drain(timeout) => (drained, true),
+        () = signals.next() => (server.stop().await, false),
     };
     info!(cut, "drained");
+    is_whole
 }
 
 /// Reports memory pressure to the workers, measured in the process's cgroup.

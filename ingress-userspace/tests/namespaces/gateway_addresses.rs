@@ -97,6 +97,12 @@ impl<'n> Node<'n> {
         (names(announced), names(silent))
     }
 
+    /// Returns whether the node forwards packets of an address.
+    pub(crate) fn has_moves(&self) -> bool {
+        let held = Pinned::open(&self.bpffs).expect("pinned").maps().held_addresses().expect("readable");
+        held.iter().any(|held| held.is_moved)
+    }
+
     /// Waits until the node announces exactly these addresses.
     #[track_caller]
     pub(crate) fn announces(&self, addresses: &BTreeSet<String>) {

@@ -106,6 +106,8 @@ impl Kernel {
             // Owned but not marked as such: an earlier claim failed before its slots and ports were set.
             Owner::Unassigned | Owner::This => {}
         }
+        // The process that owned the node until now may have begun and ended moves.
+        self.find_moves();
         match self.claim(Claim::Ownerless, shared) {
             Ok(true) => {
                 warn!("the process that owned the node died or is stopping; took the node back");

@@ -37,7 +37,7 @@ mod nics;
 mod quic;
 mod steering;
 
-pub(super) use announce::LEAVING;
+pub(super) use announce::{Departure, LEAVING};
 use announce::{HELLO, Holding};
 use deny::Denied;
 use limits::LimitInput;
@@ -128,6 +128,7 @@ impl Kernel {
             port_rewrite,
             initial_share,
             gateway_addresses,
+            gateway_address_forwarding,
             log,
         } = settings;
         let node = NodeReader::open()?;
@@ -155,7 +156,7 @@ impl Kernel {
         let ports = [steered(http, HTTP, workers), steered(https, HTTPS, workers)];
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
-        let mut holding = Holding::open(&gateway_addresses, HeldRoutes::open()?)?;
+        let mut holding = Holding::open(&gateway_addresses, gateway_address_forwarding, HeldRoutes::open()?)?;
         holding.see(&links, &addresses);
         Ok(Self {
             datapath,
@@ -252,7 +253,7 @@ impl Kernel {
                     wanted.send_if_modified(|wanted| left && std::mem::replace(wanted, false));
                 }
                 // Another process of this node says so by itself.
-                _ = hello.tick(), if self.holding.takes_part() && self.datapath.owner() != Owner::Other => {
+                _ = hello.tick(), if self.holding.forwards() && self.datapath.owner() != Owner::Other => {
                     self.holding.say_serves();
                 }
             }

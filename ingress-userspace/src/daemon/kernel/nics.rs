@@ -87,6 +87,13 @@ fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTree
     }
 }
 
+/// Returns the interfaces on which packets for this one arrive: those below a bond, team or VLAN.
+pub(super) fn ports(links: &Links, index: u32) -> BTreeSet<u32> {
+    let (mut names, mut above) = (Vec::new(), BTreeSet::new());
+    descend(links, index, &mut names, &mut above);
+    links.iter().filter(|(_, link)| names.contains(&link.name)).map(|(index, _)| *index).collect()
+}
+
 impl Kernel {
     /// Reads interfaces and addresses. After a failure, the known ones are kept until the next change triggers another
     /// attempt.
@@ -210,6 +217,14 @@ mod tests {
         check(&routed(&[1]), NODE, &[], &[]);
         check(&named(&["eth2", "bond0", "eth0"]), NODE, &["eth2", "eth0", "eth1"], &[4]);
         check(&Chosen::None, NODE, &[], &[]);
+    }
+
+    #[test]
+    fn packets_of_a_bond_or_vlan_arrive_below() {
+        for (index, expect) in [(8, [8].into()), (4, [2, 3].into()), (5, [2, 3].into()), (9, BTreeSet::new())] {
+            assert_eq!(ports(&links(NODE), index), expect, "{index}");
+        }
+        assert_eq!(ports(&links("2 eth0, 3 eth0.7=vlan:2"), 3), [2].into());
     }
 
     #[test]

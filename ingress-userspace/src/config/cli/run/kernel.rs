@@ -20,6 +20,12 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     pub(crate) gateway_addresses: Vec<IpNet>,
 
+    /// After a planned move of an address of --gateway-addresses, send TCP segments of connections that the node before
+    /// still has on to it, for up to an hour. All nodes need the option. They tell each other their Ethernet addresses by
+    /// datagrams that are not authenticated.
+    #[arg(long, requires = "gateway_addresses")]
+    pub(crate) gateway_address_forwarding: bool,
+
     /// Delivery of connections to the proxy.
     #[arg(long, value_enum, default_value_t = Steer::Auto)]
     pub(crate) steer: Steer,

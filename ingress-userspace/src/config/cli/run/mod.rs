@@ -87,6 +87,15 @@ mod tests {
     }
 
     #[test]
+    fn forwarding_is_off_unless_asked_for_with_addresses() {
+        const POOL: &str = "--gateway-addresses=192.0.2.8";
+        const FORWARDING: &str = "--gateway-address-forwarding";
+        assert!(!parse(&[POOL]).expect("valid").kernel.gateway_address_forwarding);
+        assert!(parse(&[POOL, FORWARDING]).expect("valid").kernel.gateway_address_forwarding);
+        assert!(parse(&[FORWARDING]).is_err());
+    }
+
+    #[test]
     fn services_of_gateways_are_claimed_only_while_they_are_written() {
         use crate::config::settings::RunSettings;
 

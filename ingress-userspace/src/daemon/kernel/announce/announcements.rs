@@ -29,8 +29,8 @@ pub(super) struct Announcements {
     chosen_among: Option<(NodeId, BTreeSet<NodeId>)>,
     /// The other nodes at the latest choice.
     others: BTreeSet<NodeId>,
-    /// Addresses that this node announces since the latest choice, with the nodes before it.
-    moved: Vec<(IpAddr, NodeId)>,
+    /// Addresses that this node announces since the latest choice, with the nodes before it, as far as they take part.
+    moved: Vec<(IpAddr, Option<NodeId>)>,
     /// Until then, announcements stay as they were found.
     listens_until: Instant,
     /// Time of the latest tick.
@@ -56,6 +56,11 @@ impl Announcements {
     /// Returns the addresses that the programs know as held.
     pub(super) const fn held(&self) -> &BTreeSet<IpAddr> {
         &self.held
+    }
+
+    /// Returns whether this node announces an address.
+    pub(super) fn announces(&self) -> bool {
+        !self.announced.is_empty()
     }
 
     pub(super) fn is_announced(&self, address: &IpAddr) -> bool {
@@ -123,10 +128,8 @@ impl Announcements {
         // A node that appears may have announced the same addresses until now, and neighbours believe it.
         let is_told_anew = others.difference(&self.others).next().is_some();
         let told = announced.iter().filter(|address| is_told_anew || !self.announced.contains(address));
-        self.moved.extend(announced.difference(&self.announced).filter_map(|address| {
-            let before = previous(address, own, &self.others, &others)?;
-            Some((*address, before))
-        }));
+        let moved = announced.difference(&self.announced);
+        self.moved.extend(moved.map(|address| (*address, previous(address, own, &self.others, &others))));
         // Otherwise datagrams of strangers could have neighbours told with each tick.
         for address in told {
             self.untold.entry(*address).or_insert(0);
@@ -141,8 +144,9 @@ impl Announcements {
         is_other
     }
 
-    /// Takes the addresses that this node announces since the latest call, with the nodes that announced them before.
-    pub(super) fn take_moved(&mut self) -> Vec<(IpAddr, NodeId)> {
+    /// Takes the addresses that this node announces since the latest call, with the nodes that announced them before:
+    /// `None` if no other node takes part.
+    pub(super) fn take_moved(&mut self) -> Vec<(IpAddr, Option<NodeId>)> {
         std::mem::take(&mut self.moved)
     }
 
@@ -275,7 +279,7 @@ mod tests {
         let (mut announcements, now) = beside_another();
         let share = announcements.announced.clone();
         assert!(!share.is_empty());
-        assert_eq!(announcements.take_moved(), Vec::from_iter(share.into_iter().map(|address| (address, OTHER))));
+        assert_eq!(announcements.take_moved(), Vec::from_iter(share.into_iter().map(|address| (address, Some(OTHER)))));
         assert_eq!(announcements.take_moved(), []);
         // A third one takes some, which nothing moves to this node for.
         announcements.choose(OWN, [OTHER, THIRD].into(), now);
@@ -284,14 +288,15 @@ mod tests {
         let before = announcements.announced.clone();
         announcements.choose(OWN, [OTHER].into(), now);
         let moved = announcements.take_moved();
-        assert!(!moved.is_empty() && moved.iter().all(|(_, node)| *node == THIRD), "{moved:?}");
+        assert!(!moved.is_empty() && moved.iter().all(|(_, node)| *node == Some(THIRD)), "{moved:?}");
         let addresses: BTreeSet<_> = moved.into_iter().map(|(address, _)| address).collect();
         assert_eq!(addresses, announcements.announced.difference(&before).copied().collect());
-        // One that is alone from the start has no node before.
+        // One that is alone from the start knows no node before.
         let mut alone = Announcements::new(now);
         alone.hold(addresses);
         alone.choose(OWN, BTreeSet::new(), now + SILENCE);
-        assert_eq!(alone.take_moved(), []);
+        let moved = alone.take_moved();
+        assert!(!moved.is_empty() && moved.iter().all(|(_, node)| node.is_none()), "{moved:?}");
     }
 
     #[test]

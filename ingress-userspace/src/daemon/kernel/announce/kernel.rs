@@ -9,6 +9,15 @@ use tracing::warn;
 use super::Holding;
 use crate::daemon::kernel::{Kernel, nics::Chosen};
 
+/// The reasons to wait before and after a drain. None without `--gateway-address-forwarding`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(in crate::daemon) struct Departure {
+    /// Whether packets of connections of this node arrive at other nodes, which forward them.
+    pub(in crate::daemon) is_forwarded_to: bool,
+    /// Whether addresses move now, of which neighbours learn within [`super::LEAVING`].
+    pub(in crate::daemon) has_moves: bool,
+}
+
 impl Kernel {
     /// Tells other nodes of this one, and chooses what it announces. Does nothing if another process owns the node.
     pub(in crate::daemon::kernel) fn announce(&mut self, is_owner: bool) {
@@ -34,19 +43,36 @@ impl Kernel {
             return;
         }
         let found = match self.datapath.has_company() {
-            Ok(true) => self.datapath.maps().held_addresses().and_then(|held| Ok((held, self.datapath.moves()?))),
-            Ok(false) => Ok((Vec::new(), Vec::new())),
+            Ok(true) => self.datapath.maps().held_addresses(),
+            Ok(false) => Ok(Vec::new()),
             Err(error) => Err(error),
         };
-        let (found, moved) = found.unwrap_or_else(|error| {
+        let found = found.unwrap_or_else(|error| {
             warn!(
                 error = &error as &dyn std::error::Error,
                 "cannot read the addresses that an earlier process announces; they are announced again in a second"
             );
-            (Vec::new(), Vec::new())
+            Vec::new()
         });
+        if !found.is_empty() {
+            self.find_moves();
+        }
         let announced = found.into_iter().filter(|held| held.is_announced).map(|held| held.address);
         self.holding.announcements.find(announced.collect());
+    }
+
+    /// Takes note of what the process that owned the node last forwards, in place of what this one did.
+    pub(in crate::daemon::kernel) fn find_moves(&mut self) {
+        if !self.holding.forwards() {
+            return;
+        }
+        let moved = self.datapath.moves().unwrap_or_else(|error| {
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot read where packets of moved addresses go; their connections to other nodes are cut"
+            );
+            Vec::new()
+        });
         self.holding.moves.find(moved, Instant::now());
     }
 
@@ -122,13 +148,13 @@ impl Kernel {
         self.datapath.set_macs(&macs)
     }
 
-    /// Leaves the announcements to other nodes, if there are any, before connections drain. Returns whether there are:
-    /// packets then arrive at those nodes, which forward those of connections of this one, once neighbours know
-    /// ([`super::LEAVING`]). Does nothing if another process of this node has taken over.
-    pub(in crate::daemon) fn leave(&mut self) -> bool {
+    /// Leaves the announcements to other nodes, if there are any, before connections drain. Does nothing if another
+    /// process of this node has taken over.
+    pub(in crate::daemon) fn leave(&mut self) -> Departure {
         if self.datapath.owner() == Owner::Other || !self.holding.takes_part() {
-            return false;
+            return Departure::default();
         }
+        let has_announced = self.holding.announcements.announces();
         // Twice, because a datagram may be lost.
         self.holding.say(true);
         self.holding.say(true);
@@ -139,7 +165,8 @@ impl Kernel {
             self.holding.end_moves(now);
             self.set_addresses();
         }
-        are_others
+        let is_forwarded_to = are_others && self.holding.forwards();
+        Departure { is_forwarded_to, has_moves: is_forwarded_to && has_announced }
     }
 
     /// Removes the routes of addresses that no process of this node holds any more, at the end of this one, and then

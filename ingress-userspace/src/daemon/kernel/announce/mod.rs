@@ -7,8 +7,8 @@
 //!                                                        └─> groups ──> questions in IPv6 arrive
 //! ```
 //!
-//! The node that announced an address before may serve its connections on. The programs then send it their packets, as long
-//! as it says that it serves ([`moves`]).
+//! The node that announced an address before may serve its connections on. With `--gateway-address-forwarding`, the
+//! programs then send it their packets, as long as it says that it serves ([`moves`]).
 //!
 //! A process that starts keeps the announcements of a living predecessor until it has listened for a second. An announcer
 //! tells its neighbours of each new address several times, so that they forget the node before.
@@ -25,7 +25,8 @@ use ingress_datapath::{HeldAddress, MovedAddress, monotonic_ns};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::node::{Addresses, HeldRoutes, LinkKind, Links, Mac};
+use super::nics::ports;
+use crate::node::{Addresses, HeldRoutes, Link, LinkKind, Links, Mac};
 
 mod announcements;
 mod choice;
@@ -36,17 +37,18 @@ mod moves;
 mod peers;
 
 use announcements::Announcements;
-use choice::NodeId;
+use choice::{NodeId, announcer};
 use groups::Groups;
 use messages::{Hello, Message, Serves};
 use moves::Moves;
 use peers::{Members, Place, Sockets};
 
+pub(in crate::daemon) use kernel::Departure;
 pub(super) use peers::HELLO;
 
-/// Time for which a node that leaves takes new connections, and for which it holds the addresses after its last connection.
-/// The next announcer tells neighbours of its addresses within
-/// 1.4 s: 0.2 s after the message at the latest, and 1.2 s later for neighbours that ignored it before.
+/// Time for which a node that leaves takes new connections, and for which it holds the addresses after its last
+/// connection, if nodes forward. The next announcer tells neighbours of its addresses within 1.4 s: 0.2 s after the
+/// message at the latest, and 1.2 s later for neighbours that ignored it before.
 pub(in crate::daemon) const LEAVING: Duration = Duration::from_secs(2);
 
 /// The held addresses, and the nodes that hold them, too.
@@ -54,6 +56,9 @@ pub(super) struct Holding {
     /// The addresses of the pool. As many are held as the programs have room for.
     wanted: BTreeSet<IpAddr>,
     announcements: Announcements,
+    /// Whether packets are forwarded to nodes that serve on, and this node says that it serves.
+    forwards: bool,
+    /// Empty unless `forwards`.
     moves: Moves,
     /// Interfaces whose driver cannot tell.
     mute: BTreeSet<u32>,
@@ -74,6 +79,8 @@ pub(super) struct Holding {
     v4: BTreeMap<u32, Ipv4Addr>,
     /// Pairs of virtual interfaces, by index.
     veths: BTreeSet<u32>,
+    /// Interfaces where packets of a bond, team or VLAN arrive, by its index.
+    below: BTreeMap<u32, BTreeSet<u32>>,
     /// Interfaces with programs, and those above them.
     nics: BTreeSet<u32>,
     /// Whether an interface has a program.
@@ -85,11 +92,12 @@ pub(super) struct Holding {
 // === impl Holding ===
 
 impl Holding {
-    /// Prepares to hold the addresses of `pool`. [`super::Kernel::find_announced`] adds what another process announces.
+    /// Prepares to hold the addresses of `pool`, and to forward packets after moves if it `forwards`.
+    /// [`super::Kernel::find_announced`] adds what another process announces.
     ///
     /// # Errors
     /// Fails if the sockets for other nodes cannot be opened, for instance because another program uses their port.
-    pub(super) fn open(pool: &AddressPool, routes: HeldRoutes) -> anyhow::Result<Self> {
+    pub(super) fn open(pool: &AddressPool, forwards: bool, routes: HeldRoutes) -> anyhow::Result<Self> {
         let sockets = (!pool.is_empty()).then(Sockets::open).transpose().with_context(|| {
             format!(
                 "cannot listen to other nodes on UDP port {NODES_PORT}, as `--gateway-addresses` requires; end other \
@@ -99,6 +107,7 @@ impl Holding {
         Ok(Self {
             wanted: pool.addresses().collect(),
             announcements: Announcements::new(Instant::now()),
+            forwards,
             moves: Moves::default(),
             mute: BTreeSet::new(),
             failing: BTreeSet::new(),
@@ -111,6 +120,7 @@ impl Holding {
             macs: BTreeMap::new(),
             v4: BTreeMap::new(),
             veths: BTreeSet::new(),
+            below: BTreeMap::new(),
             nics: BTreeSet::new(),
             has_program: false,
             is_astray: true,
@@ -157,6 +167,9 @@ impl Holding {
             IpAddr::V6(_) => None,
         });
         self.v4 = v4.collect();
+        let has_others_below = |(_, link): &(&u32, &Link)| link.kind != LinkKind::Other;
+        let below = links.iter().filter(has_others_below).map(|(index, _)| (*index, ports(links, *index)));
+        self.below = below.collect();
         self.veths = links.iter().filter(|(_, link)| link.is_veth).map(|(index, _)| *index).collect();
         if self.takes_part() {
             // Something else may have removed a route.
@@ -195,8 +208,14 @@ impl Holding {
         if message.pool() != self.pool {
             return;
         }
-        if let (Message::Serves(Serves { node, mac, .. }), Some(interface)) = (message, interface) {
-            self.moves.hear(node, (interface, mac), Instant::now());
+        if let (true, Message::Serves(Serves { node, mac, .. }), Some(interface)) = (self.forwards, message, interface)
+        {
+            let (Self { below, moves, .. }, now) = (self, Instant::now());
+            match below.get(&interface) {
+                Some(ports) => ports.iter().for_each(|port| moves.hear(node, (*port, mac), now)),
+                None => moves.hear(node, (interface, mac), now),
+            }
+            return;
         }
         if let Message::Hello(hello) = message {
             let is_noted = self.members.hear(&hello, Instant::now());
@@ -215,6 +234,11 @@ impl Holding {
         self.nics.iter().find_map(|index| self.macs.get(index)).copied()
     }
 
+    /// Returns whether nodes forward packets of connections that others have.
+    pub(super) const fn forwards(&self) -> bool {
+        self.forwards && self.takes_part()
+    }
+
     /// Tells other nodes that this one takes part, or `leaves`, and that it serves.
     fn say(&self, leaves: bool) {
         // Others ask for the latter when they take over from a node that leaves.
@@ -225,8 +249,11 @@ impl Holding {
         }
     }
 
-    /// Tells other nodes that this one serves the connections that it has.
+    /// Tells other nodes that this one serves the connections that it has, if they may forward packets to it.
     pub(super) fn say_serves(&self) {
+        if !self.forwards {
+            return;
+        }
         if let (Some(sockets), Some(node)) = (&self.sockets, self.id()) {
             let pool = self.pool;
             sockets.say(|index| Some(Serves { pool, node, mac: *self.macs.get(&index)? }.encode()));
@@ -246,7 +273,11 @@ impl Holding {
         let others = self.others(now);
         let is_other = self.announcements.choose(own, others, now);
         for (address, before) in self.announcements.take_moved() {
-            self.moves.begin(address, before, monotonic_ns());
+            // A node that drains as the only one has announced all, and takes no part.
+            let serving = self.moves.serving(now).filter(|node| *node != own);
+            if let Some(before) = before.or_else(|| announcer(&address, serving)) {
+                self.moves.begin(address, before, monotonic_ns());
+            }
         }
         self.end_moves(now) || is_other
     }

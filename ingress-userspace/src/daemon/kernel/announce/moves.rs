@@ -6,6 +6,8 @@
 //! other nodes ── "serves" ─────────────┘
 //! ```
 //!
+//! The messages are not authenticated. A node believes the first one of several that contradict each other.
+//!
 //! An entry ends when the other node is silent for a second, because it has drained or died, when this node no longer
 //! announces the address, and after [`FORWARDED_FOR`].
 
@@ -48,8 +50,22 @@ struct Moved {
 // === impl Moves ===
 
 impl Moves {
-    /// Takes note of a message. Those of more nodes than can take part are ignored.
+    /// Takes note of a message. Ignored are those of more nodes than can take part, those with the address of a group
+    /// or none, and those that contradict a node heard within [`SILENCE`] on the same interface: the first one counts.
     pub(super) fn hear(&mut self, node: NodeId, link: Link, now: Instant) {
+        let (interface, mac) = link;
+        if is_group(mac) || mac == Mac::default() {
+            return;
+        }
+        let mut others = self.heard.range((interface, Mac::default())..=(interface, [u8::MAX; 6]));
+        let contradicts = |(&(_, other_mac), &(other, last)): (&Link, &(Option<NodeId>, Instant))| {
+            let is_other =
+                if other_mac == mac { other.is_some_and(|other| other != node) } else { other == Some(node) };
+            is_other && now.saturating_duration_since(last) < SILENCE
+        };
+        if others.any(contradicts) {
+            return;
+        }
         if self.heard.len() >= Members::MAX && !self.heard.contains_key(&link) {
             self.forget_silent(now);
         }
@@ -58,13 +74,20 @@ impl Moves {
         }
     }
 
-    /// Starts with what a living predecessor on this node forwards.
+    /// Goes on with what another process of this node forwards.
     pub(super) fn find(&mut self, found: Vec<MovedAddress>, now: Instant) {
+        self.moved.clear();
         for MovedAddress { address, interface, mac, until_ns } in found {
             self.heard.entry((interface, mac)).or_insert((None, now));
             let moved = self.moved.entry(address).or_insert_with(|| Moved { links: BTreeSet::new(), until_ns });
             moved.links.insert((interface, mac));
         }
+    }
+
+    /// Returns the nodes that serve.
+    pub(super) fn serving(&self, now: Instant) -> impl Iterator<Item = NodeId> {
+        let lately = self.heard.values().filter(move |(_, last)| now.saturating_duration_since(*last) < SILENCE);
+        lately.filter_map(|(node, _)| *node)
     }
 
     /// Takes note that this node announces an address from now on, in place of a node.
@@ -111,6 +134,11 @@ impl Moves {
     fn forget_silent(&mut self, now: Instant) {
         self.heard.retain(|_, (_, last)| now.saturating_duration_since(*last) < SILENCE);
     }
+}
+
+/// Returns `true` for the Ethernet address of a group, also for that of all machines (IEEE 802, I/G bit).
+const fn is_group(mac: Mac) -> bool {
+    mac[0] & 1 != 0
 }
 
 #[cfg(test)]
@@ -189,11 +217,63 @@ mod tests {
     }
 
     #[test]
+    fn packets_go_to_no_group() {
+        let (mut moves, start) = (Moves::default(), Instant::now());
+        for mac in [[0xff; 6], [0; 6], [1, 0, 0x5e, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1], [3, 0, 0, 0, 0, 9]] {
+            moves.hear(BEFORE, (4, mac), start);
+            moves.begin(address(1), BEFORE, START_NS);
+            assert_eq!(last_bytes(&moves), [0; 0], "{mac:?}");
+        }
+        assert_eq!(moves.heard.len(), 0);
+    }
+
+    #[test]
+    fn the_first_of_two_contradicting_messages_counts() {
+        let (interface, mac) = LINK;
+        let elsewhere = [2, 0, 0, 0, 0, 0xff];
+        let links = |moves: &Moves| moves.heard.iter().map(|(link, (node, _))| (*link, *node)).collect::<Vec<_>>();
+        let (mut moves, start) = moved();
+        let before = links(&moves);
+        moves.hear(BEFORE, (interface, elsewhere), start + HELLO);
+        moves.hear(STRANGER, LINK, start + HELLO);
+        assert_eq!(links(&moves), before, "the node elsewhere, and another node there");
+        assert!(moves.tick(|_| true, start + SILENCE, START_NS), "they do not renew it, either");
+        // The node may have another interface now, and speaks on others.
+        let (mut moves, start) = moved();
+        moves.hear(BEFORE, (interface, elsewhere), start + SILENCE);
+        moves.hear(BEFORE, (interface + 1, mac), start);
+        moves.tick(|_| true, start + SILENCE, START_NS);
+        assert_eq!(links(&moves), [((interface, elsewhere), Some(BEFORE))]);
+        moves.hear(STRANGER, LINK, start + SILENCE);
+        assert_eq!(links(&moves).len(), 2, "its address is free");
+    }
+
+    #[test]
+    fn nodes_serve_until_they_are_silent() {
+        let (mut moves, start) = moved();
+        moves.find(moves.entries(), start);
+        moves.hear(STRANGER, (LINK.0, [2, 0, 0, 0, 0, 8]), start + HELLO);
+        let serving = |now| moves.serving(now).collect::<BTreeSet<_>>();
+        assert_eq!(serving(start + HELLO), [BEFORE, STRANGER].into());
+        assert_eq!(serving(start + SILENCE), [STRANGER].into());
+        assert_eq!(serving(start + SILENCE + HELLO), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_process_that_takes_the_node_back_forwards_what_the_one_between_did() {
+        let (mut moves, start) = moved();
+        let mut found = moves.entries();
+        found.remove(0);
+        moves.find(found, start);
+        assert_eq!(last_bytes(&moves), [2]);
+    }
+
+    #[test]
     fn strangers_beyond_the_limit_are_ignored() {
         let (mut moves, start) = moved();
         for number in 0..2 * Members::MAX {
             let [.., high, low] = number.to_be_bytes();
-            moves.hear(STRANGER, (5, [2, 1, 0, 0, high, low]), start);
+            moves.hear([2, 2, 0, 0, high, low], (5, [2, 1, 0, 0, high, low]), start);
         }
         assert_eq!(moves.heard.len(), Members::MAX);
         moves.hear(BEFORE, LINK, start + HELLO);
