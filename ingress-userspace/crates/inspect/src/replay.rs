@@ -66,6 +66,8 @@ pub enum ReplayedAnswer<'t> {
     DefaultBackend(Vec<&'t UpstreamKey>),
     /// A redirect answers.
     Redirect(u16),
+    /// This controller answers with a status from 200 to 299, and perhaps a text, as a rule demands.
+    Response(u16),
     /// An error of this controller answers, with the reason. It has no part of the request.
     Refused(u16, Cow<'static, str>),
     /// A preflight of CORS gets 204.
@@ -191,9 +193,7 @@ fn filtered<'t>(rule: &'t Rule, subject: &Subject<'_>, told: Told<'_>) -> Option
             Verdict::Refuse { status } => {
                 Some(ReplayedAnswer::Refused(status, "`deny-paths` or `redirect-rules` refuse it".into()))
             }
-            Verdict::Respond { status, .. } => {
-                Some(ReplayedAnswer::Refused(status, "`redirect-rules` answer it".into()))
-            }
+            Verdict::Respond { status, body: _ } => Some(ReplayedAnswer::Response(status)),
             Verdict::Preflight => Some(ReplayedAnswer::Preflight),
         })
     })

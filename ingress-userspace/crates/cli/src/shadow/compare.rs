@@ -187,7 +187,9 @@ impl<'t> Comparison<'t> {
                     || line.upstream.as_deref().is_none_or(|name| leads_to(name, keys))
             }
             (Logged::Own, ReplayedAnswer::DefaultBackend(_)) => line.status == 404 || is_fate(line.status),
-            (Logged::Own, ReplayedAnswer::Redirect(status)) => *status == line.status,
+            (Logged::Own, ReplayedAnswer::Redirect(status) | ReplayedAnswer::Response(status)) => {
+                *status == line.status
+            }
             (Logged::Own, ReplayedAnswer::Refused(status, _)) => {
                 *status == line.status || replayed.may_answer(&line.method, line.status)
             }
@@ -213,6 +215,7 @@ impl<'t> Comparison<'t> {
             ReplayedAnswer::Upstream(keys) => format!("pod of {}", joined(keys)),
             ReplayedAnswer::DefaultBackend(keys) => format!("default backend, {}", joined(keys)),
             ReplayedAnswer::Redirect(status) => format!("redirect {status}"),
+            ReplayedAnswer::Response(status) => format!("{status}, as `redirect-rules` demand"),
             ReplayedAnswer::Refused(status, reason) => format!("{status}: {reason}"),
             ReplayedAnswer::Preflight => "204 for a preflight".to_owned(),
             ReplayedAnswer::Passthrough => "passthrough".to_owned(),

@@ -142,6 +142,19 @@ fn conditions_on_unknown_fields_decide_nothing() {
 }
 
 #[test]
+fn rules_behind_a_rewrite_are_replayed() {
+    let rule = "path ~ ^/old/(.*) -> rewrite /$1\nheader:X-Beta = 1 -> 403\npath = /up -> 200 ok";
+    let translation = translation(&[(json!({"xdp-ingress.io/redirect-rules": rule}), rules(0, "a.test", "/"))]);
+    let answer = |names: &[&str], target: &str| {
+        Replay::new(&translation.table, names.iter().copied()).answer(&get("a.test", target)).answer
+    };
+    assert!(matches!(answer(&[], "/old/x"), ReplayedAnswer::Upstream(_)));
+    assert!(matches!(answer(&[], "/x"), ReplayedAnswer::Undecided(_)));
+    assert!(matches!(answer(&["x-beta"], "/x"), ReplayedAnswer::Upstream(_)));
+    assert_eq!(answer(&["x-beta"], "/up"), ReplayedAnswer::Response(200));
+}
+
+#[test]
 fn each_form_of_a_target_has_its_path() {
     for (target, expect) in [
         ("/a?b", ("/a", "?b")),

@@ -107,6 +107,10 @@ pub enum RequestRuleError {
     TooMany,
     #[error("there are more than {MAX_EXPRESSIONS} regular expressions")]
     TooManyExpressions,
+    #[error(
+        "there are more than {MAX_CONDITIONS} conditions in the list: join texts to one expression with `|`, or let a pod decide"
+    )]
+    TooManyConditions,
     #[error(transparent)]
     Pattern(#[from] PatternError),
 }
@@ -115,6 +119,9 @@ pub enum RequestRuleError {
 const MAX_RULES: usize = 64;
 /// Maximum number of regular expressions of a list.
 const MAX_EXPRESSIONS: usize = 32;
+
+/// Maximum number of conditions of a list. Each one reads a text of the request, and some all forms of it.
+const MAX_CONDITIONS: usize = 256;
 
 /// Maximum length of the text of an answer in bytes.
 const MAX_BODY: usize = 4096;
@@ -126,6 +133,8 @@ const FORBIDDEN: u16 = 403;
 #[derive(Default)]
 struct Builder {
     rules: Vec<RequestRule>,
+    /// Number of conditions.
+    conditions: usize,
     cost: ExpressionCost,
 }
 
@@ -227,6 +236,10 @@ impl Builder {
     }
 
     fn condition(&mut self, name: &str, operator: &str, value: &str) -> Result<RequestCondition, RequestRuleError> {
+        self.conditions += 1;
+        if self.conditions > MAX_CONDITIONS {
+            return Err(RequestRuleError::TooManyConditions);
+        }
         let subject = subject(name).ok_or_else(|| RequestRuleError::Subject(name.to_owned()))?;
         let (is_negated, positive) = operator.strip_prefix('!').map_or((false, operator), |rest| (true, rest));
         let test = match positive {

@@ -433,6 +433,7 @@ impl RouteTarget {
     }
 }
 
+pub mod basic;
 pub mod canary;
 pub mod filter;
 pub mod template;

@@ -1,11 +1,10 @@
 //! Renders templates with the properties of a request. Pure.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::Captures;
 
-use super::Subject;
+use super::{Subject, basic::credentials};
 use crate::{Template, TemplatePiece, Variable};
 
 /// Escapes all but unreserved characters (RFC 3986, 2.3).
@@ -67,13 +66,11 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
     }
 }
 
-/// Returns the name of the user that the client claims to be, if it is a text without control characters.
+/// Returns the name of the user that the client claims to be, if it is a text without control characters. For clients
+/// with a valid password, it is the one whose password was verified.
 fn remote_user(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (_, encoded) = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))?;
-    let pair = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
-    let (name, _password) = pair.split_once(':')?;
-    (!name.chars().any(char::is_control)).then(|| name.to_owned())
+    let (name, _password) = credentials(headers)?;
+    (!name.chars().any(char::is_control)).then_some(name)
 }
 
 /// Returns the value of the first cookie of that name (RFC 6265, 5.4), without surrounding quotes.
@@ -156,6 +153,14 @@ mod tests {
             let parsed = Template::parse(template).expect("valid");
             assert_eq!(render(&parsed, &subject, captures.as_ref()), expect, "{template}");
         }
+        // `ann:` with a password that is no UTF-8 and without padding, as users of `auth-secret` may send it.
+        let mut odd = HeaderMap::new();
+        odd.insert("authorization", HeaderValue::from_static("Basic YW5uOv8"));
+        let user = Template::parse("[$remote_user]").expect("valid");
+        assert_eq!(render(&user, &Subject { headers: &odd, ..subject }, None), "[ann]");
+        // None of two is verified.
+        odd.append("authorization", HeaderValue::from_static("Basic cm9vdDo="));
+        assert_eq!(render(&user, &Subject { headers: &odd, ..subject }, None), "[]");
         let bare = Template::parse("[$is_args$args]").expect("valid");
         let bare_subject = Subject { target: "/x", port: None, ..subject };
         assert_eq!(render(&bare, &bare_subject, None), "[]");

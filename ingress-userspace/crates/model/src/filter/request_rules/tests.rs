@@ -74,6 +74,17 @@ fn rules_without_meaning_are_refused() {
 }
 
 #[test]
+fn conditions_of_a_list_have_a_bound_together() {
+    let line = |count: usize| format!("{} -> 403\n", vec!["arg:a = b"; count].join(" and "));
+    assert!(RequestRules::redirects(&line(256)).is_ok());
+    assert!(RequestRules::redirects(&line(8).repeat(32)).is_ok());
+    for text in [line(257), line(8).repeat(33)] {
+        let error = RequestRules::redirects(&text).expect_err("too many conditions").to_string();
+        assert!(error.contains("more than 256 conditions in the list: join"), "{error}");
+    }
+}
+
+#[test]
 fn a_rule_may_answer_by_itself_or_rewrite_the_path() {
     let text = "\
         method = OPTIONS -> 204\n\
