@@ -346,8 +346,8 @@ fn settings_of_several_ingresses_are_joined_or_told() {
     expect![[r##"
         # Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.
         # not converted: forwarded-for-header has several values: X-Client-Ip by shop/b, X-Real-Ip by shop/a
+        enable-real-ip: "true"
         proxy-real-ip-cidr: 10.0.0.0/8, 192.0.2.0/24
-        use-forwarded-headers: "true"
     "##]]
     .assert_eq(&files.0["settings.yaml"]);
 }

@@ -188,7 +188,14 @@ impl Converter<'_> {
                 Ok(())
             }
             Effect::Only(allowed) => self.set("allowlist-source-range", listed(&allowed)),
-            Effect::AllBut { refused, .. } => self.set("denylist-source-range", listed(&refused)),
+            Effect::AllBut { refused, .. } => {
+                // nginx applies the list of the annotation, or that of all hosts, too. The new annotation replaces both.
+                let key = "denylist-source-range";
+                let known = [&self.facts.annotations, &self.facts.settings].into_iter().find_map(|all| all.get(key));
+                let known = known.map(|known| known.trim().trim_end_matches(',')).filter(|known| !known.is_empty());
+                let both = known.into_iter().map(str::to_owned).chain([listed(&refused)]);
+                self.set(key, both.collect::<Vec<_>>().join(", "))
+            }
         };
         if let Err(reason) = done {
             self.leave(reason);

@@ -36,6 +36,8 @@ pub(super) struct Converter<'f> {
     rules_at: (Place, usize, String),
     /// Locations that answer by themselves.
     pub(super) locations: Vec<Location>,
+    /// Whether a snippet has `set_real_ip_from` for the place.
+    pub(super) trusts_proxies: bool,
     /// Names of the directives of the location.
     pub(super) own: BTreeSet<String>,
     pub(super) rewrites: Rewrites,
@@ -101,6 +103,7 @@ impl<'f> Converter<'f> {
             rules: Vec::new(),
             rules_at: (Place::Location, 1, String::new()),
             locations: Vec::new(),
+            trusts_proxies: false,
             own: BTreeSet::new(),
             rewrites: Rewrites::No,
             ends_rewriting: false,
@@ -113,6 +116,8 @@ impl<'f> Converter<'f> {
     /// Converts a snippet in the order in which nginx runs it, whatever the order of its text: the module rewrite, the
     /// choice of a location, and then all else.
     fn snippet(&mut self, directives: Vec<Directive>) {
+        // A location without networks takes those of its server, which is converted before it.
+        self.trusts_proxies |= directives.iter().any(|directive| directive.name == "set_real_ip_from");
         let (first, others): (Vec<_>, Vec<_>) = directives
             .into_iter()
             .partition(|directive| matches!(&*directive.name, "set" | "if" | "return" | "rewrite" | "break"));

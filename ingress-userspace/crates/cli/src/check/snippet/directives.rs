@@ -104,6 +104,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("limit_req_status", "limit-req-status-code"),
 ];
 
+/// Bytes of a request's head that the setting allows.
+const HEAD_SIZES: std::ops::RangeInclusive<u64> = 8 * 1024..=256 * 1024;
+
 // === impl Converter ===
 
 impl Converter<'_> {
@@ -247,6 +250,7 @@ impl Converter<'_> {
                 Err("cookies of pods are passed as they are; let the pod set their attributes".to_owned())
             }
             ("large_client_header_buffers", [number, size]) => {
+                head_of(number, size)?;
                 self.setting("large-client-header-buffers", format!("{number} {size}"))
             }
             ("mirror", [off]) if off == "off" => self.drop("it is the default"),
@@ -264,10 +268,15 @@ impl Converter<'_> {
             ("real_ip_recursive", [switch]) if switch == "on" => {
                 self.drop("all trusted proxies in the list are skipped")
             }
+            ("real_ip_header", [_]) if !self.trusts_proxies => {
+                Err("without `set_real_ip_from`, nginx trusts no peer; the networks may be those of the ConfigMap"
+                    .to_owned())
+            }
             ("real_ip_header", [field]) if field == "proxy_protocol" => self.setting("use-proxy-protocol", "true"),
             ("real_ip_header", [field]) => {
                 self.setting("forwarded-for-header", field.as_str())?;
-                self.setting("use-forwarded-headers", "true")
+                // `use-forwarded-headers` would trust further fields, such as the host.
+                self.setting("enable-real-ip", "true")
             }
             _ => Err("this directive is not known to the converter".to_owned()),
         }
@@ -329,6 +338,23 @@ fn arguments_of(from: &str, to: &str) -> Done<String> {
     let both = format!("{} {}", quoted(from), quoted(to));
     let is_same = two_arguments(&both).is_ok_and(|(first, second)| first == from && second == to);
     if is_same { Ok(both) } else { Err("its arguments cannot be written as an annotation".to_owned()) }
+}
+
+/// Returns the bytes of a request's head, which is the product of a number and a size of nginx.
+fn head_of(number: &str, size: &str) -> Done<u64> {
+    let (digits, unit) = match size.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&size[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&size[..at], 1 << 20),
+        _ => (size, 1),
+    };
+    let parse = |digits: &str| {
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let product =
+        parse(number).zip(parse(digits)).and_then(|(number, size)| number.checked_mul(size)?.checked_mul(unit));
+    let fits = product.filter(|product| HEAD_SIZES.contains(product));
+    fits.ok_or_else(|| "the product of number and size must be from 8k to 256k".to_owned())
 }
 
 /// Returns a time of nginx in seconds, rounded up: a number, or a sequence of numbers with units.

@@ -216,6 +216,10 @@ fn an_exemption_does_not_weaken_the_rest_of_an_expression() {
     let rules = found.trim().strip_prefix("+ redirect-rules: ").expect("rules");
     let expect = r"path !~ ^(?:[^/]|/\.well-known|/[^./]|/$)*$ and path ~ /\..* -> 403";
     assert_eq!(rules, expect);
+    // The `/` behind the exemption may begin a path to refuse, such as `/.well-known/.git/config`.
+    let found = of_server(r"location ~* /\.(?!well-known\/) { deny all; }");
+    let expect = r"path !~* ^(?:[^/]|(?:/\.well-known)*/(?:[^./]|$))*$ and path ~* /\. -> 403";
+    assert_lines(&found, &[expect]);
 }
 
 #[test]
@@ -313,5 +317,80 @@ fn the_name_of_the_server_is_that_of_the_rule() {
         (&["*.example"], "! 1 more_set_input_headers"),
     ] {
         assert_lines(&of(hosts), &[expect]);
+    }
+}
+
+#[test]
+fn a_rewritten_path_escapes_no_refusal_of_everything() {
+    for (text, expect) in [
+        ("rewrite ^/old/(.*)$ /$1 break; deny all;", "+ redirect-rules: path ~ ^/old/(.*)$ -> 403\n-> 403\n"),
+        ("rewrite ^/old/(.*)$ /$1 break; internal;", "+ redirect-rules: path ~ ^/old/(.*)$ -> 404\n-> 404\n"),
+        ("rewrite ^/v1/(.*) /api/$1 last; deny all;", "+ redirect-rules: path ~ ^/v1/(.*) -> 403\n-> 403\n"),
+        // nginx answers these before it looks at networks.
+        (
+            "if ($host = a) { return 301 /x; } rewrite ^/b /c break; deny all;",
+            "+ redirect-rules: host = a -> 301 /x\npath ~ ^/b -> 403\n-> 403\n",
+        ),
+        (
+            "if ($uri = /a) { return 200 'x -> rewrite y'; } deny all;",
+            "+ redirect-rules: path = /a -> 200 \"x -> rewrite y\"\n-> 403\n",
+        ),
+        ("rewrite '^/-> rewrite' /c break; deny all;", "+ redirect-rules: path ~ \"^/-> rewrite\" -> 403\n-> 403\n"),
+    ] {
+        let found = of_location(text);
+        assert!(found.contains(expect) && !found.contains("-> rewrite /"), "{text}:\n{found}");
+    }
+}
+
+#[test]
+fn an_exemption_that_holds_the_next_occurrence_is_named() {
+    for text in [
+        r"location ~* /\.(?!well-known\/acme) { deny all; }",
+        r"location ~ /\.(?!a/\.b) { deny all; }",
+        r"location ~ \.(?!a\.b) { deny all; }",
+        r"location ~ '^/a|/b(?!c)' { deny all; }",
+    ] {
+        let found = of_server(text);
+        assert!(found.contains("look-around") && !found.contains("+ "), "{text}:\n{found}");
+    }
+}
+
+#[test]
+fn denied_networks_of_the_ingress_or_of_all_stay_denied() {
+    let list = |networks: &str| BTreeMap::from([("denylist-source-range".to_owned(), networks.to_owned())]);
+    let none = BTreeMap::new;
+    for (annotations, settings, expect) in [
+        (none(), none(), "+ denylist-source-range: 192.0.2.0/24\n"),
+        (none(), list("198.51.100.7"), "+ denylist-source-range: 198.51.100.7, 192.0.2.0/24\n"),
+        (list("203.0.113.7, "), list("198.51.100.7"), "+ denylist-source-range: 203.0.113.7, 192.0.2.0/24\n"),
+    ] {
+        let facts = Facts { annotations, settings, ..facts() };
+        assert_lines(&converted("", "deny 192.0.2.0/24;", &facts), &[expect]);
+    }
+}
+
+#[test]
+fn a_field_names_the_client_only_for_networks_of_the_snippet() {
+    let trust = "real_ip_header CF-Connecting-IP; set_real_ip_from 192.0.2.0/24;";
+    let found = of_server(trust);
+    assert_lines(&found, &["+ setting enable-real-ip: true\n", "+ setting forwarded-for-header: CF-Connecting-IP\n"]);
+    assert!(!found.contains("use-forwarded-headers"), "{found}");
+    for field in ["CF-Connecting-IP", "proxy_protocol"] {
+        let found = of_server(&format!("real_ip_header {field};"));
+        assert!(found.contains("without `set_real_ip_from`, nginx trusts no peer") && !found.contains("+ "), "{found}");
+    }
+    let found = converted("set_real_ip_from 192.0.2.0/24;", "real_ip_header X-Real-IP;", &facts());
+    assert_lines(&found, &["+ setting enable-real-ip: true\n"]);
+}
+
+#[test]
+fn sizes_of_heads_are_within_the_bounds_of_the_setting() {
+    let directive = |value: &str| of_server(&format!("large_client_header_buffers {value};"));
+    for value in ["4 8k", "4 64K", "2 8192", "1 8k"] {
+        assert_lines(&directive(value), &[&format!("+ setting large-client-header-buffers: {value}\n")]);
+    }
+    for value in ["8 64k", "4 1m", "1 4k", "4 x", "4 99999999999999999999", "9999999999999999 9999k", "+4 8k"] {
+        let found = directive(value);
+        assert!(found.contains("must be from 8k to 256k") && !found.contains("+ setting"), "{value}:\n{found}");
     }
 }

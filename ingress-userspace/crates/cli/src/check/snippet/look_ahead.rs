@@ -28,10 +28,15 @@ fn without_look_ahead(text: &str) -> Option<Expression> {
             is_plain
         }) && !is_escaped
     };
+    let segment = excluded.strip_suffix("\\/").or_else(|| excluded.strip_suffix('/')).unwrap_or("/");
     let is_not = match before {
-        // Each occurrence must be followed by the excluded text.
-        "/\\." if is_literal(&excluded) => format!("^(?:[^/]|/\\.{excluded}|/[^./]|/$)*$"),
-        "\\." if is_literal(&excluded) => format!("^(?:[^.]|\\.{excluded})*$"),
+        // Each occurrence must be followed by the excluded text, which must not take the beginning of the next one.
+        "/\\." if is_literal(&excluded) && !excluded.contains('/') => format!("^(?:[^/]|/\\.{excluded}|/[^./]|/$)*$"),
+        // Here the `/` at the end of the text is that of the next occurrence, if there is one.
+        "/\\." if is_literal(segment) && !segment.contains('/') => {
+            format!("^(?:[^/]|(?:/\\.{segment})*/(?:[^./]|$))*$")
+        }
+        "\\." if is_literal(&excluded) && !excluded.contains('.') => format!("^(?:[^.]|\\.{excluded})*$"),
         // There is one place where a literal can match, and one end of it.
         _ if before.strip_prefix('^').is_some_and(is_literal) => format!("{}(?:{excluded})", plain(before).ok()?),
         _ => return None,
@@ -69,6 +74,8 @@ fn alternatives(rest: &mut &str, depth: usize) -> Option<Vec<(String, bool)>> {
         }
         let after = rest.get(1..)?;
         let parts = match character {
+            // An anchor holds for the first of such alternatives alone.
+            '|' if depth == 0 => return None,
             '|' => {
                 *rest = after;
                 all.append(&mut current);

@@ -37,14 +37,19 @@ pub(super) fn plain(text: &str) -> Done<String> {
     }
     let (mut out, mut rest) = (String::new(), text);
     let (mut in_class, mut is_quantified) = (false, false);
+    // Whether the class has an element, and whether the last one is itself a class.
+    let (mut has_element, mut is_set) = (false, false);
     while let Some(character) = rest.chars().next() {
         let after = &rest[1..];
         let was_quantified = std::mem::take(&mut is_quantified);
+        let was_set = std::mem::take(&mut is_set);
+        let had_element = std::mem::replace(&mut has_element, in_class);
         let mut taken = 1;
         match character {
             '\\' => {
                 let escaped = after.chars().next().ok_or_else(|| other("\\"))?;
                 taken = 2;
+                is_set = in_class && "dws".contains(escaped);
                 out += &escape(escaped, in_class).ok_or_else(|| match escaped {
                     '1'..='9' => format!("`{text}`: {LOOK_AROUND}"),
                     _ => other(&format!("\\{escaped}")),
@@ -52,6 +57,7 @@ pub(super) fn plain(text: &str) -> Done<String> {
             }
             '[' if in_class => match after.strip_prefix(':').and_then(|name| name.split_once(":]")) {
                 Some((name, _)) => {
+                    is_set = true;
                     taken = name.len() + 4;
                     out += &rest[..taken];
                 }
@@ -64,6 +70,14 @@ pub(super) fn plain(text: &str) -> Done<String> {
             '&' | '~' | '-' if in_class && after.starts_with(character) => {
                 return Err(other(&format!("{character}{character}")));
             }
+            // PCRE reads it as itself, for a set begins and ends no range. What the set becomes would.
+            '-' if in_class
+                && !after.starts_with(']')
+                && (was_set
+                    || (had_element && ["\\d", "\\w", "\\s", "[:"].iter().any(|set| after.starts_with(set)))) =>
+            {
+                return Err(other("-"));
+            }
             _ if in_class => out.push(character),
             '[' => {
                 in_class = true;
@@ -73,10 +87,12 @@ pub(super) fn plain(text: &str) -> Done<String> {
                     out.push('^');
                     if negated.starts_with(']') {
                         taken = 3;
+                        has_element = true;
                         out += "\\]";
                     }
                 } else if after.starts_with(']') {
                     taken = 2;
+                    has_element = true;
                     out += "\\]";
                 }
             }
@@ -212,6 +228,8 @@ mod tests {
             ("[]a]", r"[\]a]"),
             ("[^]a]", r"[^\]a]"),
             ("[[:alpha:]_]", "[[:alpha:]_]"),
+            (r"[-\d][^-\d][a-z\d-]", "[-0-9][^-0-9][a-z0-9-]"),
+            (r"[a-z-9]\d-\d", "[a-z-9][0-9]-[0-9]"),
             ("/{id}", r"/\{id\}"),
             ("a{2,3}?", "a{2,3}?"),
             (r"\<a", "<a"),
@@ -239,6 +257,12 @@ mod tests {
             ("(*UTF8)a", "`(*`"),
             ("[a&&b]", "`&&`"),
             ("[a--b]", "`--`"),
+            (r"[.-\d]", "`-`"),
+            (r"[\w-.]", "`-`"),
+            (r"[]-\s]", "`-`"),
+            (r"[^]-\s]", "`-`"),
+            (r"[.-[:alpha:]]", "`-`"),
+            (r"[[:alpha:]-z]", "`-`"),
             (r"\Qa\E", "`\\Q`"),
             (r"\v", "`\\v`"),
             (r"\p{L}", "`\\p`"),
@@ -277,8 +301,52 @@ mod tests {
         ] {
             assert_eq!(matches(text, value), expect, "{text} {value}");
         }
-        for text in ["^/a+(?!b)", "^/a(?!b)c", "(?!a)b", "^/a(?!b(c))", "/a(?!b)", "^(a|ab(?!c))", "^(a(?!b)|c)d"] {
+        for text in [
+            "^/a+(?!b)",
+            "^/a(?!b)c",
+            "(?!a)b",
+            "^/a(?!b(c))",
+            "/a(?!b)",
+            "^(a|ab(?!c))",
+            "^(a(?!b)|c)d",
+            "^/a|/b(?!c)",
+            "^a(?!b)|c",
+            // The excluded text may hold the whole next occurrence.
+            r"/\.(?!a/b)",
+            r"/\.(?!a/\.b)",
+            r"/\.(?!a\\/)",
+            r"\.(?!a\.b)",
+        ] {
             assert!(Expression::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_occurrence_needs_the_text_that_exempts_it() {
+        let (mut texts, mut last) = (Vec::new(), vec![String::new()]);
+        for _length in 1..=8 {
+            last = last.iter().flat_map(|text| ["/", ".", "w"].map(|letter| format!("{text}{letter}"))).collect();
+            texts.extend_from_slice(&last);
+        }
+        for (text, start, exempt) in [
+            (r"/\.(?!w)", "/.", "w"),
+            (r"/\.(?!w/)", "/.", "w/"),
+            (r"/\.(?!w\/).*", "/.", "w/"),
+            (r"/\.(?!ww/)", "/.", "ww/"),
+            (r"\.(?!w)", ".", "w"),
+            (r"\.(?!w/)", ".", "w/"),
+        ] {
+            let Expression { is, is_not } = Expression::parse(text).expect(text);
+            let pattern = |text: &str| Pattern::of_rule(text, false).expect(text);
+            let (is, is_not) = (pattern(&is), pattern(&is_not.expect("an exemption")));
+            for value in &texts {
+                let mut found = value.match_indices(start).map(|(at, _)| &value[at + start.len()..]);
+                let expect = found.any(|rest| !rest.starts_with(exempt));
+                let is_refused = is.is_match(value) && !is_not.is_match(value);
+                // A path with an empty segment may be refused beyond that.
+                let is_right = is_refused == expect || (is_refused && value.contains("//"));
+                assert!(is_right, "{text} {value}: {is_refused}");
+            }
         }
     }
 

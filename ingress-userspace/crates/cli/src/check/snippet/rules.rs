@@ -12,6 +12,9 @@ use super::{
 /// Maximum number of rules of a list.
 pub(super) const MAX_RULES: usize = 64;
 
+/// Beginning of an answer that gives pods another path.
+const REWRITE: &str = "rewrite ";
+
 /// An answer of nginx itself, as `redirect-rules` has it, with the difference if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -44,7 +47,7 @@ impl Answer {
 
     /// Returns whether pods get the request, with another path.
     fn rewrites(&self) -> bool {
-        self.text.starts_with("rewrite ")
+        self.text.starts_with(REWRITE)
     }
 }
 
@@ -147,7 +150,7 @@ impl Converter<'_> {
             None if target.contains('?') => return Err(by_hand),
             None => (target.as_str(), "$is_args$args"),
         };
-        let text = format!("rewrite {target}{query}");
+        let text = format!("{REWRITE}{target}{query}");
         Ok((Condition::matching("path", false, &expression), Answer { text, difference: None }))
     }
 
@@ -197,8 +200,18 @@ impl Converter<'_> {
         Ok(())
     }
 
-    /// Refuses all requests.
+    /// Refuses all requests that no rule answers. nginx also refuses those whose path a rule has rewritten, but here such a
+    /// rule ends the list.
     pub(super) fn refuse_all(&mut self, status: &str) {
+        for rule in &mut self.redirects {
+            // A path for pods has neither blanks nor quotation marks, so the last arrow is that of the rule.
+            if let Some((conditions, answer)) = rule.rsplit_once("-> ")
+                && answer.starts_with(REWRITE)
+                && !answer.ends_with('"')
+            {
+                *rule = format!("{conditions}-> {status}");
+            }
+        }
         self.redirects.push(format!("-> {status}"));
     }
 }
