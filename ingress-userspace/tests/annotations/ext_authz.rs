@@ -346,6 +346,22 @@ fn password_and_authorization_service_combine() {
 }
 
 #[test]
+fn a_client_that_the_service_does_not_judge_forges_none_of_its_fields() {
+    let (sso, pod) = (guard("403 Forbidden"), Origin::mirror());
+    let any = [URL, ("satisfy", "any"), ("auth-response-headers", "X-User, X-Group=X-Remote-Group")];
+    let by_password = [&any[..], &[("auth-secret", "users")]].concat();
+    let by_address = [&any[..], &[("allowlist-source-range", "127.0.0.0/8")]].concat();
+    for (annotations, fields) in [(&by_password, PASSWORD), (&by_address, "")] {
+        let site = Ingress::with(annotations).beside(&service(sso.address)).beside(USERS).serve(&pod).in_order();
+        let forged = format!("{fields}X-User: root\r\nX-Remote-Group: root\r\nX-A: 1\r\n");
+        let let_in = site.ask("/", &forged);
+        assert_eq!((let_in.status, let_in.text().contains("\r\nx-a: 1\r\n")), (200, true), "{}", let_in.text());
+        assert!(!let_in.text().contains("root"), "{annotations:?} {}", let_in.text());
+    }
+    assert_eq!(sso.heads().len(), 0);
+}
+
+#[test]
 fn a_global_authorization_service_applies_to_all_ingresses() {
     let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
     let settings = |data: &str| {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 
 use super::{Access, ExtAuthz, Token, Users};
 
@@ -46,6 +46,12 @@ impl Authentication {
             // A deny list alone admits no client.
             Satisfy::Any(access) => !access.allow.is_empty() && access.admits(client),
         }
+    }
+
+    /// Yields the removal of each field that pods get from the authorization service alone.
+    pub fn claimed(&self) -> impl Iterator<Item = (HeaderName, Option<HeaderValue>)> {
+        let passed = self.ext_authz.iter().flat_map(|ext_authz| &ext_authz.response_headers);
+        passed.map(|field| (field.to.clone(), None))
     }
 }
 

@@ -173,7 +173,7 @@ fn limits(worker: &Worker, settings: &Settings) -> Limits {
         handshake_timeout: options.handshake_timeout,
         head_timeout: settings.head_timeout,
         send_timeout: settings.stall_timeout,
-        section_max: options.head_max,
+        section_max: settings.request_head_max.unwrap_or(options.head_max),
         drain_idle: options.drain_idle,
         connect_protocol: true,
         ..Limits::default()
@@ -302,5 +302,14 @@ mod tests {
         let date = dates.now();
         let text = date.to_str().expect("text");
         assert_eq!((text.len(), &text[3..5], &text[25..]), (29, ", ", " GMT"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn heads_have_the_bound_of_the_setting() {
+        let worker = Worker::alone();
+        for (request_head_max, expect) in [(None, worker.options.head_max), (Some(64 * 1024), 64 * 1024)] {
+            let settings = Settings { request_head_max, ..Settings::default() };
+            assert_eq!(limits(&worker, &settings).section_max, expect, "{request_head_max:?}");
+        }
     }
 }

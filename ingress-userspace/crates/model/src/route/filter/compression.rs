@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-use super::{Subject, vary};
+use super::{Subject, cors::vary};
 use crate::{Coding, Compression, Offer};
 
 /// Fields with digests of the bytes sent by the pod.

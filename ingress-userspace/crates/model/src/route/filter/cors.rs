@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
-use super::{Subject, vary};
+use super::Subject;
 use crate::{Cors, CorsWildcards, Origins};
 
 const TRUE: HeaderValue = HeaderValue::from_static("true");
@@ -82,4 +82,13 @@ fn names(response: &HeaderMap) -> Option<HeaderValue> {
     };
     let names: Vec<_> = response.keys().filter(is_readable).map(HeaderName::as_str).collect();
     HeaderValue::try_from(names.join(", ")).ok().filter(|names| !names.is_empty())
+}
+
+/// Adds `name` to `Vary`, unless `name` or `*` is already listed.
+pub(super) fn vary(headers: &mut HeaderMap, name: &'static str) {
+    let mut names =
+        headers.get_all(header::VARY).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+    if !names.any(|known| known.trim() == "*" || known.trim().eq_ignore_ascii_case(name)) {
+        headers.append(header::VARY, HeaderValue::from_static(name));
+    }
 }

@@ -189,6 +189,8 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
             if !authentication.is_met_by(subject.client) {
                 return Verdict::Authenticate(authentication);
             }
+            // The service is not asked, so its fields can only be claims.
+            edits.found.extend(authentication.claimed());
         }
         // `*` refers to the server as a whole (RFC 9110, 9.3.7).
         Filter::Rewrite(_) if subject.target == "*" => {}
@@ -386,15 +388,6 @@ fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {
 
 fn path(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
-}
-
-/// Adds `name` to `Vary`, unless `name` or `*` is already listed.
-fn vary(headers: &mut HeaderMap, name: &'static str) {
-    let mut names =
-        headers.get_all(header::VARY).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
-    if !names.any(|known| known.trim() == "*" || known.trim().eq_ignore_ascii_case(name)) {
-        headers.append(header::VARY, HeaderValue::from_static(name));
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Access, Cors, CorsWildcards, Networks, Origins, PathModifier, Pattern, ReplacementPath, Template};
+use crate::{
+    Access, AuthService, Cors, CorsWildcards, ExtAuthz, Networks, Origins, PassedField, PathModifier, Pattern,
+    ReplacementPath, Satisfy, Template,
+};
 
 fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
     Subject {
@@ -315,5 +318,33 @@ fn empty_lists_are_left_out_where_wildcards_are_resolved() {
         let preflight = Subject { method: &Method::OPTIONS, ..subject("/", &headers) };
         respond(&[Filter::Cors(Arc::new(cors))], &preflight, &mut response);
         assert_eq!(fields(&response), expect, "{wildcards:?}");
+    }
+}
+
+#[test]
+fn fields_of_the_authorization_service_are_never_those_of_a_client_that_an_address_admits() {
+    let to = HeaderName::from_static("x-user");
+    let ext_authz = ExtAuthz {
+        service: AuthService::SameHost,
+        target: Template::parse("/verify").expect("valid"),
+        method: Method::GET,
+        timeout: std::time::Duration::from_secs(10),
+        sign_in: None,
+        response_headers: [PassedField { from: HeaderName::from_static("x-found"), to: to.clone() }].into(),
+        request_redirect: Template::parse("$request_uri").expect("valid"),
+        always_set_cookie: false,
+        headers: HeaderEdits::default(),
+        cache: None,
+    };
+    let headers: HeaderMap = [(to, HeaderValue::from_static("root"))].into_iter().collect();
+    for (allow, expect) in [("192.0.2.0/24", true), ("198.51.100.0/24", false)] {
+        let access = Access { allow: Networks::parse(allow).expect("valid"), deny: Networks::default() };
+        let satisfy = Satisfy::Any(access);
+        let authentication = Authentication { basic: None, token: None, ext_authz: Some(ext_authz.clone()), satisfy };
+        let filter = Filter::Authentication(Box::new(authentication).into());
+        let mut edits = Edits::default();
+        let passes = apply(&filter, &subject("/", &headers), &mut edits) == Verdict::Continue;
+        // The service gets the client's own field, if it is asked.
+        assert_eq!((passes, edits.replace("x-user")), (expect, expect), "{allow}");
     }
 }
