@@ -46,7 +46,9 @@ pub(super) const SETTINGS: &[Row<Settings>] = &[
     key(
         "large-client-header-buffers",
         "largest head of a request, as the product of a number and a size, from 8 KiB to 256 KiB; larger ones get 431. \
-         The target of a request has 8 KiB at most",
+         The target of a request has 8 KiB at most. A client can make a connection of HTTP/1 take six times as much \
+         memory, and each stream of HTTP/2 and HTTP/3 once as much; bound them by `max-connections-per-client` and \
+         `http2-max-concurrent-streams`",
     )
     .default("4 8k")
     .differs("one field may have the whole size, and a target has 8 KiB at most")
@@ -87,7 +89,8 @@ fn head(value: &str, settings: &mut Settings) -> Read {
 
 /// The size that the process has by itself.
 const HEAD_DEFAULT: usize = 32 * 1024;
-/// Sizes of heads: each connection may hold one.
+/// Sizes of heads. In the worst case, a connection of HTTP/1 takes six times as much: twice for its read buffer, and four
+/// times for the line that the framing of the request is read from. One of HTTP/2 or HTTP/3 takes it for each stream.
 const HEAD_SIZES: std::ops::RangeInclusive<usize> = 8 * 1024..=256 * 1024;
 const CONNECTIONS_MAX: u32 = 10_000_000;
 /// Upper bound of minimum rates: some legitimate clients have less than a megabyte per second.

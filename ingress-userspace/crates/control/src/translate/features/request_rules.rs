@@ -26,8 +26,9 @@ pub(super) const ANNOTATIONS: &[Row<ParsedRequestRules>] = &[
          The first rule whose conditions hold answers, with 302 without a status; a status from 400 to 599 alone refuses, \
          if the conditions hold for any line of a field, or any cookie or argument of the name. A status from 200 to 299, \
          as `200 \"ok\"`, answers with a plain text. `rewrite /$1` changes the path for pods and leaves the other rules \
-         out; `rewrite-target` takes precedence. `client = 10.0.0.0/8` is a network. At most 64 rules with 32 \
-         expressions. Specific to xdp-ingress",
+         out; `rewrite-target` takes precedence. `client = 10.0.0.0/8` is a network. A text that \
+         takes too long to search meets the condition of a refusal; for other rules, the request gets 431. At most 64 rules \
+         with 256 conditions, 32 of them expressions. Specific to xdp-ingress",
     )
     .or_refuse()
     .reads(|value, parsed| {
