@@ -1,7 +1,7 @@
 //! Writes the head of the forwarded request directly from the client's header map, without intermediate copies.
 //! Hop-by-hop fields of the client, and fields reserved for the proxy, are not passed on.
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use ingress_model::route::{Subject, filter::Edits};
 
@@ -184,23 +184,29 @@ fn class(name: &str) -> Class {
     }
 }
 
-/// Removes trailers that would be dropped or changed as header fields: a pod that merges both would trust them.
+/// Removes trailers that would be dropped or changed as header fields: a pod that merges both would trust them. Removes
+/// also those that are not [sound](is_sound): the request is under way, so it cannot be refused for them.
 pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
-    let taken: Vec<HeaderName> = trailers.keys().filter(|name| class(name.as_str()) != Class::Pass).cloned().collect();
+    let is_taken =
+        |(name, value): &(&HeaderName, &HeaderValue)| class(name.as_str()) != Class::Pass || !is_sound(name, value);
+    let taken: Vec<HeaderName> = trailers.iter().filter(is_taken).map(|(name, _)| name.clone()).collect();
     for name in taken {
         trailers.remove(name);
     }
 }
 
-/// Returns whether the fields of HTTP/2 or HTTP/3 could be those of HTTP/1: no value begins or ends with white space,
-/// which the parser of HTTP/1 removes, and no name has a quote, which h2 takes. Such a request is malformed (RFC 9113,
-/// section 8.2.1), and parsers of the forwarded request would disagree on the field.
+/// Returns whether the fields of HTTP/2 or HTTP/3 could be those of HTTP/1. A request with others is malformed (RFC
+/// 9113, section 8.2.1), and parsers of the forwarded request would disagree on the field.
 pub(crate) fn are_sound(headers: &HeaderMap) -> bool {
+    headers.iter().all(|(name, value)| is_sound(name, value))
+}
+
+/// Returns whether HTTP/1 could have this field: its value neither begins nor ends with white space, which the parser
+/// of HTTP/1 removes, and its name has no quote, which h2 takes.
+fn is_sound(name: &HeaderName, value: &HeaderValue) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    headers.iter().all(|(name, value)| {
-        let value = value.as_bytes();
-        !is_space(value.first()) && !is_space(value.last()) && !name.as_str().as_bytes().contains(&b'"')
-    })
+    let value = value.as_bytes();
+    !is_space(value.first()) && !is_space(value.last()) && !name.as_str().as_bytes().contains(&b'"')
 }
 
 /// CGI and its descendants (RFC 3875, section 4.1.18) treat `_` and `-` as the same, so `X_Real_IP` must be dropped
@@ -248,8 +254,6 @@ fn write_cookies(out: &mut Vec<u8>, headers: &HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
     use ingress_model::HeaderEdits;
 
@@ -259,8 +263,13 @@ mod tests {
         for name in ["x-checksum", "x-forwarded-for", "x_real_ip", "authorization", "cookie", "host"] {
             trailers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
+        for (name, value) in [("\"x\"", "1"), ("x-before", " 1"), ("x-behind", "1\t"), ("x-empty", "")] {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name that the library takes");
+            trailers.insert(name, HeaderValue::from_static(value));
+        }
+        trailers.append("x-behind", HeaderValue::from_static("2"));
         strip_trailers(&mut trailers);
-        assert_eq!(trailers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);
+        assert_eq!(trailers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum", "x-empty"]);
     }
 
     /// Checks the forwarded fields of a request for `a.test` with these fields, except those that every request gets.

@@ -153,8 +153,17 @@ fn chunks(bytes: &[u8], at: &mut usize) -> Result<Option<Vec<u8>>, &'static str>
         match line(bytes, at)? {
             None => return Ok(None),
             Some(b"") => return Ok(Some(body)),
-            Some(trailer) if !trailer.contains(&b':') => return Err("no trailer"),
-            Some(_) => {}
+            Some(trailer) => {
+                let colon = trailer.iter().position(|&byte| byte == b':').ok_or("no trailer")?;
+                let (name, value) = (&trailer[..colon], &trailer[colon + 1..]);
+                if name.is_empty() || !name.iter().copied().all(is_token) {
+                    return Err("no name of a trailer");
+                }
+                // The proxy writes one space.
+                if value.strip_prefix(b" ").is_none_or(|value| value != value.trim_ascii()) {
+                    return Err("white space around a trailer");
+                }
+            }
         }
     }
 }
@@ -184,5 +193,12 @@ fn the_recorder_is_strict() {
         ("POST /", "POST /#"),
     ] {
         assert!(read(request.replace(from, to).as_bytes()).is_err(), "{to}");
+    }
+    let chunked = |trailer: &str| {
+        format!("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n{trailer}\r\n\r\n")
+    };
+    assert!(read(chunked("x-a: b").as_bytes()).is_ok_and(|seen| seen.is_some()));
+    for trailer in ["\"x\": b", "x-a:  b", "x-a: b ", "x-a : b", "x-a", ": b"] {
+        assert!(read(chunked(trailer).as_bytes()).is_err(), "{trailer}");
     }
 }

@@ -36,6 +36,12 @@ fn framing() -> Vec<Case> {
         case("8.1", "trailers with a name in upper case", trailers(END_STREAM, &[("X-A", "b")]), Errs(&[Protocol])),
         case("8.1", "trailers with a connection field", trailers(END_STREAM, &[("connection", "x")]), Resets(&[Protocol])),
         case("8.1", "trailers that frame stay behind", trailers(END_STREAM, &[("content-length", "9")]), Served("POST /x a.test chunked:abc")),
+        case("8.2.1", "trailers with a name in quotes", trailers(END_STREAM, &[("\"x\"", "b")]), Malformed)
+            .but(Served("POST /x a.test chunked:abc"), "the request is under way, and the pod does not get such trailers"),
+        case("8.2.1", "trailers with a space before a value", trailers(END_STREAM, &[("x-a", " b")]), Malformed)
+            .but(Served("POST /x a.test chunked:abc"), "the request is under way, and the pod does not get such trailers"),
+        case("8.2.1", "trailers with a tab behind a value", trailers(END_STREAM, &[("x-a", "b\t")]), Malformed)
+            .but(Served("POST /x a.test chunked:abc"), "the request is under way, and the pod does not get such trailers"),
     ]
 }
 

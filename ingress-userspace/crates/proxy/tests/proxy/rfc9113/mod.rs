@@ -74,7 +74,7 @@ struct Deviation {
 }
 
 /// Number of cases that deviate. A smaller number means that a deviation can be removed from its table.
-const DEVIATIONS: usize = 19;
+const DEVIATIONS: usize = 22;
 
 fn case(section: &'static str, name: &'static str, bytes: Vec<u8>, expect: Expect) -> Case {
     Case { section, name, bytes, expect, deviation: None }
