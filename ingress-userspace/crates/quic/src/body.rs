@@ -85,9 +85,7 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some((conn, id)) = self.source.take()
-            && !conn.is_broken()
-        {
+        if let Some((conn, id)) = self.source.take() {
             conn.stop_reading(id);
         }
     }

@@ -102,8 +102,16 @@ impl Conn {
         self.is_dirty.set(false);
     }
 
+    /// Runs `look` on the state; `None` if that is in use, or broken.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&State) -> R) -> Option<R> {
+        self.state.try_borrow().ok().filter(|_| !self.is_broken()).map(|state| look(&state))
+    }
+
     /// Sets the task of a request.
     pub(crate) fn set_task(&self, id: StreamId, task: AbortHandle) {
+        if self.is_broken() {
+            return task.abort();
+        }
         self.with(|state| match state.requests.get_mut(&id) {
             Some(exchange) => exchange.task = Some(task),
             None => task.abort(),
@@ -112,6 +120,9 @@ impl Conn {
 
     /// Reads the next part of a request's body.
     pub(crate) fn poll_body(&self, cx: &mut Context<'_>, id: StreamId) -> Poll<Result<Part, BodyError>> {
+        if self.is_broken() {
+            return Poll::Ready(Err(BodyError::Gone));
+        }
         let (part, has_changed) = self.with(|state| state.read_body(id, Instant::now(), cx.waker()));
         if has_changed {
             self.mark_dirty();
@@ -121,12 +132,18 @@ impl Conn {
 
     /// Stops reading a request whose rest is not needed.
     pub(crate) fn stop_reading(&self, id: StreamId) {
-        self.with(|state| state.stop_reading(id, Instant::now()));
+        if self.is_broken() {
+            return;
+        }
+        self.with(|state| state.drop_body(id, Instant::now()));
         self.mark_dirty();
     }
 
     /// Writes bytes of a response, without copying. `chunks` keeps the rest.
     pub(crate) fn poll_write(&self, cx: &Context<'_>, id: StreamId, chunks: &mut [Bytes]) -> Poll<Result<(), Gone>> {
+        if self.is_broken() {
+            return Poll::Ready(Err(Gone));
+        }
         let written = self.with(|state| {
             let exchange = state.requests.get_mut(&id).ok_or(WriteError::ClosedStream)?;
             let written = state.quic.send_stream(id).write_chunks(chunks);
@@ -136,7 +153,12 @@ impl Conn {
                     state.writes += 1;
                     exchange.wrote = state.writes;
                 }
-                Err(WriteError::Blocked) => exchange.writer = Some(cx.waker().clone()),
+                Err(WriteError::Blocked) => {
+                    // A task that is polled without need has waited before.
+                    if exchange.writer.replace(cx.waker().clone()).is_none() {
+                        state.blocked_at = Instant::now();
+                    }
+                }
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}
             }
             written
@@ -157,7 +179,9 @@ impl Conn {
 
     /// Ends a response that is complete.
     pub(crate) fn finish(&self, id: StreamId) {
-        self.with(|state| state.finish(id, Instant::now()));
+        if !self.is_broken() {
+            self.with(|state| state.finish(id, Instant::now()));
+        }
         self.mark_dirty();
     }
 

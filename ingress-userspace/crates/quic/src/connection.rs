@@ -25,7 +25,8 @@ use crate::{
     config::Limits,
     conn::Conn,
     exchange::Exchange,
-    shared::{Drain, Held, Peer, PeerOrder, Shared, count},
+    held::Looked,
+    shared::{Drain, Peer, PeerOrder, Shared, count},
 };
 
 /// A connection of QUIC, with the state of HTTP/3.
@@ -64,9 +65,16 @@ pub(crate) struct State {
     pub(crate) writes: u64,
     /// Number of bytes written to streams of requests since the connection had nothing to send.
     pub(crate) written: usize,
-    /// Number of responses that the client has acknowledged, and that and `writes` together at the last look.
-    finished: u64,
-    seen: u64,
+    /// Number of responses that the client has acknowledged.
+    pub(crate) finished: u64,
+    /// The last look at the bytes that wait for the client.
+    pub(crate) looked: Looked,
+    /// When a response last began to wait for the client, or ended to.
+    pub(crate) blocked_at: Instant,
+    /// Number of STREAM frames that were sent when responses were last waited for.
+    sent: u64,
+    /// Whether a head may have come in part since the last turn.
+    pub(crate) has_partial_head: bool,
     /// Tasks whose streams take bytes again, with the number of their last write.
     writable: Vec<(u64, Waker)>,
 }
@@ -121,7 +129,10 @@ impl State {
             writes: 0,
             written: 0,
             finished: 0,
-            seen: 0,
+            looked: Looked::default(),
+            blocked_at: now,
+            sent: 0,
+            has_partial_head: false,
             writable: Vec::new(),
         }
     }
@@ -149,6 +160,8 @@ impl State {
             PeerOrder::Finish => _ = self.finishing.get_or_insert(Drain { begun: now, deadline: now + FINISHING_MAX }),
             PeerOrder::Close => self.close(Code::NoError, "the server closes the connection", now),
         }
+        self.limit_heads(now);
+        self.note_sent(now);
         self.expire(now);
         self.flush_control();
         // The first that runs may take all room. So the one that has waited longest is woken first.
@@ -159,14 +172,15 @@ impl State {
         }
     }
 
-    /// Returns the bytes of responses that wait for the client or for its acknowledgement, as far as quinn-proto tells:
-    /// those written since the connection had nothing to send, if a task or a complete response waits.
-    pub(crate) fn look(&mut self) -> Held {
-        let is_waiting = self.unacknowledged > 0 || self.requests.values().any(|exchange| exchange.writer.is_some());
-        let taken = self.writes + self.finished;
-        let is_stuck = std::mem::replace(&mut self.seen, taken) == taken && is_waiting;
-        let window = usize::try_from(self.limits.send_window).unwrap_or(usize::MAX);
-        Held { bytes: if is_waiting { self.written.min(window) } else { 0 }, is_stuck }
+    /// Counts the client as active while it lets the rest of complete responses be sent: quinn-proto sends as the client
+    /// acknowledges and its windows permit. Repetitions to a client that is gone become ever rarer.
+    fn note_sent(&mut self, now: Instant) {
+        if self.unacknowledged > 0 && self.requests.is_empty() {
+            let sent = self.quic.stats().frame_tx.stream;
+            if std::mem::replace(&mut self.sent, sent) != sent {
+                self.note_idle(now);
+            }
+        }
     }
 
     /// Returns the end of the connection, if one was ordered for it or its worker.
@@ -275,6 +289,7 @@ impl State {
                     && let Some(writer) = exchange.writer.take()
                 {
                     self.writable.push((exchange.wrote, writer));
+                    self.blocked_at = now;
                 }
             }
             StreamEvent::Stopped { id, .. } if self.control == Some(id) => {

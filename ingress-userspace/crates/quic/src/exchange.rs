@@ -33,6 +33,10 @@ pub(crate) struct Exchange {
     pub(crate) writer: Option<Waker>,
     /// Number of the last write of the connection that was for this stream; 0 before the first.
     pub(crate) wrote: u64,
+    /// Whether the stream is a tunnel (RFC 9114, 4.4).
+    is_tunnel: bool,
+    /// Whether the response is complete. This is only kept for a tunnel whose client may send on.
+    is_answered: bool,
 }
 
 /// The part of the request that is awaited.
@@ -69,6 +73,11 @@ impl Exchange {
         reader.into_iter().chain(writer).for_each(Waker::wake);
     }
 
+    /// Returns the bytes of a head that has come in part.
+    pub(crate) fn head_bytes(&self) -> usize {
+        if self.awaits_head() { self.decoder.buffered() } else { 0 }
+    }
+
     fn awaits_head(&self) -> bool {
         matches!(self.receiving, Receiving::Head)
     }
@@ -95,6 +104,8 @@ impl State {
             reader: None,
             writer: None,
             wrote: 0,
+            is_tunnel: false,
+            is_answered: false,
         };
         self.requests.insert(id, exchange);
         self.read_head(id, conn, now);
@@ -139,7 +150,7 @@ impl State {
     fn read_head(&mut self, id: StreamId, conn: &Rc<Conn>, now: Instant) {
         let mut has_changed = false;
         match self.next(id, &mut has_changed) {
-            Ok(None) => {}
+            Ok(None) => self.has_partial_head = true,
             Ok(Some(Some(Event::Headers(encoded)))) => self.take_head(id, encoded, conn, now),
             // Anything else than headers and their excess is an error of the decoder.
             Ok(Some(_)) => self.answer(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, now),
@@ -165,6 +176,7 @@ impl State {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         if parts.method == Method::CONNECT {
             exchange.decoder.tunnel();
+            exchange.is_tunnel = true;
         }
         exchange.receiving = Receiving::Body(length);
         let body = match self.ends_here(id) {
@@ -255,7 +267,8 @@ impl State {
             }
             Err(Failure::Gone) => Err(BodyError::Gone),
         };
-        has_changed |= part.is_err();
+        let is_last = matches!(part, Ok(Part::End)) && self.end_tunnel(id, now);
+        has_changed |= part.is_err() || is_last;
         (Poll::Ready(part), has_changed)
     }
 
@@ -316,8 +329,24 @@ impl State {
         }
     }
 
+    /// Stops reading a request whose body is dropped.
+    pub(crate) fn drop_body(&mut self, id: StreamId, now: Instant) {
+        self.stop_reading(id, now);
+        self.end_tunnel(id, now);
+    }
+
+    /// Forgets a tunnel that was answered and is read to its end. Returns whether there was one.
+    fn end_tunnel(&mut self, id: StreamId, now: Instant) -> bool {
+        let is_over = self.requests.get(&id).is_some_and(|exchange| exchange.is_answered && exchange.is_read());
+        if is_over {
+            self.requests.remove(&id);
+            self.note_idle(now);
+        }
+        is_over
+    }
+
     /// Stops reading a request. The client learns that its rest is not needed, unless it has already sent all.
-    pub(crate) fn stop_reading(&mut self, id: StreamId, now: Instant) {
+    fn stop_reading(&mut self, id: StreamId, now: Instant) {
         if self.requests.get(&id).is_none_or(Exchange::is_read) {
             return;
         }
@@ -335,8 +364,17 @@ impl State {
         }
     }
 
-    /// Ends a request whose response is complete.
+    /// Ends a request whose response is complete. The client of a tunnel sends on until its service drops the body.
     pub(crate) fn finish(&mut self, id: StreamId, now: Instant) {
+        if let Some(exchange) = self.requests.get_mut(&id)
+            && exchange.is_tunnel
+            && !exchange.is_read()
+        {
+            exchange.is_answered = true;
+            exchange.task = None;
+            self.unacknowledged += usize::from(self.quic.send_stream(id).finish().is_ok());
+            return;
+        }
         self.stop_reading(id, now);
         if let Some(Exchange { reader, .. }) = self.requests.remove(&id) {
             // Another task may read the body, and learns that it is gone.
@@ -352,8 +390,14 @@ impl State {
     /// Ends a request without a complete response.
     pub(crate) fn abandon(&mut self, id: StreamId, code: Code, now: Instant) {
         if let Some(exchange) = self.requests.remove(&id) {
+            let is_answered = exchange.is_answered;
             exchange.cut();
-            self.reset(id, code);
+            if is_answered {
+                // The end of the response stays as it is.
+                let _ended = self.quic.recv_stream(id).stop(wire(code));
+            } else {
+                self.reset(id, code);
+            }
             self.note_idle(now);
         }
     }

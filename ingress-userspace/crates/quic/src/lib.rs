@@ -15,6 +15,7 @@ mod conn;
 mod connection;
 mod driver;
 mod exchange;
+mod held;
 mod ids;
 mod keys;
 mod lifetime;

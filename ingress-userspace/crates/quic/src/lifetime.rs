@@ -6,8 +6,12 @@ use ingress_http3::Code;
 
 use crate::{
     connection::{GoAway, Stage, State},
+    exchange::Exchange,
     shared::Drain,
 };
+
+/// Largest heads whose bytes a connection keeps while the rest of them is awaited.
+const HEADS_MAX: usize = 8;
 
 impl State {
     /// Returns when the connection needs a turn, unless something happens before.
@@ -72,6 +76,30 @@ impl State {
         }
         if self.stage == Stage::Serving && self.idle_deadline().is_some_and(|deadline| now >= deadline) {
             self.close(Code::NoError, "the connection is idle", now);
+        }
+    }
+
+    /// Ends the oldest streams whose heads have come in part, while these take more than [`HEADS_MAX`] heads.
+    pub(crate) fn limit_heads(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.has_partial_head) {
+            return;
+        }
+        let max = self.limits.section_max.saturating_mul(HEADS_MAX);
+        let of = |state: &Self, id| state.requests.get(&id).map_or(0, Exchange::head_bytes);
+        let mut bytes: usize = self.heads.iter().map(|(_, id)| of(self, *id)).sum();
+        let mut at = 0;
+        while bytes > max
+            && let Some(&(_, id)) = self.heads.get(at)
+        {
+            let kept = of(self, id);
+            if kept == 0 {
+                at += 1;
+                continue;
+            }
+            bytes -= kept;
+            self.heads.remove(at);
+            self.abandon(id, Code::ExcessiveLoad, now);
+            self.draw_reset(now);
         }
     }
 

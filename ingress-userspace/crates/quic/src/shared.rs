@@ -222,6 +222,12 @@ impl Peer {
         self.conn().map_or(Held { bytes: 0, is_stuck: false }, |conn| conn.with(State::look))
     }
 
+    /// Returns for how long the client has taken nothing of the responses that wait for it; `None` if none does.
+    #[must_use]
+    pub fn blocked(&self) -> Option<Duration> {
+        self.conn()?.peek(|state| state.blocked(Instant::now()))?
+    }
+
     /// The address that the client's latest packets came from. Nothing has proven it if it differs from
     /// [`Peer::remote`]: the client may have forged it. Use it only to refuse requests.
     #[must_use]

@@ -20,7 +20,7 @@ const MESSAGE: u32 = 0x10e;
 const DECOMPRESSION: u32 = 0x200;
 
 /// HEADERS with literal lines.
-fn headers(lines: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn headers(lines: &[(&str, &str)]) -> Vec<u8> {
     fn integer(bits: u32, first: u8, value: usize, out: &mut Vec<u8>) {
         let max = (1 << bits) - 1;
         if value < max {
@@ -50,7 +50,7 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind][..], &length.to_be_bytes(), payload].concat()
 }
 
-fn good(path: &str) -> Vec<(&str, &str)> {
+pub(crate) fn good(path: &str) -> Vec<(&str, &str)> {
     vec![(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
 }
 
@@ -246,6 +246,31 @@ fn large_heads_are_answered_with_431() {
         }
         assert_eq!(server.handle.counters().requests.get(), 0);
         let End::Answered(_) = ask(&quic, &with(&[])).await else { panic!("the connection goes on") };
+    });
+}
+
+#[test]
+fn heads_that_come_in_part_take_bounded_memory() {
+    run(async {
+        let server = start(Limits::default());
+        let (_endpoint, quic) = connect_raw(&server).await;
+        let long = "x".repeat(12 * 1024);
+        let head = headers(&[&good("/echo/")[..], &[("x", &*long)]].concat());
+        let (first, rest) = head.split_at(head.len() - 10);
+        let mut streams = Vec::new();
+        // Those of 12 streams are more than eight of the largest heads, 16 KiB each.
+        for _ in 0..12 {
+            let (mut sender, receiver) = quic.open_bi().await.expect("a stream");
+            sender.write_all(first).await.expect("written");
+            streams.push((sender, receiver));
+        }
+        assert_eq!(answer(&mut streams[0].1).await, End::Reset(EXCESSIVE_LOAD), "the oldest");
+        for (mut sender, mut receiver) in streams.drain(2..) {
+            sender.write_all(rest).await.expect("written");
+            sender.finish().expect("finished");
+            assert!(matches!(answer(&mut receiver).await, End::Answered(_)));
+        }
+        let End::Answered(_) = ask(&quic, &head).await else { panic!("the connection goes on") };
     });
 }
 

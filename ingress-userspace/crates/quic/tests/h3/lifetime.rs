@@ -1,23 +1,29 @@
 //! The beginning and the end of connections: Retry, half-open connections, idle ones, drain, and changed addresses.
 
 use std::{
+    cell::RefCell,
     net::UdpSocket,
     rc::Rc,
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use http::Method;
-use ingress_quic::{Ids as _, Limits, Pressure};
+use ingress_quic::{Held, Ids as _, Limits, Peer, Pressure};
 use quinn::{ConnectionError, VarInt};
 
-use crate::support::{
-    Plain, bind, client_config, connect, connect_raw, exchange, get, options, pattern, post, request, run, start,
-    start_with, until,
+use crate::{
+    errors::{good, headers},
+    support::{
+        Plain, Server, bind, client_config, connect, connect_raw, connect_to, exchange, get, options, pattern, post,
+        request, run, start, start_with, until,
+    },
 };
 
 /// Sends the first packet of a handshake that is never continued.
-fn half_open(server: &crate::support::Server) -> UdpSocket {
+fn half_open(server: &Server) -> UdpSocket {
     let socket = bind();
     let hmac = aws_lc_rs_key();
     let mut endpoint =
@@ -185,6 +191,81 @@ fn connections_outlive_the_address_of_their_client() {
             assert_eq!(server.handle.counters().migrated.get(), change);
         }
         assert_eq!(server.handle.counters().accepted.get(), 1);
+    });
+}
+
+/// Starts a server, whose first client is returned when it has connected.
+fn start_with_peers() -> (Server, impl Fn() -> Rc<Peer>) {
+    let peers = Rc::<RefCell<Vec<Rc<Peer>>>>::default();
+    let (mut options, certificate) = options(bind(), 0, Limits::default());
+    let known = Rc::clone(&peers);
+    options.opened = Box::new(move |peer| {
+        known.borrow_mut().push(Rc::clone(peer));
+        Some(Rc::new(()))
+    });
+    (start_with((options, certificate)), move || Rc::clone(&peers.borrow()[0]))
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_holds_its_response() {
+    const LENGTH: usize = 1_000_000;
+    run(async {
+        let (server, peer) = start_with_peers();
+        let (address, certificate) = (server.address, server.certificate.clone());
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        // Its thread stops after the first bytes, and so does the client.
+        let client = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let _kept = runtime.block_on(async {
+                let (endpoint, quic) = connect_to(address, &certificate).await;
+                let (mut sender, mut receiver) = quic.open_bi().await.expect("a stream");
+                let path = format!("/later/{LENGTH}");
+                sender.write_all(&headers(&good(&path))).await.expect("written");
+                let mut received = Vec::new();
+                while !received.ends_with(b"first") {
+                    let chunk = receiver.read_chunk(usize::MAX, true).await.expect("open").expect("a response");
+                    received.extend_from_slice(&chunk.bytes);
+                }
+                (endpoint, quic, sender, receiver)
+            });
+            begun.send(()).expect("awaited");
+            let _ended = ended.recv();
+        });
+        has_begun.await.expect("it begins");
+        server.seen.is_open.set(true);
+        let peer = peer();
+        until(|| {
+            let Held { bytes, is_stuck } = peer.look();
+            bytes > LENGTH && is_stuck
+        })
+        .await;
+        end.send(()).expect("awaited");
+        client.join().expect("no panic");
+    });
+}
+
+#[test]
+fn an_open_response_that_is_acknowledged_is_not_held() {
+    run(async {
+        let (server, peer) = start_with_peers();
+        let client = connect(&server).await;
+        let mut stream = client
+            .requests
+            .clone()
+            .send_request(request(Method::GET, "/later/1", Bytes::new()).map(|_| ()))
+            .await
+            .expect("sent");
+        stream.recv_response().await.expect("a response");
+        stream.recv_data().await.expect("data").expect("data");
+        let (peer, looks) = (peer(), RefCell::new(0));
+        // Twenty looks in a row, of which none may find anything.
+        until(|| {
+            let mut looks = looks.borrow_mut();
+            *looks = if peer.look().bytes == 0 { *looks + 1 } else { 0 };
+            *looks == 20
+        })
+        .await;
     });
 }
 

@@ -217,6 +217,21 @@ fn a_panic_of_the_service_costs_one_request() {
 }
 
 #[test]
+fn a_connection_is_gone_for_its_requests_after_a_panic_in_it() {
+    run(async {
+        let server = start(Limits::default());
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let mut requests = client.requests.clone();
+        let asked = request(Method::POST, "/replace/", Bytes::new()).map(|_| ());
+        let _stream = requests.send_request(asked).await.expect("a stream");
+        until(|| server.seen.begun.get() == 1).await;
+        assert!(server.seen.is_gone.get());
+        until(|| server.handle.counters().open.get() == 1).await;
+        assert_eq!(get(&other, "/size/7").await.expect("a response").body, pattern(7));
+    });
+}
+
+#[test]
 fn a_panic_within_a_connection_costs_that_connection() {
     run(async {
         let server = start(Limits::default());

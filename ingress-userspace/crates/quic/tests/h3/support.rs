@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     future::{pending, poll_fn},
     net::{SocketAddr, UdpSocket},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -15,7 +16,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use ingress_quic::{
-    Driver, Handle, ID_LENGTH, ID_NONCE, Ids, Keys, Limits, Options, Owner, Peer, Pressure, RequestBody,
+    BodyError, Driver, Handle, ID_LENGTH, ID_NONCE, Ids, Keys, Limits, Options, Owner, Peer, Pressure, RequestBody,
 };
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::{RootCertStore, crypto::aws_lc_rs, pki_types::CertificateDer, version::TLS13};
@@ -54,6 +55,8 @@ pub(crate) struct Seen {
     /// Lets requests of `/gate` go on.
     pub(crate) gate: Notify,
     pub(crate) is_open: Cell<bool>,
+    /// Whether a body is gone after a panic in its connection.
+    pub(crate) is_gone: Cell<bool>,
     /// Clients of the requests, at the handshake and now, and their server names.
     pub(crate) peers: RefCell<Vec<(SocketAddr, SocketAddr, Option<String>)>>,
 }
@@ -80,7 +83,16 @@ pub(crate) fn pattern(length: usize) -> Bytes {
 pub(crate) enum Answer {
     Empty,
     Echo(RequestBody),
-    Pattern { seen: Rc<Seen>, sent: usize, length: usize },
+    Pattern {
+        seen: Rc<Seen>,
+        sent: usize,
+        length: usize,
+    },
+    /// Some bytes, and the rest once the gate is open. It never ends.
+    Later {
+        seen: Rc<Seen>,
+        length: Option<usize>,
+    },
     Fails,
 }
 
@@ -94,6 +106,24 @@ impl Body for Answer {
             Self::Empty => Poll::Ready(None),
             Self::Echo(body) => Pin::new(body).poll_frame(cx).map_err(|error| error.to_string()),
             Self::Fails => Poll::Ready(Some(Err("fails".into()))),
+            Self::Later { seen, length } => match *length {
+                Some(rest) if rest > 0 => {
+                    // A second poll waits for the gate.
+                    *length = Some(0);
+                    seen.given.set(rest);
+                    Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"first")))))
+                }
+                Some(_) if seen.is_open.get() => {
+                    *length = None;
+                    Poll::Ready(Some(Ok(Frame::data(pattern(seen.given.get())))))
+                }
+                Some(_) => {
+                    // The gate is polled, so that the body needs no state of its own.
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                None => Poll::Pending,
+            },
             Self::Pattern { sent, length, .. } if sent == length => Poll::Ready(None),
             Self::Pattern { seen, sent, length } => {
                 let end = (*sent + CHUNK).min(*length);
@@ -119,6 +149,19 @@ impl Wake for Panics {
     }
 }
 
+/// The same when it is dropped.
+struct PanicsOnDrop;
+
+impl Wake for PanicsOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("a waker that panics")
+    }
+}
+
 async fn serve(seen: Rc<Seen>, request: Request<RequestBody>, peer: Rc<Peer>) -> Response<Answer> {
     seen.peers.borrow_mut().push((peer.remote, peer.current(), peer.server_name().map(str::to_owned)));
     let path = request.uri().path().to_owned();
@@ -129,6 +172,21 @@ async fn serve(seen: Rc<Seen>, request: Request<RequestBody>, peer: Rc<Peer>) ->
         "/echo" => Answer::Echo(request.into_body()),
         "/size" => Answer::Pattern { seen: Rc::clone(&seen), sent: 0, length: number },
         "/fails" => Answer::Fails,
+        "/later" => Answer::Later { seen: Rc::clone(&seen), length: Some(number) },
+        // A waker that panics when it is replaced, amid a use of the connection.
+        "/replace" => {
+            let waker = Waker::from(Arc::new(PanicsOnDrop));
+            let mut body = request.into_body();
+            assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            let mut poll = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+            let panicked = catch_unwind(AssertUnwindSafe(&mut poll)).is_err();
+            let is_gone = |polled| matches!(polled, Poll::Ready(Some(Err(BodyError::Gone))));
+            seen.is_gone.set(panicked && is_gone(poll()));
+            begin();
+            drop(body);
+            Answer::Empty
+        }
         "/hang" => {
             let _ends = Ends(&seen);
             begin();
@@ -270,9 +328,16 @@ pub(crate) fn client_config(certificate: &CertificateDer<'static>) -> quinn::Cli
 
 /// Connects without HTTP/3.
 pub(crate) async fn connect_raw(server: &Server) -> (quinn::Endpoint, quinn::Connection) {
+    connect_to(server.address, &server.certificate).await
+}
+
+/// The same from another thread.
+pub(crate) async fn connect_to(
+    address: SocketAddr,
+    certificate: &CertificateDer<'static>,
+) -> (quinn::Endpoint, quinn::Connection) {
     let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("an endpoint");
-    let config = client_config(&server.certificate);
-    let connecting = endpoint.connect_with(config, server.address, "localhost").expect("an address");
+    let connecting = endpoint.connect_with(client_config(certificate), address, "localhost").expect("an address");
     let quic = connecting.await.expect("a connection");
     (endpoint, quic)
 }
