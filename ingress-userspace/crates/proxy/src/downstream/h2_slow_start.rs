@@ -43,9 +43,9 @@ pub(crate) struct Pacer(Mutex<()>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnreadBytes {
     Little,
-    /// The most that a connection may buffer.
+    /// The most that a connection may buffer. HTTP/3: a response waits for the client.
     Much,
-    /// The most that a connection may buffer, and the socket accepts nothing.
+    /// The most that a connection may buffer, and the socket accepts nothing. HTTP/3: the client takes nothing.
     All,
 }
 

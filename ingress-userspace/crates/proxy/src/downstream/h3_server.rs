@@ -203,12 +203,17 @@ fn admit(worker: &Worker, first: &FirstPacket, port: u16) -> Pressure {
     if worker.shared.pressure() >= memory::Pressure::Tight { Pressure::Prove } else { Pressure::None }
 }
 
-/// Makes a connection known to the worker; `None` if its client has too many.
+/// Makes a connection known to the worker; `None` if its client or the worker has too many.
 fn enter(worker: &Rc<Worker>, peer: &Rc<Peer>, port: u16) -> Option<Rc<dyn Any>> {
     let stats = &worker.shared.stats;
     stats.accepted.fetch_add(1, Relaxed);
     let conn = Conn::new(Rc::clone(worker), peer.remote, local(peer.local, peer.remote, port), true);
     conn.becomes_http3(peer);
+    // Others may have entered since the first packet.
+    if let Some(why) = worker.refuses() {
+        stats.refused.count(why);
+        return None;
+    }
     let counted = open::count(&conn).map_err(|why| stats.refused.count(why)).ok()?;
     let server_name = peer.server_name().unwrap_or_default().to_ascii_lowercase();
     conn.shown.greeted(Greeting { server_name, asked: false, enforced: None, chain: Vec::new() });

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::{Body as _, Frame};
-use ingress_quic::RequestBody;
+use ingress_quic::{BodyError as BodyEnd, RequestBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::upstream::BodyError;
@@ -65,6 +65,10 @@ impl AsyncRead for TunnelStream {
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.received).poll_frame(cx)) {
                 None => return Poll::Ready(Ok(())),
+                // The pod has closed, and the client has left with all that it sent.
+                Some(Err(BodyEnd::Gone)) if this.queue.borrow().end == Some(QueueEnd::Whole) => {
+                    return Poll::Ready(Ok(()));
+                }
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionReset, error))),
                 // A tunnel has no trailers.
                 Some(Ok(frame)) => this.rest = frame.into_data().unwrap_or_default(),

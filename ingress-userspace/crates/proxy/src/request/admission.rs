@@ -60,7 +60,7 @@ pub(super) async fn decide<'r>(
     for filter in filters {
         let verdict = match moved {
             None => filter::apply(filter, subject, edits),
-            Some(moved) => admit_moved(filter, moved, filter::apply(filter, subject, edits)),
+            Some(moved) => admit_moved(filter, subject, moved, filter::apply(filter, subject, edits)),
         };
         match verdict {
             Verdict::Continue => {}
@@ -124,11 +124,18 @@ pub(super) async fn decide<'r>(
 /// Returns the verdict for a client whose address has changed without proof: rules about addresses must admit `moved`,
 /// too. A client could otherwise send requests with a forged address.
 #[cold]
-fn admit_moved<'f>(filter: &'f Filter, moved: IpAddr, verdict: Verdict<'f>) -> Verdict<'f> {
+fn admit_moved<'f>(filter: &'f Filter, subject: &Subject<'_>, moved: IpAddr, verdict: Verdict<'f>) -> Verdict<'f> {
     match (filter, verdict) {
         (Filter::Access(access), Verdict::Continue) if !access.admits(moved) => Verdict::Deny,
         (Filter::Authentication(authentication), Verdict::Continue) if !authentication.is_met_by(moved) => {
             Verdict::Authenticate(authentication)
+        }
+        // What the rules answer to `moved` is of no use: its client may be elsewhere.
+        (Filter::RequestRules(_), Verdict::Continue) => {
+            match filter::apply(filter, &Subject { client: moved, ..*subject }, &mut Edits::default()) {
+                Verdict::Continue => Verdict::Continue,
+                _ => Verdict::Deny,
+            }
         }
         (_, verdict) => verdict,
     }

@@ -226,7 +226,8 @@ impl Matching<'_> {
         let asks = conn.secure && !is_of_listener;
         let identity = if asks { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
-        if parts.version == Version::HTTP_3 && !snapshot.serves_http3(found.host) {
+        // The address may be a Gateway's since the connection was accepted.
+        if parts.version == Version::HTTP_3 && (*is_of_listener || !snapshot.serves_http3(found.host)) {
             return own(in_flight, error::misdirected(), bodiless);
         }
         let subject = self.subject(conn, parts, identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown));

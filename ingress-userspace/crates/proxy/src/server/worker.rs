@@ -219,6 +219,8 @@ impl Worker {
                 .map_or(0, |stalled_frames| stalled_frames.expire(now, conn.settings.stall_timeout));
             match conn.progress.due(now, &conn.settings) {
                 Due::Nothing => {}
+                // QUIC has these time-outs, and knows of the bytes that the client still takes.
+                Due::Idle | Due::Stalled if conn.is_http3() => {}
                 Due::Idle => {
                     conn.order(Order::Finish);
                 }

@@ -8,11 +8,14 @@ use super::{
     Conn,
     state::{ConnProtocol, Spawned},
 };
-use crate::downstream::{
-    h1_framing::ScanPosition,
-    h2_backlog::Backlog,
-    h2_slow_start::UnreadBytes,
-    h2_stalled_frames::{StalledFrames, StalledStream},
+use crate::{
+    downstream::{
+        h1_framing::ScanPosition,
+        h2_backlog::Backlog,
+        h2_slow_start::UnreadBytes,
+        h2_stalled_frames::{StalledFrames, StalledStream},
+    },
+    server::eviction,
 };
 
 /// Counts a request that waits for its turn, until it is dropped.
@@ -58,6 +61,13 @@ impl Conn {
     }
 
     fn unread(&self) -> UnreadBytes {
+        if self.is_http3() {
+            return match self.quic().and_then(|peer| peer.blocked()) {
+                None => UnreadBytes::Little,
+                Some(blocked) if blocked < eviction::PERIOD => UnreadBytes::Much,
+                Some(_) => UnreadBytes::All,
+            };
+        }
         match (self.backlog().is_full(), self.progress.is_blocked()) {
             (false, _) => UnreadBytes::Little,
             (true, false) => UnreadBytes::Much,
@@ -69,7 +79,9 @@ impl Conn {
     pub(crate) fn end_request(&self, whole: bool) {
         self.progress.end_request(self.worker.now());
         if self.protocol.get() != ConnProtocol::Http1 {
-            self.backlog().start.ended(whole);
+            // A response that ends while the client takes nothing is with QUIC alone.
+            let is_taken = !self.is_http3() || self.unread() < UnreadBytes::All;
+            self.backlog().start.ended(whole && is_taken);
         }
     }
 

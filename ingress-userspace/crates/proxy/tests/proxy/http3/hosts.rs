@@ -7,8 +7,9 @@ use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use ingress_model::{
-    Access, Authorities, Blocked, Certificate, ClientCertificates, Demand, Filter, Handshakes, HostPattern, Networks,
-    Passthrough, Settings, Trust, Versions,
+    Access, Authorities, Bind, Blocked, Bound, Certificate, ClientCertificates, Demand, Filter, Handshakes,
+    HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, Networks, Passthrough, RequestRules, Settings,
+    StreamPort, Transport, Trust, Versions,
 };
 use ingress_proxy_testing::tls::{config, connect};
 use ingress_proxy_testing::{Origin, Proxy, Table, pki, until};
@@ -166,14 +167,29 @@ async fn rules_about_addresses_must_admit_the_first_and_the_current_one() {
         ("not-first.test", "", "127.0.0.1", [403, 403]),
         ("not-second.test", "", "127.0.0.2", [200, 403]),
     ];
+    let rules = |text| Filter::RequestRules(Arc::new(RequestRules::redirects(text).expect("valid")));
+    let ruled = [
+        // Host, rules, and the same statuses.
+        ("first-rule.test", "client = 127.0.0.1 -> 404", [404, 404]),
+        ("second-rule.test", "client = 127.0.0.2 -> 404", [200, 403]),
+        ("any-but-first.test", "client != 127.0.0.1 -> 404", [200, 403]),
+        ("other-rule.test", "client = 127.0.0.9 -> 404", [200, 200]),
+    ];
     let table = hosts.iter().fold(Table::default(), |table, (host, allow, deny, _)| {
         table.host_with(host, &[origin.address], vec![access(allow, deny)])
     });
+    let table =
+        ruled.iter().fold(table, |table, (host, text, _)| table.host_with(host, &[origin.address], vec![rules(text)]));
+    let hosts: Vec<_> = hosts
+        .iter()
+        .map(|(host, .., statuses)| (*host, *statuses))
+        .chain(ruled.iter().map(|(host, _, statuses)| (*host, *statuses)))
+        .collect();
     let proxy = start(&table);
     let client = Client::connect(&proxy, "open.test").await;
     for (at, address) in ["127.0.0.1", "127.0.0.2"].into_iter().enumerate() {
         client.move_to(address);
-        for (host, .., statuses) in &hosts {
+        for (host, statuses) in &hosts {
             let got = client.get(host, "/").await;
             assert_eq!(got.status(), statuses[at], "{host} at {address}");
             if got.status() == 200 {
@@ -188,6 +204,32 @@ async fn rules_about_addresses_must_admit_the_first_and_the_current_one() {
     client.move_to("127.0.0.1");
     assert_eq!(client.get("open.test", "/").await.status(), 200);
     until("the changes are counted", || proxy.shared.stats().http3.migrated >= 2).await;
+}
+
+#[tokio::test]
+async fn an_address_that_becomes_a_gateways_is_not_served() {
+    let origin = Origin::answering("pod");
+    let table = || Table::default().host("a.test", &[origin.address]);
+    let proxy = start(&table());
+    let client = Client::connect(&proxy, "a.test").await;
+    assert_eq!(client.get("a.test", "/").await.text(), "pod");
+    // A listener of HTTPS at the address of the connection, with the rules of the host.
+    let pattern = HostPattern::parse("a.test").expect("valid host");
+    let mut table = table();
+    let rules = table.0.hosts.get(&pattern).expect("known").rules.clone();
+    let mut listener = Listener::new(ListenerProtocol::Https);
+    listener.hosts.insert(pattern.clone(), Arc::new(HostRoutes { rules, ..HostRoutes::default() }));
+    let name = || ListenerName::of_gateway("default", "gateway", "https");
+    let address = proxy.http3.expect("it serves HTTP/3");
+    let port = StreamPort { transport: Transport::Tcp, number: address.port() };
+    let mut bound = Bound::default();
+    bound.tls.insert(pattern, name());
+    table.0.binds.insert(Bind { address: None, port }, Arc::new(bound));
+    table.0.listeners.insert(name(), Arc::new(listener));
+    proxy.publish(&table);
+    assert_eq!(client.get("a.test", "/").await.status(), 421);
+    assert!(connect_raw(&proxy, "a.test").await.is_err());
+    assert_eq!(origin.heads().len(), 1);
 }
 
 #[tokio::test]

@@ -107,6 +107,28 @@ async fn connections_of_a_client_are_limited() {
 }
 
 #[tokio::test]
+async fn connections_are_limited_although_their_handshakes_begin_at_once() {
+    const CLIENTS: u64 = 8;
+    let origin = Origin::answering("pod");
+    let settings = Settings { connections_max: NonZeroU32::new(1), ..Settings::default() };
+    let proxy = start(&Table::default().host("a.test", &[origin.address]).settings(settings));
+    let asked: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let address = proxy.http3.expect("it serves HTTP/3");
+            tokio::spawn(super::connect_at(address, "a.test", super::client_config()))
+        })
+        .collect();
+    let mut connected = Vec::new();
+    for asked in asked {
+        connected.extend(asked.await.expect("no panic").ok());
+    }
+    until("all but one are refused", || refused(&proxy, Refusal::Connections) == CLIENTS - 1).await;
+    until("the others are closed", || connected.iter().filter(|(_, quic)| quic.close_reason().is_none()).count() == 1)
+        .await;
+    assert_eq!(proxy.shared.stats().connections, 1);
+}
+
+#[tokio::test]
 async fn without_memory_clients_that_read_nothing_are_evicted_and_new_ones_refused() {
     let origin = Origin::start(|peer| {
         while let Some((head, _)) = peer.request() {

@@ -4,9 +4,14 @@ mod corpus;
 mod hosts;
 mod lifetime;
 mod requests;
+mod slow;
 mod websocket;
 
-use std::{future::poll_fn, net::UdpSocket, sync::Arc};
+use std::{
+    future::poll_fn,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+};
 
 use bytes::{Buf as _, Bytes};
 use h3::{client::SendRequest, error::StreamError};
@@ -64,18 +69,55 @@ fn client_config() -> ClientConfig {
     ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("a configuration")))
 }
 
+/// Returns a configuration with `window` bytes for all streams together.
+fn narrow(window: u32) -> ClientConfig {
+    let mut transport = quinn::TransportConfig::default();
+    transport.receive_window(window.into());
+    let mut config = client_config();
+    config.transport_config(Arc::new(transport));
+    config
+}
+
 /// Connects for the host `name`, without HTTP/3.
 pub(super) async fn connect_raw(proxy: &Proxy, name: &str) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
+    connect_with(proxy, name, client_config()).await
+}
+
+async fn connect_with(
+    proxy: &Proxy,
+    name: &str,
+    config: ClientConfig,
+) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
+    connect_at(proxy.http3.expect("it serves HTTP/3"), name, config).await
+}
+
+async fn connect_at(
+    address: SocketAddr,
+    name: &str,
+    config: ClientConfig,
+) -> Result<(Endpoint, quinn::Connection), ConnectionError> {
     let endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).expect("an endpoint");
-    let address = proxy.http3.expect("it serves HTTP/3");
-    let connecting = endpoint.connect_with(client_config(), address, name).expect("an address");
+    let connecting = endpoint.connect_with(config, address, name).expect("an address");
     let quic = timeout(DEADLINE, connecting).await.expect("in time")?;
     Ok((endpoint, quic))
 }
 
 impl Client {
     pub(super) async fn connect(proxy: &Proxy, name: &str) -> Self {
-        let (endpoint, quic) = connect_raw(proxy, name).await.expect("a connection");
+        Self::over(connect_raw(proxy, name).await.expect("a connection")).await
+    }
+
+    /// Connects with `window` bytes for all responses together.
+    pub(super) async fn connect_narrow(proxy: &Proxy, name: &str, window: u32) -> Self {
+        Self::over(connect_with(proxy, name, narrow(window)).await.expect("a connection")).await
+    }
+
+    /// Connects at `address`, which is a link to a proxy.
+    pub(super) async fn connect_at(address: SocketAddr, name: &str) -> Self {
+        Self::over(connect_at(address, name, client_config()).await.expect("a connection")).await
+    }
+
+    async fn over((endpoint, quic): (Endpoint, quinn::Connection)) -> Self {
         let (mut driver, requests) = h3::client::new(Connection::new(quic.clone())).await.expect("HTTP/3");
         tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
         Self { endpoint, quic, requests }

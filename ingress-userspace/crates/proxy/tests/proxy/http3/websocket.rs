@@ -50,6 +50,52 @@ async fn a_websocket_works_over_a_stream() {
 }
 
 #[tokio::test]
+async fn a_pod_that_closes_first_gets_the_last_bytes_of_the_client() {
+    let (origin, proxy) = proxy(|peer| {
+        let head = peer.raw_head().expect("a head");
+        let switch = crate::ws_http2::switch(&head);
+        peer.send(format!("{switch}bye"));
+        peer.stream.shutdown(std::net::Shutdown::Write).expect("shut down");
+        while peer.more() {}
+        let received = String::from_utf8(peer.take()).expect("text");
+        peer.note(&received);
+    });
+    let (_endpoint, quic) = connect_raw(&proxy, "a.test").await.expect("a connection");
+    let client = Raw::new(&quic).await;
+    let mut stream = client.open().await;
+    stream.send(&raw::headers(HANDSHAKE)).await;
+    assert_eq!(stream.head().await, 200);
+    assert_eq!(stream.data(3).await, b"bye");
+    stream.until_finished().await.expect("an end in order");
+    stream.send(&raw::data(b"last")).await;
+    stream.finish();
+    until("the pod has the last bytes", || origin.heads().iter().any(|head| head == "last")).await;
+    until("it is counted", || proxy.count(1).requests.success == 1).await;
+    let HostL7 { bytes_in, bytes_out, active, .. } = proxy.count(1);
+    assert_eq!((bytes_in, bytes_out, active), (4, 3, 0));
+}
+
+#[tokio::test]
+async fn a_client_may_leave_after_a_pod_that_closes_first() {
+    let (_origin, proxy) = proxy(|peer| {
+        let head = peer.raw_head().expect("a head");
+        let switch = crate::ws_http2::switch(&head);
+        peer.send(format!("{switch}bye"));
+        peer.stream.shutdown(std::net::Shutdown::Write).expect("shut down");
+        peer.until_closed();
+    });
+    let (_endpoint, quic) = connect_raw(&proxy, "a.test").await.expect("a connection");
+    let client = Raw::new(&quic).await;
+    let mut stream = client.open().await;
+    stream.send(&raw::headers(HANDSHAKE)).await;
+    assert_eq!(stream.head().await, 200);
+    stream.until_finished().await.expect("an end in order");
+    quic.close(0_u32.into(), b"");
+    until("it is counted", || proxy.count(1).requests.success == 1).await;
+    assert_eq!(proxy.count(1).active, 0);
+}
+
+#[tokio::test]
 async fn a_tunnel_that_breaks_off_is_reset() {
     let (_origin, proxy) = proxy(|peer| {
         let head = peer.raw_head().expect("a head");
