@@ -264,7 +264,7 @@ mod tests {
             trailers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
         for (name, value) in [("\"x\"", "1"), ("x-before", " 1"), ("x-behind", "1\t"), ("x-empty", "")] {
-            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name that the library takes");
+            let name = HeaderName::from_lowercase(name.as_bytes()).expect("a name that the library takes");
             trailers.insert(name, HeaderValue::from_static(value));
         }
         trailers.append("x-behind", HeaderValue::from_static("2"));
