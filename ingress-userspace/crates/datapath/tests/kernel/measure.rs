@@ -25,8 +25,9 @@ pub(crate) const ROUNDS: usize = 8;
 pub(crate) const REPEAT: u32 = 200_000;
 /// Limit on verified instructions, far below the kernel's million, so that growth is noticed. Most come from the
 /// verifier's walks through the loop over workers, from each state that a packet may have by then. `ingress_tc_in` has
-/// more, because it may have to fetch headers first.
-const INSTRUCTIONS_MAX: u32 = 180_000;
+/// more, because it may have to fetch headers first. The same sources gave 152,192 and 193,918 in two directories, since
+/// the compiler inlines otherwise where names have other hashes.
+const INSTRUCTIONS_MAX: u32 = 250_000;
 
 /// A node that steers port 80 of two addresses.
 pub(crate) fn serving(sandbox: &Sandbox) -> Datapath {
