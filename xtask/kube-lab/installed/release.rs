@@ -46,6 +46,8 @@ fn a_release_is_installed_from_a_registry_with_one_command() {
         builder: "https://xdp-ingress.test/builder".to_owned(),
     })
     .expect("a release");
+    // The network of the control plane has no way to Debian's packages.
+    xtask_setup::packages(&["skopeo"], "release").expect("skopeo is installed");
     stage.cluster.registry().expect("a registry runs");
     let pushed = stage.cluster.control().and_then(|control| control.run(|| release.push(Transport::Http)));
     pushed.expect("image and chart are pushed");
