@@ -146,7 +146,7 @@ fn top_is_exact_for_serving_hung_and_dead_processes() {
     assert_eq!(links, [(&json!("sk_lookup"), &none), (&json!("xdp"), &native), (&json!("tcx"), &none)]);
     assert_eq!(
         state["ports"][0],
-        json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2, "rewritten_to": null })
+        json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2, "rewritten_to": null, "quic_sockets": 0 })
     );
     assert_eq!(state["attention"], json!([]), "all is well");
 
