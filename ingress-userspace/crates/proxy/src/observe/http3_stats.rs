@@ -1,14 +1,15 @@
 //! Counters of HTTP/3: each worker publishes its own, and users see the sum of all workers.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    ops::AddAssign,
+    sync::{Mutex, PoisonError},
+};
 
 use ingress_quic::Counters;
 
 /// The counters of one worker, as of its last tick.
 #[derive(Debug, Default)]
-pub(crate) struct Http3Counters([AtomicU64; COUNT]);
-
-const COUNT: usize = 11;
+pub(crate) struct Http3Counters(Mutex<Http3StatsView>);
 
 /// Counters of HTTP/3 of all workers since their start; zero without HTTP/3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,45 +41,45 @@ pub struct Http3StatsView {
 impl Http3Counters {
     /// Publishes the values of `counters`.
     pub(crate) fn publish(&self, counters: &Counters) {
-        let Counters {
-            open,
-            half_open,
-            accepted,
-            connected,
-            retried,
-            refused,
-            requests,
-            cancelled,
-            migrated,
-            foreign,
-            panics,
-        } = counters;
-        let values =
-            [open, half_open, accepted, connected, retried, refused, requests, cancelled, migrated, foreign, panics];
-        for (published, value) in self.0.iter().zip(values) {
-            published.store(value.get(), Relaxed);
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = counters.into();
     }
 
-    /// Adds the values to `view`.
-    pub(crate) fn add_to(&self, view: &mut Http3StatsView) {
-        let Http3StatsView {
-            open,
-            half_open,
-            accepted,
-            connected,
-            retried,
-            refused,
-            requests,
-            cancelled,
-            migrated,
-            foreign,
-            panics,
-        } = view;
-        let sums =
-            [open, half_open, accepted, connected, retried, refused, requests, cancelled, migrated, foreign, panics];
-        for (sum, value) in sums.into_iter().zip(&self.0) {
-            *sum += value.load(Relaxed);
+    /// Returns the published values.
+    pub(crate) fn view(&self) -> Http3StatsView {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<&Counters> for Http3StatsView {
+    fn from(counters: &Counters) -> Self {
+        Self {
+            open: counters.open.get(),
+            half_open: counters.half_open.get(),
+            accepted: counters.accepted.get(),
+            connected: counters.connected.get(),
+            retried: counters.retried.get(),
+            refused: counters.refused.get(),
+            requests: counters.requests.get(),
+            cancelled: counters.cancelled.get(),
+            migrated: counters.migrated.get(),
+            foreign: counters.foreign.get(),
+            panics: counters.panics.get(),
         }
+    }
+}
+
+impl AddAssign for Http3StatsView {
+    fn add_assign(&mut self, other: Self) {
+        self.open += other.open;
+        self.half_open += other.half_open;
+        self.accepted += other.accepted;
+        self.connected += other.connected;
+        self.retried += other.retried;
+        self.refused += other.refused;
+        self.requests += other.requests;
+        self.cancelled += other.cancelled;
+        self.migrated += other.migrated;
+        self.foreign += other.foreign;
+        self.panics += other.panics;
     }
 }

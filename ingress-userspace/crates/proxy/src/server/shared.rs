@@ -346,7 +346,7 @@ impl Shared {
     fn http3(&self) -> Http3StatsView {
         let mut view = Http3StatsView::default();
         let workers = self.http3.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.iter().for_each(|worker| worker.add_to(&mut view));
+        workers.iter().for_each(|worker| view += worker.view());
         view
     }
 
