@@ -14,6 +14,7 @@
 pub(crate) mod admin;
 mod change_log;
 mod changed_hosts;
+mod control_thread;
 mod http3;
 mod kernel;
 pub(crate) mod netfilter_check;
@@ -21,6 +22,7 @@ mod numbers;
 pub(crate) mod port_rewrite;
 pub(crate) mod privileges;
 mod publish;
+mod signals;
 pub(crate) mod telemetry;
 mod view;
 
@@ -28,31 +30,30 @@ use std::{
     convert::Infallible,
     net::{Ipv6Addr, SocketAddr},
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use ingress_common::HostL7Cell;
-use ingress_control::status::FAREWELL;
 use ingress_panics::vital;
 use ingress_proxy::{Drained, ListenMode, ListenOptions, Liveness, Memory, Options, Pressure, Server, Shared, Sink};
-use nix::sys::signal::{SigSet, Signal as NixSignal};
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::{oneshot, watch},
+    sync::watch,
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep},
 };
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use self::{
+    control_thread::Control,
     http3::Http3,
     kernel::{Departure, Kernel, LEAVING},
     numbers::HostNumbers,
     port_rewrite::PortRewrite,
     publish::{PublishProgress, Publisher},
+    signals::ExitSignals,
     view::{ProcessStage, View},
 };
 use crate::config::settings::RunSettings;
@@ -61,8 +62,6 @@ use crate::config::settings::RunSettings;
 const SIGN: Duration = Duration::from_secs(1);
 /// Interval of memory checks; clients can cause large allocations within a second.
 const WEIGHED: Duration = Duration::from_millis(250);
-/// Interval of the check for removed hosts.
-const TIDIED: Duration = Duration::from_mins(1);
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -347,50 +346,11 @@ async fn watch_memory(shared: Arc<Shared>) {
     }
 }
 
-/// Releases the numbers of removed hosts periodically. The task runs on the control thread, which also assigns numbers,
-/// so that its waits never delay the liveness signals of the main thread.
-async fn give_numbers_back(publisher: &Mutex<Publisher>) -> Infallible {
-    let mut timer = interval(TIDIED);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        timer.tick().await;
-        publisher.lock().unwrap_or_else(PoisonError::into_inner).give_back(Instant::now());
-    }
-}
-
 /// Maintains the kernel part, if any, while the process drains.
 async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<bool>) -> Infallible {
     match kernel {
         Some(kernel) => kernel.attend(wanted, &view.liveness).await,
         None => signs(&view.liveness, std::future::pending()).await,
-    }
-}
-
-/// Signals that ask the process to end.
-struct ExitSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl ExitSignals {
-    fn new() -> anyhow::Result<Self> {
-        let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-        let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-        Self::set().thread_unblock().context("cannot unblock signals")?;
-        Ok(Self { terminate, interrupt })
-    }
-
-    fn set() -> SigSet {
-        [NixSignal::SIGTERM, NixSignal::SIGINT].into_iter().collect()
-    }
-
-    /// Resolves at the next signal of either kind.
-    async fn next(&mut self) {
-        let Self { terminate, interrupt } = self;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
     }
 }
 
@@ -425,86 +385,4 @@ impl Admin {
 /// ends.
 fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
     Box::leak((0..capacity).map(|_| HostL7Cell::default()).collect())
-}
-
-/// Handle of the control thread.
-struct Control {
-    first: oneshot::Receiver<()>,
-    ended: oneshot::Receiver<Result<(), ingress_control::SourceError>>,
-    shutdown: oneshot::Sender<()>,
-}
-
-impl Control {
-    fn start(
-        source: ingress_control::SourceConfig,
-        options: ingress_control::Options,
-        publisher: Arc<Mutex<Publisher>>,
-    ) -> anyhow::Result<Self> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        let (first_sender, first) = oneshot::channel();
-        let (ended_sender, ended) = oneshot::channel();
-        let (shutdown, shutdown_receiver) = oneshot::channel::<()>();
-        let mut first_sender = Some(first_sender);
-        let publishing = Arc::clone(&publisher);
-        let publish = move |translation, received: tokio::time::Instant| {
-            publishing.lock().unwrap_or_else(PoisonError::into_inner).apply(translation, received.into_std());
-            if let Some(sender) = first_sender.take() {
-                // The receiver is only gone when the process is ending.
-                let _gone = sender.send(()).is_err();
-            }
-        };
-        let shutdown_signal = async {
-            // Both a message and a closed channel mean shutdown.
-            let _dropped = shutdown_receiver.await.is_err();
-        };
-        thread::Builder::new()
-            .name("control".into())
-            .spawn(move || {
-                privileges::keep_for_control();
-                let result = runtime.block_on(async {
-                    tokio::select! {
-                        result = ingress_control::run(source, &options, publish, shutdown_signal) => result,
-                        never = give_numbers_back(&publisher) => match never {},
-                    }
-                });
-                let _gone = ended_sender.send(result).is_err();
-            })
-            .context("cannot start the control thread")?;
-        Ok(Self { first, ended, shutdown })
-    }
-
-    /// Resolves once the first snapshot is published. Must be called once only.
-    async fn first_snapshot(&mut self) -> anyhow::Result<()> {
-        tokio::select! {
-            biased;
-            Ok(()) = &mut self.first => Ok(()),
-            result = &mut self.ended => Err(Self::why(result)),
-        }
-    }
-
-    /// Resolves when the control path has failed. The published snapshot stays in use.
-    async fn ended(&mut self) -> anyhow::Result<()> {
-        let error = Self::why((&mut self.ended).await);
-        error!("{error:#}");
-        Err(error)
-    }
-
-    fn why(result: Result<Result<(), ingress_control::SourceError>, oneshot::error::RecvError>) -> anyhow::Error {
-        match result {
-            Ok(Err(error)) => anyhow::Error::new(error).context("cannot watch the configuration"),
-            Ok(Ok(())) => anyhow::anyhow!("the source of the configuration ended"),
-            Err(_) => anyhow::anyhow!("the control thread ended; its panic message is above"),
-        }
-    }
-
-    /// Stops the control path, which releases its claims in the cluster within bounded time.
-    async fn stop(self) {
-        let Self { first: _, ended, shutdown } = self;
-        drop(shutdown);
-        if !ended.is_terminated() {
-            // The process ends regardless of the result.
-            let _ended = timeout(FAREWELL + Duration::from_secs(2), ended).await.is_ok();
-        }
-    }
 }

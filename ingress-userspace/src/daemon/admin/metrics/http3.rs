@@ -5,7 +5,10 @@ use std::fmt;
 use ingress_proxy::Http3StatsView;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{Scrape, by, counter, counters, gauge, gauges};
+use super::{
+    Scrape,
+    encode::{by, counter, counters, gauge, gauges},
+};
 
 impl Scrape {
     pub(super) fn encode_http3(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -1,5 +1,6 @@
 //! Metrics with their names and help texts. Labels come from routes and closed lists, never from requests.
 
+mod encode;
 mod http3;
 pub(super) mod process;
 mod resources;
@@ -15,15 +16,16 @@ use ingress_proxy::{
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{
-        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
-        NoLabelSet, text,
-    },
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text},
+    metrics::MetricType,
     registry::Registry,
 };
 
-use self::{process::ProcessState, resources::ProcessMetrics};
+use self::{
+    encode::{by, counter, counters, gauge, gauges},
+    process::ProcessState,
+    resources::ProcessMetrics,
+};
 use super::{
     AdminSource, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill, Metrics,
     StatusState,
@@ -480,61 +482,4 @@ impl Scrape {
         }
         Ok(())
     }
-}
-
-/// Returns rows for a label with fixed values, each with its number.
-fn by<const N: usize>(
-    label: &'static str,
-    values: [&'static str; N],
-    numbers: [u64; N],
-) -> impl Iterator<Item = ([(&'static str, &'static str); 1], u64)> {
-    values.into_iter().zip(numbers).map(move |(value, number)| ([(label, value)], number))
-}
-
-fn counter<V: EncodeCounterValue>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: V,
-) -> Result<(), fmt::Error> {
-    let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    ConstCounter::new(value).encode(metric)
-}
-
-/// Encodes a counter with one series per set of labels.
-fn counters<L: EncodeLabelSet, V: EncodeCounterValue>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: impl Iterator<Item = (L, V)>,
-) -> Result<(), fmt::Error> {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, value) in rows {
-        ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-fn gauge<V: EncodeGaugeValue>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: V,
-) -> Result<(), fmt::Error> {
-    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    ConstGauge::new(value).encode(metric)
-}
-
-/// Encodes a gauge with one series per set of labels.
-fn gauges<L: EncodeLabelSet>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: impl Iterator<Item = (L, u64)>,
-) -> Result<(), fmt::Error> {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in rows {
-        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
 }
