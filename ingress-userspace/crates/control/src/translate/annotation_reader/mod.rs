@@ -94,9 +94,15 @@ fn united<'i>(mut entries: Entries<'i>, scope: &mut Scope<'_, '_>) -> Entries<'i
     let pairs: Vec<_> = entries.keys().filter_map(same).collect();
     for (key, counts) in pairs {
         let Some((title, value)) = entries.remove(key) else { continue };
-        let (other, chosen) = entries.entry(counts).or_insert((title, value));
-        if *chosen != value {
-            let message = format!("{title} has no effect, because {other} means the same; remove one of them");
+        let chosen = entries.entry(counts).or_insert((title, value));
+        let mut dropped = (title, value);
+        // This controller's own prefix goes first, also before a key that means the same.
+        if title.is_own() && !chosen.0.is_own() {
+            std::mem::swap(chosen, &mut dropped);
+        }
+        if chosen.1 != dropped.1 {
+            let message =
+                format!("{} has no effect, because {} means the same; remove one of them", dropped.0, chosen.0);
             scope.report(Reason::IneffectiveAnnotation, message);
         }
     }
@@ -211,6 +217,16 @@ fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotatio
 }
 
 // === impl Title ===
+
+impl Title<'_> {
+    /// Returns whether it is written for this controller alone.
+    fn is_own(self) -> bool {
+        match self {
+            Self::Annotation(name) => name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/')),
+            Self::Key(..) => true,
+        }
+    }
+}
 
 impl fmt::Display for Title<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,7 +14,7 @@ use ingress_model::{
 
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<ParsedLimits>] = &[
-    key("limit-allowlist", "the same as `limit-whitelist`")
+    key("limit-allowlist", "networks without limits for their clients, separated by commas")
         .or_refuse()
         .reads(|value, parsed| networks(value, &mut parsed.exempt)),
     key(
@@ -50,7 +50,8 @@ pub(super) const ANNOTATIONS: &[Row<ParsedLimits>] = &[
     .default("node")
     .or_refuse()
     .reads(|value, parsed| limit_scope(value, &mut parsed.of_cluster)),
-    key("limit-whitelist", "networks without limits for their clients, separated by commas")
+    key("limit-whitelist", "the same as `limit-allowlist`, which takes precedence")
+        .same_as("limit-allowlist")
         .or_refuse()
         .reads(|value, parsed| networks(value, &mut parsed.exempt)),
 ];

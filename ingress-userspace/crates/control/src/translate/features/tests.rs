@@ -18,6 +18,17 @@ fn tables_are_sorted() {
     }
 }
 
+/// Otherwise, the key that is read last would count, and a wider list could replace a stricter one.
+#[test]
+fn keys_with_one_meaning_are_known_as_such() {
+    // Both are read: their values differ in form, and the page says which one counts.
+    let read = ["session-cookie-expires", "temporal-redirect"];
+    for Key { name, meaning, same_as, .. } in all_annotations().filter(|key| !read.contains(&key.name)) {
+        assert_eq!(meaning.starts_with("the same as"), same_as.is_some(), "{name}");
+        assert!(same_as.is_none_or(|other| annotation(other).is_some()), "{name}");
+    }
+}
+
 #[test]
 fn defaults_of_annotations_change_nothing() {
     for Key { name, default, .. } in all_annotations().filter(|key| !key.default.is_empty()) {
