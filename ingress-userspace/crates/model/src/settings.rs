@@ -10,7 +10,7 @@ use super::{AccessLog, Blocked, ClientLimitSettings, Escalation, Handshakes, Str
 pub struct Settings {
     /// Time from the first to the last byte of a request head. Default 10 s.
     pub head_timeout: Duration,
-    /// Maximum size of a request head in bytes, for HTTP/1.1 and HTTP/2; larger ones get 431. Default: that of the process.
+    /// Maximum size of a request head in bytes, over every version of HTTP; larger ones get 431. Default: that of the process.
     pub request_head_max: Option<usize>,
     /// Time that a connection without a request in flight stays open. Default 75 s.
     pub idle_timeout: Duration,

@@ -103,9 +103,9 @@ pub enum RequestRuleError {
     Group(String),
     #[error("a quotation mark is not closed in `{0}`")]
     Quote(String),
-    #[error("there are more than {MAX_RULES} rules")]
+    #[error("there are more than {MAX_RULES} rules: let a pod decide, or divide the Ingress")]
     TooMany,
-    #[error("there are more than {MAX_EXPRESSIONS} regular expressions")]
+    #[error("there are more than {MAX_EXPRESSIONS} regular expressions: join texts with `|`, or let a pod decide")]
     TooManyExpressions,
     #[error(
         "there are more than {MAX_CONDITIONS} conditions in the list: join texts to one expression with `|`, or let a pod decide"
@@ -119,7 +119,6 @@ pub enum RequestRuleError {
 const MAX_RULES: usize = 64;
 /// Maximum number of regular expressions of a list.
 const MAX_EXPRESSIONS: usize = 32;
-
 /// Maximum number of conditions of a list. Each one reads a text of the request, and some all forms of it.
 const MAX_CONDITIONS: usize = 256;
 

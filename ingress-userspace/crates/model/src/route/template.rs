@@ -105,8 +105,10 @@ pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
     })
 }
 
+/// Returns the value of the first argument of that name, in any case, as nginx compares them.
 fn argument<'r>(query: &'r str, name: &str) -> Option<&'r str> {
-    query.split('&').filter_map(|pair| pair.split_once('=')).find(|(found, _)| *found == name).map(|(_, value)| value)
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ fn arguments<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Cow<'q, str
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     // nginx ignores the case of names.
     let named = pairs.filter(move |(found, _)| decoded(found).eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    named.flat_map(|value| [value.into(), decoded(value).into()])
+    named.flat_map(|value| [value.into(), decoded(value)])
 }
 
 /// Iterates over the values of all cookies of that name in any case, which nginx ignores.
@@ -203,8 +203,9 @@ fn any_case_cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterat
     })
 }
 
-fn decoded(text: &str) -> String {
-    String::from_utf8_lossy(&percent_decode_str(text).collect::<Vec<_>>()).into_owned()
+/// Decodes a text, without a copy if it has nothing to decode: a list may look at each pair of a query 256 times.
+fn decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
 }
 
 /// Returns the text of a subject; of a repeated field, that of the first line.
@@ -214,6 +215,10 @@ fn first<'r>(wanted: &RequestSubject, subject: &Subject<'r>) -> Cow<'r, str> {
         RequestSubject::Variable(Variable::Host) => subject.host.into(),
         RequestSubject::Header(name) => {
             subject.headers.get(name).map(|line| String::from_utf8_lossy(line.as_bytes())).unwrap_or_default()
+        }
+        RequestSubject::Variable(Variable::Cookie(name)) => {
+            let value = any_case_cookies(subject.headers, name).next().map(String::from_utf8_lossy);
+            value.map(|value| value.trim_matches('"').to_owned().into()).unwrap_or_default()
         }
         RequestSubject::Variable(variable) => render(&Template::of(variable.clone()), subject, None).into(),
     }

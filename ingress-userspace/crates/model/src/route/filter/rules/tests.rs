@@ -52,6 +52,9 @@ fn neither_the_case_of_a_name_nor_a_line_feed_hides_what_is_refused() {
     assert_eq!(verdict(&rules, "a.test", "/?DEBUG=1", &[]), "403");
     assert_eq!(verdict(&rules, "a.test", "/", &[("cookie", b"a=2; BETA=1")]), "402");
     assert_eq!(verdict(&rules, "a.test", "/", &[("cookie", b"betas=1; abeta=1")]), "");
+    let rules = RequestRules::redirects("arg:debug = 1 -> /a\ncookie:beta = 1 -> /b").expect("valid");
+    assert!(verdict(&rules, "a.test", "/?DEBUG=1", &[]).contains("/a"), "redirects compare as nginx does, too");
+    assert!(verdict(&rules, "a.test", "/", &[("cookie", b"a=2; BETA=1")]).contains("/b"));
     let rules = RequestRules::deny_paths("~ \\.php$").expect("valid");
     assert_eq!(verdict(&rules, "a.test", "/a.php%0a", &[]), "403");
     assert_eq!(verdict(&rules, "a.test", "/a.php%0ab", &[]), "");
