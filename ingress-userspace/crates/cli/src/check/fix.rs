@@ -114,8 +114,13 @@ fn auth_fields(name: &ObjectName) -> String {
 fn settings(settings: &BTreeMap<&str, BTreeMap<&str, &ObjectName>>) -> Result<String> {
     let mut text = "# Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.\n".to_owned();
     let mut sure = BTreeMap::new();
+    // Without the field, `X-Forwarded-For` would name clients, which no snippet asks for.
+    let has_field = settings.get("forwarded-for-header").is_none_or(|values| values.len() == 1);
     for (key, values) in settings {
-        if *key == "proxy-real-ip-cidr" {
+        if *key == "enable-real-ip" && !has_field {
+            text +=
+                "# not converted: enable-real-ip, because forwarded-for-header has several values; choose one first\n";
+        } else if *key == "proxy-real-ip-cidr" {
             let networks: BTreeSet<_> = values.keys().flat_map(|value| value.split(", ")).collect();
             sure.insert(*key, networks.into_iter().collect::<Vec<_>>().join(", "));
         } else if let Some(value) = values.keys().next().filter(|_| values.len() == 1) {

@@ -8,6 +8,7 @@ use ingress_control::{
     translate::{Options, owns, translate},
 };
 use ingress_inspect::{ProblemObject, witnesses};
+use ingress_model::RequestRules;
 use k8s_openapi::api::networking::v1::Ingress;
 
 use super::{
@@ -158,9 +159,18 @@ pub(super) fn conversions(
             let old = value(key).or_else(|| value(alias));
             let Some(old) = old.filter(|old| *old != new.as_str() && !old.is_empty()) else { continue };
             match key.as_str() {
-                "request-headers" | "response-headers" | "deny-paths" | "redirect-rules" => {
-                    *new = format!("{old}\n{new}")
+                "request-headers" | "response-headers" => *new = format!("{old}\n{new}"),
+                "deny-paths" | "redirect-rules" => {
+                    let both = format!("{old}\n{new}");
+                    let parse = if key == "deny-paths" { RequestRules::deny_paths } else { RequestRules::redirects };
+                    match parse(&both) {
+                        Ok(_rules) => *new = both,
+                        // The Ingress' own rules are invalid, or together they are beyond a limit.
+                        Err(_) => clashes.push((key.clone(), old.to_owned())),
+                    }
                 }
+                // The converter has put the list of the Ingress in front.
+                "denylist-source-range" => {}
                 "auth-response-headers" => *new = format!("{old}, {new}"),
                 _ => clashes.push((key.clone(), old.to_owned())),
             }

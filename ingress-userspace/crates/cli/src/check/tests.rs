@@ -345,8 +345,8 @@ fn settings_of_several_ingresses_are_joined_or_told() {
     let files = super::fix::Files::of(&conversions, &places).expect("files");
     expect![[r##"
         # Settings hold for all hosts: add them to the ConfigMap that `--configmap` names.
+        # not converted: enable-real-ip, because forwarded-for-header has several values; choose one first
         # not converted: forwarded-for-header has several values: X-Client-Ip by shop/b, X-Real-Ip by shop/a
-        enable-real-ip: "true"
         proxy-real-ip-cidr: 10.0.0.0/8, 192.0.2.0/24
     "##]]
     .assert_eq(&files.0["settings.yaml"]);
@@ -429,7 +429,7 @@ struct Line {
 fn annotations_of_the_ingress_are_not_replaced() {
     let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
     let both = [
-        (key("denylist-source-range", "10.0.0.0/8"), key("configuration-snippet", "deny 192.0.2.1;")),
+        (key("proxy-body-size", "1m"), key("configuration-snippet", "client_max_body_size 2m;")),
         (key("auth-proxy-set-headers", "shop/fields"), key("auth-snippet", "proxy_set_header X-A 1;")),
     ];
     for (old, snippet) in both {
@@ -438,6 +438,28 @@ fn annotations_of_the_ingress_are_not_replaced() {
         let conversion = conversions.values().next().expect("a conversion");
         assert!(conversion.annotations.is_empty() && conversion.auth_fields.is_empty(), "{conversion:?}");
         assert!(conversion.rest.iter().any(|remark| remark.text.contains("already")), "{conversion:?}");
+    }
+}
+
+/// Lists and rules of the Ingress come before those of its snippet, within the limits of one annotation.
+#[test]
+fn annotations_of_the_ingress_are_joined() {
+    let key = |name: &str, value: &str| format!("nginx.ingress.kubernetes.io/{name}: {value:?}");
+    let of = |old: &str, snippet: &str| {
+        let snippet = key("configuration-snippet", snippet);
+        let objects = read_text(&ingress("a", "nginx", &format!("{old}, {snippet}")));
+        judge::conversions(&objects, &Controller::default(), true).0.into_values().next().expect("a conversion")
+    };
+    let denied = of(&key("denylist-source-range", "10.0.0.0/8"), "deny 192.0.2.1;");
+    let list = denied.annotations.get("denylist-source-range").map(String::as_str);
+    assert_eq!(list, Some("10.0.0.0/8, 192.0.2.1"), "{denied:?}");
+    let snippet = "if ($http_x_a = 1) { return 403; }";
+    for (rules, is_joined) in [(1, true), (64, false)] {
+        let old = vec!["header:X-B = 1 -> 403"; rules].join("\n");
+        let rules = of(&key("redirect-rules", &old), snippet);
+        let new = rules.annotations.get("redirect-rules").map_or(0, |rules| rules.lines().count());
+        assert_eq!(new, if is_joined { 2 } else { 0 }, "{rules:?}");
+        assert_eq!(rules.rest.iter().any(|remark| remark.text.contains("already")), !is_joined, "{rules:?}");
     }
 }
 

@@ -28,12 +28,12 @@ fn without_look_ahead(text: &str) -> Option<Expression> {
             is_plain
         }) && !is_escaped
     };
-    let segment = excluded.strip_suffix("\\/").or_else(|| excluded.strip_suffix('/')).unwrap_or("/");
+    let segment = excluded.strip_suffix("\\/").or_else(|| excluded.strip_suffix('/'));
     let is_not = match before {
         // Each occurrence must be followed by the excluded text, which must not take the beginning of the next one.
         "/\\." if is_literal(&excluded) && !excluded.contains('/') => format!("^(?:[^/]|/\\.{excluded}|/[^./]|/$)*$"),
         // Here the `/` at the end of the text is that of the next occurrence, if there is one.
-        "/\\." if is_literal(segment) && !segment.contains('/') => {
+        "/\\." if let Some(segment) = segment.filter(|segment| is_literal(segment) && !segment.contains('/')) => {
             format!("^(?:[^/]|(?:/\\.{segment})*/(?:[^./]|$))*$")
         }
         "\\." if is_literal(&excluded) && !excluded.contains('.') => format!("^(?:[^.]|\\.{excluded})*$"),
