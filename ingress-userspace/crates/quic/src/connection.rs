@@ -210,7 +210,7 @@ impl State {
         count(&self.shared.counters.connected);
         match (self.shared.opened)(&self.peer) {
             Some(context) => _ = self.peer.context.replace(Some(context)),
-            None => return self.close(Code::ExcessiveLoad, "the client has too many connections", now),
+            None => return self.close(Code::ExcessiveLoad, "there is no room for another connection", now),
         }
         let limits = &self.limits;
         let settings =
@@ -295,7 +295,7 @@ impl State {
             StreamEvent::Stopped { id, .. } if self.control == Some(id) => {
                 self.close(Code::ClosedCriticalStream, "the control stream is stopped", now);
             }
-            StreamEvent::Stopped { id, .. } => self.cancelled(id, now),
+            StreamEvent::Stopped { id, .. } => self.stopped(id, now),
             // Only streams of responses are finished.
             StreamEvent::Finished { .. } => {
                 self.unacknowledged = self.unacknowledged.saturating_sub(1);

@@ -329,6 +329,20 @@ impl State {
         }
     }
 
+    /// Reacts to a client that stops a response. quinn-proto would keep the rest of a complete one, and count it against the
+    /// window of all others.
+    pub(crate) fn stopped(&mut self, id: StreamId, now: Instant) {
+        if self.requests.get(&id).is_some_and(|exchange| !exchange.is_answered) {
+            return self.cancelled(id, now);
+        }
+        // Fails for a stream that we have reset.
+        if self.quic.send_stream(id).reset(wire(Code::RequestCancelled)).is_ok() {
+            self.unacknowledged = self.unacknowledged.saturating_sub(1);
+            self.finished += 1;
+            self.note_idle(now);
+        }
+    }
+
     /// Stops reading a request whose body is dropped.
     pub(crate) fn drop_body(&mut self, id: StreamId, now: Instant) {
         self.stop_reading(id, now);

@@ -98,7 +98,8 @@ impl State {
             }
             bytes -= kept;
             self.heads.remove(at);
-            self.abandon(id, Code::ExcessiveLoad, now);
+            // No service has seen it, so the client may send it again (RFC 9114, 4.1.1).
+            self.abandon(id, Code::RequestRejected, now);
             self.draw_reset(now);
         }
     }

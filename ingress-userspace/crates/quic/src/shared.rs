@@ -225,7 +225,7 @@ impl Peer {
     /// Returns for how long the client has taken nothing of the responses that wait for it; `None` if none does.
     #[must_use]
     pub fn blocked(&self) -> Option<Duration> {
-        self.conn()?.peek(|state| state.blocked(Instant::now()))?
+        self.conn()?.peek(|state| state.blocked())?
     }
 
     /// The address that the client's latest packets came from. Nothing has proven it if it differs from

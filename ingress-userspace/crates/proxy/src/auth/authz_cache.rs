@@ -40,12 +40,7 @@ impl AuthzResponse {
         let values = |name: &HeaderName| headers.get_all(name).iter().flat_map(copy).collect::<Vec<_>>();
         let mut found = Vec::new();
         for PassedField { from, to } in passed {
-            let values = values(from);
-            if values.is_empty() {
-                // The client's own value is removed in any case.
-                found.push((to.clone(), None));
-            }
-            found.extend(values.into_iter().map(|value| (to.clone(), Some(value))));
+            found.extend(values(from).into_iter().map(|value| (to.clone(), Some(value))));
         }
         Self { status, challenges: values(&header::WWW_AUTHENTICATE), found, cookies: values(&header::SET_COOKIE) }
     }

@@ -44,7 +44,7 @@ pub(crate) const FORWARDED_MAX: usize = 256;
 /// The part of a worker in QUIC, with the ways to and from its siblings.
 pub(crate) struct QuicPart {
     pub(crate) listener: QuicListener,
-    /// By number of the worker.
+    /// Channels to the workers, by their numbers.
     pub(crate) siblings: Vec<mpsc::Sender<Datagram>>,
     pub(crate) forwarded: mpsc::Receiver<Datagram>,
 }
@@ -207,13 +207,13 @@ fn admit(worker: &Worker, first: &FirstPacket, port: u16) -> Pressure {
 fn enter(worker: &Rc<Worker>, peer: &Rc<Peer>, port: u16) -> Option<Rc<dyn Any>> {
     let stats = &worker.shared.stats;
     stats.accepted.fetch_add(1, Relaxed);
-    let conn = Conn::new(Rc::clone(worker), peer.remote, local(peer.local, peer.remote, port), true);
-    conn.becomes_http3(peer);
     // Others may have entered since the first packet.
     if let Some(why) = worker.refuses() {
         stats.refused.count(why);
         return None;
     }
+    let conn = Conn::new(Rc::clone(worker), peer.remote, local(peer.local, peer.remote, port), true);
+    conn.becomes_http3(peer);
     let counted = open::count(&conn).map_err(|why| stats.refused.count(why)).ok()?;
     let server_name = peer.server_name().unwrap_or_default().to_ascii_lowercase();
     conn.shown.greeted(Greeting { server_name, asked: false, enforced: None, chain: Vec::new() });

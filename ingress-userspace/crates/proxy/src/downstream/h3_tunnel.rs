@@ -65,7 +65,7 @@ impl AsyncRead for TunnelStream {
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.received).poll_frame(cx)) {
                 None => return Poll::Ready(Ok(())),
-                // The pod has closed, and the client has left with all that it sent.
+                // The pod has closed, and nothing more can come from the client, which has left or has reset the stream.
                 Some(Err(BodyEnd::Gone)) if this.queue.borrow().end == Some(QueueEnd::Whole) => {
                     return Poll::Ready(Ok(()));
                 }

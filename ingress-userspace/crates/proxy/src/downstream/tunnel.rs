@@ -1,5 +1,5 @@
-//! A client's connection, or stream of HTTP/2 or HTTP/3, after an accepted WebSocket handshake: bytes are copied and counted until
-//! either side or the worker ends it. The copying itself is in `upstream`.
+//! A client's connection, or stream of HTTP/2 or HTTP/3, after an accepted WebSocket handshake: bytes are copied and
+//! counted until either side or the worker ends it. The copying itself is in `upstream`.
 
 use std::{
     future::{Future, poll_fn},

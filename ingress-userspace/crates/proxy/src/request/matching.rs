@@ -66,7 +66,8 @@ impl<'r> Matching<'r> {
             let host = entry.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             RequestRefusal { host, answer: Box::new(answer) }
         };
-        if *version >= Version::HTTP_2 && !are_sound(headers) {
+        // `ingress-http3` refuses such fields by itself.
+        if *version == Version::HTTP_2 && !are_sound(headers) {
             return Err(host(error::field()));
         }
         if !is_chunked_or_absent(fields.transfer_encoding) {

@@ -266,17 +266,20 @@ impl Matching<'_> {
         };
         cookies.add(&mut response);
         finish(&context, filters, share, &mut response);
-        if asks && let Some(alt_svc) = conn.worker.alt_svc() {
-            self.advertise(conn, snapshot, alt_svc, &mut response);
+        if asks && parts.version < Version::HTTP_3 && conn.worker.offers_http3() {
+            self.advertise(conn, snapshot, &mut response);
         }
         response
     }
 
     /// Tells a client of HTTP/1 or HTTP/2 that the host is served by HTTP/3, too. Replaces what the pod says.
-    #[cold]
-    fn advertise(&self, conn: &Conn, snapshot: &Snapshot, alt_svc: HeaderValue, response: &mut Response<Body>) {
+    #[inline(never)]
+    fn advertise(&self, conn: &Conn, snapshot: &Snapshot, response: &mut Response<Body>) {
         let is_served = self.found.host.is_some() && snapshot.serves_http3(self.found.host);
-        if is_served && !conn.is_http3() && !snapshot.is_of_gateways(conn.local()) {
+        if is_served
+            && !snapshot.is_of_gateways(conn.local())
+            && let Some(alt_svc) = conn.worker.alt_svc()
+        {
             response.headers_mut().insert(header::ALT_SVC, alt_svc);
         }
     }

@@ -171,13 +171,12 @@ impl UploadBody {
             return Poll::Pending;
         }
         let to_come = self.incoming.size_hint().lower();
-        let Poll::Ready(frame) = self.incoming.poll_frame(cx) else {
+        let Poll::Ready(mut frame) = self.incoming.poll_frame(cx) else {
             if self.min_rate.is_some() && self.waiting.is_none() {
                 self.waiting = self.incoming.now();
             }
             return Poll::Pending;
         };
-        let mut frame = frame;
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             if self.without_trailers {
                 frame = None;

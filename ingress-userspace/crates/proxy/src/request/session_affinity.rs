@@ -103,7 +103,9 @@ impl<'r> AffinitySession<'r> {
             }
             // The pages for errors of a backend hold no session.
             RouteTarget::Weighted(shares) => {
-                shares.backends.iter().find(|share| share.target == Ok(id))?;
+                if !shares.backends.iter().any(|share| share.target == Ok(id)) {
+                    return None;
+                }
                 Some(upstream.mark())
             }
             RouteTarget::Split(_) | RouteTarget::Forward(_) | RouteTarget::Refuse(_) | RouteTarget::Redirect(_) => None,

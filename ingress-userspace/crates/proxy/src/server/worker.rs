@@ -297,6 +297,12 @@ impl Worker {
         self.alt_svc.replace(port.and_then(|port| HeaderValue::try_from(format!("h3=\":{port}\"; ma=86400")).ok()));
     }
 
+    /// Returns whether clients are to be told of HTTP/3.
+    #[inline]
+    pub(crate) fn offers_http3(&self) -> bool {
+        self.alt_svc.borrow().is_some()
+    }
+
     /// Returns the value of `alt-svc`, if clients are to be told of HTTP/3. The copy shares its bytes.
     #[inline]
     pub(crate) fn alt_svc(&self) -> Option<HeaderValue> {

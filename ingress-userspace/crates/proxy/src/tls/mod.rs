@@ -41,14 +41,14 @@ pub enum TlsError {
 /// The TLS configurations of every HTTPS listener of the node. They differ only in TLS versions and in the protocols
 /// offered. They last as long as the process; handshakes look other settings up in the snapshot.
 pub(crate) struct ServerConfigs {
-    /// With and without HTTP/2, for each of [`VERSIONS`].
+    /// Configurations with and without HTTP/2, for each of [`VERSIONS`].
     configs: [[Arc<ServerConfig>; 2]; VERSIONS.len()],
     resolver: Arc<Resolver>,
-    /// That of HTTP/3.
+    /// The configuration of HTTP/3.
     http3: ServerConfig,
 }
 
-/// In the order of [`ingress_model::Versions`].
+/// TLS versions, in the order of [`ingress_model::Versions`].
 const VERSIONS: [&[&SupportedProtocolVersion]; 3] =
     [&[&rustls::version::TLS13, &rustls::version::TLS12], &[&rustls::version::TLS12], &[&rustls::version::TLS13]];
 

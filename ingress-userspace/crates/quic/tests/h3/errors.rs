@@ -15,6 +15,7 @@ const EXCESSIVE_LOAD: u32 = 0x107;
 const ID: u32 = 0x108;
 const SETTINGS: u32 = 0x109;
 const MISSING_SETTINGS: u32 = 0x10a;
+const REJECTED: u32 = 0x10b;
 const INCOMPLETE: u32 = 0x10d;
 const MESSAGE: u32 = 0x10e;
 const DECOMPRESSION: u32 = 0x200;
@@ -264,7 +265,7 @@ fn heads_that_come_in_part_take_bounded_memory() {
             sender.write_all(first).await.expect("written");
             streams.push((sender, receiver));
         }
-        assert_eq!(answer(&mut streams[0].1).await, End::Reset(EXCESSIVE_LOAD), "the oldest");
+        assert_eq!(answer(&mut streams[0].1).await, End::Reset(REJECTED), "the oldest");
         for (mut sender, mut receiver) in streams.drain(2..) {
             sender.write_all(rest).await.expect("written");
             sender.finish().expect("finished");

@@ -5,7 +5,7 @@ use std::{
     net::UdpSocket,
     rc::Rc,
     sync::mpsc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::Method;
 use ingress_quic::{Held, Ids as _, Limits, Peer, Pressure};
 use quinn::{ConnectionError, VarInt};
+use tokio::time::timeout;
 
 use crate::{
     errors::{good, headers},
@@ -241,6 +242,99 @@ fn a_client_that_acknowledges_nothing_holds_its_response() {
         })
         .await;
         end.send(()).expect("awaited");
+        client.join().expect("no panic");
+    });
+}
+
+/// What a client in a thread of its own is to do before it stands still again, without a word to the server.
+enum Step {
+    /// Receive so many bytes in all.
+    Receive(usize),
+    /// Tell the server that it wants no more.
+    Stop,
+}
+
+/// Bytes of a response that the server completes at once, and that do not fit in its first congestion windows.
+const TAIL: usize = 1_000_000;
+
+/// Starts a client that has asked for [`TAIL`] bytes and stands still at the first of them. Each step is answered when
+/// it is done.
+fn stand_still(server: &Server) -> (mpsc::Sender<Step>, tokio::sync::mpsc::UnboundedReceiver<()>, JoinHandle<()>) {
+    let (address, certificate) = (server.address, server.certificate.clone());
+    let (steps, to_do) = mpsc::channel();
+    let (done, is_done) = tokio::sync::mpsc::unbounded_channel();
+    let client = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut received = 0;
+        let (_endpoint, quic, _sender, mut receiver) = runtime.block_on(async {
+            let (endpoint, quic) = connect_to(address, &certificate).await;
+            let (mut sender, receiver) = quic.open_bi().await.expect("a stream");
+            sender.write_all(&headers(&good(&format!("/size/{TAIL}")))).await.expect("written");
+            (endpoint, quic, sender, receiver)
+        });
+        let mut step = Step::Receive(1);
+        loop {
+            runtime.block_on(async {
+                match step {
+                    Step::Receive(count) => {
+                        while received < count {
+                            let chunk = receiver.read_chunk(usize::MAX, true).await.expect("open").expect("more");
+                            received += chunk.bytes.len();
+                        }
+                    }
+                    Step::Stop => {
+                        receiver.stop(VarInt::from_u32(0x10c)).expect("open");
+                        while quic.stats().frame_tx.stop_sending == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                }
+            });
+            done.send(()).expect("awaited");
+            let Ok(next) = to_do.recv() else { return };
+            step = next;
+        }
+    });
+    (steps, is_done, client)
+}
+
+#[test]
+fn a_client_that_receives_the_end_of_a_response_slowly_is_not_stuck() {
+    run(async {
+        let (server, peer) = start_with_peers();
+        let (steps, mut is_done, client) = stand_still(&server);
+        is_done.recv().await.expect("the first bytes");
+        until(|| server.seen.given.get() == TAIL).await;
+        let peer = peer();
+        let _baseline = peer.look();
+        let mut is_seen = false;
+        // A step may end with bytes that came before it.
+        for part in 1..=20 {
+            steps.send(Step::Receive(part * (TAIL / 25))).expect("it lives");
+            is_done.recv().await.expect("done");
+            let Held { bytes, is_stuck } = peer.look();
+            is_seen |= bytes > 0 && !is_stuck;
+        }
+        assert!(is_seen, "it takes its response");
+        drop(steps);
+        client.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_stopped_response_gives_its_window_back() {
+    run(async {
+        let (server, peer) = start_with_peers();
+        let (steps, mut is_done, client) = stand_still(&server);
+        is_done.recv().await.expect("the first bytes");
+        until(|| server.seen.given.get() == TAIL).await;
+        let peer = peer();
+        assert!(peer.look().bytes > 0, "the client has not received all");
+        steps.send(Step::Stop).expect("it lives");
+        is_done.recv().await.expect("done");
+        // Long before the connection ends by its idle time-out.
+        timeout(Duration::from_secs(10), until(|| peer.look().bytes == 0)).await.expect("the bytes are given back");
+        drop(steps);
         client.join().expect("no panic");
     });
 }

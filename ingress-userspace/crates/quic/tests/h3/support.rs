@@ -88,7 +88,7 @@ pub(crate) enum Answer {
         sent: usize,
         length: usize,
     },
-    /// Some bytes, and the rest once the gate is open. It never ends.
+    /// Gives some bytes, and the rest once the gate is open. Never ends.
     Later {
         seen: Rc<Seen>,
         length: Option<usize>,

@@ -35,7 +35,7 @@ use ingress_model::{Filter, Forwarding, PathMatch};
 pub(super) struct RoutePolicies {
     /// For rules without ConfigMaps of their own; `None` without annotations.
     common: Option<Arc<Policy>>,
-    /// Of rules with ConfigMaps, by the index of the rule.
+    /// Policies of rules with ConfigMaps, by the index of the rule.
     own: BTreeMap<usize, Result<Arc<Policy>, Flaw>>,
     /// Cost of the regular expressions. Rules that share a policy share its cost.
     expressions: Cost,

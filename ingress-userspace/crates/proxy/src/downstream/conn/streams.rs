@@ -80,8 +80,8 @@ impl Conn {
         self.progress.end_request(self.worker.now());
         if self.protocol.get() != ConnProtocol::Http1 {
             // A response that ends while the client takes nothing is with QUIC alone.
-            let is_taken = !self.is_http3() || self.unread() < UnreadBytes::All;
-            self.backlog().start.ended(whole && is_taken);
+            let is_taken = whole && !(self.is_http3() && self.unread() == UnreadBytes::All);
+            self.backlog().start.ended(is_taken);
         }
     }
 
