@@ -154,7 +154,7 @@ impl Load {
     /// Waits until this many more requests have been answered.
     ///
     /// # Errors
-    /// Fails if that takes longer than ten seconds.
+    /// Fails if that takes longer than 30 seconds.
     pub fn pass(&self, requests: u64) -> anyhow::Result<()> {
         let goal = self.answered() + requests;
         until("the load to go on", || (self.answered() >= goal).then_some(()))

@@ -127,7 +127,7 @@ impl Maps {
     /// none is on its way.
     ///
     /// # Errors
-    /// Fails if that has not happened after ten seconds, or the kernel refuses a read.
+    /// Fails if that has not happened after 30 seconds, or the kernel refuses a read.
     pub fn held(&self, first: u32, count: u32, total: usize) -> anyhow::Result<Vec<u64>> {
         let mut last = Vec::new();
         let held = until(&format!("workers that hold {total} connections"), || {

@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -69,9 +69,14 @@ impl Origin {
         })
     }
 
-    /// An address that refuses connections.
+    /// An address that refuses connections until the process ends: its socket has the port, so that no other test gets
+    /// it, and does not listen.
     pub fn refusing() -> SocketAddr {
-        TcpListener::bind(("127.0.0.1", 0)).expect("bound").local_addr().expect("address")
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bound");
+        let address = socket.local_addr().expect("address");
+        std::mem::forget(socket);
+        address
     }
 
     pub fn connections(&self) -> usize {

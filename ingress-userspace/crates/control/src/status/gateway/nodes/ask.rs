@@ -71,13 +71,7 @@ pub(in crate::status::gateway) async fn ask_nodes(
     }
     let mut is_warned = false;
     while let Err(error) = open((own, 0).into()) {
-        if !std::mem::replace(&mut is_warned, true) {
-            tracing::warn!(
-                address = %own, %error,
-                "cannot ask other nodes whether they serve an object, trying again; set `$POD_IP` to an address of this \
-                 pod, and check the limit of open files"
-            );
-        }
+        warn_once(&mut is_warned, own, &error);
         shared.with(|inquiry| drop(inquiry.take_due(Instant::now())));
         sleep(BOUND).await;
     }
@@ -98,6 +92,17 @@ pub(in crate::status::gateway) async fn ask_nodes(
             }
             () = asker.step(shared) => {}
         }
+    }
+}
+
+/// Says why other nodes cannot be asked. Without it, they look silent.
+fn warn_once(is_warned: &mut bool, own: IpAddr, error: &io::Error) {
+    if !std::mem::replace(is_warned, true) {
+        tracing::warn!(
+            address = %own, %error,
+            "cannot ask other nodes whether they serve an object, trying again; set `$POD_IP` to an address of this pod, \
+             and check the limit of open files"
+        );
     }
 }
 
@@ -122,6 +127,8 @@ pub(super) struct Asker {
     socket: Option<UdpSocket>,
     sent: Sent,
     strangers: Pace,
+    /// Whether the log has said that no socket opens.
+    is_warned: bool,
 }
 
 // === impl Asker ===
@@ -129,7 +136,7 @@ pub(super) struct Asker {
 impl Asker {
     /// Returns an asker at the address `own` for replicas at `port`.
     pub(super) fn new(own: IpAddr, port: u16) -> Self {
-        Self { own, port, socket: None, sent: Sent::default(), strangers: Pace::new(STRANGERS) }
+        Self { own, port, socket: None, sent: Sent::default(), strangers: Pace::new(STRANGERS), is_warned: false }
     }
 
     /// Sends the questions that are due, then waits for an answer, the next question, or a new one. Cancel-safe.
@@ -149,14 +156,14 @@ impl Asker {
     }
 
     fn send(&mut self, due: BTreeMap<IpAddr, Vec<Item>>, now: Instant) {
-        let Self { own, port, socket, sent, strangers: _ } = self;
+        let Self { own, port, socket, sent, is_warned, strangers: _ } = self;
         if due.is_empty() {
             return;
         }
         if socket.is_none() {
             match open((*own, 0).into()) {
-                Ok(opened) => *socket = Some(opened),
-                Err(error) => return tracing::debug!(address = %own, %error, "cannot ask other nodes"),
+                Ok(opened) => (*socket, *is_warned) = (Some(opened), false),
+                Err(error) => return warn_once(is_warned, *own, &error),
             }
         }
         let Some(socket) = socket else { return };
@@ -174,7 +181,7 @@ impl Asker {
 
     /// Waits for datagrams, and takes those that are there.
     async fn receive(&mut self, shared: &SharedInquiry) {
-        let Self { port, socket, sent, strangers, own: _ } = self;
+        let Self { port, socket, sent, strangers, own: _, is_warned: _ } = self;
         let Some(socket) = socket else { return std::future::pending().await };
         strangers.ready().await;
         if let Err(error) = socket.readable().await {
