@@ -186,7 +186,7 @@ pub fn rewritten(node: &impl Node, quoted: &Quoted) -> Option<u16> {
 
 /// Returns the destination of the lookup for `flow`, and puts the port that the client knows into `flow`. `handoff` is
 /// called only for a connection of this ingress. `deny_entry` works like [`Node::deny_entry`], which must not be called
-/// here: its cache belongs to the CPU, and a lookup can run in the middle of another program on the same CPU.
+/// here: its cache belongs to the CPU, and a program of an interface that asks for a socket has the lookup run in its middle.
 #[inline(always)]
 pub fn route(
     node: &impl Node,

@@ -1,5 +1,6 @@
-//! Answers neighbours that ask for the link-layer address of a held address, or keeps quiet in place of the stack. Every
-//! node holds such an address, but only one may answer.
+//! Answers neighbours that ask for the link-layer address of a held address, or drops the question so that the stack keeps
+//! quiet. Every node holds such an address, but only one may answer. It also has the last step of forwarding: the frame gets
+//! the Ethernet addresses that `sockets.rs` decided on, and leaves.
 //!
 //! A node whose proxy hangs or has ended keeps quiet, so that another one can announce its addresses.
 

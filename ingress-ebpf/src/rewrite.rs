@@ -1,5 +1,6 @@
-//! Replaces a port in a packet and updates the checksum that covers it. Programs change packets nowhere else, and only
-//! for ports with [`ingress_common::PortRule::rewrite_be`].
+//! Replaces a port in a packet and updates the checksum that covers it, only for ports with
+//! [`ingress_common::PortRule::rewrite_be`]. Other changes of packets are answers (`neighbours.rs`) and forwarded segments
+//! (`sockets.rs`).
 //!
 //! All accesses use helpers, which need no bounds. With so many headers before the port, the verifier could lose track
 //! of them.

@@ -63,8 +63,8 @@ pub(crate) fn forward(
     is_sent
 }
 
-/// Returns `true` if a program of an interface looks up a socket on this CPU. Programs that look up do not sleep, and no
-/// connection is looked up meanwhile: both run with bottom halves disabled.
+/// Returns `true` if a program of an interface looks up a socket on this CPU, so that the lookup runs in its middle. No other
+/// lookup comes between on this CPU: programs of interfaces do not sleep, and run with bottom halves disabled.
 #[inline(always)]
 pub(crate) fn are_probed() -> bool {
     let Some(probing) = PROBING.get_ptr(PROBING_ONLY) else { return false };
