@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     generation::{Download, Generation},
-    net::{Net, http, ingress},
+    net::{Net, http},
 };
 
 const UPDATES: usize = 12;
@@ -23,14 +23,7 @@ fn network(name: &str) -> Option<(Net, Trust)> {
     let net = Net::build(name)?;
     let authority = Authority::generate().expect("an authority");
     let secret = authority.secret("default", "web", &["web.test"]).expect("a secret");
-    let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"))
-        .replace(
-            "namespace: default}",
-            "namespace: default, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'false'}}",
-        );
-    let site = net.site("web", &[0, 1]);
-    let rest = site.split_once("---\n").expect("several documents").1;
-    net.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    net.write_tls_site(&[0, 1], &secret);
     Some((net, authority.trust().expect("a usable authority")))
 }
 

@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use crate::{
     generation::{Generation, under},
     http3_client::{Client, Failure, MovingLoad, Report},
-    net::{Net, http, ingress},
+    net::{Net, http},
 };
 
 /// Flags of a process with HTTP/3, and with keys that it shares with its successors.
@@ -32,10 +32,7 @@ fn network(name: &str) -> Option<(Net, Trust)> {
     let net = Net::build(name)?;
     let authority = Authority::generate().expect("an authority");
     let secret = authority.secret("default", "web", &["web.test"]).expect("a secret");
-    let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"));
-    let site = net.site("web", &[0, 1]);
-    let rest = site.split_once("---\n").expect("several documents").1;
-    net.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    net.write_tls_site(&[0, 1], &secret);
     let key = "7".repeat(80);
     let tickets =
         "apiVersion: v1\nkind: Secret\nmetadata: {name: tickets, namespace: default}\nstringData:\n  tickets.key: ";
@@ -82,7 +79,7 @@ fn answered(response: Result<(StatusCode, Vec<u8>), Failure>) -> anyhow::Result<
 
 /// The number of rounds: small unless `XDP_INGRESS_HTTP3_UPDATES` gives another one.
 fn rounds() -> usize {
-    std::env::var("XDP_INGRESS_HTTP3_UPDATES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3)
+    std::env::var("XDP_INGRESS_HTTP3_UPDATES").map_or(3, |rounds| rounds.parse().expect("a number"))
 }
 
 fn print(what: &str, report: &Report) {

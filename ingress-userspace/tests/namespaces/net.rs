@@ -1,7 +1,7 @@
 //! The network and the running proxy of one test, and the manifests it serves.
 
 use std::{
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -11,6 +11,7 @@ use ingress_lab::{
     Lab, Namespace, capability,
     client::{Answer, Ask, Connection, Protocol, Trust, block_on},
     controller::{Controller, Options},
+    load::{Load, Report},
     maps::{Counts, Maps},
     topology::{Family, NODE_NIC, Topology, node_addr},
 };
@@ -72,6 +73,18 @@ impl Net {
         format!("{}---\n{}---\n{}", ingress(name, &format!("{name}.test"), name), service(name), self.slice(name, pods))
     }
 
+    /// Writes the host `web.test` on these pods, with and without TLS; `secret` is the Secret `web` with its certificate.
+    pub(crate) fn write_tls_site(&self, pods: &[usize], secret: &str) {
+        let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"))
+            .replace(
+                "namespace: default}",
+                "namespace: default, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'false'}}",
+            );
+        let site = self.site("web", pods);
+        let rest = site.split_once("---\n").expect("several documents").1;
+        self.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    }
+
     /// The EndpointSlice of the service `name`.
     pub(crate) fn slice(&self, name: &str, pods: &[usize]) -> String {
         let mut text = format!(
@@ -115,6 +128,19 @@ impl Net {
     pub(crate) fn settled(&self) -> Counts {
         self.maps().settled().unwrap_or_else(|error| panic!("{error:#}"))
     }
+}
+
+/// Ends these loads, and returns the sum of their reports, which it prints.
+pub(crate) fn stop_all<N: Display>(loads: Vec<(N, Load)>) -> Report {
+    let mut total = Report::default();
+    for (name, load) in loads {
+        let report = load.stop().expect("load ends");
+        println!("{name}: {} answered, {} failed", report.answered, report.failed);
+        total.answered += report.answered;
+        total.failed += report.failed;
+        total.reasons.extend(report.reasons);
+    }
+    total
 }
 
 /// The node's port 80.

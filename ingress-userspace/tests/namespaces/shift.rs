@@ -17,7 +17,7 @@ use ingress_lab::{
     client::{Ask, Protocol, Trust},
     credentials::{Authority, Signed},
     echo::Echo,
-    load::{Connections, Load, Report, Target},
+    load::{Connections, Load, Target},
     topology::{Family, node_addr},
     until_within,
 };
@@ -26,7 +26,7 @@ use rcgen::KeyPair;
 
 use crate::{
     generation::Generation,
-    net::{Net, http, ingress},
+    net::{Net, http, stop_all},
 };
 
 /// Shifts from 0 to 100 % and back in a usual run.
@@ -55,14 +55,7 @@ fn beside_other(name: &str, is_nginx: bool) -> Option<(Net, Other, Trust)> {
     let key = KeyPair::generate().expect("a key");
     let signed = authority.sign(&["web.test"], &key).expect("a certificate");
     let secret = signed.secret("default", "web");
-    let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"))
-        .replace(
-            "namespace: default}",
-            "namespace: default, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'false'}}",
-        );
-    let site = net.site("web", &[0]);
-    let rest = site.split_once("---\n").expect("several documents").1;
-    net.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    net.write_tls_site(&[0], &secret);
     let other = if is_nginx { nginx(&net, &signed) } else { plain(&net) };
     Some((net, other, authority.trust().expect("a usable authority")))
 }
@@ -174,14 +167,7 @@ fn shifts_fail_no_request() {
         }
     }
     let took = began.elapsed();
-    let mut total = Report::default();
-    for (name, load) in loads {
-        let report = load.stop().expect("load ends");
-        println!("{name}: {} answered, {} failed", report.answered, report.failed);
-        total.answered += report.answered;
-        total.failed += report.failed;
-        total.reasons.extend(report.reasons);
-    }
+    let total = stop_all(loads);
     println!(
         "{shifts} shifts from 0 to 100 % and back in {:.0} s; {} requests meanwhile, {} failed; a change and two requests \
          on the other side took {:.0} ms at most",

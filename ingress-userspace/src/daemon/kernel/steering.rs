@@ -66,8 +66,8 @@ impl Kernel {
         let snapshot = shared.snapshot();
         let own: Vec<_> = self.ports.into_iter().chain(self.quic.as_ref().map(OpenQuic::port)).collect();
         let is_own = |port: &StreamPort| own.iter().any(|own| (own.port, own.proto) == (port.number, proto(*port)));
-        let further: Vec<_> = snapshot.ports().into_iter().filter(|port| !is_own(port)).collect();
-        let streams = further.into_iter().map(|StreamPort { transport, number }| match transport {
+        let further = snapshot.ports().into_iter().filter(|port| !is_own(port));
+        let streams = further.map(|StreamPort { transport, number }| match transport {
             Transport::Tcp => steered(number, STREAMS, self.workers),
             Transport::Udp => SteeredPort {
                 port: number,
@@ -78,10 +78,9 @@ impl Kernel {
                 rewritten: None,
             },
         });
-        let own_count = own.len();
-        let mut ports: Vec<_> = own.into_iter().chain(streams).collect();
+        let mut ports: Vec<_> = own.iter().copied().chain(streams).collect();
         self.rewrite(&mut ports, |number| snapshot.has_tcp_port(number));
-        let left_out = leave_out(&mut ports, own_count, &self.applied);
+        let left_out = leave_out(&mut ports, own.len(), &self.applied);
         // The function is called more than once per change.
         if left_out != self.left_out && !left_out.is_empty() {
             // UDP ports are bound in any case.
