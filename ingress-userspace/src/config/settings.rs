@@ -77,6 +77,8 @@ pub(crate) struct KernelSettings {
     pub(crate) initial_share: ClientShare,
     /// Addresses that every node holds and one of them announces.
     pub(crate) gateway_addresses: AddressPool,
+    /// The keys by which nodes know each other's datagrams about these addresses.
+    pub(crate) gateway_address_key_file: Option<PathBuf>,
     /// Whether packets of connections go to the node that has them, after an address has moved.
     pub(crate) gateway_address_forwarding: bool,
     pub(crate) log: bool,
@@ -246,6 +248,7 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
     let KernelArgs {
         interface,
         gateway_addresses,
+        gateway_address_key_file,
         gateway_address_forwarding,
         steer,
         initial_share,
@@ -283,6 +286,7 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
         port_rewrite: (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own_ports)),
         initial_share,
         gateway_addresses,
+        gateway_address_key_file,
         gateway_address_forwarding,
         log: bpf_log,
     }))

@@ -137,7 +137,8 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let status = control_options.status.as_ref().map(|status| Arc::clone(&status.handle));
     let http3 = http3.map(|settings| Arc::new(Http3::new(settings)));
     let (opens, publishes) = (http3.clone(), Arc::clone(&progress));
-    let view = View::new(Arc::clone(&shared), cells, datapath.clone(), publishes, contact, status, opens);
+    let mut view = View::new(Arc::clone(&shared), cells, datapath.clone(), publishes, contact, status, opens);
+    view.refusals = kernel.as_ref().and_then(Kernel::refusals);
     let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
     let mut answers = admin::Answers::new(Arc::clone(&view) as Arc<dyn admin::AdminSource>, metrics);
@@ -221,7 +222,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     let mut has_drained = false;
     if let Some(server) = server {
         let had_connections = server.connections() > 0;
-        let attend = attend(kernel.as_ref(), &view, &wanted);
+        let attend = attend(kernel.as_mut(), &view, &wanted);
         tokio::select! {
             is_whole = drain(server, timeout.unwrap_or(drain_timeout), &mut signals) => {
                 has_drained = had_connections && is_whole && timeout != Some(Duration::ZERO);
@@ -240,7 +241,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         tokio::select! {
             () = sleep(LEAVING) => {}
             () = signals.next() => {}
-            _never = attend(kernel.as_ref(), &view, &wanted) => {}
+            _never = attend(kernel.as_mut(), &view, &wanted) => {}
         }
     }
     if let Some(kernel) = &mut kernel {
@@ -347,7 +348,7 @@ async fn watch_memory(shared: Arc<Shared>) {
 }
 
 /// Maintains the kernel part, if any, while the process drains.
-async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<bool>) -> Infallible {
+async fn attend(kernel: Option<&mut Kernel>, view: &View, wanted: &watch::Sender<bool>) -> Infallible {
     match kernel {
         Some(kernel) => kernel.attend(wanted, &view.liveness).await,
         None => signs(&view.liveness, std::future::pending()).await,

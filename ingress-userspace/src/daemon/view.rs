@@ -15,7 +15,7 @@ use ingress_datapath::{
 use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{DurationsView, Liveness, Shared, StatsView, UpstreamView};
 
-use super::{change_log::ChangeRecord, http3::Http3, publish::PublishProgress};
+use super::{change_log::ChangeRecord, http3::Http3, kernel::Refusals, publish::PublishProgress};
 use crate::daemon::admin::{
     AdminSource, Attached, CertificateState, ControlState, DenyState, InterfaceCounters, MapFill, StatusState,
     WorkerState,
@@ -39,6 +39,8 @@ pub(super) struct View {
     pub(super) status: Option<Arc<status::StatusHandle>>,
     /// `None` without HTTP/3.
     http3: Option<Arc<Http3>>,
+    /// `None` without a pool of addresses.
+    pub(super) refusals: Option<Arc<Refusals>>,
     /// Liveness of the main thread.
     pub(super) liveness: Liveness,
     stage: Mutex<ProcessStage>,
@@ -65,7 +67,7 @@ impl View {
         http3: Option<Arc<Http3>>,
     ) -> Self {
         let (liveness, stage) = (Liveness::of_this_thread(), Mutex::new(ProcessStage::Starting));
-        Self { shared, cells, kernel, progress, contact, status, http3, liveness, stage }
+        Self { shared, cells, kernel, progress, contact, status, http3, refusals: None, liveness, stage }
     }
 
     /// Enters the next stage; returns the previous one.
@@ -190,6 +192,10 @@ impl AdminSource for View {
 
     fn meters(&self) -> Vec<MeterView> {
         self.shared.meters()
+    }
+
+    fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)> {
+        self.refusals.as_ref().map(|refusals| refusals.by_reason().into()).unwrap_or_default()
     }
 
     fn upstreams(&self) -> Vec<UpstreamView> {

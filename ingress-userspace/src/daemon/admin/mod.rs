@@ -96,6 +96,8 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     fn proxy(&self) -> StatsView;
     /// Returns whether the sockets of HTTP/3 are open; `None` if HTTP/3 is not wanted.
     fn has_http3(&self) -> Option<bool>;
+    /// Returns the datagrams about Gateway addresses that did not count, by reason; empty without a pool of addresses.
+    fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)>;
     /// Returns upstreams with health or traffic to report.
     fn upstreams(&self) -> Vec<UpstreamView>;
     /// Returns one upstream by its key as text, whether or not it has anything to report.

@@ -139,6 +139,10 @@ impl AdminSource for Fixed {
         Some(false)
     }
 
+    fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)> {
+        vec![("bad_mac", 3)]
+    }
+
     fn translation(&self) -> Translation {
         let mut translation = Translation::default();
         let rule = Rule {

@@ -37,7 +37,7 @@ mod nics;
 mod quic;
 mod steering;
 
-pub(super) use announce::{Departure, LEAVING};
+pub(super) use announce::{Departure, LEAVING, Refusals};
 use announce::{HELLO, Holding};
 use deny::Denied;
 use limits::LimitInput;
@@ -128,6 +128,7 @@ impl Kernel {
             port_rewrite,
             initial_share,
             gateway_addresses,
+            gateway_address_key_file,
             gateway_address_forwarding,
             log,
         } = settings;
@@ -156,7 +157,8 @@ impl Kernel {
         let ports = [steered(http, HTTP, workers), steered(https, HTTPS, workers)];
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
-        let mut holding = Holding::open(&gateway_addresses, gateway_address_forwarding, HeldRoutes::open()?)?;
+        let (key_file, forwards) = (gateway_address_key_file, gateway_address_forwarding);
+        let mut holding = Holding::open(&gateway_addresses, key_file, forwards, HeldRoutes::open()?)?;
         holding.see(&links, &addresses);
         Ok(Self {
             datapath,
@@ -229,13 +231,18 @@ impl Kernel {
         Arc::clone(&self.datapath)
     }
 
+    /// Returns the number of datagrams of other nodes that did not count. `None` without a pool of addresses.
+    pub(super) fn refusals(&self) -> Option<Arc<Refusals>> {
+        self.holding.refusals()
+    }
+
     pub(super) fn flow_table(&self) -> Box<dyn FlowTable> {
         Box::new(FlowAdapter(self.datapath.flows()))
     }
 
     /// Sends heartbeats while this process drains, tells other nodes that its connections are still here, and releases the
     /// admin address to a successor. The node is not reclaimed.
-    pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, liveness: &Liveness) -> Infallible {
+    pub(super) async fn attend(&mut self, wanted: &watch::Sender<bool>, liveness: &Liveness) -> Infallible {
         let (mut heartbeat, mut look, mut hello) = (interval(HEARTBEAT), interval(OWNER), interval(HELLO));
         let mut sweep = interval(QUIC_SWEEP);
         for timer in [&mut heartbeat, &mut hello, &mut sweep] {

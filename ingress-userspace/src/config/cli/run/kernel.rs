@@ -20,9 +20,15 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     pub(crate) gateway_addresses: Vec<IpNet>,
 
+    /// File with a key, by which nodes authenticate the datagrams that they send each other about --gateway-addresses: a
+    /// line of at least 32 random characters, or two lines while the key is changed. All nodes need the same file. It is
+    /// read again every 10 seconds.
+    #[arg(long, value_name = "FILE", requires = "gateway_addresses")]
+    pub(crate) gateway_address_key_file: Option<PathBuf>,
+
     /// After a planned move of an address of --gateway-addresses, send TCP segments of connections that the node before
     /// still has on to it, for up to an hour. All nodes need the option. They tell each other their Ethernet addresses by
-    /// datagrams that are not authenticated.
+    /// datagrams that are authenticated only with --gateway-address-key-file.
     #[arg(long, requires = "gateway_addresses")]
     pub(crate) gateway_address_forwarding: bool,
 

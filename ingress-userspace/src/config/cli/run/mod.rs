@@ -93,6 +93,8 @@ mod tests {
         assert!(!parse(&[POOL]).expect("valid").kernel.gateway_address_forwarding);
         assert!(parse(&[POOL, FORWARDING]).expect("valid").kernel.gateway_address_forwarding);
         assert!(parse(&[FORWARDING]).is_err());
+        assert!(parse(&[POOL, "--gateway-address-key-file=/keys"]).is_ok());
+        assert!(parse(&["--gateway-address-key-file=/keys"]).is_err());
     }
 
     #[test]

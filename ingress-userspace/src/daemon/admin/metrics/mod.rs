@@ -52,6 +52,7 @@ pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<Strin
         status: source.status(),
         proxy: source.proxy(),
         has_http3: source.has_http3(),
+        refused_gateway_datagrams: source.refused_gateway_datagrams(),
         ready: source.ready().is_ok(),
         panics: ingress_panics::count(),
         workers: source.worker_connections(),
@@ -91,6 +92,8 @@ struct Scrape {
     proxy: StatsView,
     /// `None` if HTTP/3 is not wanted.
     has_http3: Option<bool>,
+    /// By reason; empty without a pool of addresses.
+    refused_gateway_datagrams: Vec<(&'static str, u64)>,
     ready: bool,
     panics: u64,
     /// Number of problems for each reason that has some.
@@ -401,7 +404,14 @@ impl Scrape {
         let help = "Datagrams dropped by UDP services, by reason";
         let rows = by("reason", Dropped::ALL.map(Dropped::as_str), dropped);
         counters(encoder, "datagrams_dropped", help, rows)?;
-        gauge(encoder, "datagram_sessions", "Sessions of UDP services open now", sessions as u64)
+        gauge(encoder, "datagram_sessions", "Sessions of UDP services open now", sessions as u64)?;
+        let refused = &self.refused_gateway_datagrams;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let help = "Datagrams of other nodes about Gateway addresses that were refused, by reason";
+        let rows = refused.iter().map(|(reason, count)| ([("reason", *reason)], *count));
+        counters(encoder, "gateway_datagrams_refused", help, rows)
     }
 
     fn encode_ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -23,6 +23,7 @@ impl Kernel {
     pub(in crate::daemon::kernel) fn announce(&mut self, is_owner: bool) {
         let now = Instant::now();
         self.holding.announcements.tick(now);
+        self.holding.read_keys(now);
         if !is_owner {
             return;
         }

@@ -6,7 +6,8 @@ use crate::node::Mac;
 /// Bytes of the longest message.
 pub(super) const LONGEST: usize = SERVES_LENGTH;
 
-const MAGIC_LENGTH: usize = 5;
+/// Bytes of the protocol and the kind.
+pub(super) const MAGIC_LENGTH: usize = 5;
 /// Protocol, and the kind of the message.
 const HELLO: [u8; MAGIC_LENGTH] = *b"xdpi\x01";
 const SERVES: [u8; MAGIC_LENGTH] = *b"xdpi\x02";
@@ -59,9 +60,22 @@ impl Message {
         }
     }
 
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello(hello) => hello.encode().into(),
+            Self::Serves(serves) => serves.encode().into(),
+        }
+    }
+
     pub(super) const fn pool(&self) -> u64 {
         match self {
             Self::Hello(Hello { pool, .. }) | Self::Serves(Serves { pool, .. }) => *pool,
+        }
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        match self {
+            Self::Hello(Hello { node, .. }) | Self::Serves(Serves { node, .. }) => *node,
         }
     }
 }
@@ -69,7 +83,7 @@ impl Message {
 // === impl Hello ===
 
 impl Hello {
-    pub(super) fn encode(&self) -> [u8; HELLO_LENGTH] {
+    fn encode(&self) -> [u8; HELLO_LENGTH] {
         let Self { pool, node, leaves } = self;
         let mut bytes = [0; HELLO_LENGTH];
         bytes[..5].copy_from_slice(&HELLO);
@@ -83,7 +97,7 @@ impl Hello {
 // === impl Serves ===
 
 impl Serves {
-    pub(super) fn encode(&self) -> [u8; SERVES_LENGTH] {
+    fn encode(&self) -> [u8; SERVES_LENGTH] {
         let Self { pool, node, mac } = self;
         let mut bytes = [0; SERVES_LENGTH];
         bytes[..5].copy_from_slice(&SERVES);

@@ -10,13 +10,17 @@
 //! The node that announced an address before may serve its connections on. With `--gateway-address-forwarding`, the
 //! programs then send it their packets, as long as it says that it serves ([`moves`]).
 //!
+//! With a key, nodes hear only those that have it, too ([`auth`]).
+//!
 //! A process that starts keeps the announcements of a living predecessor until it has listened for a second. An announcer
 //! tells its neighbours of each new address several times, so that they forget the node before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
-    time::Duration,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
@@ -29,22 +33,29 @@ use super::nics::ports;
 use crate::node::{Addresses, HeldRoutes, Link, LinkKind, Links, Mac};
 
 mod announcements;
+mod auth;
 mod choice;
 mod groups;
 mod kernel;
+mod key_file;
 mod messages;
 mod moves;
 mod peers;
+mod refusals;
 
 use announcements::Announcements;
+use auth::{Authenticator, Datagram, LONGEST_SIGNED};
 use choice::{NodeId, announcer};
 use groups::Groups;
+use key_file::KeyFile;
 use messages::{Hello, Message, Serves};
 use moves::Moves;
 use peers::{Members, Place, Sockets};
+use refusals::Alarm;
 
 pub(in crate::daemon) use kernel::Departure;
 pub(super) use peers::HELLO;
+pub(in crate::daemon) use refusals::Refusals;
 
 /// Time for which a node that leaves takes new connections, and for which it holds the addresses after its last
 /// connection, if nodes forward. The next announcer tells neighbours of its addresses within 1.4 s: 0.2 s after the
@@ -68,6 +79,10 @@ pub(super) struct Holding {
     groups: Groups,
     /// `None` without a pool.
     sockets: Option<Sockets>,
+    /// `None` without `--gateway-address-key-file`.
+    key_file: Option<KeyFile>,
+    authenticator: Authenticator,
+    alarm: Alarm,
     members: Members,
     /// Whether a warning about too many nodes was logged.
     is_crowded: bool,
@@ -79,7 +94,7 @@ pub(super) struct Holding {
     v4: BTreeMap<u32, Ipv4Addr>,
     /// Pairs of virtual interfaces, by index.
     veths: BTreeSet<u32>,
-    /// Interfaces where packets of a bond, team or VLAN arrive, by its index.
+    /// Interfaces where packets of a bond, team or VLAN arrive, by its index. Empty unless `forwards`.
     below: BTreeMap<u32, BTreeSet<u32>>,
     /// Interfaces with programs, and those above them.
     nics: BTreeSet<u32>,
@@ -96,14 +111,25 @@ impl Holding {
     /// [`super::Kernel::find_announced`] adds what another process announces.
     ///
     /// # Errors
-    /// Fails if the sockets for other nodes cannot be opened, for instance because another program uses their port.
-    pub(super) fn open(pool: &AddressPool, forwards: bool, routes: HeldRoutes) -> anyhow::Result<Self> {
+    /// Fails if the sockets for other nodes cannot be opened, for instance because another program uses their port, or if
+    /// the file of the keys is unusable.
+    pub(super) fn open(
+        pool: &AddressPool,
+        key_file: Option<PathBuf>,
+        forwards: bool,
+        routes: HeldRoutes,
+    ) -> anyhow::Result<Self> {
         let sockets = (!pool.is_empty()).then(Sockets::open).transpose().with_context(|| {
             format!(
                 "cannot listen to other nodes on UDP port {NODES_PORT}, as `--gateway-addresses` requires; end other \
                  programs that use this port"
             )
         })?;
+        let opened = key_file.map(|path| {
+            let at = path.display().to_string();
+            KeyFile::open(path, Instant::now()).with_context(|| format!("cannot use `--gateway-address-key-file` {at}"))
+        });
+        let (key_file, keys) = opened.transpose()?.map_or((None, Vec::new()), |(file, keys)| (Some(file), keys));
         Ok(Self {
             wanted: pool.addresses().collect(),
             announcements: Announcements::new(Instant::now()),
@@ -114,6 +140,9 @@ impl Holding {
             routes,
             groups: Groups::default(),
             sockets,
+            key_file,
+            authenticator: Authenticator::new(keys).context("the system has no randomness")?,
+            alarm: Alarm::default(),
             members: Members::default(),
             is_crowded: false,
             pool: fingerprint(pool),
@@ -167,9 +196,11 @@ impl Holding {
             IpAddr::V6(_) => None,
         });
         self.v4 = v4.collect();
-        let has_others_below = |(_, link): &(&u32, &Link)| link.kind != LinkKind::Other;
-        let below = links.iter().filter(has_others_below).map(|(index, _)| (*index, ports(links, *index)));
-        self.below = below.collect();
+        if self.forwards {
+            let has_others_below = |(_, link): &(&u32, &Link)| link.kind != LinkKind::Other;
+            let below = links.iter().filter(has_others_below).map(|(index, _)| (*index, ports(links, *index)));
+            self.below = below.collect();
+        }
         self.veths = links.iter().filter(|(_, link)| link.is_veth).map(|(index, _)| *index).collect();
         if self.takes_part() {
             // Something else may have removed a route.
@@ -204,29 +235,60 @@ impl Holding {
     /// Waits for another node and takes note of it. Cancel-safe. Never returns without a pool.
     pub(super) async fn hear(&mut self) {
         let Some(sockets) = &mut self.sockets else { return std::future::pending().await };
-        let (interface, message) = sockets.hear().await;
+        let mut bytes = [0; LONGEST_SIGNED + 1];
+        let (interface, length) = sockets.hear(&mut bytes).await;
+        let Some(datagram) = Datagram::decode(&bytes[..length]) else { return };
+        let (message, now) = (datagram.message, Instant::now());
+        // Another installation may have another key.
         if message.pool() != self.pool {
             return;
         }
-        if let (true, Message::Serves(Serves { node, mac, .. }), Some(interface)) = (self.forwards, message, interface)
-        {
-            let (Self { below, moves, .. }, now) = (self, Instant::now());
-            match below.get(&interface) {
-                Some(ports) => ports.iter().for_each(|port| moves.hear(node, (*port, mac), now)),
-                None => moves.hear(node, (interface, mac), now),
-            }
-            return;
+        if let Err(refusal) = self.authenticator.verify(&datagram, unix_ms()) {
+            return self.alarm.refuse(refusal, message.node(), now);
         }
-        if let Message::Hello(hello) = message {
-            let is_noted = self.members.hear(&hello, Instant::now());
-            if !is_noted && !self.is_crowded {
-                warn!(
-                    limit = Members::MAX,
-                    "there are more nodes on this link than can announce addresses; further ones are ignored"
-                );
-                self.is_crowded = true;
+        let Self { below, moves, members, is_crowded, .. } = self;
+        match (message, interface) {
+            (Message::Serves(Serves { node, mac, .. }), Some(interface)) if self.forwards => {
+                match below.get(&interface) {
+                    Some(ports) => ports.iter().for_each(|port| moves.hear(node, (*port, mac), now)),
+                    None => moves.hear(node, (interface, mac), now),
+                }
+            }
+            (Message::Serves(_), _) => {}
+            (Message::Hello(hello), _) => {
+                let is_noted = members.hear(&hello, now);
+                if !is_noted && !std::mem::replace(is_crowded, true) {
+                    warn!(
+                        limit = Members::MAX,
+                        "there are more nodes on this link than can announce addresses; further ones are ignored"
+                    );
+                }
             }
         }
+    }
+
+    /// Reads the file of the keys again if it is time.
+    fn read_keys(&mut self, now: Instant) {
+        let Some(file) = &mut self.key_file else { return };
+        match file.read_again(now) {
+            None => {}
+            Some(Ok(keys)) => {
+                let count = keys.len();
+                if self.authenticator.replace(keys) {
+                    info!(count, "the keys of `--gateway-address-key-file` changed");
+                }
+            }
+            Some(Err(error)) => warn!(
+                path = %file.path().display(),
+                error = &error as &dyn std::error::Error,
+                "cannot use the changed file of `--gateway-address-key-file`; the keys before stay in use"
+            ),
+        }
+    }
+
+    /// Returns the number of datagrams that did not count. `None` without a pool.
+    pub(super) fn refusals(&self) -> Option<Arc<Refusals>> {
+        self.takes_part().then(|| self.alarm.counts())
     }
 
     /// Returns the name of this node, once it has an interface to announce on.
@@ -240,23 +302,24 @@ impl Holding {
     }
 
     /// Tells other nodes that this one takes part, or `leaves`, and that it serves.
-    fn say(&self, leaves: bool) {
+    fn say(&mut self, leaves: bool) {
         // Others ask for the latter when they take over from a node that leaves.
         self.say_serves();
-        if let (Some(sockets), Some(node)) = (&self.sockets, self.id()) {
-            let hello = Hello { pool: self.pool, node, leaves }.encode();
-            sockets.say(|_| Some(hello));
+        let Some(node) = self.id() else { return };
+        let Self { sockets, authenticator, pool, .. } = self;
+        let hello = Message::Hello(Hello { pool: *pool, node, leaves });
+        if let Some(sockets) = sockets {
+            sockets.say(|_| Some(authenticator.sign(&hello, unix_ms())));
         }
     }
 
     /// Tells other nodes that this one serves the connections that it has, if they may forward packets to it.
-    pub(super) fn say_serves(&self) {
-        if !self.forwards {
-            return;
-        }
-        if let (Some(sockets), Some(node)) = (&self.sockets, self.id()) {
-            let pool = self.pool;
-            sockets.say(|index| Some(Serves { pool, node, mac: *self.macs.get(&index)? }.encode()));
+    pub(super) fn say_serves(&mut self) {
+        let Some(node) = self.id().filter(|_| self.forwards) else { return };
+        let Self { sockets, authenticator, macs, pool, .. } = self;
+        let serves = |mac: &Mac| Message::Serves(Serves { pool: *pool, node, mac: *mac });
+        if let Some(sockets) = sockets {
+            sockets.say(|index| Some(authenticator.sign(&serves(macs.get(&index)?), unix_ms())));
         }
     }
 
@@ -311,6 +374,12 @@ fn mac(links: &Links, index: u32) -> Option<Mac> {
     let link = links.get(&index)?;
     let above = link.controller.and_then(|controller| links.get(&controller));
     above.filter(|above| above.kind == LinkKind::Bundle).and_then(|above| above.mac).or(link.mac)
+}
+
+/// Returns the Unix time in milliseconds, by which nodes tell old datagrams from new ones.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns a hash of the networks of a pool, of their text.

@@ -6,7 +6,7 @@
 //! other nodes ── "serves" ─────────────┘
 //! ```
 //!
-//! The messages are not authenticated. A node believes the first one of several that contradict each other.
+//! Without a key, the messages are not authenticated. A node believes the first one of several that contradict each other.
 //!
 //! An entry ends when the other node is silent for a second, because it has drained or died, when this node no longer
 //! announces the address, and after [`FORWARDED_FOR`].
@@ -17,12 +17,13 @@ use std::{
     time::Duration,
 };
 
+use ingress_common::map::MOVES_MAX;
 use ingress_datapath::MovedAddress;
 use tokio::time::Instant;
 
 use super::{
     choice::NodeId,
-    peers::{Members, SILENCE},
+    peers::{has_room, is_silent},
 };
 use crate::node::Mac;
 
@@ -51,7 +52,7 @@ struct Moved {
 
 impl Moves {
     /// Takes note of a message. Ignored are those of more nodes than can take part, those with the address of a group
-    /// or none, and those that contradict a node heard within [`SILENCE`] on the same interface: the first one counts.
+    /// or none, and those that contradict a node that is not silent on the same interface: the first one counts.
     pub(super) fn hear(&mut self, node: NodeId, link: Link, now: Instant) {
         let (interface, mac) = link;
         if is_group(mac) || mac == Mac::default() {
@@ -61,15 +62,12 @@ impl Moves {
         let contradicts = |(&(_, other_mac), &(other, last)): (&Link, &(Option<NodeId>, Instant))| {
             let is_other =
                 if other_mac == mac { other.is_some_and(|other| other != node) } else { other == Some(node) };
-            is_other && now.saturating_duration_since(last) < SILENCE
+            is_other && !is_silent(last, now)
         };
         if others.any(contradicts) {
             return;
         }
-        if self.heard.len() >= Members::MAX && !self.heard.contains_key(&link) {
-            self.forget_silent(now);
-        }
-        if self.heard.len() < Members::MAX || self.heard.contains_key(&link) {
+        if has_room(&mut self.heard, &link, |(_, last)| is_silent(*last, now)) {
             self.heard.insert(link, (Some(node), now));
         }
     }
@@ -86,7 +84,7 @@ impl Moves {
 
     /// Returns the nodes that serve.
     pub(super) fn serving(&self, now: Instant) -> impl Iterator<Item = NodeId> {
-        let lately = self.heard.values().filter(move |(_, last)| now.saturating_duration_since(*last) < SILENCE);
+        let lately = self.heard.values().filter(move |(_, last)| !is_silent(*last, now));
         lately.filter_map(|(node, _)| *node)
     }
 
@@ -104,8 +102,8 @@ impl Moves {
 
     /// Ends what is over. Returns whether an entry has ended.
     pub(super) fn tick(&mut self, is_announced: impl Fn(&IpAddr) -> bool, now: Instant, now_ns: u64) -> bool {
-        self.forget_silent(now);
         let Self { heard, moved } = self;
+        heard.retain(|_, (_, last)| !is_silent(*last, now));
         let entries = |moved: &BTreeMap<IpAddr, Moved>| moved.values().map(|moved| moved.links.len()).sum::<usize>();
         let before = entries(moved);
         moved.retain(|address, Moved { links, until_ns }| {
@@ -119,7 +117,7 @@ impl Moves {
         self.moved.contains_key(address)
     }
 
-    /// Returns what the programs are to know, in ascending order.
+    /// Returns what the programs are to know, in ascending order, as far as they have room.
     pub(super) fn entries(&self) -> Vec<MovedAddress> {
         let entries = |(address, Moved { links, until_ns }): (&IpAddr, &Moved)| {
             let (address, until_ns) = (*address, *until_ns);
@@ -128,11 +126,7 @@ impl Moves {
             let entry = move |(interface, mac)| MovedAddress { address, interface, mac, until_ns };
             by_interface.into_iter().map(entry)
         };
-        self.moved.iter().flat_map(entries).collect()
-    }
-
-    fn forget_silent(&mut self, now: Instant) {
-        self.heard.retain(|_, (_, last)| now.saturating_duration_since(*last) < SILENCE);
+        self.moved.iter().flat_map(entries).take(MOVES_MAX as usize).collect()
     }
 }
 
@@ -146,7 +140,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::daemon::kernel::announce::peers::HELLO;
+    use crate::daemon::kernel::announce::peers::{HELLO, Members, SILENCE};
 
     const BEFORE: NodeId = [2, 0, 0, 0, 0, 2];
     const STRANGER: NodeId = [2, 0, 0, 0, 0, 3];

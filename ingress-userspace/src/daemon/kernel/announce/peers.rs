@@ -3,7 +3,8 @@
 //!
 //! A node that serves says so every 200 ms, to a multicast group that no router forwards. Nodes that were silent for a
 //! second are gone. The sockets receive only datagrams to the groups, so that senders beyond the link cannot take part.
-//! Any program on the link can, without a privilege, unless a firewall lets the port in from nodes only.
+//! Any program on the link can, without a privilege, unless the nodes share a key ([`super::auth`]) or a firewall lets the
+//! port in from nodes only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +21,7 @@ use tracing::{debug, warn};
 
 use ingress_control::NODES_PORT;
 
-use super::{
-    choice::NodeId,
-    messages::{Hello, LONGEST, Message},
-};
+use super::{auth::LONGEST_SIGNED, choice::NodeId, messages::Hello};
 
 /// Interval of the datagrams of a node.
 pub(in crate::daemon::kernel) const HELLO: Duration = Duration::from_millis(200);
@@ -66,7 +64,7 @@ pub(super) struct Sockets {
 // === impl Members ===
 
 impl Members {
-    /// Maximum number of nodes that are heard: datagrams are not authenticated, and could name ever more nodes.
+    /// Maximum number of nodes that are heard: datagrams without a key could name ever more nodes.
     pub(super) const MAX: usize = 256;
 
     /// Takes note of a datagram. Returns `false` for one of a node beyond [`Members::MAX`], which is ignored.
@@ -76,26 +74,32 @@ impl Members {
             heard.remove(&hello.node);
             return true;
         }
-        if heard.len() >= Self::MAX && !heard.contains_key(&hello.node) {
-            self.forget_silent(now);
+        let has_room = has_room(heard, &hello.node, |last| is_silent(*last, now));
+        if has_room {
+            heard.insert(hello.node, now);
         }
-        let Self(heard) = self;
-        if heard.len() >= Self::MAX && !heard.contains_key(&hello.node) {
-            return false;
-        }
-        heard.insert(hello.node, now);
-        true
+        has_room
     }
 
     /// Forgets nodes that are silent, and returns the others.
     pub(super) fn present(&mut self, now: Instant) -> impl Iterator<Item = NodeId> {
-        self.forget_silent(now);
-        self.0.keys().copied()
+        let Self(heard) = self;
+        heard.retain(|_, last| !is_silent(*last, now));
+        heard.keys().copied()
     }
+}
 
-    fn forget_silent(&mut self, now: Instant) {
-        self.0.retain(|_, last| now.saturating_duration_since(*last) < SILENCE);
+/// Returns whether a node is gone that was heard `last` then.
+pub(super) fn is_silent(last: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(last) >= SILENCE
+}
+
+/// Returns whether there is room for `key` among those heard. Forgets those that are gone if there is none otherwise.
+pub(super) fn has_room<K: Ord, V>(heard: &mut BTreeMap<K, V>, key: &K, is_gone: impl Fn(&V) -> bool) -> bool {
+    if heard.len() >= Members::MAX && !heard.contains_key(key) {
+        heard.retain(|_, value| !is_gone(value));
     }
+    heard.len() < Members::MAX || heard.contains_key(key)
 }
 
 // === impl Sockets ===
@@ -190,12 +194,13 @@ impl Sockets {
         }
     }
 
-    /// Says on each interface what `message` returns for its index. Failures are those of interfaces that come or go, and
-    /// the next time is soon.
-    pub(super) fn say<const N: usize>(&self, message: impl Fn(u32) -> Option<[u8; N]>) {
+    /// Says on each interface what `message` returns for its index, once for each family. Failures are those of interfaces
+    /// that come or go, and the next time is soon.
+    pub(super) fn say(&self, mut message: impl FnMut(u32) -> Option<Vec<u8>>) {
         for Place { index, v4: address } in &self.places {
-            let Some(bytes) = message(*index) else { continue };
-            if let Some(address) = address {
+            if let Some(address) = address
+                && let Some(bytes) = message(*index)
+            {
                 let to = SocketAddrV4::new(GROUP4, NODES_PORT).into();
                 let sent = socket2::SockRef::from(&self.v4)
                     .set_multicast_if_v4(address)
@@ -204,7 +209,9 @@ impl Sockets {
                     debug!(index, %error, "cannot speak to the group of nodes");
                 }
             }
-            if let Some(socket) = self.v6.get(index) {
+            if let Some(socket) = self.v6.get(index)
+                && let Some(bytes) = message(*index)
+            {
                 let to = SocketAddrV6::new(GROUP6, NODES_PORT, 0, *index).into();
                 if let Err(error) = socket.try_send_to(&bytes, to) {
                     debug!(index, %error, "cannot speak to the group of nodes");
@@ -213,10 +220,11 @@ impl Sockets {
         }
     }
 
-    /// Waits for the next datagram of this protocol. Returns the index of the interface that received it, too. Cancel-safe.
+    /// Waits for the next datagram, and returns its length. Returns the index of the interface that received it, too.
+    /// Cancel-safe. A longer datagram fills `bytes`, which have room for a byte more than those of this protocol.
     ///
     /// The index is missing with IPv4 on a node with several interfaces, which all have the same socket.
-    pub(super) async fn hear(&mut self) -> (Option<u32>, Message) {
+    pub(super) async fn hear(&mut self, bytes: &mut [u8; LONGEST_SIGNED + 1]) -> (Option<u32>, usize) {
         self.turn = self.turn.wrapping_add(1);
         let Self { v4, v6, turn, places, .. } = &*self;
         let only = if places.len() == 1 { places.first().map(|place| place.index) } else { None };
@@ -226,15 +234,10 @@ impl Sockets {
         std::future::poll_fn(|context| {
             for (index, socket) in sockets() {
                 loop {
-                    let mut bytes = [0; LONGEST + 1];
-                    let mut buffer = ReadBuf::new(&mut bytes);
+                    let mut buffer = ReadBuf::new(bytes);
                     match socket.poll_recv_from(context, &mut buffer) {
                         Poll::Pending => break,
-                        Poll::Ready(Ok(_)) => {
-                            if let Some(message) = Message::decode(buffer.filled()) {
-                                return Poll::Ready((index, message));
-                            }
-                        }
+                        Poll::Ready(Ok(_)) => return Poll::Ready((index, buffer.filled().len())),
                         // Of an earlier datagram, such as a refusal, or of an interface that goes.
                         Poll::Ready(Err(error)) => debug!(%error, "cannot hear the group of nodes"),
                     }
