@@ -12,7 +12,11 @@ use aya_ebpf::{
     programs::SkLookupContext,
 };
 use aya_log_ebpf::debug;
-use ingress_common::{FlowKey, Handoff, PortKey, Total, flow::v4_mapped, steer::default_worker};
+use ingress_common::{
+    FlowKey, Handoff, PortKey, Total,
+    flow::{PROTO_TCP, v4_mapped},
+    steer::default_worker,
+};
 use ingress_ebpf::decide::{LookupTarget, Node as _, WorkerChoice, route};
 
 use crate::{
@@ -41,7 +45,8 @@ fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
 
 #[inline(always)]
 fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u32 {
-    if sockets::are_probed() {
+    // Programs of interfaces look up TCP only.
+    if flow.proto == PROTO_TCP && sockets::are_probed() {
         show(ctx, flow);
         return SK_PASS;
     }
