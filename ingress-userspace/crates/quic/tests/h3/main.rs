@@ -5,6 +5,8 @@
 
 mod errors;
 mod lifetime;
+mod paths;
+mod relay;
 mod requests;
 mod support;
 mod workers;

@@ -343,7 +343,11 @@ pub(crate) async fn connect_to(
 }
 
 pub(crate) async fn connect(server: &Server) -> Client {
-    let (endpoint, quic) = connect_raw(server).await;
+    http3(connect_raw(server).await).await
+}
+
+/// Opens HTTP/3 on a connection.
+pub(crate) async fn http3((endpoint, quic): (quinn::Endpoint, quinn::Connection)) -> Client {
     let (mut driver, requests) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.expect("HTTP/3");
     tokio::task::spawn_local(async move { poll_fn(|cx| driver.poll_close(cx)).await });
     Client { endpoint, quic, requests }
