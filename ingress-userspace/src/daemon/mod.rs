@@ -49,7 +49,7 @@ use tracing::{debug, info, warn};
 use self::{
     control_thread::Control,
     http3::Http3,
-    kernel::{Departure, Kernel, LEAVING},
+    kernel::{Kernel, LEAVING},
     numbers::HostNumbers,
     port_rewrite::PortRewrite,
     publish::{PublishProgress, Publisher},
@@ -204,11 +204,9 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         // From now on, another process writes statuses, or they are cleared, while connections drain.
         status.leave();
     }
-    let mut departure = Departure::default();
     if let Some(kernel) = &mut kernel {
         signs(&view.liveness, kernel.offer()).await;
-        departure = kernel.leave();
-        if departure.has_moves && timeout.is_none() {
+        if kernel.leave() && timeout.is_none() {
             info!(seconds = LEAVING.as_secs(), "other nodes take the addresses over; serving on until neighbours know");
             tokio::select! {
                 () = sleep(LEAVING) => {}
@@ -236,7 +234,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     if let Some(kernel) = &mut kernel {
         kernel.close_quic();
     }
-    if departure.is_forwarded_to && has_drained {
+    if has_drained && kernel.as_mut().is_some_and(Kernel::is_forwarded_to) {
         // The kernel may yet have to send the last bytes of closed connections, and needs their addresses for that.
         tokio::select! {
             () = sleep(LEAVING) => {}

@@ -90,7 +90,7 @@ impl<'n> Node<'n> {
     }
 
     /// Returns the addresses that the node answers for, and those for which it is silent.
-    fn held(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+    pub(crate) fn held(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let held = Pinned::open(&self.bpffs).expect("pinned").maps().held_addresses().expect("readable");
         let (announced, silent): (Vec<_>, Vec<_>) = held.into_iter().partition(|held| held.is_announced);
         let names = |held: Vec<HeldAddress>| held.iter().map(|held| held.address.to_string()).collect();

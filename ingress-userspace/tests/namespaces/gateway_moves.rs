@@ -1,8 +1,11 @@
-//! Planned moves of addresses between two nodes: no connection is cut when a node is drained, and none when it comes back.
+//! Planned moves of addresses between two nodes: no connection is cut when a node is drained, and none when it comes back or
+//! starts meanwhile. Nodes with a key trust only each other.
 
 use std::{
+    collections::BTreeSet,
+    fs,
     io::{Read as _, Write as _},
-    net::{IpAddr, SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -10,18 +13,18 @@ use std::{
 use anyhow::{Context as _, ensure};
 use ingress_common::Total;
 use ingress_lab::{
-    Namespace,
+    Namespace, Process,
     client::{Ask, Protocol, Trust},
-    controller::XdpMode,
+    controller::{XdpMode, get},
     credentials::Authority,
-    load::{Clients, Connections, Load, Report, Target},
+    load::{Clients, Connections, Load, Target},
     until, until_within,
 };
 use nix::sys::signal::Signal;
 
 use crate::{
     gateway_addresses::{Node, WITH_POOL, all_are_served, polls, pool, second_node, shared, shown},
-    net::{Net, ingress},
+    net::{Net, stop_all},
 };
 
 /// Number of connections to open, if not [`CONNECTIONS`].
@@ -32,6 +35,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Size of a download, and its time at the pace of [`download`].
 const DOWNLOAD: usize = 100_000_000;
 const TAKES: Duration = Duration::from_secs(10);
+/// Time of a download during which another node starts.
+const TAKES_LONG: Duration = Duration::from_secs(25);
 /// Silence of a node after which nothing is forwarded to it.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a step.
@@ -41,19 +46,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn site(net: &Net) -> Trust {
     let authority = Authority::generate().expect("an authority");
     let secret = authority.secret("default", "web", &["web.test"]).expect("a certificate");
-    let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"))
-        .replace(
-            "namespace: default}",
-            "namespace: default, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'false'}}",
-        );
-    let site = net.site("web", &[0, 1]);
-    let rest = site.split_once("---\n").expect("several documents").1;
-    net.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    net.write_tls_site(&[0, 1], &secret);
     authority.trust().expect("a usable authority")
 }
 
 /// Downloads slowly, so that the node with the connection leaves meanwhile.
-fn download(client: &Namespace, to: SocketAddr) -> JoinHandle<anyhow::Result<usize>> {
+fn download(client: &Namespace, to: SocketAddr, takes: Duration) -> JoinHandle<anyhow::Result<usize>> {
     let work = move || {
         let mut stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -66,7 +64,7 @@ fn download(client: &Namespace, to: SocketAddr) -> JoinHandle<anyhow::Result<usi
                 return Ok(count);
             }
             count += read;
-            let due = TAKES.mul_f64(count as f64 / DOWNLOAD as f64);
+            let due = takes.mul_f64(count as f64 / DOWNLOAD as f64);
             std::thread::sleep(due.saturating_sub(began.elapsed()));
         }
     };
@@ -126,7 +124,7 @@ fn cuts_no_connection(name: &str, mode: XdpMode) {
     assert!(addresses.iter().any(IpAddr::is_ipv4) && addresses.iter().any(IpAddr::is_ipv6), "{addresses:?}");
     let loads = loads(&net, &addresses, &trust);
     let downloads = || -> Vec<_> {
-        addresses.iter().map(|address| download(&net.topology.client, (*address, 80).into())).collect()
+        addresses.iter().map(|address| download(&net.topology.client, (*address, 80).into(), TAKES)).collect()
     };
     let of_first = downloads();
     go_on(&loads);
@@ -155,14 +153,7 @@ fn cuts_no_connection(name: &str, mode: XdpMode) {
     go_on(&loads);
     let returned = nodes[0].total(Total::Forwarded);
 
-    let mut total = Report::default();
-    for (name, load) in loads {
-        let report = load.stop().expect("load ends");
-        println!("{name}: {} answered, {} failed", report.answered, report.failed);
-        total.answered += report.answered;
-        total.failed += report.failed;
-        total.reasons.extend(report.reasons);
-    }
+    let total = stop_all(loads);
     println!(
         "{mode:?}: {} requests and messages while a node was drained and came back, {} failed; {forwarded} and {returned} \
          packets forwarded",
@@ -170,6 +161,48 @@ fn cuts_no_connection(name: &str, mode: XdpMode) {
     );
     assert_eq!(total.failed, 0, "{:?} {}", total.reasons, shown(&net.topology.router, "neigh show"));
     assert!(forwarded > 0 && returned > 0, "{forwarded} and {returned} packets forwarded");
+}
+
+fn downloads_outlast_the_only_node(name: &str, mode: XdpMode) {
+    let Some(net) = Net::build(name) else { return };
+    let _trust = site(&net);
+    let namespace = second_node(&net);
+    let _router = polls(&net, &["eth1", "eth2"]);
+    let nodes =
+        [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
+    let forwarding = [&WITH_POOL[..], &["--gateway-address-forwarding"]].concat();
+    let mut first = nodes[0].start(&net, "first", mode, 9110, &forwarding);
+    nodes[0].announces(&pool());
+    all_are_served(&net);
+    let connections = || nodes[0].total(Total::Accepted);
+    let before = connections();
+    let of_first = ["203.0.113.81", "2001:db8:3::81"].map(|address| {
+        let address: IpAddr = address.parse().expect("an address");
+        download(&net.topology.client, (address, 80).into(), TAKES_LONG)
+    });
+    until("the downloads", || (connections() > before + 200).then_some(())).expect("they begin");
+
+    // It drains alone, and announces until another node has started.
+    first.signal(Signal::SIGTERM).expect("asked to end");
+    first.wait_for_log("draining", 1).expect("it drains");
+    assert_eq!(nodes[0].held().0, pool());
+    let _second = nodes[1].start(&net, "second", mode, 9111, &forwarding);
+    nodes[1].announces(&pool());
+    assert!(of_first.iter().all(|download| !download.is_finished()), "the other node started too late for this test");
+    nodes[0].announces(&BTreeSet::new());
+    all_are_served(&net);
+    let ended = of_first.map(is_whole);
+    until_within(LIMIT, "its end", || first.exited()).expect("its connections end");
+    for download in ended {
+        download.unwrap_or_else(|error| panic!("a download from the drained node: {error:#}"));
+    }
+    let forwarded = nodes[1].total(Total::Forwarded);
+    assert!(forwarded > 0, "nothing was forwarded");
+}
+
+#[test]
+fn downloads_of_the_only_node_end_whole_if_another_one_starts_meanwhile() {
+    downloads_outlast_the_only_node("gm-alone", XdpMode::Generic);
 }
 
 #[test]
@@ -180,4 +213,45 @@ fn a_planned_move_cuts_no_connection_with_generic_xdp() {
 #[test]
 fn a_planned_move_cuts_no_connection_with_tc() {
     cuts_no_connection("gm-tc", XdpMode::Tcx);
+}
+
+#[test]
+fn nodes_share_addresses_only_with_nodes_that_have_their_key() {
+    const KEYS: [&str; 2] = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
+    let Some(net) = Net::build("gm-keys") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let namespace = second_node(&net);
+    let nodes =
+        [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
+    let files = ["key-1", "key-2"].map(|name| net.lab.home().join(name));
+    let write = |index: usize, keys: &[&str]| fs::write(&files[index], keys.join("\n")).expect("written");
+    let start = |index: usize, name| {
+        write(index, &[KEYS[index]]);
+        let file = files[index].display().to_string();
+        let flags = [&WITH_POOL[..], &["--gateway-address-key-file", &file]].concat();
+        nodes[index].start(&net, name, XdpMode::Generic, 9110, &flags)
+    };
+    let mut processes = [start(0, "first"), start(1, "second")];
+    for process in &mut processes {
+        process.wait_for_log("the node has another key", 1).expect("it is told");
+    }
+    nodes.iter().for_each(|node| node.announces(&pool()));
+    let admin = (Ipv4Addr::LOCALHOST, 9110).into();
+    let metrics = get(nodes[0].namespace, admin, "/metrics").expect("answered").text;
+    let refused = "xdp_ingress_gateway_datagrams_refused_total{reason=\"unknown_key\"} ";
+    let count = String::from_utf8(metrics).expect("text");
+    let count = count.lines().find_map(|line| line.strip_prefix(refused)?.parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 0), "{count:?}");
+
+    // Each gets the other's key, too, and later one for both.
+    write(0, &KEYS);
+    write(1, &[KEYS[1], KEYS[0]]);
+    let announced = until_within(LIMIT, "a choice", || shared(&nodes)).expect("both hear of each other");
+    write(1, &[KEYS[0]]);
+    processes[1].wait_for_log("keys of `--gateway-address-key-file` changed", 2).expect("it is read again");
+    write(0, &[KEYS[0]]);
+    processes[0].wait_for_log("keys of `--gateway-address-key-file` changed", 2).expect("it is read again");
+    assert_eq!(until("the same choice", || shared(&nodes)).expect("both hear of each other"), announced);
+    let refusals = |process: &Process| process.log().matches("ignored a datagram").count();
+    assert!(processes.iter().all(|process| refusals(process) <= 2), "at most once a minute");
 }

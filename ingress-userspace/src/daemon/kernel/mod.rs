@@ -37,8 +37,8 @@ mod nics;
 mod quic;
 mod steering;
 
-pub(super) use announce::{Departure, LEAVING, Refusals};
 use announce::{HELLO, Holding};
+pub(super) use announce::{LEAVING, Refusals};
 use deny::Denied;
 use limits::LimitInput;
 use nics::Chosen;
@@ -240,8 +240,8 @@ impl Kernel {
         Box::new(FlowAdapter(self.datapath.flows()))
     }
 
-    /// Sends heartbeats while this process drains, tells other nodes that its connections are still here, and releases the
-    /// admin address to a successor. The node is not reclaimed.
+    /// Sends heartbeats while this process drains, tells other nodes that its connections are still here, gives way to nodes
+    /// that appear, and releases the admin address to a successor. The node is not reclaimed.
     pub(super) async fn attend(&mut self, wanted: &watch::Sender<bool>, liveness: &Liveness) -> Infallible {
         let (mut heartbeat, mut look, mut hello) = (interval(HEARTBEAT), interval(OWNER), interval(HELLO));
         let mut sweep = interval(QUIC_SWEEP);
@@ -260,9 +260,8 @@ impl Kernel {
                     wanted.send_if_modified(|wanted| left && std::mem::replace(wanted, false));
                 }
                 // Another process of this node says so by itself.
-                _ = hello.tick(), if self.holding.forwards() && self.datapath.owner() != Owner::Other => {
-                    self.holding.say_serves();
-                }
+                _ = hello.tick(), if self.holding.takes_part() && self.datapath.owner() != Owner::Other => self.serve_on(),
+                () = self.holding.hear() => {}
             }
         }
     }

@@ -1,22 +1,16 @@
 //! The steps of announcing within the life of the process: what it finds, does with each tick, and leaves.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ingress_datapath::{NicMode, NicState, Owner};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{info, warn};
 
-use super::Holding;
+use super::{HELLO, Holding, peers::SILENCE};
 use crate::daemon::kernel::{Kernel, nics::Chosen};
 
-/// The reasons to wait before and after a drain. None without `--gateway-address-forwarding`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(in crate::daemon) struct Departure {
-    /// Whether packets of connections of this node arrive at other nodes, which forward them.
-    pub(in crate::daemon) is_forwarded_to: bool,
-    /// Whether addresses move now, of which neighbours learn within [`super::LEAVING`].
-    pub(in crate::daemon) has_moves: bool,
-}
+/// Time from the first datagram of a node that starts until it has chosen what it announces: it listens first.
+const CHOSEN: Duration = SILENCE.saturating_add(HELLO.saturating_mul(2));
 
 impl Kernel {
     /// Tells other nodes of this one, and chooses what it announces. Does nothing if another process owns the node.
@@ -150,10 +144,11 @@ impl Kernel {
     }
 
     /// Leaves the announcements to other nodes, if there are any, before connections drain. Does nothing if another
-    /// process of this node has taken over.
-    pub(in crate::daemon) fn leave(&mut self) -> Departure {
+    /// process of this node has taken over. Returns whether addresses move now to nodes that forward, of which neighbours
+    /// learn within [`super::LEAVING`].
+    pub(in crate::daemon) fn leave(&mut self) -> bool {
         if self.datapath.owner() == Owner::Other || !self.holding.takes_part() {
-            return Departure::default();
+            return false;
         }
         let has_announced = self.holding.announcements.announces();
         // Twice, because a datagram may be lost.
@@ -162,12 +157,34 @@ impl Kernel {
         let now = Instant::now();
         let are_others = !self.holding.others(now).is_empty();
         if are_others {
-            self.holding.announcements.leave();
-            self.holding.end_moves(now);
-            self.set_addresses();
+            self.give_way(now);
         }
-        let is_forwarded_to = are_others && self.holding.forwards();
-        Departure { is_forwarded_to, has_moves: is_forwarded_to && has_announced }
+        are_others && has_announced && self.holding.forwards()
+    }
+
+    /// Tells other nodes that this one serves on while it drains. If it was alone, it leaves its announcements to nodes
+    /// that appear, as soon as they have chosen theirs.
+    pub(in crate::daemon::kernel) fn serve_on(&mut self) {
+        self.holding.say_serves();
+        let now = Instant::now();
+        let announces = self.holding.announcements.announces();
+        if self.holding.heirs(now).is_some_and(|lasts| announces && lasts >= CHOSEN) {
+            info!("another node has started and takes the addresses over");
+            self.give_way(now);
+        }
+    }
+
+    fn give_way(&mut self, now: Instant) {
+        self.holding.announcements.leave();
+        self.holding.end_moves(now);
+        self.set_addresses();
+    }
+
+    /// Returns whether packets of connections of this node arrive at other nodes, which forward them.
+    pub(in crate::daemon) fn is_forwarded_to(&mut self) -> bool {
+        self.datapath.owner() != Owner::Other
+            && self.holding.forwards()
+            && !self.holding.others(Instant::now()).is_empty()
     }
 
     /// Removes the routes of addresses that no process of this node holds any more, at the end of this one, and then

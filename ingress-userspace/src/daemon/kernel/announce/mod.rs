@@ -53,7 +53,6 @@ use moves::Moves;
 use peers::{Members, Place, Sockets};
 use refusals::Alarm;
 
-pub(in crate::daemon) use kernel::Departure;
 pub(super) use peers::HELLO;
 pub(in crate::daemon) use refusals::Refusals;
 
@@ -84,6 +83,8 @@ pub(super) struct Holding {
     authenticator: Authenticator,
     alarm: Alarm,
     members: Members,
+    /// Time since which there are other nodes, while this one drains.
+    heirs_since: Option<Instant>,
     /// Whether a warning about too many nodes was logged.
     is_crowded: bool,
     /// Hash of the pool, which nodes that take part have in common.
@@ -144,6 +145,7 @@ impl Holding {
             authenticator: Authenticator::new(keys).context("the system has no randomness")?,
             alarm: Alarm::default(),
             members: Members::default(),
+            heirs_since: None,
             is_crowded: false,
             pool: fingerprint(pool),
             macs: BTreeMap::new(),
@@ -327,6 +329,13 @@ impl Holding {
     fn others(&mut self, now: Instant) -> BTreeSet<NodeId> {
         let own = self.id();
         self.members.present(now).filter(|node| Some(*node) != own).collect()
+    }
+
+    /// Returns for how long there have been other nodes while this one drains; `None` if there are none.
+    fn heirs(&mut self, now: Instant) -> Option<Duration> {
+        let are_others = !self.others(now).is_empty();
+        self.heirs_since = are_others.then(|| self.heirs_since.unwrap_or(now));
+        self.heirs_since.map(|since| now.saturating_duration_since(since))
     }
 
     /// Chooses the addresses to announce, and those with packets for another node. Returns whether there are others than
