@@ -35,6 +35,18 @@ pub(crate) enum Case {
     Post64k,
     /// Request bodies of 10 MiB, 8 connections
     Post10m,
+    /// HTTP/3, 16 connections × 32 streams
+    H3,
+    /// HTTP/3, a new connection and a full handshake for each request, ECDSA with P-256
+    H3close,
+    /// Like h3close, with the ticket of the previous connection
+    H3resume,
+    /// HTTP/3, 64 KiB responses, 32 connections
+    H364k,
+    /// HTTP/3, 10 MiB responses, 8 connections
+    H310m,
+    /// HTTP/3, request bodies of 64 KiB, 32 connections
+    H3post64k,
 }
 
 // === impl Case ===
@@ -46,6 +58,22 @@ impl Case {
     /// Returns `true` if peers log every request.
     pub(super) fn has_access_log(self) -> bool {
         self == Self::H1log
+    }
+
+    /// Returns `true` if the requests come by HTTP/3, which Debian's nginx and haproxy lack.
+    pub(super) fn is_http3(self) -> bool {
+        matches!(self, Self::H3 | Self::H3close | Self::H3resume | Self::H364k | Self::H310m | Self::H3post64k)
+    }
+
+    /// Returns the case of TCP with the same load, beside which a case of HTTP/3 is measured.
+    pub(super) fn by_tcp(self) -> Option<Self> {
+        match self {
+            Self::H3 => Some(Self::H2),
+            Self::H3close => Some(Self::Tlsfull),
+            Self::H3resume => Some(Self::Tlsresume),
+            Self::H364k => Some(Self::Https64k),
+            _ => None,
+        }
     }
 
     /// Returns the goals relative to nginx: with one worker on its own CPU, or with two workers on any CPU.
@@ -84,9 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_has_a_goal_except_h1log_and_post10m() {
+    fn every_case_of_tcp_has_a_goal_except_h1log_and_post10m() {
         for case in Case::value_variants() {
-            assert_eq!(case.goals(1).is_empty(), matches!(case, Case::H1log | Case::Post10m), "{case}");
+            let has_none = case.is_http3() || matches!(case, Case::H1log | Case::Post10m);
+            assert_eq!(case.goals(1).is_empty(), has_none, "{case}");
             assert_eq!(case.goals(2).is_empty(), !Case::WITH_TWO_WORKERS.contains(case), "{case}");
             assert!(case.goals(3).is_empty(), "{case}");
         }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! proxy ── peers (the proxies, and the pod behind them) ┐
-//!       ├─ load (wrk, h2load) ── handshakes ┐           ├─ report: ratios, verdicts ── record: docs/benchmarks.md
-//!       └─ pace (a fixed rate) ─────────────┴─ exchange ┘
+//!       ├─ load (wrk, h2load, http3, handshakes) ┐      ├─ report: ratios, verdicts ── record: docs/benchmarks.md
+//!       └─ pace (a fixed rate) ──────── exchange ┴──────┘
 //!            └ changes (routes, meanwhile)
 //! routes, memory ── hosts (peers with many hosts, and their ways to receive changes)
 //! kernel ── costs of the kernel part
@@ -22,6 +22,7 @@ mod exchange;
 mod goal;
 mod handshakes;
 mod hosts;
+mod http3;
 mod kernel;
 mod load;
 mod machine;

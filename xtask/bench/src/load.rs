@@ -19,6 +19,7 @@ use super::{
     Case,
     credentials::{ECDSA, RSA},
     handshakes::{self, Resume},
+    http3,
     peers::Ports,
 };
 use ingress_lab::client::{Trust, block_on};
@@ -70,6 +71,9 @@ pub(super) fn run(case: Case, target: Target<'_>, length: Duration) -> anyhow::R
         Case::Https64k => wrk_by_tls(target, length, "/64k", 32),
         Case::H2 => h2load(target, length),
         Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => by_handshakes(case, target, Amount::For(length)),
+        Case::H3 | Case::H3close | Case::H3resume | Case::H364k | Case::H310m | Case::H3post64k => {
+            http3::run(case, target, Amount::For(length))
+        }
     }?;
     anyhow::ensure!(sample.requests > 0, "nothing was answered to `{case}`");
     Ok(sample)

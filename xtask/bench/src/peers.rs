@@ -49,6 +49,8 @@ pub(super) struct Setting {
     pub(super) pin: bool,
     /// Whether each request is logged to a file.
     pub(super) access_log: bool,
+    /// Whether the product also serves HTTP/3.
+    pub(super) http3: bool,
 }
 
 /// Files that peers need.
@@ -136,7 +138,7 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
          server {{ listen unix:{root}/post.sock; return 200 \"ok\"; }}",
         root = folder.display()
     );
-    let setting = Setting { workers: 1, pin, access_log: false };
+    let setting = Setting { workers: 1, pin, access_log: false, http3: false };
     let command = nginx(folder, "backend", setting, &server)?;
     Running::spawn_as("backend", command, Ports { http: BACKEND_PORT, https: 0 }, folder, pin.then_some("0"))
 }
@@ -312,12 +314,11 @@ fn nginx_proxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Resu
 }
 
 fn nginx(folder: &Path, name: &str, setting: Setting, http: &str) -> anyhow::Result<Vec<String>> {
-    let Setting { workers, pin: _, access_log } = setting;
-    let root = folder.display();
+    let (root, workers) = (folder.display(), setting.workers);
     let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|t| format!("{t}_temp_path {root}/{name}-{t};\n"))
         .concat();
-    let log = if access_log {
+    let log = if setting.access_log {
         format!("{} combined buffer=64k flush=1s", nginx_log(folder, name).display())
     } else {
         "off".to_owned()
@@ -340,7 +341,7 @@ fn nginx_log(folder: &Path, name: &str) -> PathBuf {
 fn haproxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
     let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
-    let Setting { workers, pin: _, access_log } = setting;
+    let Setting { workers, access_log, .. } = setting;
     let (log_to, log) =
         if access_log { (" log stdout format raw local0\n", " log global\n option httplog\n") } else { ("", "") };
     let conf = format!(
@@ -369,7 +370,7 @@ fn xdp_ingress(
 ) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
     let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
-    let Setting { workers, pin: _, access_log } = setting;
+    let Setting { workers, pin: _, access_log, http3 } = setting;
     let manifests = folder.join("manifests");
     fs::create_dir_all(&manifests)?;
     fs::write(manifests.join("bench.yaml"), include_str!("bench.yaml").replace("19000", &BACKEND_PORT.to_string()))?;
@@ -396,5 +397,6 @@ fn xdp_ingress(
     ] {
         words.extend([flag.into(), value]);
     }
+    words.extend(http3.then(|| "--http3=on".into()));
     Ok(words)
 }

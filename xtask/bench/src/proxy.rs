@@ -171,14 +171,19 @@ fn sessions(args: &Args, cpus: usize) -> Vec<Session> {
         (false, false) => Latency::None,
     };
     let session = |workers, access_log, cases: Vec<Case>, latency| {
-        let setting = Setting { workers, pin: workers == 1 && cpus > 1, access_log };
+        let setting = Setting { workers, pin: workers == 1 && cpus > 1, access_log, http3: false };
         Session { setting, cases, latency }
     };
-    let (logged, quiet): (Vec<Case>, Vec<Case>) = cases.iter().copied().partition(|case| case.has_access_log());
+    let (http3, others): (Vec<Case>, Vec<Case>) = cases.iter().copied().partition(|case| case.is_http3());
+    let (logged, quiet): (Vec<Case>, Vec<Case>) = others.into_iter().partition(|case| case.has_access_log());
     let mut sessions = vec![session(workers, false, quiet, latency), session(workers, true, logged, Latency::None)];
     if is_whole && !args.quick && args.workers.is_none() {
         sessions.push(session(2, false, Case::WITH_TWO_WORKERS.to_vec(), Latency::None));
     }
+    let beside: Vec<Case> = http3.iter().filter_map(|case| case.by_tcp()).chain(http3.iter().copied()).collect();
+    let mut over_quic = session(workers, false, beside, Latency::None);
+    over_quic.setting.http3 = true;
+    sessions.push(over_quic);
     sessions.retain(|session| !session.cases.is_empty() || session.latency != Latency::None);
     sessions
 }
@@ -199,13 +204,17 @@ impl Session {
     /// Starts all peers, measures, and returns a section of Markdown.
     fn measure(&self, peers: &[Peer], stage: Stage<'_>, extent: Extent, loads: &mut Loads) -> anyhow::Result<String> {
         let Self { setting, cases, latency: _ } = self;
+        let peers: Vec<Peer> = peers.iter().copied().filter(|peer| peer.is_ours() || !setting.http3).collect();
+        if peers.is_empty() {
+            return Ok("No peer has HTTP/3.\n\n".to_owned());
+        }
         let mut backend = peers::backend(stage.folder, setting.pin)?;
         let mut running = peers
             .iter()
             .zip(0_u16..)
             .map(|(peer, index)| Running::start(*peer, index, stage, *setting))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let mut results = Results::new(peers.to_vec(), *setting);
+        let mut results = Results::new(peers.clone(), *setting);
         for case in cases {
             for peer in &running {
                 // Warm-up: caches and pools are cold.
@@ -224,7 +233,7 @@ impl Session {
             }
             eprintln!("{case} done");
         }
-        let mut latencies = Results::new(peers.to_vec(), *setting);
+        let mut latencies = Results::new(peers.clone(), *setting);
         for pace in self.paces(&running, &results, stage)? {
             for (round, index) in turns(extent.rounds, running.len()) {
                 let row = paced(pace, peers[index], &running[index], stage, *setting, extent.length)?;
@@ -261,12 +270,13 @@ impl Session {
     }
 
     fn title(&self) -> String {
-        let Setting { workers, pin, access_log } = self.setting;
+        let Setting { workers, pin, access_log, http3 } = self.setting;
         format!(
-            "**{workers} worker{}, {}{}**",
+            "**{workers} worker{}, {}{}{}**",
             if workers == 1 { "" } else { "s" },
             if pin { "pinned" } else { "not pinned" },
-            if access_log { ", access log on" } else { "" }
+            if access_log { ", access log on" } else { "" },
+            if http3 { ", HTTP/3 on; Debian's nginx and haproxy have none" } else { "" }
         )
     }
 }
@@ -309,17 +319,31 @@ mod tests {
 
     #[test]
     fn peers_that_log_run_by_themselves_and_two_workers_unpinned() {
-        let pinned = Setting { workers: 1, pin: true, access_log: false };
+        let pinned = Setting { workers: 1, pin: true, access_log: false, http3: false };
         let logged = Setting { access_log: true, ..pinned };
-        let unpinned = Setting { workers: 2, pin: false, access_log: false };
+        let unpinned = Setting { workers: 2, pin: false, access_log: false, http3: false };
+        let http3 = Setting { http3: true, ..pinned };
         let all = |words: &str| -> Vec<(Setting, usize, Latency)> {
             let sessions = sessions_of(words, 2).into_iter();
             sessions.map(|Session { setting, cases, latency }| (setting, cases.len(), latency)).collect()
         };
-        let most = Case::value_variants().len() - 1;
+        // Without h1log, and without those of HTTP/3, which have four others beside them.
+        let (most, by_http3) = (Case::value_variants().len() - 1 - 6, 6 + 4);
         for (words, expect) in [
-            ("", &[(pinned, most, Latency::Quiet), (logged, 1, Latency::None), (unpinned, 3, Latency::None)][..]),
-            ("--quick", &[(pinned, most, Latency::Quiet), (logged, 1, Latency::None)][..]),
+            (
+                "",
+                &[
+                    (pinned, most, Latency::Quiet),
+                    (logged, 1, Latency::None),
+                    (unpinned, 3, Latency::None),
+                    (http3, by_http3, Latency::None),
+                ][..],
+            ),
+            (
+                "--quick",
+                &[(pinned, most, Latency::Quiet), (logged, 1, Latency::None), (http3, by_http3, Latency::None)][..],
+            ),
+            ("--case h3,h310m", &[(http3, 3, Latency::None)][..]),
             ("--case h1", &[(pinned, 1, Latency::None)][..]),
             ("--case h1log", &[(logged, 1, Latency::None)][..]),
             ("--case h1log --latency", &[(pinned, 0, Latency::Quiet), (logged, 1, Latency::None)][..]),
@@ -329,6 +353,7 @@ mod tests {
                     (pinned, most, Latency::QuietAndAmidChanges),
                     (logged, 1, Latency::None),
                     (unpinned, 3, Latency::None),
+                    (http3, by_http3, Latency::None),
                 ][..],
             ),
             ("--case h1 --changes", &[(pinned, 1, Latency::QuietAndAmidChanges)][..]),

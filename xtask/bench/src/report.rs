@@ -124,7 +124,7 @@ impl fmt::Display for Results<Case> {
                 judged(&goals, &beside),
             )?;
         }
-        Ok(())
+        self.write_beside_tcp(f)
     }
 }
 
@@ -150,6 +150,19 @@ impl fmt::Display for Results<Pace> {
             }
             let (cpu, cpu_ratio) = (beside.median(Figure::Cpu), beside.ratio(Figure::Cpu));
             writeln!(f, " | {cpu:.1} | {cpu_ratio:.2} | {} | {} |", beside.errors(), judged(&goals, &beside))?;
+        }
+        Ok(())
+    }
+}
+
+impl Results<Case> {
+    /// Writes the CPU time of cases of HTTP/3 relative to those of TCP with the same load, for each peer.
+    fn write_beside_tcp(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (case, tcp) in self.rows.keys().filter_map(|case| Some((*case, case.by_tcp()?))) {
+            let (by_http3, by_tcp) = (self.medians(case, Figure::Cpu), self.medians(tcp, Figure::Cpu));
+            for ((peer, http3), tcp_cpu) in self.peers.iter().zip(by_http3).zip(by_tcp) {
+                writeln!(f, "\n`{case}` costs {peer} {:.2} × the CPU time of `{tcp}`.", http3 / tcp_cpu)?;
+            }
         }
         Ok(())
     }
@@ -255,9 +268,21 @@ mod tests {
         assert_eq!(times(0), expect(0, 0, 0));
     }
 
+    #[test]
+    fn cases_of_http3_are_compared_with_those_of_tcp() {
+        let setting = Setting { workers: 1, pin: true, access_log: false, http3: true };
+        let mut results = Results::new(vec![Peer::XdpIngress], setting);
+        for (case, cpu) in [(Case::H2, 2.0), (Case::H3, 3.0), (Case::H310m, 5.0)] {
+            let cpu = CpuTime { all: cpu, kernel: 0.0 };
+            results.add(case, 0, 0, Row { requests: 1000, errors: 0, seconds: 4.0, cpu, times: None });
+        }
+        let text = results.to_string();
+        assert!(text.ends_with("\n\n`h3` costs xdp-ingress 1.50 × the CPU time of `h2`.\n"), "{text}");
+    }
+
     /// Returns results of both peers in two rounds; the machine is twice as slow in the second.
     fn results(own: f64, own_errors: u64) -> Results<Case> {
-        let setting = Setting { workers: 1, pin: true, access_log: false };
+        let setting = Setting { workers: 1, pin: true, access_log: false, http3: false };
         let mut results = Results::new(vec![Peer::Nginx, Peer::XdpIngress], setting);
         for (round, slow) in [(0, 1.0), (1, 2.0)] {
             for (peer, cpu, errors) in [(0, 1.0, 0), (1, own, own_errors)] {

@@ -28,10 +28,11 @@ pub fn train(binary: &Path) -> anyhow::Result<()> {
     let credentials = Credentials::write(folder.path())?;
     let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None };
     let mut backend = peers::backend(stage.folder, false)?;
-    for access_log in [false, true] {
-        let setting = Setting { workers: 1, pin: false, access_log };
+    for (access_log, http3) in [(false, false), (true, false), (false, true)] {
+        let setting = Setting { workers: 1, pin: false, access_log, http3 };
         let mut product = Running::start(Peer::XdpIngress, 0, stage, setting)?;
-        for case in Case::value_variants().iter().filter(|case| case.has_access_log() == access_log) {
+        let is_of = |case: &&Case| case.has_access_log() == access_log && case.is_http3() == http3;
+        for case in Case::value_variants().iter().filter(is_of) {
             progress::note(&format!("training: {case}"));
             let sample = load::run(*case, stage.target(&product, setting), LENGTH)?;
             ensure!(sample.errors == 0, "{} of {} requests failed in `{case}`", sample.errors, sample.requests);

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 
 use crate::{
     case::Case,
+    http3,
     load::{Amount, Sample, Target, by_handshakes},
 };
 use xtask_tools::process;
@@ -26,8 +27,8 @@ impl Load<'_> {
     /// with fewer repetitions.
     pub(super) fn times(self, most: u32) -> u32 {
         match self.case {
-            Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => most / 10,
-            Case::Body10m | Case::Post10m => most / 20,
+            Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume | Case::H3close | Case::H3resume => most / 10,
+            Case::Body10m | Case::Post10m | Case::H310m => most / 20,
             _ => most,
         }
     }
@@ -38,7 +39,8 @@ impl Load<'_> {
     /// Fails if h2load cannot be run, or a request fails.
     pub(super) fn run(self, times: u32) -> anyhow::Result<()> {
         let Some(words) = self.words(times) else {
-            let Sample { requests, errors, seconds: _ } = by_handshakes(self.case, self.target, Amount::Times(times))?;
+            let by = if self.case.is_http3() { http3::run } else { by_handshakes };
+            let Sample { requests, errors, seconds: _ } = by(self.case, self.target, Amount::Times(times))?;
             ensure!(errors == 0, "{requests} of {times} requests were answered well");
             return Ok(());
         };
@@ -50,7 +52,7 @@ impl Load<'_> {
     }
 
     /// Returns the command line of h2load; `None` for cases that it does not support, because it neither resumes
-    /// sessions nor opens a TLS connection for each request.
+    /// sessions, nor opens a TLS connection for each request, nor has HTTP/3.
     fn words(self, times: u32) -> Option<Vec<String>> {
         let Self { case, target: Target { ip, ports, folder, trust: _, pin } } = self;
         let pinned: &[&str] = if pin { &["taskset", "-c", "0"] } else { &[] };
@@ -66,6 +68,7 @@ impl Load<'_> {
             Case::Post64k => (&["--h1", "-c32", "-d", &small], false, "/post"),
             Case::Post10m => (&["--h1", "-c8", "-d", &large], false, "/post"),
             Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => return None,
+            Case::H3 | Case::H3close | Case::H3resume | Case::H364k | Case::H310m | Case::H3post64k => return None,
         };
         let (scheme, port) = if secure { ("https", ports.https) } else { ("http", ports.http) };
         let url = format!("{scheme}://{ip}:{port}{path}");
@@ -116,7 +119,7 @@ mod tests {
         check(Case::Https64k, false, Some("h2load -n500 --h1 -c32 https://127.0.0.1:443/64k"));
         check(Case::Post64k, false, Some("h2load -n500 --h1 -c32 -d /f/www/64k http://127.0.0.1:80/post"));
         check(Case::Post10m, false, Some("h2load -n500 --h1 -c8 -d /f/www/10m http://127.0.0.1:80/post"));
-        for case in [Case::Tlsfull, Case::TlsfullRsa, Case::Tlsresume] {
+        for case in [Case::Tlsfull, Case::TlsfullRsa, Case::Tlsresume, Case::H3, Case::H3close] {
             check(case, true, None);
         }
     }

@@ -105,7 +105,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let Args { cases, peers, requests, functions, sample, record, subject } = args;
-    let cases: &[Case] = if cases.is_empty() { Case::value_variants() } else { cases };
+    let of_tcp: Vec<Case> = Case::value_variants().iter().copied().filter(|case| !case.is_http3()).collect();
+    let cases = if cases.is_empty() { &of_tcp } else { cases };
+    let others = peers.iter().find(|peer| !peer.is_ours() && cases.iter().any(|case| case.is_http3()));
+    if let Some(other) = others {
+        anyhow::bail!("{other} has no HTTP/3; ask for `--peer xdp-ingress` alone");
+    }
     let folder = tempfile::Builder::new().prefix("xdp-ingress-profile-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
     let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None };
@@ -113,10 +118,11 @@ fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let mut backend = peers::backend(stage.folder, pin)?;
     let mut report = Report::new(*requests, peers.clone());
     for (peer, index) in peers.iter().zip(0..) {
-        for access_log in [false, true] {
-            let setting = Setting { workers: 1, pin, access_log };
+        for (access_log, http3) in [(false, false), (true, false), (false, true)] {
+            let setting = Setting { workers: 1, pin, access_log, http3 };
             let run = Run { peer: *peer, index, stage, setting, requests: *requests, sample: *sample };
-            let cases = cases.iter().copied().filter(|case| case.has_access_log() == access_log);
+            let is_of = |case: &Case| case.has_access_log() == access_log && case.is_http3() == http3;
+            let cases = cases.iter().copied().filter(is_of);
             run.add_to(&mut report, &cases.collect::<Vec<_>>())?;
         }
     }
