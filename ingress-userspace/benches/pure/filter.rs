@@ -48,6 +48,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         headers: &headers,
         secure: true,
         certificate: Shown::Valid,
+        certificate_fields: "",
         client: [10, 3, 249, 7].into(),
         https_port: 443,
         listener_port: 443,

@@ -52,6 +52,7 @@ fuzz_target!(|input: Input<'_>| {
         headers: &headers,
         secure,
         certificate: Shown::Nothing,
+        certificate_fields: "",
         client: [192, 0, 2, 1].into(),
         https_port: 443,
         listener_port: 80,

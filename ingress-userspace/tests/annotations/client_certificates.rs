@@ -170,6 +170,18 @@ async fn certificate_headers_are_set_and_cannot_be_forged() {
         let told: Vec<_> = seen.lines().filter(|line| line.replace('_', "-").starts_with("ssl-client-")).collect();
         assert_eq!(told, expect);
     }
+    let edits =
+        ("request-headers", "X-DN: $ssl_client_s_dn by $ssl_client_i_dn ($ssl_client_verify)\nX-Start: t=${msec}");
+    for (shown, expect) in [(None, "x-dn:  by  (none)"), (Some(&valid), "x-dn: cn=client.test by cn=trusted (success)")]
+    {
+        let ingress = Ingress::with(&[SECRET, ("auth-tls-verify-client", "optional"), edits]).with_tls();
+        let site = ingress.beside(&trusting(&trusted)).serve(&origin).in_order();
+        let seen =
+            get(&site, &showing(shown, rustls::ALL_VERSIONS), "X-DN: CN=root\r\nX-Start: 0\r\n").await.to_lowercase();
+        let told: Vec<_> = seen.lines().filter(|line| line.starts_with("x-dn:")).collect();
+        assert_eq!(told, [expect]);
+        assert!(seen.contains("\r\nx-start: t=1") || seen.contains("\r\nx-start: t=2"), "{seen}");
+    }
     // A host without client certificates passes on no such fields either.
     let site = Ingress::with(&[]).serve(&origin).in_order();
     assert!(!site.ask("/", lies).text().contains("ssl"));

@@ -112,6 +112,23 @@ fn the_authorization_request_has_all_but_the_body() {
 }
 
 #[test]
+fn the_service_is_not_asked_about_exempt_requests() {
+    let (sso, pod) = (guard("401 Unauthorized"), Origin::mirror());
+    let rules = ("auth-skip-rules", "path ~ ^/public/\nmethod = OPTIONS");
+    let site = site(&[URL, ("auth-response-headers", "X-User"), rules], &sso, &pod).in_order();
+    let exempt = site.ask("/public/x", "X-User: root\r\n");
+    assert_eq!(exempt.status, 200);
+    assert!(!exempt.text().contains("root"), "what clients say of themselves is dropped: {}", exempt.text());
+    let head = "OPTIONS /x HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+    assert_eq!(site.client().send(head).response().status, 200);
+    assert_eq!(sso.connections(), 0);
+    for path in ["/", "/public", "/public/../x", "/public/..%2fx", "/public/..;/x", "/public/%2e%2e/x"] {
+        assert_eq!(site.get(path).status, 401, "{path}");
+    }
+    assert_eq!(site.ask("/x", ANN).status, 200);
+}
+
+#[test]
 fn unauthenticated_clients_are_redirected_to_sign_in() {
     let pod = Origin::answering("pod");
     let annotations = [URL, ("auth-signin", "https://login.test/start")];

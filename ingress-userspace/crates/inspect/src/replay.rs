@@ -144,6 +144,7 @@ impl<'t> Replay<'t> {
             headers: &fields(&request.fields),
             secure: request.is_secure,
             certificate: Shown::Valid,
+            certificate_fields: "",
             client: request.client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             https_port: 443,
             listener_port: if request.is_secure { 443 } else { 80 },
@@ -256,6 +257,7 @@ impl Told<'_> {
             Variable::Cookie(_) => self.fields.contains(&header::COOKIE),
             Variable::RemoteUser => self.fields.contains(&header::AUTHORIZATION),
             Variable::ClientAddress => self.client,
+            Variable::CertificateSubject | Variable::CertificateIssuer | Variable::CertificateResult => false,
             _ => true,
         }
     }

@@ -51,6 +51,14 @@ pub enum Variable {
     Argument(Box<str>),
     /// `$1` … `$9`: a group of the rule's regular expression.
     Group(u8),
+    /// `$msec`: the time in seconds since 1970, with milliseconds.
+    Time,
+    /// `$ssl_client_s_dn`: the subject of the client's certificate (RFC 4514), where the host asks for certificates.
+    CertificateSubject,
+    /// `$ssl_client_i_dn`: its issuer.
+    CertificateIssuer,
+    /// `$ssl_client_verify`: `SUCCESS`, `NONE`, or `FAILED:` and the reason.
+    CertificateResult,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,6 +168,10 @@ impl Variable {
             "remote_addr" | "binary_remote_addr" => Self::ClientAddress,
             "request_method" => Self::Method,
             "remote_user" => Self::RemoteUser,
+            "msec" => Self::Time,
+            "ssl_client_s_dn" => Self::CertificateSubject,
+            "ssl_client_i_dn" => Self::CertificateIssuer,
+            "ssl_client_verify" => Self::CertificateResult,
             _ => {
                 if let Some(header) = name.strip_prefix("http_") {
                     return HeaderName::try_from(header.replace('_', "-"))

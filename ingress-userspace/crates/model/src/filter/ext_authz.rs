@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method};
 
-use crate::{HeaderEdits, Template, UpstreamKey};
+use crate::{HeaderEdits, RequestRules, Template, UpstreamKey};
 
 /// Request to the service, and use of its response: 2xx admits a request, 401 and 403 are passed on to the client, and
 /// any other status is an error.
@@ -28,6 +28,8 @@ pub struct ExtAuthz {
     /// Additional fields for the service.
     pub headers: HeaderEdits,
     pub cache: Option<AuthCache>,
+    /// Requests that are admitted without a question. Default none.
+    pub exempt: RequestRules,
 }
 
 /// A field of the response, and its name for the pod.
@@ -107,7 +109,9 @@ fn duration(text: &str) -> Option<Duration> {
 
 impl fmt::Display for ExtAuthz {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, target, method, sign_in, response_headers, always_set_cookie, headers, cache, .. } = self;
+        let Self {
+            service, target, method, sign_in, response_headers, always_set_cookie, headers, cache, exempt, ..
+        } = self;
         write!(f, "{method} ")?;
         match service {
             AuthService::Upstream { key, host: _ } => write!(f, "{key} ")?,
@@ -129,10 +133,10 @@ impl fmt::Display for ExtAuthz {
         if !headers.is_empty() {
             write!(f, ", with {headers}")?;
         }
-        match cache {
-            Some(AuthCache { key, times: _ }) => write!(f, ", cached by {key}"),
-            None => Ok(()),
+        if let Some(AuthCache { key, times: _ }) = cache {
+            write!(f, ", cached by {key}")?;
         }
+        if exempt.is_empty() { Ok(()) } else { write!(f, ", exempt {exempt}") }
     }
 }
 

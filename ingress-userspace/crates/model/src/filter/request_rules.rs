@@ -99,6 +99,8 @@ pub enum RequestRuleError {
         "`{0}` is no answer: write a status and a URL, a status from 200 to 299 or 400 to 599, or `rewrite` and a path"
     )]
     Answer(String),
+    #[error("`{0}` has a condition on something else than path, uri or method")]
+    Exemption(String),
     #[error("`{0}` names a group, but no expression of its rule must match")]
     Group(String),
     #[error("a quotation mark is not closed in `{0}`")]
@@ -185,22 +187,36 @@ impl RequestRules {
     /// Fails if a line is not of this form, or bounds are exceeded.
     pub fn redirects(text: &str) -> Result<Self, RequestRuleError> {
         let mut builder = Builder::default();
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        for line in lines {
+        for line in lines(text) {
             let words = words(line)?;
             let at = words.iter().position(|word| word == "->");
             let at = at.ok_or_else(|| RequestRuleError::NoAnswer(line.to_owned()))?;
-            let mut conditions = Vec::new();
-            if at > 0 {
-                for condition in words[..at].split(|word| word == "and") {
-                    let [subject, operator, value] = condition else {
-                        return Err(RequestRuleError::Condition(condition.join(" ")));
-                    };
-                    conditions.push(builder.condition(subject, operator, value)?);
-                }
-            }
+            let conditions = if at > 0 { builder.conditions(&words[..at])? } else { Vec::new() };
             let answer = answer(&words[at + 1..], &conditions)?;
             builder.push(conditions, answer)?;
+        }
+        Ok(builder.build())
+    }
+
+    /// Parses conditions, one set per line: `CONDITION [and CONDITION]…` on `path`, `uri` or `method`. Requests that meet
+    /// a line are exempt. A line that begins with `#` is a comment.
+    ///
+    /// # Errors
+    /// Fails if a line is not of this form, or bounds are exceeded.
+    pub fn exemptions(text: &str) -> Result<Self, RequestRuleError> {
+        let mut builder = Builder::default();
+        for line in lines(text) {
+            let conditions = builder.conditions(&words(line)?)?;
+            // Clients choose all else freely, such as a second line of a field.
+            let is_sure = |condition: &RequestCondition| {
+                let subject = &condition.subject;
+                let is_variable = |wanted| *subject == RequestSubject::Variable(wanted);
+                *subject == RequestSubject::Path || is_variable(Variable::RequestUri) || is_variable(Variable::Method)
+            };
+            if !conditions.iter().all(is_sure) {
+                return Err(RequestRuleError::Exemption(line.to_owned()));
+            }
+            builder.push(conditions, Answer::Pass)?;
         }
         Ok(builder.build())
     }
@@ -232,6 +248,15 @@ impl Builder {
         let bytes = pattern.memory();
         self.cost.bytes += bytes;
         Ok(TextTest::Matches(pattern))
+    }
+
+    /// Parses conditions that are joined by `and`.
+    fn conditions(&mut self, words: &[String]) -> Result<Vec<RequestCondition>, RequestRuleError> {
+        let conditions = words.split(|word| word == "and").map(|condition| match condition {
+            [subject, operator, value] => self.condition(subject, operator, value),
+            _ => Err(RequestRuleError::Condition(condition.join(" "))),
+        });
+        conditions.collect()
     }
 
     fn condition(&mut self, name: &str, operator: &str, value: &str) -> Result<RequestCondition, RequestRuleError> {
@@ -283,6 +308,11 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
         character == '\n' || (character == ',' && depth == 0 && !is_literal)
     });
     entries.map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+/// Yields the lines that are neither empty nor comments.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Splits a line at blanks outside of quotation marks.

@@ -85,6 +85,7 @@ mod tests {
     fn subject(headers: &HeaderMap) -> Subject<'_> {
         Subject {
             certificate: crate::route::filter::Shown::Nothing,
+            certificate_fields: "",
             method: &Method::GET,
             host: "a.test",
             port: None,

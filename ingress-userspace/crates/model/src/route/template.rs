@@ -1,4 +1,6 @@
-//! Renders templates with the properties of a request. Pure.
+//! Renders templates with the properties of a request. Pure but for `$msec`, the time.
+
+use std::{fmt::Write as _, time::SystemTime};
 
 use http::{HeaderMap, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -9,6 +11,11 @@ use crate::{Template, TemplatePiece, Variable};
 
 /// Escapes all but unreserved characters (RFC 3986, 2.3).
 pub const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Names of the fields about a client's certificate.
+const SUBJECT: &str = "ssl-client-subject-dn";
+const ISSUER: &str = "ssl-client-issuer-dn";
+const RESULT: &str = "ssl-client-verify";
 
 /// Renders `template` with the groups of `captures`. Groups without captures and properties missing from the request
 /// are empty.
@@ -33,10 +40,12 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
         headers,
         secure,
         certificate: _,
+        certificate_fields,
         client,
         https_port: _,
         listener_port: _,
     } = subject;
+    let of_certificate = |name| certificate_field(certificate_fields, name);
     let path_and_query = || target.split_once('?').map_or((*target, ""), |(path, query)| (path, query));
     match variable {
         Variable::Scheme => text.push_str(if *secure { "https" } else { "http" }),
@@ -63,7 +72,22 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
         Variable::Group(number) => {
             text.push_str(captures.and_then(|captures| captures.get(usize::from(*number))).map_or("", |m| m.as_str()));
         }
+        Variable::Time => {
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            // Writing to a string cannot fail.
+            let _infallible = write!(text, "{}.{:03}", now.as_secs(), now.subsec_millis());
+        }
+        Variable::CertificateSubject => text.push_str(of_certificate(SUBJECT).unwrap_or_default()),
+        Variable::CertificateIssuer => text.push_str(of_certificate(ISSUER).unwrap_or_default()),
+        Variable::CertificateResult => {
+            text.push_str(of_certificate(RESULT).unwrap_or(if *secure { "NONE" } else { "" }));
+        }
     }
+}
+
+/// Returns the value of a field about the client's certificate, from lines of a head.
+fn certificate_field<'f>(fields: &'f str, name: &str) -> Option<&'f str> {
+    fields.split("\r\n").find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 /// Returns the name of the user that the client claims to be, if it is a text without control characters. For clients
@@ -101,6 +125,8 @@ pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
             values.next().is_none_or(|value| value.is_ascii()) && values.next().is_none()
         }
         Variable::RemoteUser => subject.headers.get_all(header::AUTHORIZATION).iter().nth(1).is_none(),
+        // A question mark stands for a byte that no field may have, so two names could be one text.
+        Variable::CertificateSubject | Variable::CertificateIssuer => !subject.certificate_fields.contains('?'),
         _ => true,
     })
 }
@@ -133,6 +159,7 @@ mod tests {
             target: "/x/y?k=v&q=%20",
             headers: &headers,
             certificate: crate::route::filter::Shown::Nothing,
+            certificate_fields: "ssl-client-verify: SUCCESS\r\nssl-client-subject-dn: CN=a,O=b: c\r\n",
             secure: true,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
@@ -151,6 +178,7 @@ mod tests {
             ("$cookie_a|$cookie_b|$cookie_c|$cookie_d", "1|2|3=3|"),
             ("$arg_k|$arg_q|$arg_z", "v|%20|"),
             ("/$2/$1/$3", "/y/x/"),
+            ("$ssl_client_verify|$ssl_client_s_dn|$ssl_client_i_dn", "SUCCESS|CN=a,O=b: c|"),
         ] {
             let parsed = Template::parse(template).expect("valid");
             assert_eq!(render(&parsed, &subject, captures.as_ref()), expect, "{template}");
@@ -163,6 +191,17 @@ mod tests {
         // None of two is verified.
         odd.append("authorization", HeaderValue::from_static("Basic cm9vdDo="));
         assert_eq!(render(&user, &Subject { headers: &odd, ..subject }, None), "[]");
+        let result = Template::parse("$ssl_client_verify$ssl_client_s_dn").expect("valid");
+        let shows_none = Subject { certificate_fields: "", ..subject };
+        assert_eq!(render(&result, &shows_none, None), "NONE");
+        let other = Subject { certificate_fields: "ssl-client-subject-dn: CN=J?rg\r\n", ..subject };
+        assert!(!is_faithful(&result, &other) && is_faithful(&result, &subject));
+        let time = render(&Template::parse("t=${msec}").expect("valid"), &subject, None);
+        let (seconds, milliseconds) = time.strip_prefix("t=").and_then(|time| time.split_once('.')).expect("a time");
+        assert!(
+            seconds.parse::<u64>().is_ok_and(|seconds| seconds > 1_700_000_000) && milliseconds.len() == 3,
+            "{time}"
+        );
         let bare = Template::parse("[$is_args$args]").expect("valid");
         let bare_subject = Subject { target: "/x", port: None, ..subject };
         assert_eq!(render(&bare, &bare_subject, None), "[]");

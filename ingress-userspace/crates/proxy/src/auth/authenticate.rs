@@ -6,7 +6,10 @@ use http::HeaderMap;
 
 use ingress_model::{
     Authentication, Basic, Satisfy,
-    route::{basic::credentials, filter::Edits},
+    route::{
+        basic::credentials,
+        filter::{self, Edits},
+    },
 };
 
 use crate::{
@@ -66,6 +69,9 @@ async fn judge(
         }
     }
     let Some(ext_authz) = ext_authz else { return refused.map_or(Ok(()), Err) };
+    if filter::exempts(&ext_authz.exempt, context.subject) {
+        return Ok(());
+    }
     match ext_authz::ask(ext_authz, context, &edits.found, cookies).await {
         Ok(found) => {
             edits.found.extend(found);

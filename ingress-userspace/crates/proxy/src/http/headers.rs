@@ -302,6 +302,7 @@ mod tests {
             target: "/x?y",
             headers: &headers,
             certificate: ingress_model::route::filter::Shown::Nothing,
+            certificate_fields: "",
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,

@@ -37,6 +37,7 @@ use crate::{
     },
     server::memory::Pressure,
     snapshot::Snapshot,
+    tls::client_certificates::ClientIdentity,
     upstream::subrequest::SubrequestError,
 };
 use admission::{decide, is_blocked};
@@ -230,7 +231,7 @@ impl Matching<'_> {
         if parts.version == Version::HTTP_3 && (*is_of_listener || !snapshot.serves_http3(found.host)) {
             return own(in_flight, error::misdirected(), bodiless);
         }
-        let subject = self.subject(conn, parts, identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown));
+        let subject = self.subject(conn, parts, identity.as_deref());
         let request_id = RequestId::of(fields.request_id);
         let context = RequestContext {
             conn,
@@ -315,7 +316,7 @@ impl Matching<'_> {
     }
 
     /// Returns the request as filters and endpoints see it: an extended CONNECT is the HTTP/1.1 request that it becomes.
-    fn subject<'r>(&'r self, conn: &Conn, parts: &'r Parts, certificate: Shown) -> Subject<'r> {
+    fn subject<'r>(&'r self, conn: &Conn, parts: &'r Parts, identity: Option<&'r ClientIdentity>) -> Subject<'r> {
         let Self { authority, target, client, .. } = self;
         Subject {
             method: if parts.method == Method::CONNECT { &Method::GET } else { &parts.method },
@@ -324,7 +325,8 @@ impl Matching<'_> {
             target,
             headers: &parts.headers,
             secure: client.secure,
-            certificate,
+            certificate: identity.map_or(Shown::Nothing, |identity| identity.shown),
+            certificate_fields: identity.map_or("", |identity| &identity.fields),
             client: client.address,
             https_port: conn.worker.options.https_port,
             listener_port: client.port,

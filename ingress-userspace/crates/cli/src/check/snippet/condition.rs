@@ -58,6 +58,11 @@ impl Condition {
         self.is_loose && self.operator.starts_with('!')
     }
 
+    /// Returns whether the condition is on this subject.
+    pub(super) fn is_on(&self, subject: &str) -> bool {
+        self.subject == subject
+    }
+
     /// Returns whether `read` is what the text of this condition is meant to say.
     pub(super) fn is_read_as(&self, read: &RequestCondition) -> bool {
         let is_same = match &read.test {

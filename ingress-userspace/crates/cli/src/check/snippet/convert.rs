@@ -31,6 +31,8 @@ pub(super) struct Converter<'f> {
     pub(super) denied: Vec<String>,
     pub(super) redirects: Vec<String>,
     pub(super) passed: Vec<String>,
+    /// Lines of `auth-skip-rules`.
+    pub(super) exempt: Vec<String>,
     /// Rules for networks, in order, and the place of the last one.
     pub(super) rules: Vec<AccessRule>,
     rules_at: (Place, usize, String),
@@ -100,6 +102,7 @@ impl<'f> Converter<'f> {
             denied: Vec::new(),
             redirects: Vec::new(),
             passed: Vec::new(),
+            exempt: Vec::new(),
             rules: Vec::new(),
             rules_at: (Place::Location, 1, String::new()),
             locations: Vec::new(),
@@ -213,6 +216,7 @@ impl<'f> Converter<'f> {
             ("deny-paths", std::mem::take(&mut self.denied), "\n"),
             ("redirect-rules", std::mem::take(&mut self.redirects), "\n"),
             ("auth-response-headers", std::mem::take(&mut self.passed), ", "),
+            ("auth-skip-rules", std::mem::take(&mut self.exempt), "\n"),
         ];
         for (key, mut lines, separator) in lists {
             let mut seen = BTreeSet::new();
@@ -224,6 +228,7 @@ impl<'f> Converter<'f> {
             // The lines are valid by themselves, but a list has bounds.
             let bound = match key {
                 "deny-paths" => RequestRules::deny_paths(&value).err().map(|error| error.to_string()),
+                "auth-skip-rules" => RequestRules::exemptions(&value).err().map(|error| error.to_string()),
                 "redirect-rules" => RequestRules::redirects(&value).err().map(|error| error.to_string()),
                 "request-headers" | "response-headers" => {
                     HeaderEdits::parse(&value).err().map(|error| error.to_string())

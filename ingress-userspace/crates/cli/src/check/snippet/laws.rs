@@ -394,3 +394,41 @@ fn sizes_of_heads_are_within_the_bounds_of_the_setting() {
         assert!(found.contains("must be from 8k to 256k") && !found.contains("+ setting"), "{value}:\n{found}");
     }
 }
+
+#[test]
+fn an_exemption_from_authorization_is_about_the_request_of_the_client() {
+    for (text, expect) in [
+        ("if ($request_uri ~ ^/healthz) { return 200; }", "+ auth-skip-rules: uri ~ ^/healthz\n"),
+        ("if ($request_method = OPTIONS) { return 204; }", "+ auth-skip-rules: method = OPTIONS\n"),
+        (
+            "if ($request_uri = /a) { return 200; } if ($request_method = HEAD) { return 200; }",
+            "+ auth-skip-rules: uri = /a\nmethod = HEAD\n",
+        ),
+        ("if ($uri ~ ^/healthz) { return 200; }", "! 1 return 200: `$uri` is the path of the request to `auth-url`"),
+        ("return 200;", "! 1 return 200: it admits all requests"),
+        ("if ($request_uri ~ ^/admin) { return 403; }", "! 1 return 403: it answers in place of `auth-url`"),
+        ("if ($http_x_internal = 1) { return 200; }", "! 1 return 200: `header:x-internal = 1` has a condition on"),
+        ("if ($remote_addr = 10.0.0.1) { return 200; }", "! 1 return 200: `client = 10.0.0.1` has a condition on"),
+        ("if ($arg_public) { return 200; }", "! 1 return 200: "),
+    ] {
+        let found = shown(&convert([(Place::Auth, text)], &facts()));
+        let found: String = found.lines().map(|line| format!("{}\n", line.trim_start())).collect();
+        assert_lines(&found, &[expect]);
+        assert_eq!(expect.starts_with('!'), !found.contains("+ "), "{text}:\n{found}");
+    }
+}
+
+#[test]
+fn properties_of_certificates_and_the_time_stand_in_fields() {
+    for (text, expect) in [
+        ("proxy_set_header X-DN $ssl_client_s_dn;", "+ request-headers: X-DN: $ssl_client_s_dn\n"),
+        (
+            "proxy_set_header X-By \"$ssl_client_verify ${ssl_client_i_dn}\";",
+            "X-By: $ssl_client_verify $ssl_client_i_dn\n",
+        ),
+        ("proxy_set_header X-Request-Start \"t=${msec}\";", "+ request-headers: X-Request-Start: t=$msec\n"),
+        ("proxy_set_header X-Serial $ssl_client_serial;", "! 1 proxy_set_header X-Serial $ssl_client_serial: "),
+    ] {
+        assert_lines(&of_location(text), &[expect]);
+    }
+}

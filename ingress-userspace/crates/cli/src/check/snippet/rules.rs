@@ -89,10 +89,32 @@ impl Converter<'_> {
     /// Converts `return`.
     pub(super) fn answer(&mut self, arguments: &[String], conditions: &[Condition]) -> Done {
         if self.place == Place::Auth {
-            return Err("exemptions from `auth-url` need an Ingress of their own, without `auth-url`".to_owned());
+            return self.exemption(arguments, conditions);
         }
         let answer = self.returned(arguments)?;
         self.rule(conditions, &answer)
+    }
+
+    /// Converts `return` of an `auth-snippet`, which answers in place of the service.
+    fn exemption(&mut self, arguments: &[String], conditions: &[Condition]) -> Done {
+        if !arguments.first().is_some_and(|status| is_success(status)) {
+            return Err("it answers in place of `auth-url`; refuse requests with `redirect-rules`".to_owned());
+        }
+        if conditions.is_empty() {
+            return Err("it admits all requests; remove `auth-url`".to_owned());
+        }
+        if conditions.iter().any(|condition| condition.is_on("path")) {
+            return Err("`$uri` is the path of the request to `auth-url`; compare `$request_uri`".to_owned());
+        }
+        let texts: Vec<_> = conditions.iter().map(Condition::text).collect();
+        let line = texts.join(" and ");
+        let read = RequestRules::exemptions(&line).map_err(|error| error.to_string())?;
+        if !is_read_as(&read, conditions) {
+            return Err("its conditions cannot be written as an annotation".to_owned());
+        }
+        self.differ("paths count in normal form, and in each form that a pod may read");
+        self.exempt.push(line);
+        Ok(())
     }
 
     /// Reads the arguments of `rewrite`, as far as it redirects: the conditions on the path, and the answer.
@@ -183,10 +205,7 @@ impl Converter<'_> {
             return Err(format!("there are more than {MAX_RULES} rules"));
         }
         let read = RequestRules::redirects(&line).map_err(|error| error.to_string())?;
-        let is_same = |RequestRule { conditions: read, .. }: &RequestRule| {
-            read.len() == conditions.len() && read.iter().zip(conditions).all(|(read, own)| own.is_read_as(read))
-        };
-        if read.iter().count() != 1 || !read.iter().all(is_same) {
+        if !is_read_as(&read, conditions) {
             return Err("its conditions cannot be written as an annotation".to_owned());
         }
         if answer.rewrites() {
@@ -214,6 +233,14 @@ impl Converter<'_> {
         }
         self.redirects.push(format!("-> {status}"));
     }
+}
+
+/// Returns whether `read` is one rule with these conditions.
+fn is_read_as(read: &RequestRules, conditions: &[Condition]) -> bool {
+    let is_same = |RequestRule { conditions: read, .. }: &RequestRule| {
+        read.len() == conditions.len() && read.iter().zip(conditions).all(|(read, own)| own.is_read_as(read))
+    };
+    read.iter().count() == 1 && read.iter().all(is_same)
 }
 
 fn is_success(status: &str) -> bool {

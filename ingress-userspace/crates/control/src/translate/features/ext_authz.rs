@@ -14,13 +14,15 @@ use crate::{
     change::Kind,
     outcome::Reason,
     translate::{
+        compiled_expressions::Cost,
         destination::Purpose,
         text::shorten,
         values::{Expected, Read, boolean, location, seconds},
     },
 };
 use ingress_model::{
-    AuthCache, AuthService, CacheTimes, ExtAuthz, HeaderEdit, HeaderEdits, PassedField, Template, duration,
+    AuthCache, AuthService, CacheTimes, ExpressionCost, ExtAuthz, HeaderEdit, HeaderEdits, PassedField, RequestRules,
+    Template, duration,
 };
 
 /// Sorted by name.
@@ -81,6 +83,18 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
     )
     .default("rd")
     .reads(|value, parsed| parsed.own.redirect_param(value)),
+    key(
+        "auth-skip-rules",
+        "requests that the service of `auth-url` is not asked about, one set of conditions per line, as in `redirect-rules`: \
+         `method = OPTIONS`, or `path ~ ^/public/ and method = GET`. Subjects are `path`, `uri` (path and query) and \
+         `method`. All forms of a path that a pod may read, for example with `%2f` or `..;`, must meet the conditions. A password \
+         or a token of the same rule is still required. At most 64 lines, with 32 expressions. Specific to xdp-ingress",
+    )
+    .reads(|value, parsed| {
+        parsed.own.exempt = RequestRules::exemptions(value)
+            .map_err(|error| format!("a set of conditions a line, as `method = OPTIONS` ({error})"))?;
+        Ok(())
+    }),
     key(
         "auth-timeout",
         "longest time that the service of `auth-url` has for its answer, within `proxy-read-timeout`, in seconds. Specific \
@@ -184,6 +198,7 @@ struct ParsedCall {
     proxy_set_headers: Option<String>,
     cache_key: Option<Template>,
     cache_times: CacheTimes,
+    exempt: RequestRules,
 }
 
 impl Default for ParsedCall {
@@ -200,6 +215,7 @@ impl Default for ParsedCall {
             proxy_set_headers: None,
             cache_key: None,
             cache_times: CacheTimes::default(),
+            exempt: RequestRules::default(),
         }
     }
 }
@@ -211,6 +227,12 @@ impl ParsedExtAuthz {
     /// that need the service must not be served without it.
     pub(crate) fn note_unreadable(&mut self, key: &str) {
         self.global_is_unreadable |= key.starts_with("global-auth-");
+    }
+
+    /// Returns the cost of the expressions of `auth-skip-rules`.
+    pub(super) fn cost(&self) -> Cost {
+        let ExpressionCost { count, bytes } = self.own.exempt.cost();
+        Cost { count, bytes }
     }
 
     /// Returns the call of the service that applies, if any, or the reason why it cannot be made.
@@ -334,6 +356,7 @@ impl ParsedCall {
             proxy_set_headers,
             cache_key,
             cache_times,
+            exempt,
         } = self;
         let Some(url) = url else { return Ok(None) };
         let service = find(&url, author, scope)?;
@@ -357,6 +380,7 @@ impl ParsedCall {
             always_set_cookie,
             headers,
             cache: cache_key.map(|key| AuthCache { key, times: cache_times }),
+            exempt,
         }))
     }
 }

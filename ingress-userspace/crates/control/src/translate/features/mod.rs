@@ -337,6 +337,7 @@ impl ParsedAnnotations {
         let clients = client_certificates.build(scope);
         let clients = scope.or_refuse(clients, Clients::Refused);
         let unauthenticated = Arc::clone(&authentication.unauthenticated);
+        let exemptions = ways.ext_authz.cost();
         let guards = authentication.filters(ways, access, scope);
         let Guards { access, authentication } = scope.or_refuse(guards, Guards::default());
         let limit = limits.filter(scope);
@@ -344,6 +345,7 @@ impl ParsedAnnotations {
         let passes = passthrough.build(is_guarded, scope);
         let HeaderFilters { requests, responses } = headers.filters(&globals.headers.allowed, scope);
         let (request_rules, mut expressions) = request_rules.filters();
+        expressions += exemptions;
         expressions += forwarding.url_rewrites.check(scope);
         let guards = [limit, cors.filter(), authentication];
         let mirror = mirror.filter(scope);

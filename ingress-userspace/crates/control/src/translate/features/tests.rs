@@ -68,6 +68,7 @@ fn values_are_read_or_refused() {
         ("auth-response-headers", "X-User=X-Name, X-Email", "X-User=Host"),
         ("auth-signin", "https://$host/start", "start"),
         ("auth-signin-redirect-param", "back", "a&b"),
+        ("auth-skip-rules", "path ~ ^/public/ and method = GET", "client = 10.0.0.0/8"),
         ("auth-timeout", "5", "0"),
         ("auth-tls-error-page", "https://help.test/$host", "/help"),
         ("auth-tls-match-cn", "CN=.*\\.a\\.test", "a.test"),

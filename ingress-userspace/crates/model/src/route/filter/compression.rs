@@ -164,6 +164,7 @@ mod tests {
             headers,
             secure: false,
             certificate: Shown::Nothing,
+            certificate_fields: "",
             client: IpAddr::from([192, 0, 2, 1]),
             https_port: 443,
             listener_port: 80,

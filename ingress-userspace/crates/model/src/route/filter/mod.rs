@@ -19,7 +19,7 @@ mod rules;
 mod urls;
 
 pub use compression::compress;
-pub use rules::undecided_by;
+pub use rules::{exempts, undecided_by};
 pub use urls::rewrite_urls;
 
 /// Properties of a request that filters use.
@@ -36,6 +36,8 @@ pub struct Subject<'r> {
     /// Whether the client's connection is encrypted.
     pub secure: bool,
     pub certificate: Shown,
+    /// Fields for pods about the client's certificate, as lines of a head; empty if the host asks for none.
+    pub certificate_fields: &'r str,
     pub client: IpAddr,
     /// HTTPS port for clients; 443 is omitted in redirects.
     pub https_port: u16,

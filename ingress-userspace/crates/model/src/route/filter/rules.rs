@@ -58,6 +58,18 @@ pub(super) fn apply<'f>(rules: &'f RequestRules, subject: &Subject<'_>, edits: &
     Verdict::Continue
 }
 
+/// Returns whether a request is exempt: a rule without another answer holds for every form in which a pod may read it.
+#[must_use]
+pub fn exempts(rules: &RequestRules, subject: &Subject<'_>) -> bool {
+    if rules.is_empty() {
+        return false;
+    }
+    let mut request = Request::of(subject);
+    rules.iter().any(|RequestRule { conditions, answer }| {
+        *answer == Answer::Pass && request.meets_all(conditions, answer) == Some(true)
+    })
+}
+
 /// Returns the first text that decides about the answer and is not known, for a request of which only some texts are
 /// known; `None` if those decide.
 #[must_use]
@@ -135,6 +147,11 @@ impl<'s, 'r> Request<'s, 'r> {
             (Answer::Refuse(_) | Answer::Pass, RequestSubject::Path) => {
                 let texts = [path(subject.target)].into_iter().chain(other_paths.iter().map(String::as_str));
                 if refuses { any(texts.map(holds)) } else { all(texts.map(holds)) }
+            }
+            (Answer::Pass, RequestSubject::Variable(Variable::RequestUri)) => {
+                let query = &subject.target[path(subject.target).len()..];
+                let others = other_paths.iter().map(|path| Cow::Owned(format!("{path}{query}")));
+                all([Cow::Borrowed(subject.target)].into_iter().chain(others).map(|text| holds(&text)))
             }
             // Neither a second line nor a byte that is not UTF-8 hides a match.
             (_, RequestSubject::Header(name)) if subject.headers.contains_key(name) => {

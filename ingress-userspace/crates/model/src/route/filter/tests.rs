@@ -17,6 +17,7 @@ fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
         headers,
         secure: false,
         certificate: Shown::Nothing,
+        certificate_fields: "",
         client: [192, 0, 2, 7].into(),
         https_port: 443,
         listener_port: 80,
@@ -335,6 +336,7 @@ fn fields_of_the_authorization_service_are_never_those_of_a_client_that_an_addre
         always_set_cookie: false,
         headers: HeaderEdits::default(),
         cache: None,
+        exempt: crate::RequestRules::default(),
     };
     let headers: HeaderMap = [(to, HeaderValue::from_static("root"))].into_iter().collect();
     for (allow, expect) in [("192.0.2.0/24", true), ("198.51.100.0/24", false)] {

@@ -160,6 +160,7 @@ mod tests {
             headers: &requested,
             secure: true,
             certificate: Shown::Nothing,
+            certificate_fields: "",
             client: IpAddr::from([192, 0, 2, 7]),
             https_port: 443,
             listener_port: 443,

@@ -223,6 +223,7 @@ fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Spa
         headers,
         secure,
         certificate: _,
+        certificate_fields: _,
         client,
         https_port: _,
         listener_port: _,

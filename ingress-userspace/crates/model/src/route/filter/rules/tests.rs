@@ -20,6 +20,7 @@ fn verdict(rules: &RequestRules, host: &str, target: &str, headers: &[(&'static 
         headers: &headers,
         secure: true,
         certificate: Shown::Nothing,
+        certificate_fields: "",
         client: IpAddr::from([192, 0, 2, 1]),
         https_port: 443,
         listener_port: 443,
@@ -196,6 +197,7 @@ fn a_rule_with_an_unknown_text_decides_only_where_it_changes_the_answer() {
         headers: &headers,
         secure: true,
         certificate: Shown::Nothing,
+        certificate_fields: "",
         client: IpAddr::from([192, 0, 2, 1]),
         https_port: 443,
         listener_port: 443,
@@ -212,5 +214,63 @@ fn a_rule_with_an_unknown_text_decides_only_where_it_changes_the_answer() {
         let rules = RequestRules::redirects(text).expect("valid");
         let is_known = |asked: &RequestSubject| !matches!(asked, RequestSubject::Header(_));
         assert_eq!(undecided_by(&rules, &subject(target), is_known).is_some(), expect, "{text} {target}");
+    }
+}
+
+#[test]
+fn a_request_is_exempt_only_if_no_pod_reads_another_path() {
+    let exempt = |text: &str, method: &Method, target: &str| {
+        let headers = HeaderMap::new();
+        let subject = Subject {
+            method,
+            host: "a.test",
+            port: None,
+            target,
+            headers: &headers,
+            secure: true,
+            certificate: Shown::Nothing,
+            certificate_fields: "",
+            client: IpAddr::from([192, 0, 2, 1]),
+            https_port: 443,
+            listener_port: 443,
+        };
+        exempts(&RequestRules::exemptions(text).expect("valid"), &subject)
+    };
+    let get = &Method::GET;
+    for (text, target, expect) in [
+        ("path ~ ^/public/", "/public/x", true),
+        ("path ~ ^/public/", "/admin", false),
+        ("uri ~ ^/public/", "/public/x?y", true),
+        ("uri = /up", "/up", true),
+        ("uri = /up", "/up?x", false),
+        ("path !~ ^/admin", "/x", true),
+        ("path !~ ^/admin", "/admin/x", false),
+        ("uri !~ ^/admin", "/%2fadmin", false),
+        ("path ~ ^/public/ and path !~ \\.php$", "/public/x.php", false),
+        ("path ~ ^/public/ and path !~ \\.php$", "/public/x.txt", true),
+        ("", "/", false),
+        ("# path ~ .", "/", false),
+    ] {
+        assert_eq!(exempt(text, get, target), expect, "{text} {target}");
+    }
+    for subject in ["path", "uri"] {
+        let text = format!("{subject} ~ ^/public/");
+        for hidden in [
+            "/public/..%2fadmin",
+            "/public/..;/admin",
+            "/public/%2e%2e%5cadmin",
+            "/public\\..\\admin",
+            "/public/..%2fadmin?x",
+        ] {
+            assert!(!exempt(&text, get, hidden), "{text} {hidden}");
+        }
+        let long = format!("/public/{}", "a".repeat(2_000_000));
+        assert!(!exempt(&format!("{subject} ~ (a?b?){{200}}c"), get, &long), "a text that is too long is not exempt");
+    }
+    assert!(exempt("method = OPTIONS", &Method::OPTIONS, "/x") && !exempt("method = OPTIONS", get, "/x"));
+    for wrong in
+        ["path", "header:x = 1", "client = 10.0.0.0/8", "cookie:a = 1", "path ~ ^/ -> 200", "host = a.test", "and"]
+    {
+        assert!(RequestRules::exemptions(wrong).is_err(), "{wrong}");
     }
 }
