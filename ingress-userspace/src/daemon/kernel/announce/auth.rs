@@ -36,7 +36,7 @@ const SALT: &[u8] = b"xdp-ingress gateway addresses 1";
 
 type KeyId = [u8; ID_LENGTH];
 
-/// The keys of this node, and what it needs to know against replays.
+/// The keys of this node, and the datagrams that it heard, against replays.
 #[derive(Debug)]
 pub(super) struct Authenticator {
     /// Empty if datagrams are neither signed nor verified.
