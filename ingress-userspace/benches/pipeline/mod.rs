@@ -1,4 +1,4 @@
-//! Generated Ingresses, each with its own host, Service and EndpointSlice, and the path of their changes to the
+//! Generated Ingresses or HTTPRoutes, each with its own host, Service and EndpointSlice, and the path of their changes to the
 //! snapshot, for benches with many hosts. No API server is contacted, and nothing is served.
 
 use std::{
@@ -21,6 +21,10 @@ use ingress_proxy::Snapshot;
 pub(crate) const CERTIFICATES: usize = 4;
 
 const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n";
+
+const GATEWAY_CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: xdp-ingress}\nspec: {controllerName: xdp-ingress.io/gateway-controller}\n";
+const GATEWAY: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {namespace: bench, name: web, creationTimestamp: 2026-01-01T00:00:00Z}\n\
+                       spec: {gatewayClassName: xdp-ingress, listeners: [{name: http, port: 80, protocol: HTTP}]}\n";
 
 /// The control path without its source, and its results.
 pub(crate) struct Pipeline {
@@ -64,6 +68,29 @@ impl Pipeline {
         self.table = translation.table;
         Times { translated, compiled }
     }
+}
+
+/// Returns all objects for `count` HTTPRoutes of one Gateway, without TLS.
+pub(crate) fn routes(count: usize) -> Vec<Change> {
+    let mut changes = vec![apply(GATEWAY_CLASS), apply(GATEWAY)];
+    for number in 0..count {
+        changes.extend(route_texts(number).iter().map(|text| apply(text)));
+    }
+    changes
+}
+
+/// Returns the Service, the EndpointSlice and the HTTPRoute with this number.
+pub(crate) fn route_texts(number: usize) -> [String; 3] {
+    let [service, slice, _] = texts(number, None);
+    [service, slice, route(number)]
+}
+
+pub(crate) fn route(number: usize) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{namespace: bench, name: i{number}, creationTimestamp: 2026-01-01T00:00:00Z}}\n\
+         spec:\n  parentRefs: [{{name: web}}]\n  hostnames: [h{number}.bench.test]\n  rules:\n  - matches: [{{path: {{type: PathPrefix, value: /}}}}]\n    \
+         backendRefs: [{{name: s{number}, port: 80}}]\n"
+    )
 }
 
 /// Returns all objects for `count` Ingresses. `certificate` selects the certificate of each Ingress with TLS.

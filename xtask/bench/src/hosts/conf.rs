@@ -18,6 +18,8 @@ pub(super) struct Conf {
     /// Directory of the configuration and its files: `cert.pem`, `key.pem`, `both.pem`.
     pub(super) folder: PathBuf,
     pub(super) ports: Ports,
+    /// Port of the product's admin address.
+    pub(super) admin_port: u16,
     /// Port of the pods.
     pub(super) pod_port: u16,
     pub(super) plan: Plan,
@@ -66,7 +68,7 @@ impl Conf {
     }
 
     fn nginx_text(&self, moved: &BTreeSet<usize>) -> String {
-        let Self { folder, ports: Ports { http, https }, pod_port, plan } = self;
+        let Self { folder, ports: Ports { http, https }, admin_port: _, pod_port, plan } = self;
         let root = folder.display();
         let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("    {name}_temp_path {root}/{name};\n"))
@@ -144,7 +146,7 @@ http {{
     }
 
     fn haproxy_text(&self) -> String {
-        let Self { folder, ports: Ports { http, https }, pod_port, plan: _ } = self;
+        let Self { folder, ports: Ports { http, https }, admin_port: _, pod_port, plan: _ } = self;
         let backends: String = [Pod::A, Pod::B]
             .map(|pod| {
                 let (name, address) = (pod.name(), pod.address());
@@ -191,7 +193,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = Ports { http: 80, https: 443 };
         let plan = Plan { hosts: 3, tls: Tls::None };
-        let conf = Conf { folder: folder.path().into(), ports, pod_port: 8080, plan };
+        let conf = Conf { folder: folder.path().into(), ports, admin_port: 9110, pod_port: 8080, plan };
         let text = conf.nginx_text(&BTreeSet::from([1]));
         for (host, pod) in [(0, "a"), (1, "b"), (2, "a")] {
             let name = super::super::name(host);
@@ -208,7 +210,8 @@ mod tests {
     fn nginx_has_certificates_only_on_tls_servers() {
         let ports = Ports { http: 80, https: 443 };
         let plan = Plan { hosts: 11, tls: Tls::OneInTen };
-        let text = Conf { folder: "/conf".into(), ports, pod_port: 8080, plan }.nginx_text(&BTreeSet::new());
+        let conf = Conf { folder: "/conf".into(), ports, admin_port: 9110, pod_port: 8080, plan };
+        let text = conf.nginx_text(&BTreeSet::new());
         for host in 0..plan.hosts {
             let name = super::super::name(host);
             let server = text.split("server {").find(|server| server.contains(&name)).expect("a server");

@@ -35,6 +35,8 @@ pub(super) enum Way {
     XdpIngress,
     /// A directory of manifests, a file for each host
     XdpIngressFiles,
+    /// The same with HTTPRoutes of a Gateway in place of Ingresses
+    XdpIngressGatewayFiles,
 }
 
 /// Hosts with a certificate.
@@ -86,7 +88,12 @@ fn name(host: usize) -> String {
 
 impl Way {
     pub(super) const fn is_ours(self) -> bool {
-        matches!(self, Self::XdpIngress | Self::XdpIngressFiles)
+        matches!(self, Self::XdpIngress | Self::XdpIngressFiles | Self::XdpIngressGatewayFiles)
+    }
+
+    /// Returns whether the peer reads a directory of manifests.
+    pub(super) const fn reads_manifests(self) -> bool {
+        matches!(self, Self::XdpIngressFiles | Self::XdpIngressGatewayFiles)
     }
 
     /// Returns the name of the peer alone.
@@ -94,13 +101,18 @@ impl Way {
         match self {
             Self::Nginx => "nginx",
             Self::Haproxy | Self::HaproxyMap => "haproxy",
-            Self::XdpIngress | Self::XdpIngressFiles => "xdp-ingress",
+            Self::XdpIngress | Self::XdpIngressFiles | Self::XdpIngressGatewayFiles => "xdp-ingress",
         }
     }
 
-    /// Returns the changes that are worth timing: for the other peers, all changes are alike.
+    /// Returns the changes that are worth timing: for the other peers, all changes are alike. The one listener of a Gateway
+    /// with TLS has one certificate for all hosts, which is not compared.
     pub(super) const fn changes(self) -> &'static [Change] {
-        if self.is_ours() { &Change::ALL } else { &[Change::Endpoint] }
+        match self {
+            Self::Nginx | Self::Haproxy | Self::HaproxyMap => &[Change::Endpoint],
+            Self::XdpIngress | Self::XdpIngressFiles => &Change::ALL,
+            Self::XdpIngressGatewayFiles => &[Change::Endpoint, Change::Added, Change::Removed],
+        }
     }
 }
 
@@ -112,6 +124,7 @@ impl fmt::Display for Way {
             Self::HaproxyMap => "haproxy, `set map`",
             Self::XdpIngress => "xdp-ingress",
             Self::XdpIngressFiles => "xdp-ingress, manifests",
+            Self::XdpIngressGatewayFiles => "xdp-ingress, manifests, HTTPRoutes",
         })
     }
 }
@@ -147,8 +160,8 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Endpoint => "endpoint changed",
-            Self::Added => "Ingress added",
-            Self::Removed => "Ingress removed",
+            Self::Added => "host added",
+            Self::Removed => "host removed",
             Self::Certificate => "certificate rotated",
         })
     }

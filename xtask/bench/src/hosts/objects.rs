@@ -1,13 +1,44 @@
-//! The Kubernetes objects of many hosts: each host has its own Ingress, Service and EndpointSlice.
+//! The Kubernetes objects of many hosts: each host has its own Ingress or HTTPRoute, Service and EndpointSlice.
 
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use super::Plan;
+use super::{Plan, Way};
+use crate::peers::Ports;
 use ingress_lab::credentials::Signed;
 
 const NAMESPACE: &str = "bench";
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+/// Returns the objects that all hosts share.
+pub(super) fn shared(way: Way, plan: Plan, ports: Ports) -> Vec<Value> {
+    if way == Way::XdpIngressGatewayFiles { vec![gateway_class(), gateway(plan, ports)] } else { vec![class()] }
+}
+
+fn gateway_class() -> Value {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": "xdp-ingress"},
+        "spec": {"controllerName": "xdp-ingress.io/gateway-controller"},
+    })
+}
+
+/// Returns a Gateway with a listener, and with another one for TLS if there is a certificate, which is for all hosts.
+fn gateway(plan: Plan, ports: Ports) -> Value {
+    let mut listeners = vec![json!({"name": "http", "port": ports.http, "protocol": "HTTP"})];
+    if plan.certificates() > 0 {
+        let tls = json!({"certificateRefs": [{"name": "c0"}]});
+        listeners.push(json!({"name": "https", "port": ports.https, "protocol": "HTTPS", "tls": tls}));
+    }
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"namespace": NAMESPACE, "name": "web", "creationTimestamp": CREATED},
+        "spec": {"gatewayClassName": "xdp-ingress", "listeners": listeners},
+    })
+}
 
 pub(super) fn class() -> Value {
     json!({
@@ -19,12 +50,12 @@ pub(super) fn class() -> Value {
 }
 
 /// Returns all objects of one host, which lead to a pod at this address.
-pub(super) fn group(plan: Plan, host: usize, pod: Ipv4Addr, port: u16) -> [Value; 3] {
+pub(super) fn group(way: Way, plan: Plan, host: usize, pod: Ipv4Addr, port: u16) -> [Value; 3] {
     let [service, slice] = behind(host, pod, port);
-    [service, slice, ingress(plan, host)]
+    [service, slice, if way == Way::XdpIngressGatewayFiles { route(host) } else { ingress(plan, host) }]
 }
 
-/// Returns the objects behind the Ingress of a host.
+/// Returns the objects behind the Ingress or HTTPRoute of a host.
 pub(super) fn behind(host: usize, pod: Ipv4Addr, port: u16) -> [Value; 2] {
     [service(host), slice(host, pod, port)]
 }
@@ -60,7 +91,7 @@ pub(super) fn ingress(plan: Plan, host: usize) -> Value {
         "metadata": {
             "namespace": NAMESPACE,
             "name": format!("i{host}"),
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "creationTimestamp": CREATED,
         },
         "spec": {"ingressClassName": "xdp", "rules": [{"host": &name, "http": {"paths": paths}}]},
     });
@@ -70,6 +101,20 @@ pub(super) fn ingress(plan: Plan, host: usize) -> Value {
         object["metadata"]["annotations"] = json!({"nginx.ingress.kubernetes.io/ssl-redirect": "false"});
     }
     object
+}
+
+fn route(host: usize) -> Value {
+    let backends = json!([{"name": format!("s{host}"), "port": 80}]);
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"namespace": NAMESPACE, "name": format!("i{host}"), "creationTimestamp": CREATED},
+        "spec": {
+            "parentRefs": [{"name": "web"}],
+            "hostnames": [super::name(host)],
+            "rules": [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": backends}],
+        },
+    })
 }
 
 pub(super) fn secret(number: usize, signed: &Signed) -> Value {

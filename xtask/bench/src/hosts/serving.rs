@@ -25,7 +25,7 @@ use super::{
     stage::{Stage, group_file, secret_file},
 };
 use crate::{peers::Ports, usage};
-use ingress_lab::{Process, api_server::ApiServer, idle};
+use ingress_lab::{Namespace, Process, api_server::ApiServer, controller, idle};
 
 /// A serving peer.
 pub(crate) struct Serving<'s> {
@@ -106,6 +106,21 @@ impl Serving<'_> {
         self.memory()
     }
 
+    /// Returns the milliseconds that the product says it took for its latest change, from the receipt of the first event until
+    /// it was served; `None` for other peers.
+    ///
+    /// # Errors
+    /// Fails if the product does not say it.
+    pub(crate) fn within(&self) -> anyhow::Result<Option<f64>> {
+        if !self.way.is_ours() {
+            return Ok(None);
+        }
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, self.conf.admin_port));
+        let answer = controller::get(&Namespace::current(), admin, "/api/v1/changes")?;
+        let changes: Value = serde_json::from_slice(&answer.text).context("no list of changes")?;
+        Ok(Some(changes[0]["milliseconds"].as_f64().context("the latest change has no duration")?))
+    }
+
     /// Returns the address and name of its first host.
     pub(crate) fn server(&self) -> anyhow::Result<idle::Server> {
         let [http, https] = self.addresses();
@@ -136,7 +151,8 @@ impl Serving<'_> {
     pub(crate) fn prepare(&mut self, change: Change, number: usize) -> anyhow::Result<(Telling, Expected)> {
         let Conf { plan, pod_port, .. } = self.conf;
         let (found_a, host) = (Found::Pod(Pod::A), number);
-        let group = |pod: Pod| objects::group(plan, host, pod.address(), pod_port).to_vec();
+        let way = self.way;
+        let group = |pod: Pod| objects::group(way, plan, host, pod.address(), pod_port).to_vec();
         let (telling, expected) = match change {
             Change::Endpoint => {
                 let before = Pod::of(host, &self.moved);
@@ -202,7 +218,9 @@ impl Serving<'_> {
         let words = match self.way {
             Way::Nginx => self.conf.nginx(&self.moved),
             Way::Haproxy => self.conf.haproxy(Haproxy::Master, &self.moved),
-            Way::HaproxyMap | Way::XdpIngress | Way::XdpIngressFiles => bail!("{} reads nothing again", self.way),
+            Way::HaproxyMap | Way::XdpIngress | Way::XdpIngressFiles | Way::XdpIngressGatewayFiles => {
+                bail!("{} reads nothing again", self.way)
+            }
         };
         words.map(drop)
     }

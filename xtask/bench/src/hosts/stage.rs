@@ -79,7 +79,7 @@ impl Stage {
             fs::write(folder.join(name), text)?;
         }
         let ports = Ports { http: free_port()?, https: free_port()? };
-        let conf = Conf { folder, ports, pod_port: self.pod_port, plan };
+        let conf = Conf { folder, ports, admin_port: free_port()?, pod_port: self.pod_port, plan };
         let (words, told) = self.write(way, &conf)?;
         let log = conf.folder.join("log");
         let client = ask::client(&self.authority.trust()?)?;
@@ -108,7 +108,7 @@ impl Stage {
             Way::HaproxyMap => (conf.haproxy(Haproxy::Single, &none)?, Told::Map),
             Way::XdpIngress => {
                 let (api, kubeconfig) = (ApiServer::start()?, conf.folder.join("kubeconfig"));
-                for objects in self.objects(conf.plan) {
+                for objects in self.objects(way, conf) {
                     api.apply(objects?.1)?;
                 }
                 fs::write(&kubeconfig, api.kubeconfig())?;
@@ -118,10 +118,10 @@ impl Stage {
                 let source = [kubeconfig.as_str(), pods, "--update-status=false", "--disable-leader-election"];
                 (self.product(conf, &source)?, Told::Api(api))
             }
-            Way::XdpIngressFiles => {
+            Way::XdpIngressFiles | Way::XdpIngressGatewayFiles => {
                 let manifests = conf.folder.join("manifests");
                 fs::create_dir(&manifests)?;
-                for objects in self.objects(conf.plan) {
+                for objects in self.objects(way, conf) {
                     let (file, objects) = objects?;
                     fs::write(manifests.join(file), objects::manifest(&objects))?;
                 }
@@ -132,12 +132,13 @@ impl Stage {
     }
 
     /// Returns all objects of a plan, grouped by the files that they are in.
-    fn objects(&self, plan: Plan) -> impl Iterator<Item = anyhow::Result<(String, Vec<Value>)>> {
-        let class = iter::once_with(move || anyhow::Ok(("class.yaml".to_owned(), vec![objects::class()])));
+    fn objects(&self, way: Way, conf: &Conf) -> impl Iterator<Item = anyhow::Result<(String, Vec<Value>)>> {
+        let Conf { plan, ports, .. } = *conf;
+        let class = iter::once_with(move || anyhow::Ok(("class.yaml".to_owned(), objects::shared(way, plan, ports))));
         let secrets = (0..plan.certificates())
             .map(move |number| anyhow::Ok((secret_file(number), vec![objects::secret(number, &self.sign()?)])));
         let groups = (0..plan.hosts).map(move |host| {
-            anyhow::Ok((group_file(host), objects::group(plan, host, Pod::A.address(), self.pod_port).to_vec()))
+            anyhow::Ok((group_file(host), objects::group(way, plan, host, Pod::A.address(), self.pod_port).to_vec()))
         });
         class.chain(secrets).chain(groups)
     }
@@ -156,7 +157,7 @@ impl Stage {
             ("--xdp-mode", "off".into()),
             ("--workers", "1".into()),
             ("--https-port", https.to_string()),
-            ("--admin-addr", format!("127.0.0.1:{}", free_port()?)),
+            ("--admin-addr", format!("127.0.0.1:{}", conf.admin_port)),
             // Like an installation with that many hosts: each host without its own counters would be reported.
             ("--host-capacity", (conf.plan.hosts + SPARE_HOSTS).max(16_384).to_string()),
         ] {

@@ -23,7 +23,7 @@ A change is timed from when a peer is told of it (a signal, a command, an event,
 the first of twenty answers in a row, each on a connection of its own, that have it. Peers have one worker, on CPU 1,
 with all else on CPU 0, and take turns within a round; the peak of memory is that of further changes, which are not
 timed. The product is told by an API server, as where it is installed, and as another peer, in rounds of its own, by a
-directory with a file for each host. As root the run has a network namespace of its own.
+directory with a file for each host; in these rounds, it can read HTTPRoutes, too. As root the run has a network namespace of its own.
 
 Exit codes: 0 measured; 1 something failed, or a request to the product did; 2 the command line was not understood. A
 missed goal is printed, and is no failure.
@@ -33,6 +33,7 @@ Examples:
   cargo xtask bench routes --quick                   # 1,000 hosts, three rounds, for review
   cargo xtask bench routes --routes 100000 --slow    # nginx too, which reads them all for each change
   cargo xtask bench routes --peer xdp-ingress --rounds 50
+  cargo xtask bench routes --routes 3000 --rounds 200 --peer xdp-ingress-files,xdp-ingress-gateway-files
   cargo xtask bench routes --pgo --record            # and write docs/benchmarks.md";
 
 /// The part of a document that `--record` writes.
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let is_measured = |way: &Way| *way != Way::Nginx || *slow || *count < SLOW;
         // The product scans a directory every two seconds, so peers in the same rounds would wait for it.
         let (files, others): (Vec<Way>, Vec<Way>) =
-            peers.iter().copied().filter(is_measured).partition(|way| *way == Way::XdpIngressFiles);
+            peers.iter().copied().filter(is_measured).partition(|way| way.reads_manifests());
         for ways in [others, files] {
             if !ways.is_empty() {
                 // Results that took minutes are printed before an error ends the run.

@@ -55,13 +55,44 @@ impl Results {
 
     /// Returns the time of a change relative to nginx in the same round; a peer with separate rounds has no ratio.
     fn ratio(&self, hosts: usize, kind: Change, way: Way, rounds: &BTreeMap<u32, Served>) -> Option<f64> {
-        if way == Way::XdpIngressFiles {
+        if way.reads_manifests() {
             return None;
         }
         let reference = self.changes.get(&(hosts, kind, Way::Nginx))?;
         let of = |(round, served): (&u32, &Served)| Some(served.millis / reference.get(round)?.millis);
         Some(median(rounds.iter().filter_map(of)))
     }
+
+    /// Writes the times of the product's changes as it says them, beside those of clients.
+    fn fmt_within(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ours = || self.changes.iter().filter(|(_, rounds)| rounds.values().any(|served| served.within.is_some()));
+        if ours().next().is_none() {
+            return Ok(());
+        }
+        writeln!(f, "\n| hosts | change | peer | ms until served, p50 | p99 | ms within the process, p50 | p99 |")?;
+        writeln!(f, "|---:|---|---|---:|---:|---:|---:|")?;
+        for ((hosts, kind, way), rounds) in ours() {
+            let served = quantiles(rounds.values().map(|served| served.millis));
+            let within = quantiles(rounds.values().filter_map(|served| served.within));
+            let [[served_50, served_99], [within_50, within_99]] = [served, within];
+            writeln!(
+                f,
+                "| {hosts} | {kind} | {way} | {served_50:.2} | {served_99:.2} | {within_50:.2} | {within_99:.2} |"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the smallest values that at least 50 and 99 of 100 do not exceed; with fewer than 100 values, the latter is the
+/// largest.
+fn quantiles(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    [50, 99].map(|percent| {
+        let rank = (values.len() * percent).div_ceil(100);
+        values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    })
 }
 
 /// Returns the verdict; the goal applies to the way in which the product is installed.
@@ -91,6 +122,7 @@ impl fmt::Display for Results {
             let verdict = verdict(*hosts, *way, millis);
             writeln!(f, "| {hosts} | {kind} | {way} | {millis:.2} | {worst:.1} | {ratio} | {failed} | {verdict} |")?;
         }
+        self.fmt_within(f)?;
         writeln!(f, "\n| hosts | peer | s to start | MiB | MiB, peak | failed in the background |")?;
         writeln!(f, "|---:|---|---:|---:|---:|---:|")?;
         for ((hosts, way), Taken { start, steady, peak }) in &self.taken {
@@ -110,7 +142,7 @@ mod tests {
     fn ratios_are_formed_within_a_round_and_failures_are_those_of_the_product() {
         let mut results = Results::default();
         for (round, nginx, own) in [(0, 100.0, 1.0), (1, 200.0, 4.0), (2, 400.0, 2.0)] {
-            let served = |millis| Served { millis, failed: 1 };
+            let served = |millis| Served { millis, failed: 1, within: None };
             results.add(1000, Change::Endpoint, Way::Nginx, round, served(nginx));
             results.add(1000, Change::Endpoint, Way::XdpIngress, round, served(own));
             results.add(1000, Change::Endpoint, Way::XdpIngressFiles, round, served(own));
@@ -129,6 +161,27 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn quantiles_are_values_by_rank() {
+        let of = |count: u32| quantiles((1..=count).rev().map(f64::from)).map(|value| value as u32);
+        assert_eq!([1, 2, 11, 100, 200].map(of), [[1, 1], [1, 2], [6, 11], [50, 99], [100, 198]]);
+        assert!(quantiles(std::iter::empty()).iter().all(|value| value.is_nan()));
+    }
+
+    #[test]
+    fn the_product_says_its_times() {
+        let mut results = Results::default();
+        for (round, within) in [(0, Some(0.5)), (1, Some(0.25))] {
+            let way = Way::XdpIngressGatewayFiles;
+            results.add(1000, Change::Added, way, round, Served { millis: 2.0, failed: 0, within });
+            results.add(1000, Change::Endpoint, Way::Nginx, round, Served { millis: 9.0, failed: 0, within: None });
+        }
+        let text = results.to_string();
+        let line = "| 1000 | host added | xdp-ingress, manifests, HTTPRoutes | 2.00 | 2.00 | 0.25 | 0.50 |";
+        assert!(text.lines().any(|found| found == line), "{text}");
+        assert!(!text.contains("| 9.00 | 9.00 |"), "{text}");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(super) struct Served {
     pub(super) millis: f64,
     /// Connections that saw neither the state before the change nor the one after it.
     pub(super) failed: u64,
+    /// Milliseconds within the process, as the product says; `None` for other peers.
+    pub(super) within: Option<f64>,
 }
 
 /// Makes a change and waits until it is served. The time runs from before the change is sent to the end of the first
@@ -46,7 +48,8 @@ pub(super) fn change(peer: &mut Serving<'_>, change: Change, number: usize) -> a
     let (telling, expected) = peer.prepare(change, number)?;
     let began = Instant::now();
     peer.tell(telling)?;
-    until_served(began, || peer.look(&expected))
+    let served = until_served(began, || peer.look(&expected))?;
+    Ok(Served { within: peer.within()?, ..served })
 }
 
 fn until_served(began: Instant, mut look: impl FnMut() -> Option<bool>) -> anyhow::Result<Served> {
@@ -57,7 +60,7 @@ fn until_served(began: Instant, mut look: impl FnMut() -> Option<bool>) -> anyho
                 let since = *first.get_or_insert_with(|| began.elapsed());
                 streak += 1;
                 if streak == STREAK {
-                    return Ok(Served { millis: since.as_secs_f64() * 1e3, failed });
+                    return Ok(Served { millis: since.as_secs_f64() * 1e3, failed, within: None });
                 }
             }
             Some(false) => (first, streak) = (None, 0),
@@ -151,7 +154,7 @@ mod tests {
                 _ => Some(true),
             }
         });
-        let Served { millis, failed } = served.expect("served");
+        let Served { millis, failed, within: _ } = served.expect("served");
         assert_eq!((looks, failed), (6 + STREAK, 1));
         assert!(millis < began.elapsed().as_secs_f64() * 1e3);
     }
