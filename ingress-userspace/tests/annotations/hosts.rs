@@ -71,6 +71,24 @@ fn an_alias_has_the_rules_of_its_host() {
 }
 
 #[test]
+fn a_wildcard_alias_is_one_label_and_yields_to_rules() {
+    let origin = Origin::answering("pod");
+    let ingress = Ingress::with(&[("server-alias", "*.b.test")]).path("/app", "Prefix");
+    let site = ingress.beside(&other("other", "own.b.test", "/other", "")).serve(&origin);
+    for (host, path, expect) in [
+        ("x.b.test", "/app", 200),
+        ("y.b.test", "/app", 200),
+        ("x.b.test", "/other", 404),
+        ("own.b.test", "/other", 200),
+        ("own.b.test", "/app", 404),
+        ("x.y.b.test", "/app", 404),
+        ("b.test", "/app", 404),
+    ] {
+        assert_eq!(site.client().get(host, path).status, expect, "{host}{path}");
+    }
+}
+
+#[test]
 fn aliases_share_paths_as_hosts_do() {
     let origin = Origin::answering("pod");
     let alias = "xdp-ingress.io/server-alias: b.test";
@@ -86,7 +104,8 @@ fn aliases_share_paths_as_hosts_do() {
 fn invalid_names_are_reported() {
     let origin = Origin::answering("pod");
     for (key, value, expect) in [
-        ("server-alias", "*.b.test", "write host names, separated by commas"),
+        ("server-alias", "*.b.test", "is `*.b.test`: `*.` stands for exactly one label"),
+        ("server-alias", "b.*", "write host names, separated by commas"),
         ("server-alias", "~^www\\d+$", "write host names, separated by commas"),
         ("server-alias", "a.test", "`server-alias` does nothing for `a.test`, which this Ingress serves anyway"),
         ("from-to-www-redirect", "on", "write \"true\" or \"false\""),

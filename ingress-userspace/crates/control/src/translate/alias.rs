@@ -40,6 +40,7 @@ pub(super) fn add(
         for pattern in named.collect::<Vec<_>>() {
             let HostPattern::Exact(host) = &pattern else { continue };
             if let (Some(other), Some(rule)) = (counterpart(host), redirect(host, builder)) {
+                let other = HostPattern::Exact(other);
                 let rules = RulesClaim { rules: vec![rule], ..RulesClaim::default() };
                 insert(claims, &other, (AliasKind::Www, rules), &pattern, builder);
             }
@@ -50,13 +51,13 @@ pub(super) fn add(
 /// Claims `name` as a further name of the host `of`.
 fn insert(
     claims: &mut BTreeMap<HostPattern, HostClaim>,
-    name: &Host,
+    name: &HostPattern,
     (kind, rules): (AliasKind, RulesClaim),
     of: &HostPattern,
     builder: &mut Builder<'_, '_>,
 ) {
     let (has_tls, certificate) = claims.get(of).map_or((false, None), |of| (of.has_tls, of.certificate.clone()));
-    let known = claims.entry(HostPattern::Exact(name.clone())).or_default();
+    let known = claims.entry(name.clone()).or_default();
     if known.rules.is_some() || known.alias.is_some() {
         let key = if kind == AliasKind::Www { "from-to-www-redirect" } else { "server-alias" };
         let message = format!("`{key}` does nothing for `{name}`, which this Ingress serves anyway; remove either");

@@ -13,7 +13,7 @@ pub(super) const ANNOTATIONS: &[Row<Wanted>] = &[key(
     "protocol of the pods: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. \
          `proxy-ssl-verify` turns on verification of their certificates",
 )
-.differs("`FCGI` is refused, and its rules answer 503")
+.differs("`FCGI` and `AUTO_HTTP` are refused, and their rules answer 503")
 .not_on_routes("set `appProtocol` of the port of the Service, and use a GRPCRoute for gRPC")
 .reads(|value, parsed| {
     *parsed = of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
@@ -37,7 +37,8 @@ impl Wanted {
     /// Returns the protocol, and reports one that is not supported.
     pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Self {
         if self == Self::Unsupported {
-            let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS`, `GRPC` or `GRPCS`";
+            let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use \
+                           `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; instead of `AUTO_HTTP`, the one that the pods speak";
             scope.report_refusal(Reason::UnsupportedAnnotation, message.to_owned());
         }
         self

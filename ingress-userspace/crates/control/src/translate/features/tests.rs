@@ -184,7 +184,7 @@ fn values_are_read_or_refused() {
         ("rewrite-target", "https://b.test/$1", "https://$1.b.test/"),
         ("rewrite-target", "/$2", "b.test/"),
         ("satisfy", "any", "some"),
-        ("server-alias", "b.test, C.test", "*.b.test"),
+        ("server-alias", "b.test, C.test", "b.*"),
         ("share-hosts-with", "team-a, team-b", "team a"),
         ("service-upstream", "true", "yes"),
         ("session-cookie-change-on-failure", "t", "on"),
