@@ -232,6 +232,25 @@ fn too_many_errors_of_a_host_end_a_shift() {
 }
 
 #[test]
+fn slow_responses_end_a_shift() {
+    let Some((net, _other, _)) = beside_other("shift-slow", false) else { return };
+    let _process = Generation::start(&net, "beside", &["--initial-share", "0%"]);
+    let said = try_shift(&net, &["100%", "--abort-on", "p99>2x", "--for", "10m"]).expect_err("refused");
+    assert!(said.contains("name its metrics with `--other-metrics`"), "{said}");
+    let unread = ["100%", "--abort-on", "p99>2x", "--other-metrics", "http://127.0.0.1:10254/metrics", "--for", "10m"];
+    let said = try_shift(&net, &unread).expect_err("refused");
+    assert!(said.contains("cannot read the metrics at `http://127.0.0.1:10254/metrics`"), "{said}");
+    reaches(&net, OTHER);
+    let load = Load::start(&net.topology.client, http(Family::V4), Ask::get("web.test", "/"), 2, Connections::New);
+    let load = load.expect("load starts");
+    // No response takes less than a microsecond.
+    let said = try_shift(&net, &["100%", "--abort-on", "5xx>50%,p99>0.001ms", "--for", "10m"]).expect_err("goes back");
+    assert!(said.contains("too slow: p99 is") && said.contains("the share is 0 % again"), "{said}");
+    reaches(&net, OTHER);
+    assert_eq!(load.stop().expect("load ends").failed, 0);
+}
+
+#[test]
 fn a_closed_terminal_ends_a_watched_shift() {
     let Some((net, _other, _)) = beside_other("shift-hangup", false) else { return };
     let _process = Generation::start(&net, "beside", &["--initial-share", "0%"]);

@@ -11,7 +11,7 @@ use ingress_cli::{
 };
 use ingress_datapath::ClientShare;
 
-use super::watch::AbortCondition;
+use super::{condition::AbortConditions, latency::Source};
 use crate::commands::arguments::PinArgs;
 
 /// Help text of `shift` behind the options.
@@ -25,6 +25,9 @@ Examples:
 
   # half of them, and back to none if a host answers more than 1 % of its requests with 5xx within 15 minutes
   xdp-ingress migrate shift 50% --abort-on '5xx>1%' --for 15m
+
+  # the same, also if the slowest percent takes more than twice as long as with ingress-nginx
+  xdp-ingress migrate shift 50% --abort-on '5xx>1%,p99>2x' --other-metrics http://127.0.0.1:10254/metrics --for 15m
 
   # the current share, for scripts
   xdp-ingress migrate shift -o json
@@ -49,7 +52,7 @@ pub(crate) enum MigrateCommand {
     /// A share of some clients ends after five minutes without a running process: then all clients are left. `0` and
     /// `100%` last until you change them, or until the node starts again.
     #[command(after_help = SHIFT_HELP)]
-    Shift(ShiftArgs),
+    Shift(Box<ShiftArgs>),
     /// Write Gateway API in place of Ingresses: a Gateway, ListenerSets and HTTPRoutes, as YAML on standard output.
     ///
     /// Standard error gets a verdict on each annotation and each host: whether the routes do the same, how they differ, or
@@ -75,11 +78,22 @@ pub(crate) struct ShiftArgs {
     #[arg(value_name = "PERCENT")]
     pub(crate) share: Option<ClientShare>,
 
-    /// Go back to 0 if more than this part of the responses of a host, or of all hosts, have 5xx: `5xx>1%`. At least 20
-    /// responses within a minute are needed. The command runs for the time of `--for`. The share also goes back if the
-    /// command is interrupted, or cannot read the responses.
-    #[arg(long, value_name = "CONDITION", requires_all = ["share", "lasts"])]
-    pub(crate) abort_on: Option<AbortCondition>,
+    /// Go back to 0 if one of these conditions holds, separated by commas. `5xx>1%`: more than this part of the responses
+    /// of a host, or of all hosts, have 5xx; at least 20 responses within a minute are needed. `p99>2x`: the 99th percentile of
+    /// the response times is above so many times that of the other controller; `p99>500ms`: above this time. For both, at
+    /// least 100 responses within a minute are needed. The command runs for the time of `--for`. The share also goes back
+    /// if the command is interrupted, or cannot read what a condition needs.
+    #[arg(long, value_name = "CONDITIONS", requires_all = ["share", "lasts"])]
+    pub(crate) abort_on: Option<AbortConditions>,
+
+    /// Metrics of xdp-ingress on this node, for `p99`.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9110/metrics")]
+    pub(crate) metrics: Source,
+
+    /// Metrics of the other controller on this node, for `p99>2x`: `http://127.0.0.1:10254/metrics` for ingress-nginx with
+    /// `--enable-metrics`.
+    #[arg(long, value_name = "URL", requires = "abort_on")]
+    pub(crate) other_metrics: Option<Source>,
 
     /// Time to watch the share: `15m`. Afterwards the running process renews it.
     #[arg(long = "for", value_name = "DURATION", requires = "abort_on", value_parser = duration::positive)]

@@ -1,6 +1,8 @@
 //! `xdp-ingress migrate`: leaves another ingress controller step by step, and goes back.
 
 pub(crate) mod arguments;
+mod condition;
+mod latency;
 mod listeners;
 mod shift;
 mod watch;
@@ -19,7 +21,7 @@ pub(crate) fn run(command: MigrateCommand) -> anyhow::Result<ExitCode> {
     match command {
         MigrateCommand::Plan(args) => plan(&args),
         MigrateCommand::Values(args) => values(&args),
-        MigrateCommand::Shift(args) => shift::run(args).map(|()| ExitCode::SUCCESS),
+        MigrateCommand::Shift(args) => shift::run(*args).map(|()| ExitCode::SUCCESS),
         MigrateCommand::Gateway(args) => gateway(*args),
     }
 }

@@ -17,7 +17,11 @@ use ingress_control::{
 use ingress_datapath::{AppliedShare, ClientShare, NodeShare, Pinned, Renewal, Role};
 use serde_json::{Value, json};
 
-use super::{arguments::ShiftArgs, listeners, watch::watch};
+use super::{
+    arguments::ShiftArgs,
+    listeners,
+    watch::{Sources, watch},
+};
 use crate::commands::arguments::PinArgs;
 
 /// Where a pod finds its API server.
@@ -35,6 +39,8 @@ pub(super) fn run(args: ShiftArgs) -> anyhow::Result<()> {
     let ShiftArgs {
         share,
         abort_on,
+        metrics,
+        other_metrics,
         lasts,
         no_listener_check,
         kubeconfig,
@@ -43,6 +49,13 @@ pub(super) fn run(args: ShiftArgs) -> anyhow::Result<()> {
         pins: PinArgs { bpffs },
         output,
     } = args;
+    if other_metrics.is_none() && abort_on.is_some_and(|conditions| conditions.compares()) {
+        bail!(
+            "`p99>…x` compares with the other controller: name its metrics with `--other-metrics`, as \
+             `http://127.0.0.1:10254/metrics` for ingress-nginx with `--enable-metrics`, or give a time as `p99>500ms`"
+        );
+    }
+    let sources = Sources { own: metrics, other: other_metrics };
     let node_share = NodeShare::open(&bpffs)?;
     if let Some(share) = share {
         let ports = shared_ports(&node_share.maps().ports()?)?;
@@ -59,7 +72,7 @@ pub(super) fn run(args: ShiftArgs) -> anyhow::Result<()> {
         }
         warn(&bpffs, share)?;
         let before = node_share.get().effective();
-        let Some((condition, lasts)) = abort_on.zip(lasts) else {
+        let Some((conditions, lasts)) = abort_on.zip(lasts) else {
             node_share.set(share, Renewal::Process);
             record(cluster.as_ref(), before, share);
             return show(&node_share, &output);
@@ -68,7 +81,7 @@ pub(super) fn run(args: ShiftArgs) -> anyhow::Result<()> {
             bail!("a share of 0 needs no watch; leave out `--abort-on` and `--for`");
         }
         record(cluster.as_ref(), before, share);
-        let watched = block_on(watch(&node_share, share, condition, lasts));
+        let watched = block_on(watch(&node_share, share, conditions, &sources, lasts));
         if watched.is_err() {
             record(cluster.as_ref(), share, node_share.get().effective());
         }

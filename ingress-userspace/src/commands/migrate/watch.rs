@@ -5,7 +5,6 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     io::Write as _,
-    str::FromStr,
     time::Duration,
 };
 
@@ -16,10 +15,17 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
+use super::{
+    condition::AbortConditions,
+    latency::{Histogram, LatencyWindow, Source},
+};
+
 /// Interval of readings and renewals.
 const TICK: Duration = Duration::from_secs(1);
 /// Readings that are compared: the responses of a minute.
 const READINGS: usize = 60;
+/// Readings of counters between two readings of metrics, which cost both processes more.
+const LATENCIES: usize = 5;
 /// Readings between two lines of output.
 const LINES: usize = 10;
 /// Least number of responses to judge: one error of fewer says little.
@@ -27,11 +33,11 @@ const LEAST: u64 = 20;
 /// Name shown for all hosts together.
 const ALL_HOSTS: &str = "all hosts";
 
-/// Condition that ends a shift: more server errors than this part of the responses, of any host or of all.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct AbortCondition {
-    /// 0 to 1.
-    errors: f64,
+/// Where response times are read.
+#[derive(Clone, Debug)]
+pub(super) struct Sources {
+    pub(super) own: Source,
+    pub(super) other: Option<Source>,
 }
 
 /// Responses of a host so far.
@@ -55,15 +61,16 @@ struct Excess {
     responses: Responses,
 }
 
-/// Sets `share`, and goes back to none if `condition` holds within `lasts`, if the counters cannot be read, or if the
-/// command is interrupted or its terminal closed. Afterwards the serving process renews the share.
+/// Sets `share`, and goes back to none if a condition holds within `lasts`, if the counters or metrics cannot be read, or
+/// if the command is interrupted or its terminal closed. Afterwards the serving process renews the share.
 ///
 /// # Errors
 /// Returns the reason why the share is none again, or why the watch ended.
 pub(super) async fn watch(
     node: &NodeShare,
     share: ClientShare,
-    condition: AbortCondition,
+    conditions: AbortConditions,
+    sources: &Sources,
     lasts: Duration,
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
@@ -71,6 +78,16 @@ pub(super) async fn watch(
     let mut hangup = signal(SignalKind::hangup()).context("cannot wait for signals")?;
     let mut window = Window::default();
     window.add(read(node.maps()).context("cannot read the responses; the share is unchanged")?);
+    let mut latencies = LatencyWindow::default();
+    if conditions.latency.is_some() {
+        sources.read(&mut latencies).await.context("the share is unchanged")?;
+        if conditions.compares() && !latencies.knows_other() {
+            bail!(
+                "the other controller has answered too few requests to compare `p99` with; the share is unchanged. Wait, \
+                 or give a time as `p99>500ms`"
+            );
+        }
+    }
     node.set(share, Renewal::Caller);
     let back = |why: String| {
         node.set(ClientShare::NONE, Renewal::Process);
@@ -92,12 +109,21 @@ pub(super) async fn watch(
             Ok(reading) => window.add(reading),
             Err(error) => return Err(back(format!("cannot read the responses: {error}"))),
         }
-        if let Some(excess) = window.excess(condition) {
+        if let Some(excess) = conditions.errors.and_then(|errors| window.excess(errors)) {
             return Err(back(excess.to_string()));
+        }
+        if let Some(limit) = conditions.latency.filter(|_| number % LATENCIES == 0) {
+            if let Err(error) = sources.read(&mut latencies).await {
+                return Err(back(format!("{error:#}")));
+            }
+            if let Some(slowness) = latencies.excess(limit) {
+                return Err(back(slowness.to_string()));
+            }
         }
         if number % LINES == 0 {
             // The reader may be gone, such as `head`.
-            let _unread = writeln!(std::io::stderr(), "{share} of the clients: {}", window.sum()).is_err();
+            let latency = if conditions.latency.is_some() { format!(", {latencies}") } else { String::new() };
+            let _unread = writeln!(std::io::stderr(), "{share} of the clients: {}{latency}", window.sum()).is_err();
         }
         if Instant::now() >= end {
             break;
@@ -122,17 +148,17 @@ fn read(maps: &Maps) -> Result<Reading, Error> {
     Ok(hosts.collect())
 }
 
-// === impl AbortCondition ===
+// === impl Sources ===
 
-impl FromStr for AbortCondition {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let percent = text.strip_prefix("5xx>").and_then(|rest| rest.strip_suffix('%'));
-        let percent = percent.and_then(|percent| percent.parse::<f64>().ok());
-        let percent = percent.filter(|percent| (0.0..100.0).contains(percent));
-        let wrong = || format!("`{text}` is no condition of the form `5xx>1%`");
-        percent.map(|percent| Self { errors: percent / 100.0 }).ok_or_else(wrong)
+impl Sources {
+    async fn read(&self, window: &mut LatencyWindow) -> anyhow::Result<()> {
+        let own = self.own.read().await?;
+        let other = match &self.other {
+            Some(other) => other.read().await?,
+            None => Histogram::default(),
+        };
+        window.add(own, other);
+        Ok(())
     }
 }
 
@@ -164,12 +190,11 @@ impl Window {
         })
     }
 
-    /// Returns the first host with too many errors, or all hosts if they have too many together.
-    fn excess(&self, condition: AbortCondition) -> Option<Excess> {
+    /// Returns the first host with more than the part `errors` of server errors, or all hosts if they have together.
+    fn excess(&self, errors: f64) -> Option<Excess> {
         let all = std::iter::once((ALL_HOSTS, self.sum()));
-        let exceeds = |responses: &Responses| {
-            responses.all >= LEAST && responses.errors as f64 > condition.errors * responses.all as f64
-        };
+        let exceeds =
+            |responses: &Responses| responses.all >= LEAST && responses.errors as f64 > errors * responses.all as f64;
         let (host, responses) = self.responses().chain(all).find(|(_, responses)| exceeds(responses))?;
         let host = if host.is_empty() { "no host" } else { host };
         Some(Excess { host: host.to_owned(), responses })
@@ -200,19 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_a_percentage_of_server_errors() {
-        for (text, errors) in [("5xx>1%", Some(0.01)), ("5xx>0%", Some(0.0)), ("5xx>0.5%", Some(0.005))] {
-            assert_eq!(text.parse::<AbortCondition>().ok().map(|condition| condition.errors), errors, "{text}");
-        }
-        for wrong in ["", "5xx", "5xx>1", "5xx>100%", "5xx>-1%", "4xx>1%", "p99>2x", "5xx>1%,p99>2x"] {
-            let error = wrong.parse::<AbortCondition>().expect_err(wrong);
-            assert!(error.contains("`5xx>1%`"), "{error}");
-        }
-    }
-
-    #[test]
     fn errors_of_one_host_or_of_all_end_a_shift() {
-        let condition = AbortCondition { errors: 0.01 };
         let before: &[_] = &[("", 5, 0), ("a.test", 1_000, 900), ("b.test", 50, 0)];
         for (after, expected) in [
             (&[("a.test", 1_100, 901), ("b.test", 150, 1)][..], None),
@@ -234,7 +247,7 @@ mod tests {
             let mut window = Window::default();
             window.add(reading(before));
             window.add(reading(after));
-            let excess = window.excess(condition).map(|excess| excess.to_string());
+            let excess = window.excess(0.01).map(|excess| excess.to_string());
             assert_eq!(excess.is_some(), expected.is_some(), "{excess:?}");
             let said = excess.unwrap_or_default();
             assert!(said.contains(expected.unwrap_or_default()), "{said}");
