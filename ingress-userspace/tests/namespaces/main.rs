@@ -23,6 +23,7 @@ mod http3;
 mod http3_client;
 mod inputs;
 mod inspect;
+mod leaving;
 mod lifecycle;
 mod limits;
 mod names;
