@@ -199,6 +199,21 @@ fn insufficient_formats_are_refused() {
 }
 
 #[test]
+fn a_log_torn_at_any_byte_loses_no_line() {
+    let whole = line("https", "shop.test", "GET / HTTP/1.1", 200, "shop-web-80", "10.0.0.1:80").into_bytes();
+    let (installation, format) = (installation(), LineFormat::parse(&format!("{DEFAULT_FORMAT}{ADDED}")));
+    let format = format.expect("the format");
+    for at in (1..whole.len() - 1).step_by(3) {
+        let log = [&whole[..at], b"\n\xff\0\n", &whole[at..], &whole].concat();
+        let report = replay(&installation, &format, Cursor::new(log)).expect("a report");
+        let undecided: u64 = report.undecided.values().sum();
+        // Without the beginning of the client's address, the rest has the form of a line.
+        assert_eq!((report.lines, report.alike + undecided, report.different), (4, 4, 0), "{at}");
+        assert!((1..=2).contains(&report.alike), "{at}");
+    }
+}
+
+#[test]
 fn causes_and_lines_are_bounded() {
     let log: String = (0..1_500)
         .map(|n| line("https", "shop.test", "GET / HTTP/1.1", 200, &format!("other-{n}-80"), "10.0.0.1:80"))
