@@ -59,8 +59,12 @@ pub(crate) struct RunSettings {
 pub(crate) struct Http3Settings {
     /// Name of the node, which sets its keys apart from those of other nodes.
     pub(crate) node: String,
+    /// UDP port, that of HTTPS.
+    pub(crate) port: u16,
     /// Port that clients are told to use.
     pub(crate) advertised_port: u16,
+    /// Whether the user expects HTTP/3 (`on`), so that its absence is worth a warning. Otherwise it is used if it works.
+    pub(crate) is_expected: bool,
 }
 
 #[derive(Debug)]
@@ -88,7 +92,9 @@ pub(crate) struct KernelSettings {
 pub(crate) enum SettingsError {
     #[error("`--http-port` and `--https-port` are both {0}; give them different ports")]
     SamePort(u16),
-    #[error("`--http3-advertise-port` names a port of HTTP/3, which is off; add `--http3 on`, or drop the option")]
+    #[error(
+        "`--http3-advertise-port` names a port of HTTP/3, which is off; add `--http3 on` or `auto`, or drop the option"
+    )]
     AdvertisedPortWithoutHttp3,
     #[error("`--interface` names an interface for XDP, but `--xdp-mode off` attaches none; drop one of the two")]
     InterfaceWithoutXdp,
@@ -128,7 +134,7 @@ impl RunSettings {
             drain_timeout,
             shutdown_grace_period,
         } = proxy;
-        let has_http3 = http3 == Http3Arg::On;
+        let (has_http3, is_expected) = (http3 != Http3Arg::Off, http3 == Http3Arg::On);
         if !has_http3 && http3_advertise_port.is_some() {
             return Err(SettingsError::AdvertisedPortWithoutHttp3);
         }
@@ -168,7 +174,9 @@ impl RunSettings {
         };
         let http3 = has_http3.then(|| Http3Settings {
             node: translate.node.clone().unwrap_or_else(host_name),
+            port: https_port,
             advertised_port: http3_advertise_port.unwrap_or(https_port),
+            is_expected,
         });
         let private_keys = if source.snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave };
         let saved = source.snapshot_file.clone().map(|path| ingress_control::saved::File { path, private_keys });

@@ -1,27 +1,34 @@
-//! Opens HTTP/3: derives its keys, binds a socket for each worker, and has the kernel part choose among them.
+//! Opens HTTP/3: derives its keys, binds a socket for each worker, and has the kernel part choose among them. Then asks
+//! its port from time to time whether it answers, because clients are told of HTTP/3 only while it does.
 //!
 //! The sockets are bound once the first snapshot is known, because the keys come from the Secret of session tickets. A
 //! failure is reported once, with its remedy; TCP does not depend on it. Keys stay until the process ends: its clients
 //! hold resets and tokens by them.
 
 use std::{
+    convert::Infallible,
     net::UdpSocket,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use ingress_common::quic::{QuicCell, VERSION};
 use ingress_datapath::QuicKey;
 use ingress_model::RouteTable;
-use ingress_proxy::{ListenError, QuicListener, RECEIVE_BUFFER, WorkerListeners, bind_quic};
+use ingress_proxy::{ListenError, QuicListener, RECEIVE_BUFFER, Shared, WorkerListeners, bind_quic};
 use ingress_quic::{Ids, Keys, NodeIds};
 use socket2::SockRef;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use super::kernel::Kernel;
+use super::{
+    admin::Http3State,
+    http3_probe::{self, News, Verdict},
+    kernel::Kernel,
+    udp_drops,
+};
 use crate::config::settings::Http3Settings;
 
 /// Epoch of a process without the kernel part, which is alone on its ports.
@@ -31,7 +38,8 @@ const ALONE: u32 = 1;
 #[derive(Debug)]
 pub(super) struct Http3 {
     settings: Http3Settings,
-    is_open: AtomicBool,
+    /// Number of open sockets, one for each worker.
+    sockets: AtomicUsize,
 }
 
 /// A reason why HTTP/3 is off although it is wanted.
@@ -76,17 +84,56 @@ struct Secret {
 
 impl Http3 {
     pub(super) fn new(settings: Http3Settings) -> Self {
-        Self { settings, is_open: AtomicBool::new(false) }
+        Self { settings, sockets: AtomicUsize::new(0) }
     }
 
-    /// Returns whether the sockets are open.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open.load(Relaxed)
+    /// Returns whether HTTP/3 works; `None` if it is not open, and need not be (`auto`).
+    pub(super) fn state(&self, shared: &Shared) -> Option<Http3State> {
+        let (sockets, workers) = (self.sockets.load(Relaxed), shared.http3_workers());
+        let receive_drops = match sockets {
+            0 => 0,
+            _ => udp_drops::of_port(self.settings.port),
+        };
+        let is_ready = sockets > 0 && workers >= sockets && shared.http3_answers();
+        (self.settings.is_expected || sockets > 0).then_some(Http3State { is_ready, workers, receive_drops })
     }
 
     /// Notes that the sockets are closed.
     pub(super) fn closed(&self) {
-        self.is_open.store(false, Relaxed);
+        self.sockets.store(0, Relaxed);
+    }
+
+    /// Asks the port whether it answers, again and again, and lets the workers tell clients of HTTP/3 while it does. Must
+    /// begin after this process has taken the node over: its predecessor would answer before.
+    pub(super) async fn watch(&self, shared: &Shared) -> Infallible {
+        if self.sockets.load(Relaxed) == 0 {
+            return std::future::pending().await;
+        }
+        let (mut verdict, port) = (Verdict::default(), self.settings.port);
+        loop {
+            let answered = http3_probe::probe(port).await;
+            let news = verdict.note(answered.is_ok());
+            shared.set_http3_answers(verdict.answers());
+            match (news, answered) {
+                (Some(News::Answers), _) => info!(port, "HTTP/3 answers, so responses over TCP offer it"),
+                (Some(News::Silent), Err(reason)) => self.note(format_args!(
+                    "HTTP/3 does not answer this process, so it is not offered: {reason}; let UDP port {port} through the \
+                     firewall of the node, and see whether another process has the port; it is asked again every {} s",
+                    verdict.pause().as_secs()
+                )),
+                (Some(News::Silent), Ok(())) | (None, _) => {}
+            }
+            tokio::time::sleep(verdict.pause()).await;
+        }
+    }
+
+    /// Says once that HTTP/3 does not work, as loudly as the user expects it.
+    fn note(&self, text: std::fmt::Arguments<'_>) {
+        if self.settings.is_expected {
+            warn!("{text}");
+        } else {
+            info!("{text}");
+        }
     }
 
     /// Opens the sockets for `port` and gives each of `listeners` its own. Returns the port that clients are told to use;
@@ -110,11 +157,11 @@ impl Http3 {
                          their own timeouts"
                     );
                 }
-                self.is_open.store(true, Relaxed);
+                self.sockets.store(listeners.len(), Relaxed);
                 Some(self.settings.advertised_port)
             }
             Err(error) => {
-                warn!("HTTP/3 is off, and TCP serves on: {:#}", anyhow::Error::new(error));
+                self.note(format_args!("HTTP/3 is off, and TCP serves on: {:#}", anyhow::Error::new(error)));
                 None
             }
         }
@@ -209,7 +256,16 @@ mod tests {
     use super::*;
 
     fn http3() -> Http3 {
-        Http3::new(Http3Settings { node: "node-1".to_owned(), advertised_port: 443 })
+        expected(true)
+    }
+
+    fn expected(is_expected: bool) -> Http3 {
+        Http3::new(Http3Settings { node: "node-1".to_owned(), port: 0, advertised_port: 443, is_expected })
+    }
+
+    fn shared() -> Shared {
+        let cells = Box::leak(Box::new([ingress_common::HostL7Cell::default()]));
+        Shared::new(cells, None).expect("shared state")
     }
 
     fn listeners(workers: usize) -> Vec<WorkerListeners> {
@@ -267,6 +323,22 @@ mod tests {
         assert!(listeners[0].quic.is_none(), "the listeners stay as they are");
         let http3 = http3();
         assert_eq!(http3.open(port, &mut listeners, None, &RouteTable::default()), None);
-        assert!(!http3.is_open());
+        assert_eq!(http3.state(&shared()), Some(Http3State { is_ready: false, workers: 0, receive_drops: 0 }));
+    }
+
+    #[test]
+    fn http3_is_ready_once_all_workers_serve_it_and_the_port_answers() {
+        let shared = shared();
+        for is_expected in [true, false] {
+            let http3 = expected(is_expected);
+            let absent = is_expected.then_some(Http3State { is_ready: false, workers: 0, receive_drops: 0 });
+            assert_eq!(http3.state(&shared), absent, "not open, expected: {is_expected}");
+            assert_eq!(http3.open(0, &mut listeners(2), None, &RouteTable::default()), Some(443));
+            shared.set_http3_answers(true);
+            // No worker has started.
+            assert_eq!(http3.state(&shared), Some(Http3State { is_ready: false, workers: 0, receive_drops: 0 }));
+            http3.closed();
+            assert_eq!(http3.state(&shared), absent, "closed, expected: {is_expected}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod change_log;
 mod changed_hosts;
 mod control_thread;
 mod http3;
+mod http3_probe;
 mod kernel;
 pub(crate) mod netfilter_check;
 mod numbers;
@@ -24,6 +25,7 @@ pub(crate) mod privileges;
 mod publish;
 mod signals;
 pub(crate) mod telemetry;
+mod udp_drops;
 mod view;
 
 use std::{
@@ -192,6 +194,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
         let has_company = || datapath.as_ref().is_some_and(|datapath| datapath.has_company().unwrap_or(true));
         tokio::select! {
             result = operate(&mut control, kernel.as_mut(), &shared, &view, &wanted) => result,
+            never = offer_http3(http3.as_deref(), &shared, &view) => match never {},
             never = ingress_proxy::keep_datagram_ports_open(server, has_company) => match never {},
             // In other modes, connections to any port arrive at the same listeners.
             never = ingress_proxy::keep_stream_ports_open(server), if mode != ListenMode::Slots => match never {},
@@ -295,6 +298,13 @@ async fn operate(
         result = control.ended() => result,
         result = kernel.look_after(wanted, &view.liveness, shared) => result,
     }
+}
+
+/// Lets workers offer HTTP/3 while its port answers, once this process has the node.
+async fn offer_http3(http3: Option<&Http3>, shared: &Shared, view: &View) -> Infallible {
+    let Some(http3) = http3 else { return std::future::pending().await };
+    view.serving().await;
+    http3.watch(shared).await
 }
 
 /// Waits for `work` while the main thread keeps beating.

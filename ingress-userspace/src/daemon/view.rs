@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -14,11 +14,12 @@ use ingress_datapath::{
 };
 use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{DurationsView, Liveness, Shared, StatsView, UpstreamView};
+use tokio::sync::watch;
 
 use super::{change_log::ChangeRecord, http3::Http3, kernel::Refusals, publish::PublishProgress};
 use crate::daemon::admin::{
-    AdminSource, Attached, CertificateState, ControlState, DenyState, InterfaceCounters, MapFill, StatusState,
-    WorkerState,
+    AdminSource, Attached, CertificateState, ControlState, DenyState, Http3State, InterfaceCounters, MapFill,
+    StatusState, WorkerState,
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without
@@ -43,7 +44,7 @@ pub(super) struct View {
     pub(super) refusals: Option<Arc<Refusals>>,
     /// Liveness of the main thread.
     pub(super) liveness: Liveness,
-    stage: Mutex<ProcessStage>,
+    stage: watch::Sender<ProcessStage>,
 }
 
 /// Stage in the life of the process.
@@ -66,13 +67,20 @@ impl View {
         status: Option<Arc<status::StatusHandle>>,
         http3: Option<Arc<Http3>>,
     ) -> Self {
-        let (liveness, stage) = (Liveness::of_this_thread(), Mutex::new(ProcessStage::Starting));
+        let (liveness, stage) = (Liveness::of_this_thread(), watch::Sender::new(ProcessStage::Starting));
         Self { shared, cells, kernel, progress, contact, status, http3, refusals: None, liveness, stage }
     }
 
     /// Enters the next stage; returns the previous one.
     pub(super) fn enter(&self, stage: ProcessStage) -> ProcessStage {
-        std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage)
+        self.stage.send_replace(stage)
+    }
+
+    /// Waits until the process has the node.
+    pub(super) async fn serving(&self) {
+        let mut stage = self.stage.subscribe();
+        // The sender is in `self`, so the channel is open.
+        let _open = stage.wait_for(|stage| *stage == ProcessStage::Serving).await.is_ok();
     }
 }
 
@@ -89,7 +97,7 @@ impl AdminSource for View {
     }
 
     fn ready(&self) -> Result<(), String> {
-        let stage = *self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let stage = *self.stage.borrow();
         match stage {
             ProcessStage::Starting => Err("no configuration has been read yet".to_owned()),
             ProcessStage::Ending => Err("draining".to_owned()),
@@ -210,8 +218,8 @@ impl AdminSource for View {
         self.shared.stats()
     }
 
-    fn has_http3(&self) -> Option<bool> {
-        self.http3.as_ref().map(|http3| http3.is_open())
+    fn http3(&self) -> Option<Http3State> {
+        self.http3.as_ref()?.state(&self.shared)
     }
 
     fn translation(&self) -> Translation {

@@ -10,9 +10,10 @@ use std::{
 use http::StatusCode;
 use ingress_common::Total;
 use ingress_lab::{
-    client::{Ask, Protocol, Trust, block_on},
+    client::{Ask, Connection, Protocol, Trust, block_on},
     controller::DataPath,
     credentials::Authority,
+    nft,
     topology::{Family, node_addr},
     until, until_within,
 };
@@ -70,6 +71,17 @@ fn as_client<T: Send>(net: &Net, work: impl Future<Output = anyhow::Result<T>> +
     net.topology.client.run(|| block_on(work)).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
+/// Returns `alt-svc` of a response over HTTP/2.
+fn offered(net: &Net, trust: &Trust) -> Option<String> {
+    let response = as_client(net, async {
+        let address = (node_addr(Family::V4), 443).into();
+        let mut connection = Connection::open(address, Protocol::Https2, "web.test", trust).await?;
+        connection.send(&Ask::get("web.test", "/")).await
+    });
+    assert_eq!(response.status, StatusCode::OK);
+    response.headers.get("alt-svc").map(|value| value.to_str().expect("text").to_owned())
+}
+
 fn answered(response: Result<(StatusCode, Vec<u8>), Failure>) -> anyhow::Result<()> {
     match response {
         Ok((StatusCode::OK, _body)) => Ok(()),
@@ -109,7 +121,8 @@ fn requests_are_served_over_both_families_from_changing_ports() {
         .expect("they are counted");
     until("the moves", || (metric(&net, "xdp_ingress_http3_migrations_total")? == 10).then_some(()))
         .expect("they are counted");
-    assert_eq!(metric(&net, "xdp_ingress_http3_ready"), Some(1));
+    until("readiness", || (metric(&net, "xdp_ingress_http3_ready")? == 1).then_some(())).expect("it answers");
+    assert_eq!(metric(&net, "xdp_ingress_http3_workers"), Some(2));
     assert_eq!(metric(&net, "xdp_ingress_http3_requests_total"), Some(12));
     assert_eq!(event(&net, Total::QuicUnchosen), 0);
     assert!(event(&net, Total::QuicNew) >= 2 && event(&net, Total::QuicById) > 12);
@@ -227,17 +240,50 @@ fn a_taken_port_leaves_tcp_alone_and_is_said_once() {
     assert_eq!(metric(&net, "xdp_ingress_http3_ready"), Some(0));
     let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
     assert!(answer.status.is_redirection(), "{}", answer.status);
-    let advertised = net.topology.client.run(|| {
-        block_on(async {
-            let address = (node_addr(Family::V4), 443).into();
-            let mut connection =
-                ingress_lab::client::Connection::open(address, Protocol::Https2, "web.test", &trust).await?;
-            let answer = connection.send(&Ask::get("web.test", "/")).await?;
-            Ok((answer.status, answer.headers.get("alt-svc").cloned()))
-        })
-    });
-    assert_eq!(advertised.expect("an answer"), (StatusCode::OK, None), "nothing is advertised");
+    assert_eq!(offered(&net, &trust), None, "nothing is offered");
     drop(taken);
+}
+
+#[test]
+fn http3_is_used_if_it_works_with_auto() {
+    let Some((net, trust)) = network("h3-auto") else { return };
+    let flags = FLAGS.map(|flag| if flag == "on" { "auto" } else { flag });
+    let taken = net.topology.node.run(|| Ok(UdpSocket::bind(("::", 443))?)).expect("bound");
+    let mut process = Generation::start(&net, "without", &flags);
+    process.process.wait_for_log("HTTP/3 is off, and TCP serves on", 1).expect("it says so");
+    let log = process.process.log();
+    let line = log.lines().find(|line| line.contains("HTTP/3 is off")).expect("a line");
+    assert!(line.contains("INFO") && !line.contains("WARN"), "{line}");
+    assert_eq!(metric(&net, "xdp_ingress_http3_ready"), None, "no alert for it");
+    assert_eq!(offered(&net, &trust), None);
+    drop(taken);
+    process.process.signal(Signal::SIGTERM).expect("it ends");
+    assert!(process.ended().success());
+    let _process = Generation::start(&net, "with", &flags);
+    until("readiness", || (metric(&net, "xdp_ingress_http3_ready")? == 1).then_some(())).expect("it works");
+    assert_eq!(offered(&net, &trust).as_deref(), Some("h3=\":443\"; ma=86400"));
+}
+
+#[test]
+fn a_blocked_port_is_not_offered_until_it_answers() {
+    let Some((net, trust)) = network("h3-blocked") else { return };
+    let rules = |name: &str, rules: &str| {
+        nft::apply(&net.topology.node, &net.lab.home().join(name), rules).expect("the rules are taken");
+    };
+    let chain = "chain input { type filter hook input priority 0; udp dport 443 drop; }";
+    rules("block.nft", &format!("table inet blocked {{ {chain} }}\n"));
+    let mut process = start(&net, "first");
+    process.process.wait_for_log("HTTP/3 does not answer this process, so it is not offered", 1).expect("it says so");
+    assert_eq!(offered(&net, &trust), None);
+    assert_eq!(metric(&net, "xdp_ingress_http3_ready"), Some(0));
+    assert_eq!(metric(&net, "xdp_ingress_http3_workers"), Some(2), "they cannot know");
+    rules("open.nft", "delete table inet blocked\n");
+    let is_ready = || (metric(&net, "xdp_ingress_http3_ready")? == 1).then_some(());
+    until_within(Duration::from_secs(60), "readiness", is_ready).expect("it is asked again");
+    assert_eq!(offered(&net, &trust).as_deref(), Some("h3=\":443\"; ma=86400"));
+    assert_eq!(metric(&net, "xdp_ingress_http3_connection_attempts_total{result=\"accepted\"}"), Some(0));
+    let log = process.process.log();
+    assert_eq!(log.matches("HTTP/3 does not answer").count(), 1, "{log}");
 }
 
 #[test]

@@ -54,6 +54,15 @@ pub struct HostRoutes {
     pub refuses_http3: bool,
 }
 
+impl HostRoutes {
+    /// Returns whether HTTP/3 may serve the host. It cannot ask clients for certificates or pass TLS through, because QUIC
+    /// chooses its TLS configuration before it knows the name.
+    #[must_use]
+    pub fn takes_http3(&self) -> bool {
+        !self.refuses_http3 && self.clients.is_none() && self.passthrough.is_none()
+    }
+}
+
 /// A path of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {

@@ -73,6 +73,13 @@ impl Proxy {
 
     /// Starts a proxy that serves HTTP/3 as well, by so many workers.
     pub fn start_http3(table: &Table, options: &Options, workers: usize) -> Self {
+        let proxy = Self::start_http3_unasked(table, options, workers);
+        proxy.shared.set_http3_answers(true);
+        proxy
+    }
+
+    /// The same, while it is unknown whether the port answers.
+    pub fn start_http3_unasked(table: &Table, options: &Options, workers: usize) -> Self {
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
         let prepared = Self::prepare_on(None, mode, workers, true);
         prepared.0.publish(table);

@@ -13,6 +13,7 @@
 //! counted by host.
 #![forbid(unsafe_code)]
 
+mod alt_svc;
 mod auth;
 pub mod downstream;
 mod http;

@@ -16,14 +16,16 @@ use std::{
 
 use ingress_model::{
     Forwarding, HostId, HostName, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport,
-    Tree, Upstream, UpstreamKey, UpstreamTls, Verify, Versions,
+    Tree, Upstream, UpstreamKey, UpstreamTls, Verify,
     route::{HostEntry, Routes, UpstreamId},
     tree::Difference,
 };
 
 use crate::{
+    alt_svc::{self, Withdrawn},
     auth::jwt::JwksCaches,
     listeners::Listeners,
+    server::clock,
     tls::{
         certificates::{CertificateProblem, Certificates},
         ticket_keys::Seals,
@@ -45,6 +47,8 @@ pub struct Snapshot {
     pub(crate) seals: Option<Arc<Seals>>,
     /// Forwarding of requests without a route.
     pub(crate) forwarding: Arc<Forwarding>,
+    /// Hosts that HTTP/3 does not serve any more.
+    pub(crate) withdrawn: Withdrawn,
     /// JWKS caches that rules use.
     pub(crate) jwks_caches: JwksCaches,
     /// Services of the non-HTTP ports.
@@ -77,6 +81,10 @@ impl Snapshot {
         let listeners = Listeners::compile(previous_listeners, table, |key| upstreams.id(key), host_id);
         let mut jwks_caches = previous.map(|snapshot| snapshot.jwks_caches.clone()).unwrap_or_default();
         jwks_caches.update(&table.hosts);
+        // The snapshot before the first configuration has served no host.
+        let before = previous.filter(|snapshot| snapshot.generation > 0).map(|snapshot| &snapshot.settings);
+        let withdrawn = previous.map(|snapshot| snapshot.withdrawn.clone()).unwrap_or_default();
+        let withdrawn = withdrawn.next(before, table, clock::now());
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
         let streams = table.streams.clone();
@@ -90,6 +98,7 @@ impl Snapshot {
                 settings,
                 seals,
                 forwarding,
+                withdrawn,
                 jwks_caches,
                 streams,
                 stream_ids: BTreeMap::new(),
@@ -137,14 +146,9 @@ impl Snapshot {
         self.streams.keys().copied().chain(self.listeners.ports()).collect()
     }
 
-    /// Returns whether HTTP/3 serves a host. It serves none without TLS 1.3, and none if
-    /// connections have a PROXY header, which UDP has not.
+    /// Returns whether HTTP/3 serves a host.
     pub(crate) fn serves_http3(&self, host: Option<&HostEntry>) -> bool {
-        let Settings { http3, handshakes, trust, .. } = &self.settings;
-        *http3
-            && handshakes.versions != Versions::Tls12
-            && !trust.proxy_protocol
-            && host.is_none_or(HostEntry::takes_http3)
+        alt_svc::is_permitted(&self.settings) && host.is_none_or(HostEntry::takes_http3)
     }
 
     /// Returns whether Gateways have the address `local` of this node.

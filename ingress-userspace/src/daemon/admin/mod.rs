@@ -94,8 +94,8 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     /// Returns `None` if nothing is ever written to an API server.
     fn status(&self) -> Option<StatusState>;
     fn proxy(&self) -> StatsView;
-    /// Returns whether the sockets of HTTP/3 are open; `None` if HTTP/3 is not wanted.
-    fn has_http3(&self) -> Option<bool>;
+    /// Returns whether HTTP/3 works; `None` if it is not wanted.
+    fn http3(&self) -> Option<Http3State>;
     /// Returns the datagrams about Gateway addresses that did not count, by reason; empty without a pool of addresses.
     fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)>;
     /// Returns upstreams with health or traffic to report.
@@ -249,6 +249,17 @@ pub(crate) enum Reach {
     /// A connection over TLS whose client has shown that it may read the API.
     Authenticated,
     Network,
+}
+
+/// Whether HTTP/3 works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Http3State {
+    /// Whether all workers serve it, and its port answers.
+    pub(crate) is_ready: bool,
+    /// Number of workers that serve it.
+    pub(crate) workers: usize,
+    /// Packets that the kernel has dropped, because the buffer of a socket was full.
+    pub(crate) receive_drops: u64,
 }
 
 /// Results of writes to the API server.

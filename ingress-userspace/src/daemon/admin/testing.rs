@@ -13,8 +13,8 @@ use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Upst
 use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 
 use super::{
-    AdminSource, Answers, Attached, CertificateState, ControlState, DenyState, InterfaceCounters, MapFill, Reach,
-    StatusState, WorkerState, body::AdminBody,
+    AdminSource, Answers, Attached, CertificateState, ControlState, DenyState, Http3State, InterfaceCounters, MapFill,
+    Reach, StatusState, WorkerState, body::AdminBody,
 };
 use crate::daemon::change_log::{ChangeRecord, ChangedNames};
 
@@ -135,8 +135,8 @@ impl AdminSource for Fixed {
         StatsView::default()
     }
 
-    fn has_http3(&self) -> Option<bool> {
-        Some(false)
+    fn http3(&self) -> Option<Http3State> {
+        Some(Http3State { is_ready: false, workers: 1, receive_drops: 5 })
     }
 
     fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)> {

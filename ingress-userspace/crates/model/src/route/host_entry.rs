@@ -27,7 +27,7 @@ pub struct HostEntry {
     fallback: Option<Box<Route>>,
     clients: Option<Arc<ClientCertificates>>,
     passing: Option<PassthroughRoute>,
-    refuses_http3: bool,
+    takes_http3: bool,
 }
 
 // === impl HostEntry ===
@@ -41,7 +41,7 @@ impl HostEntry {
         sets: &mut Sets,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
-        let HostRoutes { rules, fallback, clients, passthrough, refuses_http3 } = routes;
+        let HostRoutes { rules, fallback, clients, passthrough, refuses_http3: _ } = routes;
         let passing = passthrough.as_ref().map(|policy| PassthroughRoute {
             upstream: policy.upstream.as_ref().map(&mut *upstream),
             policy: Arc::clone(policy),
@@ -99,7 +99,7 @@ impl HostEntry {
             fallback: fallback_route,
             clients: clients.clone(),
             passing,
-            refuses_http3: *refuses_http3,
+            takes_http3: routes.takes_http3(),
         }
     }
 
@@ -127,11 +127,10 @@ impl HostEntry {
         self.passing.as_ref()
     }
 
-    /// Returns whether HTTP/3 may serve the host. It cannot ask clients for certificates or pass TLS through, because QUIC
-    /// chooses its TLS configuration before it knows the name.
+    /// Returns whether HTTP/3 may serve the host; see [`HostRoutes::takes_http3`].
     #[must_use]
     pub fn takes_http3(&self) -> bool {
-        !self.refuses_http3 && self.clients.is_none() && self.passing.is_none()
+        self.takes_http3
     }
 
     /// Returns `true` on the first call only, so that costly paths are reported once.

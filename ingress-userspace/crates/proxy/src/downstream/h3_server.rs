@@ -113,7 +113,7 @@ impl Http3 {
             let worker = Rc::clone(worker);
             async move {
                 let ended = driver.run().await;
-                worker.serves_http3(false);
+                worker.http3.fail(&worker.shared);
                 if let Err(error) = ended {
                     tracing::error!(%error, "a worker's socket for HTTP/3 has failed; it serves TCP alone");
                 }
@@ -127,7 +127,7 @@ impl Http3 {
                 }
             }
         });
-        worker.serves_http3(true);
+        worker.http3.serve(&worker.shared, worker.options.http3_advertise_port);
         let counters = worker.shared.note_http3();
         Some(Self { handle, driving, forwarding: forwarding.abort_handle(), counters, settings })
     }

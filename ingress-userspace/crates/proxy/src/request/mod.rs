@@ -35,7 +35,7 @@ use crate::{
         session_affinity::AffinitySession,
         unread_body::{REST_MAX, UnreadBody},
     },
-    server::memory::Pressure,
+    server::{memory::Pressure, worker::Worker},
     snapshot::Snapshot,
     tls::client_certificates::ClientIdentity,
     upstream::subrequest::SubrequestError,
@@ -267,20 +267,20 @@ impl Matching<'_> {
         };
         cookies.add(&mut response);
         finish(&context, filters, share, &mut response);
-        if asks && parts.version < Version::HTTP_3 && conn.worker.offers_http3() {
+        if asks && parts.version < Version::HTTP_3 && conn.worker.http3.is_told() {
             self.advertise(conn, snapshot, &mut response);
         }
         response
     }
 
-    /// Tells a client of HTTP/1 or HTTP/2 that the host is served by HTTP/3, too. Replaces what the pod says.
+    /// Tells a client of HTTP/1 or HTTP/2 that the host is served by HTTP/3, too, or is not any more. Replaces what the
+    /// pod says.
     #[inline(never)]
     fn advertise(&self, conn: &Conn, snapshot: &Snapshot, response: &mut Response<Body>) {
-        let is_served = self.found.host.is_some() && snapshot.serves_http3(self.found.host);
-        if is_served
-            && !snapshot.is_of_gateways(conn.local())
-            && let Some(alt_svc) = conn.worker.alt_svc()
-        {
+        let Some(host) = self.found.host.filter(|_| !snapshot.is_of_gateways(conn.local())) else { return };
+        let withdrawn = snapshot.withdrawn.since(&host.pattern, host.takes_http3());
+        let Worker { http3, shared, .. } = &*conn.worker;
+        if let Some(alt_svc) = http3.value(shared, snapshot.serves_http3(Some(host)), withdrawn) {
             response.headers_mut().insert(header::ALT_SVC, alt_svc);
         }
     }

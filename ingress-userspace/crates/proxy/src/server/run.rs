@@ -115,7 +115,7 @@ async fn serve(
     worker.draining.set(true);
     while accepting.join_next().await.is_some() {}
     if let Some(http3) = &http3 {
-        worker.serves_http3(false);
+        worker.http3.leave(&worker.shared);
         http3.drain(deadline.saturating_duration_since(Instant::now()) + CLOSING_MAX);
     }
     drain(&worker, deadline, http3.as_mut(), signal.clone()).await;

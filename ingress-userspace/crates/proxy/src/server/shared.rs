@@ -20,6 +20,7 @@ use ingress_model::{
 };
 
 use crate::{
+    alt_svc::{Reach, ReachCell},
     auth::{authz_cache::AuthzCache, failure_log::FailureLog, jwt::token_cache::Tokens, passwords::Passwords},
     limits::{
         Limiter,
@@ -84,6 +85,10 @@ pub struct Shared {
     worker_connections: Mutex<BTreeMap<usize, Arc<AtomicUsize>>>,
     /// Counters of the workers that serve HTTP/3.
     http3: Mutex<Vec<Arc<Http3Counters>>>,
+    /// Number of workers that serve HTTP/3.
+    pub(crate) http3_workers: AtomicUsize,
+    /// Whether HTTP/3 answers at its port.
+    pub(crate) http3_reach: ReachCell,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +140,8 @@ impl Shared {
             forgotten: Mutex::default(),
             worker_connections: Mutex::default(),
             http3: Mutex::default(),
+            http3_workers: AtomicUsize::new(0),
+            http3_reach: ReachCell::default(),
         })
     }
 
@@ -341,6 +348,24 @@ impl Shared {
     pub(crate) fn note_connections(&self, worker: usize) -> Arc<AtomicUsize> {
         let mut workers = self.worker_connections.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(workers.entry(worker).or_default())
+    }
+
+    /// Returns how many workers serve HTTP/3.
+    #[must_use]
+    pub fn http3_workers(&self) -> usize {
+        self.http3_workers.load(Relaxed)
+    }
+
+    /// Returns whether HTTP/3 answers, as [`Self::set_http3_answers`] was told last.
+    #[must_use]
+    pub fn http3_answers(&self) -> bool {
+        self.http3_reach.get() == Reach::Answers
+    }
+
+    /// Sets whether HTTP/3 answers at its port. Responses over TLS offer it only while it does; after an end they tell
+    /// for a day that it is gone.
+    pub fn set_http3_answers(&self, answers: bool) {
+        self.http3_reach.set(answers, clock::now());
     }
 
     fn http3(&self) -> Http3StatsView {

@@ -12,11 +12,11 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use http::HeaderValue;
 
 use ingress_model::Settings;
 
 use crate::{
+    alt_svc::WorkerOffer,
     downstream::{
         conn::{Conn, Order},
         h2_slow_start::Pacer,
@@ -66,8 +66,8 @@ pub(crate) struct Worker {
     pub(crate) pacer: Pacer,
     /// Requests being mirrored now.
     pub(crate) mirrors: Cell<u32>,
-    /// The value of `alt-svc`, while this worker serves HTTP/3.
-    alt_svc: RefCell<Option<HeaderValue>>,
+    /// What clients are told of HTTP/3.
+    pub(crate) http3: WorkerOffer,
     /// Connections of HTTP/3 that were cut off by the end of a drain.
     pub(crate) cut: Cell<usize>,
 }
@@ -122,7 +122,7 @@ impl Worker {
             next_connection: Cell::new(0),
             pacer: Pacer::default(),
             mirrors: Cell::new(0),
-            alt_svc: RefCell::default(),
+            http3: WorkerOffer::default(),
             cut: Cell::new(0),
         })
     }
@@ -289,24 +289,6 @@ impl Worker {
         for conn in self.connections.borrow().values().filter(|conn| which(conn)) {
             conn.order(order);
         }
-    }
-
-    /// Records whether this worker serves HTTP/3, which clients of TLS are told.
-    pub(crate) fn serves_http3(&self, serves: bool) {
-        let port = self.options.http3_advertise_port.filter(|_| serves);
-        self.alt_svc.replace(port.and_then(|port| HeaderValue::try_from(format!("h3=\":{port}\"; ma=86400")).ok()));
-    }
-
-    /// Returns whether clients are to be told of HTTP/3.
-    #[inline]
-    pub(crate) fn offers_http3(&self) -> bool {
-        self.alt_svc.borrow().is_some()
-    }
-
-    /// Returns the value of `alt-svc`, if clients are to be told of HTTP/3. The copy shares its bytes.
-    #[inline]
-    pub(crate) fn alt_svc(&self) -> Option<HeaderValue> {
-        self.alt_svc.borrow().clone()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

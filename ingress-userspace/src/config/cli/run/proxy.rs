@@ -16,9 +16,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     pub(crate) https_port: u16,
 
-    /// Whether HTTP/3 is served, over UDP at the port of HTTPS. With `on`, browsers learn of it from the responses of HTTP/1
-    /// and HTTP/2. Ports below 1024 need CAP_NET_BIND_SERVICE, and firewalls and Services must let UDP through. If the
-    /// port cannot be opened, the log gives the reason, and TCP serves on.
+    /// Whether HTTP/3 is served, over UDP at the port of HTTPS. Browsers learn of it from the responses of HTTP/1 and
+    /// HTTP/2, while the port answers the process itself. Ports below 1024 need CAP_NET_BIND_SERVICE, and firewalls and
+    /// Services must let UDP through. Without HTTP/3, TCP serves on: with `on` the log warns and the metrics show it,
+    /// with `auto` the log notes the reason.
     #[arg(long, value_enum, default_value_t = Http3Arg::Off)]
     pub(crate) http3: Http3Arg,
 
@@ -51,6 +52,7 @@ pub(crate) struct ProxyArgs {
 pub(crate) enum Http3Arg {
     Off,
     On,
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -6,13 +6,13 @@ use ingress_proxy::Http3StatsView;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{
-    Scrape,
+    Http3State, Scrape,
     encode::{by, counter, counters, gauge, gauges},
 };
 
 impl Scrape {
     pub(super) fn encode_http3(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(is_open) = self.has_http3 else { return Ok(()) };
+        let Some(Http3State { is_ready, workers, receive_drops }) = self.http3 else { return Ok(()) };
         let Http3StatsView {
             open,
             half_open,
@@ -26,8 +26,9 @@ impl Scrape {
             foreign,
             panics,
         } = self.proxy.http3;
-        let help = "1 while the UDP sockets of HTTP/3 are open; the log explains why they are not";
-        gauge(encoder, "http3_ready", help, u64::from(is_open))?;
+        let help = "1 while all workers serve HTTP/3 and its port answers; the log has the reason otherwise";
+        gauge(encoder, "http3_ready", help, u64::from(is_ready))?;
+        gauge(encoder, "http3_workers", "Workers that serve HTTP/3", workers as u64)?;
         let help = "QUIC connections open now, by state";
         let states = [half_open, open.saturating_sub(half_open)];
         gauges(encoder, "http3_connections", help, by("state", ["handshake", "established"], states))?;
@@ -41,6 +42,11 @@ impl Scrape {
                 "http3_requests_cancelled",
                 "HTTP/3 requests that clients cancelled before the end of the response",
                 cancelled,
+            ),
+            (
+                "http3_receive_drops",
+                "Packets that the kernel dropped, because the buffer of a socket of HTTP/3 was full",
+                receive_drops,
             ),
             ("http3_migrations", "Times that the client of a QUIC connection had a new address", migrated),
             (

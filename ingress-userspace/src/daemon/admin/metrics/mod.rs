@@ -27,8 +27,8 @@ use self::{
     resources::ProcessMetrics,
 };
 use super::{
-    AdminSource, CertificateState, ControlState, DenyState, HostCounters, InterfaceCounters, MapFill, Metrics,
-    StatusState,
+    AdminSource, CertificateState, ControlState, DenyState, HostCounters, Http3State, InterfaceCounters, MapFill,
+    Metrics, StatusState,
 };
 
 /// Media type of OpenMetrics 1.0 text.
@@ -51,7 +51,7 @@ pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<Strin
         control: source.control(),
         status: source.status(),
         proxy: source.proxy(),
-        has_http3: source.has_http3(),
+        http3: source.http3(),
         refused_gateway_datagrams: source.refused_gateway_datagrams(),
         ready: source.ready().is_ok(),
         panics: ingress_panics::count(),
@@ -91,7 +91,7 @@ struct Scrape {
     status: Option<StatusState>,
     proxy: StatsView,
     /// `None` if HTTP/3 is not wanted.
-    has_http3: Option<bool>,
+    http3: Option<Http3State>,
     /// By reason; empty without a pool of addresses.
     refused_gateway_datagrams: Vec<(&'static str, u64)>,
     ready: bool,

@@ -123,6 +123,62 @@ async fn clients_of_tls_are_offered_http3_for_hosts_that_it_serves() {
     assert_eq!(offered(&without, "h2", "a.test").await, Some("pod".to_owned()));
 }
 
+/// A field that tells clients to forget earlier offers.
+fn clear() -> Option<String> {
+    Some("clear".to_owned())
+}
+
+#[tokio::test]
+async fn clients_are_told_when_http3_is_switched_off() {
+    let origin = Origin::start(|peer| {
+        while peer.request().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nAlt-Svc: pod\r\n\r\n");
+        }
+    });
+    let table = |refuses_http3: bool, settings: Settings| {
+        let mut table = table(&origin).settings(settings);
+        let pattern = HostPattern::parse("a.test").expect("valid host");
+        Arc::make_mut(table.0.hosts.get_mut(&pattern).expect("known")).refuses_http3 = refuses_http3;
+        table
+    };
+    let on = Settings::default;
+    let off = || Settings { http3: false, ..Settings::default() };
+    let (own, pod) = (Some("h3=\":443\"; ma=86400".to_owned()), Some("pod".to_owned()));
+    let proxy = start(&table(false, on()));
+    for (what, refuses_http3, settings, expected) in [
+        ("on", false, on(), own.clone()),
+        ("off for the host", true, on(), clear()),
+        ("on again", false, on(), own.clone()),
+        ("off for all", false, off(), clear()),
+        ("off for both", true, off(), clear()),
+        ("on for the others", true, on(), clear()),
+        ("on for it, too", false, on(), own),
+    ] {
+        proxy.publish(&table(refuses_http3, settings));
+        for alpn in ["h2", "http/1.1"] {
+            assert_eq!(offered(&proxy, alpn, "a.test").await, expected, "{what}, {alpn}");
+        }
+        assert_eq!(offered(&proxy, "h2", "refuses.test").await, pod, "{what}, a host that was never served");
+        assert_eq!(proxy.client().get("a.test", "/").header("alt-svc"), Some("pod"), "{what}, without TLS");
+    }
+    // A process that starts with HTTP/3 off has offered nothing.
+    let other = start(&table(false, off()));
+    assert_eq!(offered(&other, "h2", "a.test").await, pod);
+}
+
+#[tokio::test]
+async fn nothing_is_offered_that_does_not_answer() {
+    let origin = Origin::answering("pod");
+    let proxy = Proxy::start_http3_unasked(&Table::default().host("a.test", &[origin.address]), &super::options(), 1);
+    let own = Some("h3=\":443\"; ma=86400".to_owned());
+    assert_eq!(offered(&proxy, "h2", "a.test").await, None, "nobody has asked it");
+    for (answers, expected) in [(false, None), (true, own.clone()), (false, clear()), (true, own)] {
+        proxy.shared.set_http3_answers(answers);
+        assert_eq!(offered(&proxy, "h2", "a.test").await, expected, "{answers}");
+    }
+    until("all workers serve it", || proxy.shared.http3_workers() == 1).await;
+}
+
 #[tokio::test]
 async fn a_new_certificate_is_for_new_connections() {
     let origin = Origin::answering("pod");
