@@ -43,7 +43,7 @@ pub(super) enum News {
 /// A reason for which the port counts as silent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Silence {
-    #[error("nothing came back from {0}")]
+    #[error("no answer came from {0}")]
     NoAnswer(SocketAddr),
     #[error("{0} refuses packets ({1})")]
     Refused(SocketAddr, io::Error),

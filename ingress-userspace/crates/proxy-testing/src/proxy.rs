@@ -159,7 +159,11 @@ fn listen_quic(listeners: &mut [WorkerListeners]) -> SocketAddr {
     let cell = Arc::new(QuicCell::default());
     cell.set_current_key(1, &[3, 5]);
     cell.set_epoch(7, true);
-    let sockets = ingress_proxy::bind_quic(0, listeners.len(), false).expect("sockets");
+    // At the port of HTTPS, if that is free, as in the daemon.
+    let https = listeners[0].https.local_addr().expect("address").port();
+    let count = listeners.len();
+    let sockets = ingress_proxy::bind_quic(https, count, false).or_else(|_| ingress_proxy::bind_quic(0, count, false));
+    let sockets = sockets.expect("sockets");
     let port = sockets[0].local_addr().expect("address").port();
     for ((number, listeners), socket) in (0..).zip(listeners).zip(sockets) {
         let ids = Arc::new(NodeIds::new(Arc::clone(&cell), 7, number));

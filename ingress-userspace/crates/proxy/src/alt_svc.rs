@@ -21,8 +21,8 @@ const MAX_AGE: Duration = Duration::from_hours(24);
 /// What a response tells its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Advice {
-    /// Nothing: the field of the pod stays, if there is one.
-    Nothing,
+    /// Keeps the field of the pod, if there is one.
+    Silence,
     Offer,
     /// Earlier offers are void.
     Clear,
@@ -49,6 +49,8 @@ pub(crate) struct WorkerOffer {
     value: RefCell<Option<HeaderValue>>,
     /// Whether the worker serves HTTP/3.
     serves: Cell<bool>,
+    /// The port of its socket.
+    port: Cell<u16>,
 }
 
 /// Returns the value for an offer of `port`.
@@ -66,13 +68,13 @@ fn advice(
     now: impl FnOnce() -> Duration,
 ) -> Advice {
     let ended = match (reach, serves_host) {
-        (Reach::Untried, _) => return Advice::Nothing,
-        (Reach::Answers, true) => return if works_here { Advice::Offer } else { Advice::Nothing },
+        (Reach::Untried, _) => return Advice::Silence,
+        (Reach::Answers, true) => return if works_here { Advice::Offer } else { Advice::Silence },
         (Reach::Answers, false) => withdrawn,
         (Reach::Silent(since), true) => Some(since),
         (Reach::Silent(since), false) => withdrawn.map(|withdrawn| withdrawn.min(since)),
     };
-    if ended.is_some_and(|ended| is_remembered(ended, now())) { Advice::Clear } else { Advice::Nothing }
+    if ended.is_some_and(|ended| is_remembered(ended, now())) { Advice::Clear } else { Advice::Silence }
 }
 
 /// Returns whether clients may remember an offer that was last made at `ended`.
@@ -89,12 +91,13 @@ pub(crate) fn is_permitted(settings: &Settings) -> bool {
 // === impl WorkerOffer ===
 
 impl WorkerOffer {
-    /// Notes that the worker serves HTTP/3, which clients are told to use at `port`.
-    pub(crate) fn serve(&self, shared: &Shared, port: Option<u16>) {
+    /// Notes that the worker serves HTTP/3 at `port`, which clients are told to use at `advertised`.
+    pub(crate) fn serve(&self, shared: &Shared, port: u16, advertised: Option<u16>) {
+        self.port.set(port);
         if !self.serves.replace(true) {
             shared.http3_workers.fetch_add(1, Relaxed);
         }
-        self.value.replace(port.and_then(offer));
+        self.value.replace(advertised.and_then(offer));
     }
 
     /// Notes that the worker does not serve HTTP/3 any more. Others may.
@@ -104,10 +107,15 @@ impl WorkerOffer {
         }
     }
 
-    /// Notes that the worker drains: a successor may serve HTTP/3, so clients are told nothing.
+    /// Notes that the worker drains: a successor may serve HTTP/3, so clients are not told.
     pub(crate) fn leave(&self, shared: &Shared) {
         self.fail(shared);
         self.value.replace(None);
+    }
+
+    /// Returns the port of the worker's socket, if it has served HTTP/3.
+    pub(crate) fn port(&self) -> u16 {
+        self.port.get()
     }
 
     /// Returns whether clients may have to be told of HTTP/3.
@@ -120,7 +128,7 @@ impl WorkerOffer {
     /// HTTP/3 has ceased to serve the host. The copy shares its bytes.
     pub(crate) fn value(&self, shared: &Shared, serves_host: bool, withdrawn: Option<Duration>) -> Option<HeaderValue> {
         match advice(shared.http3_reach.get(), serves_host, withdrawn, self.serves.get(), clock::now) {
-            Advice::Nothing => None,
+            Advice::Silence => None,
             Advice::Offer => self.value.borrow().clone(),
             Advice::Clear => Some(HeaderValue::from_static("clear")),
         }
@@ -213,32 +221,32 @@ mod tests {
 
     #[test]
     fn an_offer_needs_an_answer_and_its_end_is_told_for_a_day() {
-        use Advice::{Clear, Nothing, Offer};
+        use Advice::{Clear, Offer, Silence};
         use Reach::{Answers, Silent, Untried};
         let silent = Silent(HOUR * 10);
         for (reach, serves_host, withdrawn, hour, expected) in [
-            (Untried, true, None, 1, Nothing),
-            (Untried, false, Some(HOUR), 2, Nothing),
+            (Untried, true, None, 1, Silence),
+            (Untried, false, Some(HOUR), 2, Silence),
             (Answers, true, None, 1, Offer),
-            (Answers, false, None, 1, Nothing),
+            (Answers, false, None, 1, Silence),
             (Answers, false, Some(HOUR), 1, Clear),
             (Answers, false, Some(HOUR), 24, Clear),
-            (Answers, false, Some(HOUR), 25, Nothing),
+            (Answers, false, Some(HOUR), 25, Silence),
             (silent, true, None, 10, Clear),
             (silent, true, None, 33, Clear),
-            (silent, true, None, 34, Nothing),
-            (silent, false, None, 10, Nothing),
+            (silent, true, None, 34, Silence),
+            (silent, false, None, 10, Silence),
             (silent, false, Some(HOUR), 24, Clear),
-            (silent, false, Some(HOUR), 25, Nothing),
+            (silent, false, Some(HOUR), 25, Silence),
             // Withdrawn while it was silent: the last offer was before that.
             (silent, false, Some(HOUR * 20), 33, Clear),
-            (silent, false, Some(HOUR * 20), 34, Nothing),
+            (silent, false, Some(HOUR * 20), 34, Silence),
         ] {
             let found = advice(reach, serves_host, withdrawn, true, || HOUR * hour);
             assert_eq!(found, expected, "{reach:?} {serves_host} {withdrawn:?} at {hour} h");
         }
         let elsewhere = advice(Answers, true, None, false, Duration::default);
-        assert_eq!(elsewhere, Nothing, "a worker without HTTP/3 offers none");
+        assert_eq!(elsewhere, Silence, "a worker without HTTP/3 offers none");
     }
 
     #[test]
@@ -264,10 +272,10 @@ mod tests {
         shared.set_http3_answers(true);
         let [first, second] = &workers;
         for worker in [first, first, second] {
-            worker.serve(&shared, Some(443));
+            worker.serve(&shared, 443, Some(443));
         }
         assert_eq!(shared.http3_workers(), 2);
-        // Its driver has failed: it offers nothing, but tells clients that HTTP/3 is gone, as the others do.
+        // Its driver has failed: it makes no offer, but tells clients that HTTP/3 is gone, as the others do.
         for _ in 0..2 {
             first.fail(&shared);
         }
@@ -328,7 +336,7 @@ mod tests {
             let state = Withdrawn::default();
             state.next(before.as_ref(), &table(&[("a.test", false)], settings), HOUR).since(&pattern, true)
         };
-        assert_eq!(after(None, off()), None, "a process that starts so has offered nothing");
+        assert_eq!(after(None, off()), None, "a process that starts so has made no offer");
         assert_eq!(after(Some(off()), off()), None);
         assert_eq!(after(Some(Settings::default()), Settings::default()), None);
         for settings in [

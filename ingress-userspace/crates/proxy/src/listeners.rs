@@ -160,6 +160,33 @@ impl Listeners {
         self.get(name)?.streams.get(&HostPattern::Any).map(Arc::as_ref)
     }
 
+    /// Returns whether HTTP/3 is served at `local`, for some names at least: at an address of Gateways, only where they have
+    /// listeners for TLS.
+    pub(crate) fn serve_http3_at(&self, local: SocketAddr) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        // The kernel did not tell the address, which may be that of a Gateway.
+        if local.ip().is_unspecified() {
+            return false;
+        }
+        match self.at(local) {
+            Some(bound) => bound.protocol() == BoundProtocol::Tls,
+            None => !self.refuses(local),
+        }
+    }
+
+    /// Returns whether HTTP/3 serves `host` at `local`, the address of a connection over TLS, by a socket at `port`. Gateways
+    /// have listeners at other ports, too, which HTTP/3 does not serve.
+    pub(crate) fn offer_http3_at(&self, local: SocketAddr, port: u16, host: &str) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let Some(bound) = self.at(local) else { return !self.refuses(local) };
+        let listener = bound.of_host(host, true).and_then(|name| self.get(name));
+        local.port() == port && listener.map_or(bound.shares_with_ingresses(), ServedListener::takes_http3)
+    }
+
     pub(crate) fn get(&self, name: &ListenerName) -> Option<&ServedListener> {
         self.served.get(name.as_str()).map(Arc::as_ref)
     }
@@ -276,6 +303,11 @@ impl BoundListeners {
 impl ServedListener {
     fn unnumbered_streams(&self) -> usize {
         self.streams.values().filter(|stream| stream.id == HostId::UNATTRIBUTED).count()
+    }
+
+    /// Returns whether HTTP/3 may serve the listener. It asks no client for a certificate.
+    pub(crate) fn takes_http3(&self) -> bool {
+        self.protocol == ListenerProtocol::Https && self.clients.is_none()
     }
 
     /// Returns whether the bytes of TLS connections are relayed, passed through or terminated.

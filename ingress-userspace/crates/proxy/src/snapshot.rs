@@ -10,7 +10,6 @@
 use std::{
     borrow::Borrow,
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     sync::Arc,
 };
 
@@ -149,12 +148,6 @@ impl Snapshot {
     /// Returns whether HTTP/3 serves a host.
     pub(crate) fn serves_http3(&self, host: Option<&HostEntry>) -> bool {
         alt_svc::is_permitted(&self.settings) && host.is_none_or(HostEntry::takes_http3)
-    }
-
-    /// Returns whether Gateways have the address `local` of this node.
-    pub(crate) fn is_of_gateways(&self, local: SocketAddr) -> bool {
-        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-        !self.listeners.is_empty() && (self.listeners.at(local).is_some() || self.listeners.refuses(local))
     }
 
     /// Returns the upstream that a route of this snapshot names.

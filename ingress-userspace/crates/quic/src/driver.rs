@@ -37,7 +37,7 @@ use crate::{
     conn::Conn,
     connection::State,
     ids::{Ids, Owner, destination},
-    options::{DriverError, Options},
+    options::{DriverError, Options, TlsOf},
     respond::respond,
     shared::{Counters, Drain, Handle, Peer, Shared, count},
     socket::{Datagram, Socket},
@@ -81,6 +81,7 @@ pub struct Driver<S> {
     /// Contents of packets that belong to no connection.
     reply: Vec<u8>,
     pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
+    tls_of: TlsOf,
     forward: Box<dyn FnMut(u8, Datagram)>,
 }
 
@@ -95,7 +96,7 @@ where
     /// # Errors
     /// If the socket or the TLS configuration does not suit QUIC.
     pub fn new(options: Options, service: S) -> Result<(Self, Handle), DriverError> {
-        let Options { socket, tls, keys, ids, limits, pressure, opened, forward } = options;
+        let Options { socket, tls, keys, ids, limits, pressure, tls_of, opened, forward } = options;
         let socket = Socket::new(socket).map_err(DriverError::Socket)?;
         let server = config::server(tls, &keys, &limits)?;
         let endpoint = Endpoint::new(config::endpoint(&keys, Arc::clone(&ids)), Some(server), socket.finds_mtu(), None);
@@ -128,6 +129,7 @@ where
             waiting: Vec::new(),
             reply: Vec::new(),
             pressure,
+            tls_of,
             forward,
         };
         Ok((driver, Handle(shared)))
@@ -267,7 +269,7 @@ where
             validated: first.is_validated,
         };
         match decide(load) {
-            Admission::Accept => self.accept(incoming, now),
+            Admission::Accept => self.accept(incoming, &first, now),
             Admission::Retry => {
                 count(&counters.retried);
                 match self.endpoint.retry(incoming, &mut self.reply) {
@@ -283,9 +285,20 @@ where
         }
     }
 
-    fn accept(&mut self, incoming: Incoming, now: Instant) {
-        let (remote, local) = (incoming.remote_address(), incoming.local_ip());
-        match self.endpoint.accept(incoming, now, &mut self.reply, None) {
+    fn accept(&mut self, incoming: Incoming, first: &FirstPacket, now: Instant) {
+        let FirstPacket { remote, local, .. } = *first;
+        let config =
+            (self.tls_of)(first).map(|tls| config::server(tls, &self.shared.keys, &self.shared.limits.borrow()));
+        let config = match config.transpose() {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a connection of HTTP/3 is refused");
+                count(&self.shared.counters.refused);
+                let transmit = self.endpoint.refuse(incoming, &mut self.reply);
+                return self.answer(&transmit);
+            }
+        };
+        match self.endpoint.accept(incoming, now, &mut self.reply, config) {
             Ok((handle, quic)) => {
                 let counters = &self.shared.counters;
                 count(&counters.accepted);

@@ -31,7 +31,7 @@ pub use config::{ConfigError, Limits};
 pub use driver::Driver;
 pub use ids::{Ids, LENGTH as ID_LENGTH, NONCE as ID_NONCE, NodeIds, Owner};
 pub use keys::Keys;
-pub use options::{DriverError, Opened, Options};
+pub use options::{DriverError, Opened, Options, TlsOf};
 pub use quinn_proto::EcnCodepoint;
 pub use shared::{Counters, Handle, Held, Peer};
 pub use socket::Datagram;

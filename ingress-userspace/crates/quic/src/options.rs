@@ -14,6 +14,9 @@ use crate::{
 /// Returns the caller's value for a connection whose handshake is complete.
 pub type Opened = Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>;
 
+/// Returns TLS that depends on the address which a client uses for us.
+pub type TlsOf = Box<dyn Fn(&FirstPacket) -> Option<rustls::ServerConfig>>;
+
 /// The parts of a driver.
 pub struct Options {
     /// A bound socket; with `SO_REUSEPORT` if there are several workers.
@@ -29,6 +32,9 @@ pub struct Options {
     /// Returns the use of the worker's room, for a client's first packet. It is called once for each of them. The caller
     /// may compare its budget of memory with [`Counters::open`](crate::Counters::open) connections.
     pub pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
+    /// Returns the TLS for a client's first packet, if it is not `tls`. Application protocols and early data are replaced,
+    /// too.
+    pub tls_of: TlsOf,
     /// Called at the end of each handshake. The value belongs to the connection ([`Peer::context`]) and is dropped at
     /// its end. Without one, the connection is closed at once.
     pub opened: Opened,

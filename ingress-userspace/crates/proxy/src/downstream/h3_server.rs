@@ -19,6 +19,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use ingress_model::Settings;
 use ingress_panics::vital;
 use ingress_quic::{Datagram, Driver, FirstPacket, Handle, Limits, Options, Peer, Pressure, RequestBody};
+use rustls::ServerConfig;
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinHandle},
@@ -91,6 +92,10 @@ impl Http3 {
                 let worker = Rc::clone(worker);
                 Box::new(move |first| admit(&worker, first, port))
             },
+            tls_of: {
+                let worker = Rc::clone(worker);
+                Box::new(move |first| tls_of(&worker, first, port))
+            },
             opened: {
                 let worker = Rc::clone(worker);
                 Box::new(move |peer| enter(&worker, peer, port))
@@ -127,7 +132,7 @@ impl Http3 {
                 }
             }
         });
-        worker.http3.serve(&worker.shared, worker.options.http3_advertise_port);
+        worker.http3.serve(&worker.shared, port, worker.options.http3_advertise_port);
         let counters = worker.shared.note_http3();
         Some(Self { handle, driving, forwarding: forwarding.abort_handle(), counters, settings })
     }
@@ -192,8 +197,8 @@ fn admit(worker: &Worker, first: &FirstPacket, port: u16) -> Pressure {
         return Pressure::Refuse;
     }
     let refusal = worker.refuses().or_else(|| {
-        let is_of_gateways = snapshot.is_of_gateways(local(first.local, first.remote, port));
-        is_of_gateways.then_some(Refusal::NoListener)
+        let is_served = snapshot.listeners.serve_http3_at(local(first.local, first.remote, port));
+        (!is_served).then_some(Refusal::NoListener)
     });
     if let Some(why) = refusal {
         stats.accepted.fetch_add(1, Relaxed);
@@ -201,6 +206,14 @@ fn admit(worker: &Worker, first: &FirstPacket, port: u16) -> Pressure {
         return Pressure::Refuse;
     }
     if worker.shared.pressure() >= memory::Pressure::Tight { Pressure::Prove } else { Pressure::None }
+}
+
+/// Returns the TLS for connections to an address of Gateways.
+fn tls_of(worker: &Worker, first: &FirstPacket, port: u16) -> Option<ServerConfig> {
+    let snapshot = worker.snapshot();
+    let local = local(first.local, first.remote, port);
+    let is_bound = !snapshot.listeners.is_empty() && snapshot.listeners.at(local).is_some();
+    is_bound.then(|| worker.shared.tls.http3_at(local))
 }
 
 /// Makes a connection known to the worker; `None` if its client or the worker has too many.
@@ -224,7 +237,7 @@ fn enter(worker: &Rc<Worker>, peer: &Rc<Peer>, port: u16) -> Option<Rc<dyn Any>>
 /// Returns the address that a client uses for us. It is unspecified if the kernel does not tell.
 fn local(local: Option<std::net::IpAddr>, remote: SocketAddr, port: u16) -> SocketAddr {
     let unspecified = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    SocketAddr::new(local.unwrap_or(unspecified), port)
+    SocketAddr::new(local.unwrap_or(unspecified).to_canonical(), port)
 }
 
 async fn answer(request: Request<RequestBody>, peer: Rc<Peer>, dates: Rc<Dates>) -> Response<Http3Body> {

@@ -156,6 +156,7 @@ fn choose_listener<'s>(conn: &Conn, snapshot: &'s Snapshot, host: &str) -> Chose
         return if name.is_some() || is_of_ingress() { ChosenRoutes::Misdirected } else { ChosenRoutes::Nothing };
     }
     match name.and_then(|name| listeners.get(name)) {
+        Some(listener) if conn.is_http3() && !listener.takes_http3() => ChosenRoutes::Misdirected,
         // The connection is older than the listener's policy.
         Some(listener) if conn.secure && listener.clients.as_ref() != conn.shown.enforced() => {
             ChosenRoutes::Misdirected

@@ -227,8 +227,7 @@ impl Matching<'_> {
         let asks = conn.secure && !is_of_listener;
         let identity = if asks { conn.shown.identity(&snapshot.routes, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
-        // The address may be a Gateway's since the connection was accepted.
-        if parts.version == Version::HTTP_3 && (*is_of_listener || !snapshot.serves_http3(found.host)) {
+        if parts.version == Version::HTTP_3 && !snapshot.serves_http3(found.host) {
             return own(in_flight, error::misdirected(), bodiless);
         }
         let subject = self.subject(conn, parts, identity.as_deref());
@@ -267,7 +266,7 @@ impl Matching<'_> {
         };
         cookies.add(&mut response);
         finish(&context, filters, share, &mut response);
-        if asks && parts.version < Version::HTTP_3 && conn.worker.http3.is_told() {
+        if conn.secure && parts.version < Version::HTTP_3 && conn.worker.http3.is_told() {
             self.advertise(conn, snapshot, &mut response);
         }
         response
@@ -277,9 +276,12 @@ impl Matching<'_> {
     /// pod says.
     #[inline(never)]
     fn advertise(&self, conn: &Conn, snapshot: &Snapshot, response: &mut Response<Body>) {
-        let Some(host) = self.found.host.filter(|_| !snapshot.is_of_gateways(conn.local())) else { return };
+        let Some(host) = self.found.host else { return };
         let withdrawn = snapshot.withdrawn.since(&host.pattern, host.takes_http3());
         let Worker { http3, shared, .. } = &*conn.worker;
+        if !snapshot.listeners.offer_http3_at(conn.local(), http3.port(), self.authority.host()) {
+            return;
+        }
         if let Some(alt_svc) = http3.value(shared, snapshot.serves_http3(Some(host)), withdrawn) {
             response.headers_mut().insert(header::ALT_SVC, alt_svc);
         }

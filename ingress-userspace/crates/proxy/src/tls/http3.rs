@@ -1,6 +1,6 @@
 //! TLS of HTTP/3: TLS 1.3 with the certificates of the snapshot, for the hosts that HTTP/3 serves.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use rustls::{
     ServerConfig,
@@ -46,6 +46,36 @@ impl ResolvesServerCert for Http3Resolver {
 impl fmt::Debug for Http3Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http3Resolver").finish_non_exhaustive()
+    }
+}
+
+/// Finds the certificates of the listeners at an address of Gateways.
+pub(super) struct ListenerResolver {
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) local: SocketAddr,
+}
+
+impl ResolvesServerCert for ListenerResolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        let snapshot = self.resolver.snapshot.load();
+        let bound = snapshot.listeners.at(self.local)?;
+        let Some(listener) = bound.of_server_name(&name).and_then(|name| snapshot.listeners.get(name)) else {
+            let is_of_ingresses = bound.shares_with_ingresses();
+            drop(snapshot);
+            return if is_of_ingresses { Http3Resolver(Arc::clone(&self.resolver)).resolve(hello) } else { None };
+        };
+        if !listener.takes_http3() {
+            return None;
+        }
+        // Without a certificate there is no listener to answer.
+        snapshot.certificates.among(&listener.certificates, &name)
+    }
+}
+
+impl fmt::Debug for ListenerResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerResolver").field("local", &self.local).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ pub(crate) mod provider;
 pub(crate) mod ticket_keys;
 pub(crate) mod tickets;
 
-use std::{fmt, io, sync::Arc};
+use std::{fmt, io, net::SocketAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -130,6 +130,13 @@ impl ServerConfigs {
     /// Returns the configuration of HTTP/3, which has TLS 1.3 alone.
     pub(crate) fn http3(&self) -> ServerConfig {
         self.http3.clone()
+    }
+
+    /// Returns the configuration of HTTP/3 for connections to `local`, an address of Gateways in canonical form.
+    pub(crate) fn http3_at(&self, local: SocketAddr) -> ServerConfig {
+        let mut config = self.http3.clone();
+        config.cert_resolver = Arc::new(http3::ListenerResolver { resolver: Arc::clone(&self.resolver), local });
+        config
     }
 
     pub(crate) fn of(&self, settings: &Settings) -> &Arc<ServerConfig> {

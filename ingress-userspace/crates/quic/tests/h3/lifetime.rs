@@ -143,7 +143,7 @@ fn a_drain_waits_for_no_handshake_beyond_its_deadline() {
         let _socket = half_open(&server);
         until(|| server.handle.counters().half_open.get() == 1).await;
         server.handle.drain(Duration::ZERO);
-        let ended = tokio::time::timeout(Duration::from_secs(60), server.task).await;
+        let ended = timeout(Duration::from_secs(60), server.task).await;
         ended.expect("before the handshake's own end").expect("a task").expect("the driver ends");
     });
 }

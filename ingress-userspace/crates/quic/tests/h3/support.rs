@@ -282,6 +282,7 @@ pub(crate) fn options(socket: UdpSocket, worker: u8, limits: Limits) -> (Options
         ids: Arc::new(Plain(worker)),
         limits,
         pressure: Box::new(|_| Pressure::None),
+        tls_of: Box::new(|_| None),
         opened: Box::new(|_| Some(Rc::new(()))),
         forward: Box::new(|worker, _| panic!("a datagram for worker {worker}")),
     };

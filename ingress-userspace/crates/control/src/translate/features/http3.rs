@@ -10,7 +10,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedHttp3>] = &[key(
          decides. See [HTTP/3](http3.md). Specific to xdp-ingress",
 )
 .default("true")
-.not_on_routes("none; HTTP/3 does not serve the addresses of Gateways yet")
+.not_on_routes("none; the settings of the ConfigMap hold for the listeners of Gateways, too")
 .reads(|value, parsed| {
     let mut is_on = true;
     boolean(value, &mut is_on)?;

@@ -7,21 +7,18 @@ use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use ingress_model::{
-    Access, Authorities, Bind, Blocked, Bound, Certificate, ClientCertificates, Demand, Filter, Handshakes,
-    HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, Networks, Passthrough, RequestRules, Settings,
-    StreamPort, Transport, Trust, Versions,
+    Access, Authorities, Blocked, Certificate, ClientCertificates, Demand, Filter, Handshakes, HostPattern, Networks,
+    Passthrough, RequestRules, Settings, Trust, Versions,
 };
 use ingress_proxy_testing::tls::{config, connect};
 use ingress_proxy_testing::{Origin, Proxy, Table, pki, until};
 
 use super::{Client, connect_raw, request, start};
 
-/// A host of each kind: served, with client certificates, passed through, and one that wants no HTTP/3.
-fn table(origin: &Origin) -> Table {
-    let hosts = ["a.test", "asks.test", "passes.test", "refuses.test"];
-    let mut table = hosts.iter().fold(Table::default(), |table, host| table.host(host, &[origin.address]));
+/// Requirements on the certificates of clients.
+pub(super) fn asking() -> ClientCertificates {
     let authority = pki::Authority::new("clients");
-    let clients = ClientCertificates {
+    ClientCertificates {
         authorities: Arc::new(Authorities::from_pem("default/ca", authority.pem.as_bytes()).expect("an authority")),
         revoked: Vec::new(),
         demand: Demand::Optional,
@@ -29,13 +26,19 @@ fn table(origin: &Origin) -> Table {
         passed: false,
         name: None,
         error_page: None,
-    };
+    }
+}
+
+/// A host of each kind: served, with client certificates, passed through, and one that wants no HTTP/3.
+fn table(origin: &Origin) -> Table {
+    let hosts = ["a.test", "asks.test", "passes.test", "refuses.test"];
+    let mut table = hosts.iter().fold(Table::default(), |table, host| table.host(host, &[origin.address]));
     let passthrough = Passthrough { upstream: None, access: None, connect_timeout: Duration::from_secs(1) };
     for host in &hosts[1..] {
         let pattern = HostPattern::parse(host).expect("valid host");
         let routes = Arc::make_mut(table.0.hosts.get_mut(&pattern).expect("known"));
         match *host {
-            "asks.test" => routes.clients = Some(Arc::new(clients.clone())),
+            "asks.test" => routes.clients = Some(Arc::new(asking())),
             "passes.test" => routes.passthrough = Some(Arc::new(passthrough.clone())),
             _ => routes.refuses_http3 = true,
         }
@@ -77,7 +80,7 @@ async fn settings_that_http3_cannot_keep_switch_it_off() {
 }
 
 /// The `alt-svc` of a response over TLS, by HTTP/2 or HTTP/1.1.
-async fn offered(proxy: &Proxy, alpn: &str, host: &str) -> Option<String> {
+pub(super) async fn offered(proxy: &Proxy, alpn: &str, host: &str) -> Option<String> {
     let stream = TokioIo::new(connect(proxy, &config(&[alpn]), "a.test").await);
     let request = http::Request::get(format!("https://{host}/")).header("host", host).body(Full::<Bytes>::default());
     let mut request = request.expect("a request");
@@ -161,7 +164,7 @@ async fn clients_are_told_when_http3_is_switched_off() {
         assert_eq!(offered(&proxy, "h2", "refuses.test").await, pod, "{what}, a host that was never served");
         assert_eq!(proxy.client().get("a.test", "/").header("alt-svc"), Some("pod"), "{what}, without TLS");
     }
-    // A process that starts with HTTP/3 off has offered nothing.
+    // A process that starts with HTTP/3 off has made no offer.
     let other = start(&table(false, off()));
     assert_eq!(offered(&other, "h2", "a.test").await, pod);
 }
@@ -171,7 +174,7 @@ async fn nothing_is_offered_that_does_not_answer() {
     let origin = Origin::answering("pod");
     let proxy = Proxy::start_http3_unasked(&Table::default().host("a.test", &[origin.address]), &super::options(), 1);
     let own = Some("h3=\":443\"; ma=86400".to_owned());
-    assert_eq!(offered(&proxy, "h2", "a.test").await, None, "nobody has asked it");
+    assert_eq!(offered(&proxy, "h2", "a.test").await, None, "it was not asked yet");
     for (answers, expected) in [(false, None), (true, own.clone()), (false, clear()), (true, own)] {
         proxy.shared.set_http3_answers(answers);
         assert_eq!(offered(&proxy, "h2", "a.test").await, expected, "{answers}");
@@ -260,32 +263,6 @@ async fn rules_about_addresses_must_admit_the_first_and_the_current_one() {
     client.move_to("127.0.0.1");
     assert_eq!(client.get("open.test", "/").await.status(), 200);
     until("the changes are counted", || proxy.shared.stats().http3.migrated >= 2).await;
-}
-
-#[tokio::test]
-async fn an_address_that_becomes_a_gateways_is_not_served() {
-    let origin = Origin::answering("pod");
-    let table = || Table::default().host("a.test", &[origin.address]);
-    let proxy = start(&table());
-    let client = Client::connect(&proxy, "a.test").await;
-    assert_eq!(client.get("a.test", "/").await.text(), "pod");
-    // A listener of HTTPS at the address of the connection, with the rules of the host.
-    let pattern = HostPattern::parse("a.test").expect("valid host");
-    let mut table = table();
-    let rules = table.0.hosts.get(&pattern).expect("known").rules.clone();
-    let mut listener = Listener::new(ListenerProtocol::Https);
-    listener.hosts.insert(pattern.clone(), Arc::new(HostRoutes { rules, ..HostRoutes::default() }));
-    let name = || ListenerName::of_gateway("default", "gateway", "https");
-    let address = proxy.http3.expect("it serves HTTP/3");
-    let port = StreamPort { transport: Transport::Tcp, number: address.port() };
-    let mut bound = Bound::default();
-    bound.tls.insert(pattern, name());
-    table.0.binds.insert(Bind { address: None, port }, Arc::new(bound));
-    table.0.listeners.insert(name(), Arc::new(listener));
-    proxy.publish(&table);
-    assert_eq!(client.get("a.test", "/").await.status(), 421);
-    assert!(connect_raw(&proxy, "a.test").await.is_err());
-    assert_eq!(origin.heads().len(), 1);
 }
 
 #[tokio::test]
