@@ -271,7 +271,7 @@ fn a_blocked_port_is_not_offered_until_it_answers() {
         nft::apply(&net.topology.node, &net.lab.home().join(name), rules).expect("the rules are taken");
     };
     let chain = "chain input { type filter hook input priority 0; udp dport 443 drop; }";
-    rules("block.nft", &format!("table inet blocked {{ {chain} }}\n"));
+    rules("block.nft", &format!("table inet blocked {{\n{chain}\n}}\n"));
     let mut process = start(&net, "first");
     process.process.wait_for_log("HTTP/3 does not answer this process, so it is not offered", 1).expect("it says so");
     assert_eq!(offered(&net, &trust), None);
