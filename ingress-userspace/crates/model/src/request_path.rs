@@ -59,9 +59,7 @@ pub fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), RequestPathError
         return Ok((path.into(), Vec::new()));
     }
     let path = normalise(path)?;
-    // A reading that leads above the root is taken for the root.
-    let others = readings(&path).map(|other| normalise(&other).map_or_else(|_outside| "/".to_owned(), Cow::into_owned));
-    let others = others.collect();
+    let others = readings(&path).flat_map(|other| canonical(&other)).collect();
     Ok((path, others))
 }
 
@@ -72,16 +70,29 @@ pub fn others(path: &str) -> Vec<String> {
     if is_plain(path) && !path.contains(';') {
         return Vec::new();
     }
-    let root = |_outside| "/".to_owned();
-    let readings = readings(path).map(|other| normalise(&other).map_or_else(root, Cow::into_owned));
+    let readings = readings(path).flat_map(|other| canonical(&other));
     // Decoded once, a `%` is a character. Parameters may stand in any segment.
     let bytes: Vec<u8> = percent_decode_str(path).collect();
     let decoded = String::from_utf8_lossy(&bytes).into_owned();
     let name = |segment: &str| segment.split(';').next().unwrap_or_default().to_owned();
     let bare = |path: &str| path.split('/').map(name).collect::<Vec<_>>().join("/");
     let slashed = decoded.replace('\\', "/");
-    let decoded = [bare(&decoded), bare(&slashed), decoded, slashed].map(|path| resolve(&path).unwrap_or_else(root));
-    readings.chain(decoded).filter(|other| *other != path).collect()
+    let decoded = [bare(&decoded), bare(&slashed), decoded, slashed];
+    readings.chain(decoded.iter().flat_map(|path| resolved(path))).filter(|other| *other != path).collect()
+}
+
+/// Returns the canonical forms of a pod's reading: more than one if it leads above the root.
+fn canonical(reading: &str) -> Vec<String> {
+    match check_escapes(reading.as_bytes()) {
+        Ok(()) => resolved(&decode_unreserved(reading)),
+        Err(_) => vec!["/".to_owned()],
+    }
+}
+
+/// Resolves the dot segments. Pods refuse `..` at the root, take it for the root, or ignore it (WHATWG URL, 4.4).
+fn resolved(path: &str) -> Vec<String> {
+    let (path, is_within) = resolve_within(path);
+    if is_within { vec![path] } else { vec!["/".to_owned(), path] }
 }
 
 /// Checks `path`, which is in canonical form, against the settings.
@@ -150,7 +161,18 @@ fn is_resolved(path: &str) -> bool {
     !memchr::memchr_iter(b'/', bytes).any(|at| irregular(&bytes[at + 1..]))
 }
 
+/// Resolves the dot segments.
+///
+/// # Errors
+/// Fails for `..` at the root.
 fn resolve(path: &str) -> Result<String, RequestPathError> {
+    let (path, is_within) = resolve_within(path);
+    if is_within { Ok(path) } else { Err(RequestPathError::AboveRoot) }
+}
+
+/// Resolves the dot segments, ignoring `..` at the root. Returns the path, and whether it stays below the root.
+fn resolve_within(path: &str) -> (String, bool) {
+    let mut is_within = true;
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').filter(|segment| !segment.is_empty()).peekable();
     // A path that ends in `/`, `/.` or `/..` names a directory and keeps its slash.
@@ -160,7 +182,9 @@ fn resolve(path: &str) -> Result<String, RequestPathError> {
         match segment {
             "." => directory = true,
             ".." => {
-                out.truncate(out.rfind('/').ok_or(RequestPathError::AboveRoot)?);
+                let parent = out.rfind('/');
+                is_within &= parent.is_some();
+                out.truncate(parent.unwrap_or(0));
                 directory = true;
             }
             _ => {
@@ -172,7 +196,7 @@ fn resolve(path: &str) -> Result<String, RequestPathError> {
     if directory || path.ends_with('/') {
         out.push('/');
     }
-    Ok(out)
+    (out, is_within)
 }
 
 /// A way to read paths that some pods have and this proxy does not.
@@ -306,9 +330,10 @@ mod tests {
             ("/x/%2e%2E%3bjsessionid=1/admin", &["/admin"]),
             ("/x/.;y/admin", &["/x/admin"]),
             ("/x/..;", &["/"]),
-            ("/..;/a", &["/"]),
+            ("/..;/a", &["/", "/a"]),
+            (r"/..\a\..\..\b", &["/", "/b"]),
             ("/x/../a%2Fb", &["/a/b"]),
-            ("/%2e%2e%2fa", &["/"]),
+            ("/%2e%2e%2fa", &["/", "/a"]),
             ("/a%5C..%2f.%2fb", &["/a/..%2f.%2fb", r"/a%5C.././b", "/b"]),
             // A pod that takes one of them for a slash gets to another path than a pod that takes both.
             (r"/x%2Fy\..\admin", &["/admin", r"/x/y\..\admin", "/x/admin"]),

@@ -6,6 +6,7 @@
 
 use std::{
     cell::{OnceCell, RefCell},
+    fmt::Write as _,
     rc::Rc,
     sync::Arc,
 };
@@ -155,11 +156,17 @@ fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
             ("ssl-client-subject-dn", certificate.subject().to_string()),
             ("ssl-client-issuer-dn", certificate.issuer().to_string()),
         ] {
-            // Other bytes than visible ASCII are not allowed in a field (RFC 9110, section 5.5).
-            let safe = value.bytes().map(|byte| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' });
             fields.push_str(name);
             fields.push_str(": ");
-            fields.extend(safe);
+            // Other bytes than visible ASCII are not allowed in a field (RFC 9110, section 5.5). They are written in
+            // hexadecimal (RFC 4514, section 2.4), so that no two names become the same.
+            for byte in value.bytes() {
+                match byte {
+                    b' '..=b'~' => fields.push(char::from(byte)),
+                    // Writing to a string does not fail.
+                    _ => _ = write!(fields, "\\{byte:02X}"),
+                }
+            }
             fields.push_str("\r\n");
         }
     }
@@ -340,5 +347,33 @@ impl ClientCertVerifier for PossessionVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ingress_model::Authorities;
+
+    use super::*;
+
+    #[test]
+    fn names_with_other_bytes_stay_apart() {
+        for (name, expect) in [("Jörg", r"CN=J\C3\B6rg"), ("Järg", r"CN=J\C3\A4rg"), ("J?rg", "CN=J?rg")] {
+            let mut params = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).expect("a name");
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            let leaf = params.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
+            let policy = Arc::new(ClientCertificates {
+                authorities: Authorities { origin: "n/s".into(), certificates: vec![leaf.der().clone()] }.into(),
+                revoked: Vec::new(),
+                demand: Demand::Optional,
+                depth: 1,
+                passed: false,
+                name: None,
+                error_page: None,
+            });
+            let fields = fields_for_pods(&[leaf.der().clone()], &policy);
+            assert!(fields.contains(&format!("ssl-client-subject-dn: {expect}\r\n")), "{fields}");
+        }
     }
 }

@@ -116,7 +116,7 @@ impl Converter<'_> {
         match (name.as_str(), block) {
             ("if", Some(block)) => {
                 let all = self.both(conditions, self.conditions(arguments)?)?;
-                if self.is_preflight(&all, block) {
+                if self.place != Place::Auth && self.is_preflight(&all, block) {
                     return self.preflight(block);
                 }
                 self.all(block, &all);
@@ -145,6 +145,9 @@ impl Converter<'_> {
         }
         if block.is_some() {
             return Err("blocks of this kind are not known".to_owned());
+        }
+        if self.place == Place::Auth && matches!(name.as_str(), "add_header" | "more_set_headers") {
+            return self.drop("only nginx itself gets the response of `auth-url`");
         }
         if !conditions.is_empty() {
             return Err("it depends on a condition, and only redirects and refusals may".to_owned());

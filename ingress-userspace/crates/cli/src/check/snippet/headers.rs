@@ -37,6 +37,9 @@ const CERTIFICATE: [(&str, &str); 4] = [
     ("ssl-client-issuer-dn", "$ssl_client_i_dn"),
 ];
 
+/// Variables whose texts differ in details.
+const CERTIFICATE_NAMES: [&str; 3] = ["$ssl_client_s_dn", "$ssl_client_i_dn", "$ssl_client_verify"];
+
 // === impl Converter ===
 
 impl Converter<'_> {
@@ -50,6 +53,9 @@ impl Converter<'_> {
             return self.auth_field(name, value);
         }
         let plain = value.replace(['{', '}'], "");
+        if CERTIFICATE_NAMES.iter().any(|name| plain.contains(name)) {
+            self.differ("attributes that are rare, and reasons after `FAILED:`, have other names");
+        }
         if OWN.iter().any(|(own, values)| *own == lower && values.contains(&plain.as_str())) {
             return self.drop("the proxy sets this field by itself");
         }
@@ -101,9 +107,6 @@ impl Converter<'_> {
             [name, value, always] if always == "always" => (name, value),
             _ => return Err("`add_header` has a name and a value".to_owned()),
         };
-        if self.place == Place::Auth {
-            return Err("responses of `auth-url` cannot be changed".to_owned());
-        }
         if value.is_empty() {
             return self.drop("nginx adds no field without a value");
         }

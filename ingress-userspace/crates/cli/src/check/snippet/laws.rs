@@ -404,6 +404,20 @@ fn an_exemption_from_authorization_is_about_the_request_of_the_client() {
             "if ($request_uri = /a) { return 200; } if ($request_method = HEAD) { return 200; }",
             "+ auth-skip-rules: uri = /a\nmethod = HEAD\n",
         ),
+        // Clients never get a field of the response to nginx.
+        (
+            "if ($request_method = OPTIONS) { add_header Access-Control-Allow-Origin *; return 204; }",
+            "+ auth-skip-rules: method = OPTIONS\n",
+        ),
+        // An earlier directive decides first.
+        (
+            "if ($request_uri ~ ^/api/admin) { return 403; } if ($request_uri ~ ^/api) { return 200; }",
+            "! 1 return 200: a directive before it is not converted",
+        ),
+        (
+            "if ($request_uri ~ ^/api/admin) { break; } if ($request_uri ~ ^/api) { return 200; }",
+            "! 1 return 200: a directive before it is not converted",
+        ),
         ("if ($uri ~ ^/healthz) { return 200; }", "! 1 return 200: `$uri` is the path of the request to `auth-url`"),
         ("return 200;", "! 1 return 200: it admits all requests"),
         ("if ($request_uri ~ ^/admin) { return 403; }", "! 1 return 403: it answers in place of `auth-url`"),

@@ -103,6 +103,10 @@ impl Converter<'_> {
         if conditions.is_empty() {
             return Err("it admits all requests; remove `auth-url`".to_owned());
         }
+        // It may refuse some of the requests, or leave them to the service.
+        if self.conversion.rest.iter().any(|remark| remark.place == Place::Auth) {
+            return Err("a directive before it is not converted, and may decide first".to_owned());
+        }
         if conditions.iter().any(|condition| condition.is_on("path")) {
             return Err("`$uri` is the path of the request to `auth-url`; compare `$request_uri`".to_owned());
         }

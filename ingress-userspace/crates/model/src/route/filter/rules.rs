@@ -14,8 +14,8 @@ use regex::Captures;
 
 use super::{Edits, Subject, Verdict, location_with, path, render};
 use crate::{
-    Answer, Pattern, RequestCondition, RequestRule, RequestRules, RequestSubject, Template, TextTest, Variable,
-    request_path,
+    Answer, Pattern, RefusedPaths, RequestCondition, RequestRule, RequestRules, RequestSubject, Template, TextTest,
+    Variable, request_path,
 };
 
 /// Limit for the product of automaton states and bytes, over all searches for one request; 5 to 12 ms in the worst case.
@@ -61,7 +61,9 @@ pub(super) fn apply<'f>(rules: &'f RequestRules, subject: &Subject<'_>, edits: &
 /// Returns whether a request is exempt: a rule without another answer holds for every form in which a pod may read it.
 #[must_use]
 pub fn exempts(rules: &RequestRules, subject: &Subject<'_>) -> bool {
-    if rules.is_empty() {
+    // A pod that decodes twice reads yet another path.
+    let double = RefusedPaths { parameters: false, double_escapes: true };
+    if rules.is_empty() || request_path::check(path(subject.target), double).is_err() {
         return false;
     }
     let mut request = Request::of(subject);

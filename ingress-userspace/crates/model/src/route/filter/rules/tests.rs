@@ -246,6 +246,14 @@ fn a_request_is_exempt_only_if_no_pod_reads_another_path() {
         ("path !~ ^/admin", "/x", true),
         ("path !~ ^/admin", "/admin/x", false),
         ("uri !~ ^/admin", "/%2fadmin", false),
+        // Many pods ignore `..` at the root.
+        ("uri !~ ^/admin", "/..%2fadmin", false),
+        ("path !~ ^/admin", "/..\\admin", false),
+        ("path !~ ^/admin", "/..;/admin", false),
+        ("path !~ ^/admin", "/x/..%5c..%5cadmin", false),
+        // Some decode twice.
+        ("path ~ ^/public/", "/public/%252e%252e%252fadmin", false),
+        ("path ~ ^/public/", "/public/100%25", true),
         ("path ~ ^/public/ and path !~ \\.php$", "/public/x.php", false),
         ("path ~ ^/public/ and path !~ \\.php$", "/public/x.txt", true),
         ("", "/", false),
