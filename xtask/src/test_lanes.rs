@@ -37,6 +37,9 @@ Lanes:
   ui       the dashboard in headless Chromium, with few hosts and with 10,000, on loopback. Debian's packages chromium and
            chromium-driver are installed as root, and axe-core is fetched once; where these cannot be had it is skipped
            loudly, and with REQUIRE_UI=1 that is an error
+  interop  HTTP/3 with clients from elsewhere, on loopback: quic-go, aioquic and Chromium. Go builds the first, pip fetches
+           the second. A client that cannot be had is skipped loudly, and with REQUIRE_INTEROP=1 that is an error. Other
+           arguments than names of clients mean nothing to it
   docs     examples in the documentation
   gateway  the conformance tests of Gateway API in a real Kubernetes of two nodes, from outside; root, and programs that
            are fetched and built once. Skipped loudly where they cannot be had; with
@@ -75,6 +78,8 @@ pub enum Lane {
     Monitoring,
     /// The dashboard in a browser
     Ui,
+    /// Clients of HTTP/3 from elsewhere
+    Interop,
     /// Examples in the documentation
     Docs,
     /// Conformance to Gateway API
@@ -105,6 +110,7 @@ impl Lane {
             Self::Kernels => "kernels",
             Self::Monitoring => "monitoring",
             Self::Ui => "ui",
+            Self::Interop => "interop",
             Self::Docs => "docs",
             Self::Gateway => "gateway",
         }
@@ -125,6 +131,9 @@ impl Lane {
         }
         if self == Self::Ui {
             return step_of(build::tool("xtask-ui").args(["lane", "--"]).args(pass_on));
+        }
+        if self == Self::Interop {
+            return step_of(build::tool("xtask-interop").arg("lane").args(pass_on));
         }
         if self == Self::Kernel {
             if process::is_root() {
@@ -187,7 +196,7 @@ impl Lane {
                 &["--package", "ingress-datapath", "--test", "kernel"],
                 &["--package", "ingress-userspace", "--test", "namespaces"],
             ],
-            Self::Cluster | Self::Gateway | Self::Kernels | Self::Monitoring | Self::Ui => &[],
+            Self::Cluster | Self::Gateway | Self::Interop | Self::Kernels | Self::Monitoring | Self::Ui => &[],
             Self::Docs => &[&["--workspace", "--doc"]],
         }
     }

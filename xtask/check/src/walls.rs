@@ -51,13 +51,14 @@ const CRATES: [(&str, &[&str]); 12] = [
 ];
 
 /// The crates of the tooling, likewise. The door knows no lab, so that it is soon built.
-const TOOLS: [(&str, &[&str]); 12] = [
+const TOOLS: [(&str, &[&str]); 13] = [
     ("xtask", &["xtask-setup", "xtask-tools"]),
     ("xtask/bench", &["ingress-common", "ingress-lab", "xtask-setup", "xtask-tools"]),
     ("xtask/check", &["xtask-setup", "xtask-tools"]),
     ("xtask/conformance", &["xtask-image", "xtask-kube-lab", "xtask-setup", "xtask-tools"]),
     ("xtask/demo", &["ingress-common", "ingress-lab", "xtask-setup", "xtask-tools"]),
     ("xtask/image", &["xtask-setup", "xtask-tools"]),
+    ("xtask/interop", &["ingress-lab", "xtask-setup", "xtask-tools"]),
     ("xtask/kernels", &["ingress-common", "ingress-lab", "xtask-image", "xtask-setup", "xtask-tools"]),
     ("xtask/kube-lab", &["ingress-lab", "xtask-image", "xtask-setup", "xtask-tools"]),
     ("xtask/release", &["xtask-image", "xtask-setup", "xtask-tools"]),

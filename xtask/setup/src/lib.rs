@@ -57,7 +57,8 @@ Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress);
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
 the conformance tests of Gateway API (70 MB) and Go 1.27 (280 MB) by `cargo xtask test gateway`, mdBook by
 `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which also installs
-the packages chromium and chromium-driver), none of them by this command.
+the packages chromium and chromium-driver), quic-go and aioquic by `cargo xtask test interop`, none of them by this
+command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others

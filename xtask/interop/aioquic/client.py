@@ -1,0 +1,193 @@
+"""Client of HTTP/3 for `cargo xtask test interop`, on aioquic.
+
+It runs the cases that its arguments name, and writes a line for each: its name and `ok`, or the reason of its failure.
+"""
+
+import argparse
+import asyncio
+
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.h3.connection import H3Connection
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, StreamReset
+
+# Longest time for a case, in seconds.
+PATIENCE = 30
+
+
+def pattern(length):
+    return bytes(at % 251 for at in range(length))
+
+
+class Response:
+    def __init__(self):
+        self.head, self.body, self.trailers = None, b"", None
+        self.done = asyncio.get_running_loop().create_future()
+
+    def fail(self, reason):
+        if not self.done.done():
+            self.done.set_exception(ConnectionError(reason))
+
+
+class Client(QuicConnectionProtocol):
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.http, self.responses = None, {}
+
+    def quic_event_received(self, event):
+        if isinstance(event, ProtocolNegotiated):
+            self.http = H3Connection(self._quic)
+        if isinstance(event, ConnectionTerminated):
+            for response in self.responses.values():
+                response.fail(f"closed with {event.error_code:#x} {event.reason_phrase}")
+        if isinstance(event, StreamReset) and event.stream_id in self.responses:
+            self.responses[event.stream_id].fail(f"reset with {event.error_code:#x}")
+        for received in self.http.handle_event(event) if self.http else ():
+            response = self.responses.get(getattr(received, "stream_id", None))
+            if response is None:
+                continue
+            if isinstance(received, HeadersReceived) and response.head is None:
+                response.head = dict(received.headers)
+            elif isinstance(received, HeadersReceived):
+                response.trailers = dict(received.headers)
+            elif isinstance(received, DataReceived):
+                response.body += received.data
+            if received.stream_ended and not response.done.done():
+                response.done.set_result(None)
+
+    async def ask(self, method, path, body=b"", trailers=None):
+        stream = self._quic.get_next_available_stream_id()
+        response = self.responses[stream] = Response()
+        fields = [(b":method", method), (b":scheme", b"https"), (b":authority", NAME.encode()), (b":path", path)]
+        if body:
+            fields.append((b"content-length", str(len(body)).encode()))
+        is_last = not body and trailers is None
+        self.http.send_headers(stream, fields, end_stream=is_last)
+        if not is_last:
+            self.http.send_data(stream, body, end_stream=trailers is None)
+        if trailers is not None:
+            self.http.send_headers(stream, trailers, end_stream=True)
+        self.transmit()
+        await response.done
+        assert response.head[b":status"] == b"200", response.head
+        return response
+
+    async def echo(self, sent):
+        response = await self.ask(b"POST", b"/echo", sent)
+        assert response.body == sent, f"{len(response.body)} other bytes came back"
+
+    async def change_port(self):
+        self._transport.close()
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: self, local_addr=("::", 0))
+
+
+def session(configuration=None, tickets=None):
+    if configuration is None:
+        configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name=NAME)
+        configuration.load_verify_locations(cafile=ROOTS)
+    keep = tickets.append if tickets is not None else None
+    return connect(
+        HOST, PORT, configuration=configuration, create_protocol=Client, session_ticket_handler=keep
+    )
+
+
+async def get():
+    async with session() as client:
+        response = await client.ask(b"GET", b"/size/1000000")
+        assert response.body == pattern(1_000_000), f"{len(response.body)} other bytes came"
+
+
+async def post():
+    async with session() as client:
+        await client.echo(pattern(1 << 20))
+
+
+async def streams():
+    async with session() as client:
+        await asyncio.gather(*(client.echo(pattern(number * 10)) for number in range(300)))
+
+
+async def trailers():
+    async with session() as client:
+        response = await client.ask(b"POST", b"/h2/echo", pattern(5000), [(b"x-sum", b"42")])
+        assert response.body == pattern(5000), f"{len(response.body)} other bytes came back"
+        assert response.trailers == {b"x-sum": b"42"}, response.trailers
+
+
+async def early():
+    async with session() as client:
+        await client.ask(b"POST", b"/early", pattern(4 << 20))
+        await client.echo(pattern(1000))
+
+
+async def resumption():
+    tickets = []
+    async with session(tickets=tickets) as client:
+        await client.echo(pattern(1000))
+        assert not client._quic.tls.session_resumed, "resumed without a ticket"
+    assert tickets, "no ticket came"
+    configuration = QuicConfiguration(
+        is_client=True, alpn_protocols=["h3"], server_name=NAME, session_ticket=tickets[-1]
+    )
+    configuration.load_verify_locations(cafile=ROOTS)
+    async with session(configuration) as client:
+        await client.echo(pattern(1000))
+        assert client._quic.tls.session_resumed, "not resumed"
+
+
+async def migration():
+    """The client goes on from another port, with another connection ID."""
+    async with session() as client:
+        for _ in range(5):
+            await client.echo(pattern(100_000))
+            await client.change_port()
+            client.change_connection_id()
+        await client.echo(pattern(100_000))
+
+
+async def rebinding():
+    """A NAT gives the client another port: the connection ID stays."""
+    async with session() as client:
+        for _ in range(5):
+            await client.echo(pattern(100_000))
+            await client.change_port()
+        await client.echo(pattern(100_000))
+
+
+async def keys():
+    async with session() as client:
+        for _ in range(3):
+            await client.echo(pattern(100_000))
+            client.request_key_update()
+        await client.echo(pattern(100_000))
+
+
+CASES = {
+    case.__name__: case
+    for case in (get, post, streams, trailers, early, resumption, migration, rebinding, keys)
+}
+# The server asks for proof of the address.
+CASES["retry"] = get
+
+
+async def run(name):
+    try:
+        await asyncio.wait_for(CASES[name](), PATIENCE)
+        print(name, "ok", flush=True)
+    except Exception as error:
+        print(name, type(error).__name__, error, flush=True)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--address")
+parser.add_argument("--name")
+parser.add_argument("--roots")
+parser.add_argument("cases", nargs="*")
+arguments = parser.parse_args()
+HOST, PORT = arguments.address.split(":")[0], int(arguments.address.split(":")[1])
+NAME, ROOTS = arguments.name, arguments.roots
+for asked in arguments.cases:
+    asyncio.run(run(asked))

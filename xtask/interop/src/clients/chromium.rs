@@ -1,0 +1,55 @@
+//! Headless Chromium: a page loads over HTTP/3, and its script runs the cases and reports the results to the pod.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ingress_lab::Process;
+
+use super::Case;
+use crate::stage::{NAME, Stage};
+
+/// Longest time for the page and all of its cases; a start of the browser on a busy machine is the slow part.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Returns the browser; installs it if it is missing.
+pub(super) fn program() -> Result<PathBuf> {
+    Ok(xtask_setup::browser()?.chromium)
+}
+
+/// Loads the page with `cases`, and returns its report.
+pub(super) fn said(chromium: &Path, stage: &Stage, cases: &[Case]) -> Result<String> {
+    let profile = tempfile::tempdir_in(&stage.scratch).context("cannot make a directory for a profile")?;
+    let names: Vec<String> = cases.iter().map(Case::to_string).collect();
+    let mut command = Command::new(chromium);
+    command.args([
+        "--headless=new",
+        // The page comes from this machine alone; the sandbox cannot be used by root or in most containers.
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-extensions",
+        "--no-proxy-server",
+        "--enable-quic",
+    ]);
+    command.arg(format!("--origin-to-force-quic-on={}", stage.origin()));
+    command.arg(format!("--host-resolver-rules=MAP {NAME} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"));
+    // Chromium takes no other certificate of an unknown authority over QUIC.
+    command.arg(format!("--ignore-certificate-errors-spki-list={}", stage.key_hash));
+    command.arg(format!("--user-data-dir={}", profile.path().display())).env("HOME", profile.path());
+    command.arg(format!("https://{}/page?cases={}", stage.origin(), names.join(",")));
+    let mut browser = Process::spawn("chromium", command, stage.scratch.join("chromium.log"))?;
+    let mut report = None;
+    browser.wait_until(LIMIT, "the report of its page", || {
+        report = stage.pod.take_reports().pop();
+        report.is_some()
+    })?;
+    // Its processes are one group; a polite end takes seconds.
+    browser.kill()?;
+    report.context("no report")
+}

@@ -1,0 +1,145 @@
+//! The clients, and the cases that each can run.
+
+mod aioquic;
+mod chromium;
+mod command;
+mod quic_go;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::stage::Stage;
+
+/// Result of each case, with the reason of a failure.
+pub(crate) type Results = Vec<(Case, Result<(), String>)>;
+
+/// A client from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Kind {
+    QuicGo,
+    Aioquic,
+    Chromium,
+}
+
+/// Use of HTTP/3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Case {
+    /// A response of 1 MB.
+    Get,
+    /// A body of 1 MiB, which comes back.
+    Post,
+    /// Hundreds of requests at a time.
+    Streams,
+    /// Trailers of request and response, with a pod of HTTP/2.
+    Trailers,
+    /// A response that comes before the body of its request, and further requests.
+    Early,
+    /// A resumed handshake.
+    Resumption,
+    /// New ports of the client, with other connection IDs.
+    Migration,
+    /// New ports that the client does not know of, as by NAT.
+    Rebinding,
+    /// New keys amid the connection.
+    Keys,
+    /// A server that demands proof of the client's address.
+    Retry,
+}
+
+/// A client that can run here.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) kind: Kind,
+    program: PathBuf,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::QuicGo, Self::Aioquic, Self::Chromium];
+
+    /// Finds or installs the client.
+    ///
+    /// # Errors
+    /// Fails if it cannot be had here.
+    pub(crate) fn prepare(self) -> Result<Client> {
+        let program = match self {
+            Self::QuicGo => quic_go::program(),
+            Self::Aioquic => aioquic::directory(),
+            Self::Chromium => chromium::program(),
+        }?;
+        Ok(Client { kind: self, program })
+    }
+
+    /// Returns the cases that the client can run.
+    pub(crate) fn cases(self) -> &'static [Case] {
+        use Case::{Early, Get, Keys, Migration, Post, Rebinding, Resumption, Retry, Streams, Trailers};
+        match self {
+            Self::QuicGo => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Keys, Retry],
+            Self::Aioquic => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Rebinding, Keys, Retry],
+            // Without `Early`: Chromium 156 forgets an upload that it is told to stop (STOP_SENDING with H3_NO_ERROR), and
+            // its page waits until the connection ends, although the response is there.
+            Self::Chromium => &[Get, Post, Streams, Retry],
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QuicGo => "quic-go",
+            Self::Aioquic => "aioquic",
+            Self::Chromium => "chromium",
+        })
+    }
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Get,
+        Self::Post,
+        Self::Streams,
+        Self::Trailers,
+        Self::Early,
+        Self::Resumption,
+        Self::Migration,
+        Self::Rebinding,
+        Self::Keys,
+        Self::Retry,
+    ];
+}
+
+impl fmt::Display for Case {
+    /// Writes the name of the case, as clients know it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().ok_or(fmt::Error)?.get_name())
+    }
+}
+
+impl Client {
+    /// Runs `cases`.
+    ///
+    /// # Errors
+    /// Fails if the client cannot be started, or says something else than a result for each case.
+    pub(crate) fn run(&self, stage: &Stage, cases: &[Case]) -> Result<Results> {
+        let said = match self.kind {
+            Kind::QuicGo => command::said(&mut quic_go::command(&self.program), stage, cases),
+            Kind::Aioquic => command::said(&mut aioquic::command(&self.program), stage, cases),
+            Kind::Chromium => chromium::said(&self.program, stage, cases),
+        }?;
+        command::parse(&said, cases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_has_the_basic_cases() {
+        for kind in Kind::ALL {
+            assert!([Case::Get, Case::Post, Case::Retry].iter().all(|case| kind.cases().contains(case)), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The client on quic-go, built by Go from the pinned module.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use xtask_setup::cache::{self, Cache, sha256_file};
+use xtask_setup::go;
+use xtask_tools::{process, workspace};
+
+/// Module that pins the version, relative to the work tree.
+const MODULE: &str = "xtask/interop/go";
+const PROGRAM: &str = "client";
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// Returns the program; builds it if it is missing.
+pub(super) fn program() -> Result<PathBuf> {
+    cache::kept("the client on quic-go", find, install)
+}
+
+/// Returns the command of the client, without arguments.
+pub(super) fn command(program: &Path) -> Command {
+    Command::new(program)
+}
+
+fn find() -> Result<Option<PathBuf>> {
+    let place = workspace::cache_dir()?.join(dir_name()?).join(PROGRAM);
+    Ok(place.is_file().then_some(place))
+}
+
+fn install(cache: &Cache) -> Result<()> {
+    let go = go::find("the client on quic-go")?;
+    go::fetch(&go, MODULE, ".", &[])?;
+    let place = cache.install(&dir_name()?, |staging| {
+        let mut build = go::build(&go, MODULE, ".", "", &staging.join(PROGRAM));
+        process::run_shown("building the client on quic-go (once)", &mut build, BUILD_LIMIT)
+    });
+    place.map(drop)
+}
+
+/// Returns a name that changes with the versions and with the source.
+fn dir_name() -> Result<String> {
+    let source = sha256_file(&workspace::root().join(MODULE).join("main.go"))?;
+    Ok(format!("interop-quic-go-{}-{source:.8}", go::fingerprint(MODULE)?))
+}
