@@ -29,7 +29,7 @@ use crate::{
 const FLAGS: [&str; 4] = ["--http3", "on", "--tls-ticket-secret", "default/tickets"];
 
 /// A network that serves `web.test` over TLS; no process runs yet.
-fn network(name: &str) -> Option<(Net, Trust)> {
+pub(crate) fn network(name: &str) -> Option<(Net, Trust)> {
     let net = Net::build(name)?;
     let authority = Authority::generate().expect("an authority");
     let secret = authority.secret("default", "web", &["web.test"]).expect("a secret");
@@ -42,14 +42,14 @@ fn network(name: &str) -> Option<(Net, Trust)> {
 }
 
 /// Starts a process whose sockets for HTTP/3 are open.
-fn start(net: &Net, name: &str) -> Generation {
+pub(crate) fn start(net: &Net, name: &str) -> Generation {
     let mut generation = Generation::start(net, name, &FLAGS);
     generation.process.wait_for_log("HTTP/3 open", 1).expect("the sockets are open");
     generation
 }
 
 /// Returns the value of a series of the owner's metrics.
-fn metric(net: &Net, series: &str) -> Option<u64> {
+pub(crate) fn metric(net: &Net, series: &str) -> Option<u64> {
     let text = String::from_utf8(net.admin("/metrics").ok()?.text).expect("text");
     let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
     value.parse().ok()
