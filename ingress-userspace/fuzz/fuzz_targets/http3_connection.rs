@@ -154,6 +154,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| {
             let options = Options {
                 socket,
                 tls,
+                tls_of: Box::new(|_| None),
                 keys: Keys::derive(b"secret", "node").expect("keys"),
                 ids: Arc::new(Plain),
                 // Handshakes that broke must not keep later clients away, and silent clients take memory.

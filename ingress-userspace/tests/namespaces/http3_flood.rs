@@ -144,7 +144,7 @@ fn floods_of_quic_leave_good_clients_and_tcp_alone() {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (firsts, theirs, count) = (Arc::clone(&firsts), Arc::clone(&stop), Arc::clone(&sent));
         let is_paced = measured().is_none();
-        let work = move || flood.send(&firsts, is_paced, &theirs, &count);
+        let work = move || Ok(flood.send(&firsts, is_paced, &theirs, &count)?);
         let sender = net.topology.client.thread("http3-flood", work).expect("a thread");
         // All of them once.
         ingress_lab::until("the flood", || (sent.load(Relaxed) >= FIRSTS as u64).then_some(())).expect("it is sent");

@@ -87,8 +87,9 @@ pub(super) const ANNOTATIONS: &[Row<ParsedExtAuthz>] = &[
         "auth-skip-rules",
         "requests that the service of `auth-url` is not asked about, one set of conditions per line, as in `redirect-rules`: \
          `method = OPTIONS`, or `path ~ ^/public/ and method = GET`. Subjects are `path`, `uri` (path and query) and \
-         `method`. All forms of a path that a pod may read, for example with `%2f` or `..;`, must meet the conditions. A password \
-         or a token of the same rule is still required. At most 64 lines, with 32 expressions. Specific to xdp-ingress",
+         `method`. All forms of a path that a pod may read, for example with `%2f` or `..;`, must meet the conditions, and a path \
+         with an escaped escape (`%252f`) is never exempt. A password or a token of the same rule is still required, unless \
+         `satisfy` is `any`. At most 64 lines, with 32 expressions. Specific to xdp-ingress",
     )
     .reads(|value, parsed| {
         parsed.own.exempt = RequestRules::exemptions(value)

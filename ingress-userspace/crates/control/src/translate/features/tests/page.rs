@@ -342,8 +342,9 @@ the request, or with nothing if the request lacks it. An unknown name makes the 
 - `$remote_addr`: the address of the [client](clients.md#the-clients-address).
 - `$request_method`: the method.
 - `$remote_user`: the name that the client sent by basic authentication. Only `auth-secret` verifies it.
-- `$ssl_client_s_dn`, `$ssl_client_i_dn`: subject and issuer of the client's certificate (RFC 4514), if the host asks for certificates
-  (`auth-tls-secret`). With `auth-tls-verify-client: optional_no_ca`, only `$ssl_client_verify` says whether an authority has signed it:
+- `$ssl_client_s_dn`, `$ssl_client_i_dn`: subject and issuer of the client's certificate (RFC 4514; bytes other than visible ASCII in
+  hexadecimal, as `\\C3\\B6`), if the host asks for certificates (`auth-tls-secret`). With `auth-tls-verify-client: optional_no_ca`, only
+  `$ssl_client_verify` says whether an authority has signed it:
   `SUCCESS`, `NONE`, or `FAILED:` and the reason.
 - `$msec`: the time in seconds since 1970, with milliseconds.
 - `$http_NAME`: the first field with this name, in lower case and with `_` for `-`, as `$http_user_agent`.
