@@ -314,7 +314,9 @@ where
                 }
                 self.conns[handle.0] = Some(conn);
             }
+            // For instance, the name in a first packet is of no host.
             Err(error) => {
+                count(&self.shared.counters.refused);
                 if let Some(transmit) = error.response {
                     self.answer(&transmit);
                 }

@@ -33,9 +33,7 @@ pub(crate) struct Exchange {
     pub(crate) writer: Option<Waker>,
     /// Number of the last write of the connection that was for this stream; 0 before the first.
     pub(crate) wrote: u64,
-    /// Whether the stream is a tunnel (RFC 9114, 4.4).
-    is_tunnel: bool,
-    /// Whether the response is complete. This is only kept for a tunnel whose client may send on.
+    /// Whether the response is complete, while the service still reads the request.
     is_answered: bool,
 }
 
@@ -104,7 +102,6 @@ impl State {
             reader: None,
             writer: None,
             wrote: 0,
-            is_tunnel: false,
             is_answered: false,
         };
         self.requests.insert(id, exchange);
@@ -176,7 +173,6 @@ impl State {
         let Some(exchange) = self.requests.get_mut(&id) else { return };
         if parts.method == Method::CONNECT {
             exchange.decoder.tunnel();
-            exchange.is_tunnel = true;
         }
         exchange.receiving = Receiving::Body(length);
         let body = match self.ends_here(id) {
@@ -267,7 +263,7 @@ impl State {
             }
             Err(Failure::Gone) => Err(BodyError::Gone),
         };
-        let is_last = matches!(part, Ok(Part::End)) && self.end_tunnel(id, now);
+        let is_last = matches!(part, Ok(Part::End)) && self.end_answered(id, now);
         has_changed |= part.is_err() || is_last;
         (Poll::Ready(part), has_changed)
     }
@@ -322,9 +318,14 @@ impl State {
 
     /// Reacts to a client that no longer wants a response.
     pub(crate) fn cancelled(&mut self, id: StreamId, now: Instant) {
-        if self.requests.contains_key(&id) {
+        let Some(Exchange { is_answered, .. }) = self.requests.get(&id) else { return };
+        // A client may end an upload that was answered without reading it.
+        let is_answered = *is_answered;
+        if !is_answered {
             count(&self.shared.counters.cancelled);
-            self.abandon(id, Code::RequestCancelled, now);
+        }
+        self.abandon(id, Code::RequestCancelled, now);
+        if !is_answered {
             self.draw_reset(now);
         }
     }
@@ -346,11 +347,11 @@ impl State {
     /// Stops reading a request whose body is dropped.
     pub(crate) fn drop_body(&mut self, id: StreamId, now: Instant) {
         self.stop_reading(id, now);
-        self.end_tunnel(id, now);
+        self.end_answered(id, now);
     }
 
-    /// Forgets a tunnel that was answered and is read to its end. Returns whether there was one.
-    fn end_tunnel(&mut self, id: StreamId, now: Instant) -> bool {
+    /// Forgets a request that was answered and is read to its end. Returns whether there was one.
+    fn end_answered(&mut self, id: StreamId, now: Instant) -> bool {
         let is_over = self.requests.get(&id).is_some_and(|exchange| exchange.is_answered && exchange.is_read());
         if is_over {
             self.requests.remove(&id);
@@ -378,11 +379,10 @@ impl State {
         }
     }
 
-    /// Ends a request whose response is complete. The client of a tunnel sends on until its service drops the body.
+    /// Ends a request whose response is complete. Its client sends on until the service drops the body.
     pub(crate) fn finish(&mut self, id: StreamId, now: Instant) {
         if let Some(exchange) = self.requests.get_mut(&id)
-            && exchange.is_tunnel
-            && !exchange.is_read()
+            && matches!(exchange.receiving, Receiving::Body(_))
         {
             exchange.is_answered = true;
             exchange.task = None;

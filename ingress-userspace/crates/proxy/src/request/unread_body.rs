@@ -18,6 +18,7 @@ use http_body_util::BodyExt as _;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
+    Shared,
     downstream::conn::Conn,
     request::{client_body::ClientBody, request_body::RequestBody},
     upstream::{self, BoxError},
@@ -117,6 +118,21 @@ impl BodyRemainder {
             Self::Upload(rest) => rest.length(),
         };
         length > REST_MAX
+    }
+
+    /// Reads the rest in a task of its own, because a connection of HTTP/3 has none here. The client of a rest beyond the
+    /// bounds is told to stop sending, which some browsers take for a failed request.
+    pub(crate) fn read_apart(self, shared: &Arc<Shared>) {
+        let shared = Arc::clone(shared);
+        if self.is_too_long() {
+            shared.stats.request_bodies_cut.fetch_add(1, Relaxed);
+            return;
+        }
+        tokio::task::spawn_local(async move {
+            if !self.read().await {
+                shared.stats.request_bodies_cut.fetch_add(1, Relaxed);
+            }
+        });
     }
 
     /// Returns whether the rest was read to its end, or continues as another rest.

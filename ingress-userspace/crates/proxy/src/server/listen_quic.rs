@@ -61,6 +61,8 @@ fn bind_one(address: SocketAddr, shares: bool) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
+        // Answers may leave from addresses that only a local route has (`ipv6_chk_addr`), such as those of Gateways.
+        socket.set_freebind_v6(true)?;
     }
     if shares {
         socket.set_reuse_port(true)?;

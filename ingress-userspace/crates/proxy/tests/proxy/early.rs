@@ -55,7 +55,7 @@ pub(crate) fn length(head: &str) -> usize {
 }
 
 /// A pod that answers so early, keeps its connection and reads the rest.
-fn keeping(when: When) -> Origin {
+pub(crate) fn keeping(when: When) -> Origin {
     pod(when, true)
 }
 

@@ -246,7 +246,7 @@ fn a_client_that_acknowledges_nothing_holds_its_response() {
     });
 }
 
-/// What a client in a thread of its own is to do before it stands still again, without a word to the server.
+/// Work of a client in a thread of its own, which stands still after it and sends nothing.
 enum Step {
     /// Receive so many bytes in all.
     Receive(usize),

@@ -82,11 +82,9 @@ impl Conn {
 
     /// Keeps the rest of a request that has been answered and that its client still sends. A rest that is too long is
     /// not read.
-    ///
-    /// HTTP/3 needs no rest: its client is told to stop sending, when this drops it.
     pub(crate) fn leave(&self, rest: BodyRemainder) {
         if self.is_http3() {
-            return;
+            return rest.read_apart(&self.worker.shared);
         }
         let too_long = self.extras().left.borrow_mut().add(rest);
         if too_long.is_some() {

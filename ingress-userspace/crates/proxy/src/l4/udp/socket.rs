@@ -83,6 +83,8 @@ fn bind(address: SocketAddr, sharing: SocketSharing) -> io::Result<UdpSocket> {
         SocketAddr::V4(_) => setsockopt(&socket, Ipv4PacketInfo, &true)?,
         SocketAddr::V6(_) => {
             socket.set_only_v6(false)?;
+            // Answers may leave from addresses that only a local route has (`ipv6_chk_addr`), such as those of Gateways.
+            socket.set_freebind_v6(true)?;
             // For IPv4 datagrams, it reports the v4-mapped address (Linux, `ip6_datagram_recv_common_ctl`).
             setsockopt(&socket, Ipv6RecvPacketInfo, &true)?;
         }

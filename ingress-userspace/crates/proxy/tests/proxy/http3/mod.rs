@@ -167,9 +167,12 @@ impl Client {
             let trailers = receiver.recv_trailers().await?;
             Ok::<_, StreamError>(Got { head, body, trailers })
         };
-        // A server that answers early stops the request.
         let both = async { tokio::join!(send, receive) };
-        let (_sent, received) = timeout(DEADLINE * 3, both).await.expect("in time");
+        let (sent, received) = timeout(DEADLINE * 3, both).await.expect("in time");
+        // The rest of a request that is answered early is read.
+        if let (Ok(got), Err(error)) = (&received, sent) {
+            panic!("{} before the body was sent: {error}", got.head.status());
+        }
         received
     }
 }

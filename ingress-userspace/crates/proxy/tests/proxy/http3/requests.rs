@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -14,9 +15,10 @@ use h3::error::{Code, StreamError};
 use http::{HeaderMap, Method, Response};
 use ingress_common::HostL7;
 use ingress_model::{AccessLog, Protocol, Settings};
-use ingress_proxy_testing::{Origin, Table, serve_connections, until};
+use ingress_proxy_testing::{DEADLINE, Origin, Table, serve_connections, until};
 
 use super::{Client, pattern, request, start};
+use crate::early::{When, keeping};
 
 const MIB: usize = 1024 * 1024;
 
@@ -197,6 +199,22 @@ async fn many_requests_share_a_connection() {
 
 #[tokio::test]
 async fn an_early_answer_reaches_a_client_that_still_sends() {
+    let origin = keeping(When::Before);
+    let proxy = start(&host(&origin));
+    let client = Client::connect(&proxy, "a.test").await;
+    for _ in 0..3 {
+        let mut asked = request(Method::POST, "a.test", "/", pattern(5 * MIB));
+        asked.headers_mut().insert("content-length", (5 * MIB).into());
+        // The client sends all of its body.
+        let got = client.send(asked).await.expect("a response");
+        assert_eq!(got.status(), 200, "{}", got.text());
+    }
+    until("every request is counted", || proxy.count(1).requests == [3, 0, 0, 0, 0].into()).await;
+    assert_eq!(proxy.count(1).active, 0);
+}
+
+#[tokio::test]
+async fn a_client_with_a_long_rest_after_an_early_answer_is_stopped() {
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
             peer.answer("early");
@@ -205,13 +223,17 @@ async fn an_early_answer_reaches_a_client_that_still_sends() {
     });
     let proxy = start(&host(&origin));
     let client = Client::connect(&proxy, "a.test").await;
-    for _ in 0..3 {
-        let got = client.post("a.test", "/", pattern(5 * MIB)).await;
-        assert_eq!((got.status(), got.text()), (200, "early"));
-    }
-    until("every request is counted", || proxy.count(1).requests == [3, 0, 0, 0, 0].into()).await;
-    assert_eq!(proxy.count(1).active, 0);
-    assert_eq!(origin.connections(), 3, "a pod that may get half a request gets no other one");
+    let mut asked = request(Method::POST, "a.test", "/", Bytes::new()).map(|_| ());
+    asked.headers_mut().insert("content-length", (65 * MIB).into());
+    let mut stream = client.requests.clone().send_request(asked).await.expect("sent");
+    stream.send_data(pattern(100)).await.expect("sent");
+    assert_eq!(stream.recv_response().await.expect("a response").status(), 200);
+    let stopped = async {
+        while stream.send_data(pattern(100)).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, stopped).await.expect("it is stopped");
 }
 
 #[tokio::test]
