@@ -1,5 +1,5 @@
 //! Planned moves of addresses between two nodes: no connection is cut when a node is drained, and none when it comes back or
-//! starts meanwhile. Nodes with a key trust only each other.
+//! starts meanwhile, or the other one is drained, too. Nodes with a key trust only each other.
 
 use std::{
     collections::BTreeSet,
@@ -27,6 +27,8 @@ use crate::{
     net::{Net, stop_all},
 };
 
+/// Keys of nodes.
+const KEYS: [&str; 2] = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
 /// Number of connections to open, if not [`CONNECTIONS`].
 const COUNT: &str = "XDP_INGRESS_CONNECTIONS";
 const CONNECTIONS: usize = 100;
@@ -69,6 +71,15 @@ fn download(client: &Namespace, to: SocketAddr, takes: Duration) -> JoinHandle<a
         }
     };
     client.thread("download", work).expect("starts")
+}
+
+/// Asks for the same, and reads nothing of it: the node with the connection drains as long as it is open.
+fn hold(client: &Namespace, to: SocketAddr) -> anyhow::Result<TcpStream> {
+    client.run(move || {
+        let mut stream = TcpStream::connect(to)?;
+        write!(stream, "GET /bytes/{DOWNLOAD} HTTP/1.1\r\nHost: web.test\r\nConnection: close\r\n\r\n")?;
+        Ok(stream)
+    })
 }
 
 fn loads(net: &Net, addresses: &[IpAddr], trust: &Trust) -> Vec<(String, Load)> {
@@ -200,6 +211,51 @@ fn downloads_outlast_the_only_node(name: &str, mode: XdpMode) {
     assert!(forwarded > 0, "nothing was forwarded");
 }
 
+/// The second node sends no hellos while it drains as the last one. It announces and forwards nevertheless, and the first one
+/// is to hear it also with a key that is changed meanwhile.
+#[test]
+fn downloads_from_a_drained_node_end_whole_if_the_next_one_drains_too() {
+    let Some(net) = Net::build("gm-both") else { return };
+    let _trust = site(&net);
+    let namespace = second_node(&net);
+    let _router = polls(&net, &["eth1", "eth2"]);
+    let nodes =
+        [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
+    let file = net.lab.home().join("keys");
+    fs::write(&file, KEYS[0]).expect("written");
+    let path = file.display().to_string();
+    let keyed = ["--gateway-address-forwarding", "--gateway-address-key-file", &path];
+    let flags = [&WITH_POOL[..], &keyed].concat();
+    let start = |index: usize, name| nodes[index].start(&net, name, XdpMode::Generic, 9110, &flags);
+    let [mut first, mut second] = [start(0, "first"), start(1, "second")];
+    let announced = until("a choice", || shared(&nodes)).expect("both hear of each other");
+    all_are_served(&net);
+    let accepted = |index: usize| nodes[index].total(Total::Accepted);
+    let before = accepted(0);
+    let at = |address: &String| (address.parse::<IpAddr>().expect("an address"), 80).into();
+    let of_first: Vec<_> =
+        announced[0].iter().map(|address| download(&net.topology.client, at(address), TAKES_LONG)).collect();
+    until("the downloads", || (accepted(0) > before + 200).then_some(())).expect("they begin");
+
+    first.signal(Signal::SIGTERM).expect("asked to end");
+    nodes[1].announces(&pool());
+    all_are_served(&net);
+    let held = announced[1].first().map(at).expect("its own share");
+    let held = hold(&net.topology.client, held).expect("connected");
+    second.signal(Signal::SIGTERM).expect("asked to end");
+    second.wait_for_log("draining", 1).expect("it drains");
+    fs::write(&file, KEYS.join("\n")).expect("written");
+    assert!(of_first.iter().all(|download| !download.is_finished()), "the other node drains too late for this test");
+    for download in of_first {
+        is_whole(download).unwrap_or_else(|error| panic!("a download from the node that was drained first: {error:#}"));
+    }
+    assert!(second.exited().is_none(), "the other node ended too early for this test");
+    drop(held);
+    until_within(LIMIT, "its end", || first.exited()).expect("its connections end");
+    assert!(nodes[1].total(Total::Forwarded) > 0, "nothing was forwarded");
+    assert!(first.log().contains("keys of `--gateway-address-key-file` changed"), "a draining process reads no key");
+}
+
 #[test]
 fn downloads_of_the_only_node_end_whole_if_another_one_starts_meanwhile() {
     downloads_outlast_the_only_node("gm-alone", XdpMode::Generic);
@@ -217,7 +273,6 @@ fn a_planned_move_cuts_no_connection_with_tc() {
 
 #[test]
 fn nodes_share_addresses_only_with_nodes_that_have_their_key() {
-    const KEYS: [&str; 2] = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
     let Some(net) = Net::build("gm-keys") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let namespace = second_node(&net);

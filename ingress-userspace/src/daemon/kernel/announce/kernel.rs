@@ -165,8 +165,9 @@ impl Kernel {
     /// Tells other nodes that this one serves on while it drains. If it was alone, it leaves its announcements to nodes
     /// that appear, as soon as they have chosen theirs.
     pub(in crate::daemon::kernel) fn serve_on(&mut self) {
-        self.holding.say_serves();
         let now = Instant::now();
+        self.holding.read_keys(now);
+        self.holding.say_serves();
         let announces = self.holding.announcements.announces();
         if self.holding.heirs(now).is_some_and(|lasts| announces && lasts >= CHOSEN) {
             info!("another node has started and takes the addresses over");
@@ -175,16 +176,18 @@ impl Kernel {
     }
 
     fn give_way(&mut self, now: Instant) {
+        self.holding.gave_way = true;
         self.holding.announcements.leave();
         self.holding.end_moves(now);
         self.set_addresses();
     }
 
-    /// Returns whether packets of connections of this node arrive at other nodes, which forward them.
+    /// Returns whether packets of connections of this node may arrive at other nodes, which forward them. A node that drains
+    /// itself says no more that it takes part, and forwards on.
     pub(in crate::daemon) fn is_forwarded_to(&mut self) -> bool {
         self.datapath.owner() != Owner::Other
             && self.holding.forwards()
-            && !self.holding.others(Instant::now()).is_empty()
+            && (self.holding.gave_way || !self.holding.others(Instant::now()).is_empty())
     }
 
     /// Removes the routes of addresses that no process of this node holds any more, at the end of this one, and then

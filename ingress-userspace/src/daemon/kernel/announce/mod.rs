@@ -85,6 +85,8 @@ pub(super) struct Holding {
     members: Members,
     /// Time since which there are other nodes, while this one drains.
     heirs_since: Option<Instant>,
+    /// Whether this node has left its announcements to other nodes.
+    gave_way: bool,
     /// Whether a warning about too many nodes was logged.
     is_crowded: bool,
     /// Hash of the pool, which nodes that take part have in common.
@@ -146,6 +148,7 @@ impl Holding {
             alarm: Alarm::default(),
             members: Members::default(),
             heirs_since: None,
+            gave_way: false,
             is_crowded: false,
             pool: fingerprint(pool),
             macs: BTreeMap::new(),
