@@ -1,12 +1,14 @@
 //! The file with the keys of [`super::auth`], which is read again while the process runs.
 
 use std::{
-    fs::File,
+    fs::OpenOptions,
     io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use nix::fcntl::OFlag;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -34,6 +36,8 @@ pub(super) struct KeyFile {
 pub(super) enum KeyFileError {
     #[error("cannot read it")]
     Read(#[from] io::Error),
+    #[error("it is no regular file")]
+    NotAFile,
     #[error("it has {0} keys; write one, or two while you change it, each in a line of its own")]
     Count(usize),
     #[error("key {0} has fewer than 32 characters; make one by `openssl rand -base64 48`")]
@@ -73,9 +77,14 @@ impl KeyFile {
     }
 }
 
+/// Reads the keys. A pipe without a writer would block the main thread, which sends the heartbeats.
 fn read(path: &Path) -> Result<Vec<Key>, KeyFileError> {
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(KeyFileError::NotAFile);
+    }
     let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST as usize + 1));
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    file.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
         return Err(KeyFileError::Long);
     }
@@ -117,6 +126,20 @@ mod tests {
     fn errors_quote_no_key() {
         let error = keys(b"hunter2").expect_err("too short");
         assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_pipe_and_a_directory_are_refused_at_once() {
+        let home = tempfile::tempdir().expect("a directory");
+        let pipe = home.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        // The test would never end if it were opened and waited for.
+        assert!(matches!(read(&pipe), Err(KeyFileError::NotAFile)));
+        assert!(matches!(read(home.path()), Err(KeyFileError::NotAFile)));
+        // A mounted Secret is a link.
+        fs::write(home.path().join("keys"), KEY).expect("written");
+        std::os::unix::fs::symlink("keys", home.path().join("link")).expect("linked");
+        assert_eq!(read(&home.path().join("link")).expect("usable").len(), 1);
     }
 
     #[test]
