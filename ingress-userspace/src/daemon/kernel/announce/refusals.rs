@@ -1,4 +1,4 @@
-//! Counts datagrams of nodes that do not count, and warns of them at most once a minute.
+//! Counts datagrams of nodes that do not count, and warns of each reason at most once a minute.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::{auth::Refusal, choice::NodeId};
 
-/// Shortest interval of warnings.
+/// Shortest interval of warnings of a reason.
 const WARNED: Duration = Duration::from_mins(1);
 
 /// The number of refused datagrams, by reason.
@@ -24,10 +24,10 @@ pub(in crate::daemon) struct Refusals([AtomicU64; Refusal::ALL.len()]);
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     counts: Arc<Refusals>,
-    /// Time of the latest warning.
-    warned: Option<Instant>,
-    /// Refused datagrams since then.
-    unwarned: u64,
+    /// Time of the latest warning, by reason: datagrams of a stranger hide no fault of a node.
+    warned: [Option<Instant>; Refusal::ALL.len()],
+    /// Refused datagrams since then, by reason.
+    unwarned: [u64; Refusal::ALL.len()],
 }
 
 // === impl Refusals ===
@@ -57,16 +57,18 @@ impl Alarm {
         }
     }
 
-    /// Returns the number of datagrams since the latest warning, if it is time for another one.
+    /// Returns the number of datagrams since the latest warning of the same reason, if it is time for another one.
     fn count(&mut self, refusal: Refusal, now: Instant) -> Option<u64> {
         let Refusals(counts) = &*self.counts;
-        counts[refusal as usize].fetch_add(1, Relaxed);
-        self.unwarned += 1;
-        if self.warned.is_some_and(|warned| now.saturating_duration_since(warned) < WARNED) {
+        let reason = refusal as usize;
+        counts[reason].fetch_add(1, Relaxed);
+        let (warned, unwarned) = (&mut self.warned[reason], &mut self.unwarned[reason]);
+        *unwarned += 1;
+        if warned.is_some_and(|warned| now.saturating_duration_since(warned) < WARNED) {
             return None;
         }
-        self.warned = Some(now);
-        Some(std::mem::take(&mut self.unwarned))
+        *warned = Some(now);
+        Some(std::mem::take(unwarned))
     }
 }
 
@@ -75,17 +77,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_counted_and_one_a_minute_is_warned_of() {
+    fn each_is_counted_and_one_of_a_reason_a_minute_is_warned_of() {
         let (mut alarm, start) = (Alarm::default(), Instant::now());
-        assert_eq!(alarm.count(Refusal::BadMac, start), Some(1));
-        for second in 1..60 {
+        assert_eq!(alarm.count(Refusal::Replayed, start), Some(1));
+        for second in 1..59 {
             assert_eq!(alarm.count(Refusal::Replayed, start + Duration::from_secs(second)), None);
         }
-        assert_eq!(alarm.count(Refusal::BadMac, start + WARNED), Some(60));
+        let late = start + Duration::from_secs(59);
+        assert_eq!(alarm.count(Refusal::BadMac, late), Some(1), "another reason");
+        assert_eq!(alarm.count(Refusal::BadMac, start + WARNED), None);
+        assert_eq!(alarm.count(Refusal::Replayed, start + WARNED), Some(59));
         let counts = alarm.counts().by_reason();
         assert_eq!(
             counts.iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
-            [&("bad_mac", 2), &("replayed", 59)]
+            [&("bad_mac", 2), &("replayed", 60)]
         );
     }
 
