@@ -45,7 +45,7 @@ pub(super) struct Authenticator {
     process: u64,
     /// Number of the latest datagram.
     sequence: u64,
-    heard: BTreeMap<u64, Window>,
+    heard: BTreeMap<u64, Process>,
 }
 
 /// A key of HMAC-SHA256. `Debug` shows no secret: aws-lc-rs shows the algorithm alone.
@@ -92,14 +92,18 @@ struct Signature<'b> {
     mac: &'b [u8],
 }
 
-/// The datagrams heard from a process (RFC 4303, section 3.4.3).
+/// The datagrams heard from a process (RFC 4303, section 3.4.3). Each interface on its link gets a copy.
 #[derive(Debug)]
-struct Window {
+struct Process {
+    /// On any interface.
     highest: u64,
-    /// Bit `n` for the datagram `highest - n`.
-    heard: u128,
+    /// Those lately heard, by interface. Interfaces without one have no entry.
+    heard: Vec<(Option<u32>, Window)>,
     latest_ms: u64,
 }
+
+/// Bit `n` for the datagram `highest - n`.
+type Window = u128;
 
 // === impl Refusal ===
 
@@ -130,7 +134,10 @@ impl Refusal {
             Self::WrongTime => {
                 "the clocks of the nodes differ by more than 30 s, or it is an old one that was repeated"
             }
-            Self::Replayed => "it was heard before; a program on the link may have repeated it",
+            Self::Replayed => {
+                "it was heard before; a program on the link may have repeated it, or this node has several interfaces on \
+                 the link"
+            }
             Self::Crowded => "there are more processes than can be told apart",
         }
     }
@@ -210,11 +217,17 @@ impl Authenticator {
         bytes
     }
 
-    /// Verifies a datagram, and takes note of it.
+    /// Verifies a datagram that an interface received, and takes note of it. One whose interface is not known counts once for
+    /// all of them.
     ///
     /// # Errors
     /// Returns the reason if it does not count.
-    pub(super) fn verify(&mut self, datagram: &Datagram<'_>, now_ms: u64) -> Result<(), Refusal> {
+    pub(super) fn verify(
+        &mut self,
+        datagram: &Datagram<'_>,
+        interface: Option<u32>,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
         let Some(signature) = datagram.signature else {
             return if self.keys.is_empty() { Ok(()) } else { Err(Refusal::Unsigned) };
         };
@@ -227,39 +240,50 @@ impl Authenticator {
         if now_ms.abs_diff(sent_ms) > SKEW_MS {
             return Err(Refusal::WrongTime);
         }
-        if let Some(window) = self.heard.get_mut(&process) {
-            window.latest_ms = window.latest_ms.max(now_ms);
-            return if window.hear(sequence) { Ok(()) } else { Err(Refusal::Replayed) };
+        if let Some(process) = self.heard.get_mut(&process) {
+            process.latest_ms = process.latest_ms.max(now_ms);
+            return if process.hear(interface, sequence) { Ok(()) } else { Err(Refusal::Replayed) };
         }
         if self.heard.len() >= PROCESSES_MAX {
             // All datagrams of such a process are too old by now.
-            self.heard.retain(|_, window| window.latest_ms.saturating_add(2 * SKEW_MS) >= now_ms);
+            self.heard.retain(|_, process| process.latest_ms.saturating_add(2 * SKEW_MS) >= now_ms);
         }
         if self.heard.len() >= PROCESSES_MAX {
             return Err(Refusal::Crowded);
         }
-        self.heard.insert(process, Window { highest: sequence, heard: 1, latest_ms: now_ms });
+        self.heard.insert(process, Process { highest: sequence, heard: vec![(interface, 1)], latest_ms: now_ms });
         Ok(())
     }
 }
 
-// === impl Window ===
+// === impl Process ===
 
-impl Window {
-    /// Takes note of a datagram. Returns `false` for one that was heard before or is too old to tell. Datagrams of several
-    /// sockets overtake each other.
-    fn hear(&mut self, sequence: u64) -> bool {
+impl Process {
+    /// Takes note of a datagram. Returns `false` for one that this interface has received before, and for one that is too old
+    /// to tell. Datagrams of several sockets overtake each other.
+    fn hear(&mut self, interface: Option<u32>, sequence: u64) -> bool {
         let Self { highest, heard, latest_ms: _ } = self;
         if sequence > *highest {
             let ahead = u32::try_from(sequence - *highest).unwrap_or(u32::MAX);
-            *heard = heard.checked_shl(ahead).unwrap_or(0) | 1;
+            for (_, window) in &mut *heard {
+                *window = window.checked_shl(ahead).unwrap_or(0);
+            }
+            heard.retain(|(_, window)| *window != 0);
             *highest = sequence;
-            return true;
         }
-        let bit = u32::try_from(*highest - sequence).ok().and_then(|behind| 1_u128.checked_shl(behind));
-        let is_new = bit.is_some_and(|bit| *heard & bit == 0);
-        *heard |= bit.unwrap_or(0);
-        is_new
+        let behind = u32::try_from(*highest - sequence).unwrap_or(u32::MAX);
+        let Some(bit) = Window::checked_shl(1, behind) else { return false };
+        match heard.iter_mut().find(|(known, _)| *known == interface) {
+            Some((_, window)) => {
+                let is_new = *window & bit == 0;
+                *window |= bit;
+                is_new
+            }
+            None => {
+                heard.push((interface, bit));
+                true
+            }
+        }
     }
 }
 

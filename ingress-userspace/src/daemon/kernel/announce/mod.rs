@@ -248,7 +248,7 @@ impl Holding {
         if message.pool() != self.pool {
             return;
         }
-        if let Err(refusal) = self.authenticator.verify(&datagram, unix_ms()) {
+        if let Err(refusal) = self.authenticator.verify(&datagram, interface, unix_ms()) {
             return self.alarm.refuse(refusal, message.node(), now);
         }
         let Self { below, moves, members, is_crowded, .. } = self;

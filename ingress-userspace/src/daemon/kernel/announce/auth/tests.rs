@@ -13,7 +13,7 @@ fn node(secrets: &[&str]) -> Authenticator {
 
 fn verify(node: &mut Authenticator, bytes: &[u8], now_ms: u64) -> Result<Message, Refusal> {
     let datagram = Datagram::decode(bytes).expect("of this protocol");
-    node.verify(&datagram, now_ms).map(|()| datagram.message)
+    node.verify(&datagram, Some(4), now_ms).map(|()| datagram.message)
 }
 
 #[test]
@@ -34,7 +34,8 @@ fn every_flipped_bit_is_refused() {
         for bit in 0..8 * bytes.len() {
             let mut altered = bytes.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            let counts = Datagram::decode(&altered).is_some_and(|datagram| receiver.verify(&datagram, NOW_MS).is_ok());
+            let counts =
+                Datagram::decode(&altered).is_some_and(|datagram| receiver.verify(&datagram, None, NOW_MS).is_ok());
             assert!(!counts, "bit {bit} of {message:?}");
         }
         assert_eq!(verify(&mut receiver, &bytes, NOW_MS), Ok(message), "refused ones leave no trace");
@@ -46,7 +47,8 @@ fn cut_and_longer_datagrams_are_ignored() {
     let bytes = node(&["secret"]).sign(&SERVES, NOW_MS);
     for cut in 0..bytes.len() {
         let mut receiver = node(&["secret"]);
-        let counts = Datagram::decode(&bytes[..cut]).is_some_and(|datagram| receiver.verify(&datagram, NOW_MS).is_ok());
+        let counts =
+            Datagram::decode(&bytes[..cut]).is_some_and(|datagram| receiver.verify(&datagram, None, NOW_MS).is_ok());
         assert!(!counts, "{cut} bytes");
     }
     assert_eq!(Datagram::decode(&[&bytes[..], &[0]].concat()), None);
@@ -70,6 +72,34 @@ fn a_datagram_counts_once() {
     assert_eq!(verify(&mut receiver, late, NOW_MS), Err(Refusal::Replayed));
     // Another process begins anew.
     assert_eq!(verify(&mut receiver, &node(&["secret"]).sign(&HELLO, NOW_MS), NOW_MS), Ok(HELLO));
+}
+
+#[test]
+fn each_of_two_interfaces_on_a_link_hears_a_datagram_once() {
+    let (mut sender, mut receiver) = (node(&["secret"]), node(&["secret"]));
+    let mut verify = |bytes: &[u8], interface| {
+        receiver.verify(&Datagram::decode(bytes).expect("of this protocol"), interface, NOW_MS)
+    };
+    let sent: Vec<_> = (0..300).map(|_| sender.sign(&SERVES, NOW_MS)).collect();
+    for bytes in &sent {
+        for interface in [Some(4), Some(5), None] {
+            assert_eq!(verify(bytes, interface), Ok(()), "{interface:?}");
+            assert_eq!(verify(bytes, interface), Err(Refusal::Replayed), "{interface:?}");
+        }
+    }
+    // An interface that has heard none yet takes none that is older than the window of the others.
+    assert_eq!(verify(&sent[300 - 129], Some(6)), Err(Refusal::Replayed));
+    assert_eq!(verify(&sent[300 - 128], Some(6)), Ok(()));
+}
+
+#[test]
+fn interfaces_that_are_gone_take_no_room() {
+    let (mut sender, mut receiver) = (node(&["secret"]), node(&["secret"]));
+    for interface in 0..1000 {
+        let bytes = sender.sign(&SERVES, NOW_MS);
+        receiver.verify(&Datagram::decode(&bytes).expect("of this protocol"), Some(interface), NOW_MS).expect("new");
+    }
+    assert!(receiver.heard.values().all(|process| process.heard.len() <= 128));
 }
 
 #[test]
@@ -148,7 +178,7 @@ proptest::proptest! {
         for head in [&b""[..], b"xdpi\x01", b"xdpi\x02", &SIGNED] {
             let bytes = [head, &bytes].concat();
             let counts = Datagram::decode(&bytes)
-                .is_some_and(|datagram| node(&["secret"]).verify(&datagram, NOW_MS).is_ok());
+                .is_some_and(|datagram| node(&["secret"]).verify(&datagram, None, NOW_MS).is_ok());
             proptest::prop_assert!(!counts);
         }
     }
