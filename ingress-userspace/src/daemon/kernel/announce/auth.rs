@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Each line of the key file is the input of HKDF-SHA256, which gives a key and its ID. The first one signs, and all of
-//! them verify, so that keys can be rolled. A datagram counts once, and only within [`SKEW`] of its time.
+//! them verify, so that keys can be rolled. A datagram counts once on each interface, and only within [`SKEW_MS`] of its
+//! time.
 
 use std::collections::BTreeMap;
 
