@@ -170,6 +170,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| {
                     _ => Pressure::None,
                 }),
                 opened: Box::new(|_| Some(Rc::new(()))),
+                moved: Box::new(|_| {}),
                 forward: Box::new(|_, _| ()),
             };
             let echo = |request: http::Request<_>, _| async { Response::new(request.into_body()) };

@@ -13,6 +13,7 @@ use ingress_lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
     controller::DataPath,
     credentials::Authority,
+    maps::Counts,
     nft,
     topology::{Family, node_addr},
     until, until_within,
@@ -133,6 +134,36 @@ fn requests_are_served_over_both_families_from_changing_ports() {
     let status = String::from_utf8(status.stdout).expect("text");
     assert!(status.contains("443/udp: HTTP/3, 2 sockets by connection ID"), "{status}");
     assert!(status.contains("http3      sockets of process 1"), "{status}");
+}
+
+#[test]
+fn packets_count_for_their_host_also_after_a_change_of_the_port() {
+    let Some((net, trust)) = network("h3-packets") else { return };
+    let _process = start(&net, "first");
+    for family in [Family::V4, Family::V6] {
+        as_client(&net, async {
+            let mut client = Client::connect(&trust, family).await?;
+            for round in 0..4 {
+                // The first request attributes the connection, and the first packets from a new port move it.
+                answered(client.get("/").await)?;
+                let before = net.settled();
+                for _ in 0..5 {
+                    answered(client.get("/").await)?;
+                }
+                let after = net.settled();
+                let of = |counts: &Counts| counts.hosts["web.test"].net;
+                let received = of(&after).rx_packets - of(&before).rx_packets;
+                let accepted = after.total(Total::Accepted).packets - before.total(Total::Accepted).packets;
+                assert_eq!(received, accepted, "{family:?}, round {round}: the client is the only one");
+                let sent = of(&after).tx_packets - of(&before).tx_packets;
+                let transmitted = after.total(Total::Transmitted).packets - before.total(Total::Transmitted).packets;
+                assert_eq!(sent, transmitted, "{family:?}, round {round}");
+                assert!(received >= 5 && sent >= 5, "{family:?}, round {round}: {received} received, {sent} sent");
+                client.change_port()?;
+            }
+            Ok(())
+        });
+    }
 }
 
 #[test]

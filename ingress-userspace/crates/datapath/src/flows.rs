@@ -8,35 +8,51 @@ use std::{
 
 use super::error::Error;
 use crate::shared::{DatapathShared, octets};
-use ingress_common::{Flow, FlowKey, RawHostId, flow::PROTO_TCP};
+use ingress_common::{
+    Flow, FlowKey, RawHostId,
+    flow::{PROTO_TCP, PROTO_UDP},
+};
 
-/// Handle on the flow map: cheap to clone, usable from every worker at the same time.
+/// Handle on the flow map, for connections of one protocol: cheap to clone, usable from every worker at the same time.
 #[derive(Clone, Debug)]
-pub struct Flows(Arc<DatapathShared>);
+pub struct Flows {
+    shared: Arc<DatapathShared>,
+    proto: u8,
+}
 
 // === impl Flows ===
 
 impl Flows {
     pub(super) const fn new(shared: Arc<DatapathShared>) -> Self {
-        Self(shared)
+        Self { shared, proto: PROTO_TCP }
     }
 
-    /// Attributes further packets of this TCP connection to `host`. Costs one system call of about 1 µs, without
+    /// Returns the handle for connections over UDP, which have an entry for the address that their client uses now.
+    #[must_use]
+    pub fn over_udp(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), proto: PROTO_UDP }
+    }
+
+    fn key(&self, remote: SocketAddr, local: SocketAddr) -> FlowKey {
+        FlowKey { proto: self.proto, ..flow_key(remote, local) }
+    }
+
+    /// Attributes further packets of this connection to `host`. Costs one system call of about 1 µs, without
     /// allocation.
     ///
     /// Never returns an error: if the map is full, the connection stays with host 0 and is counted in
     /// [`ingress_common::Total::FlowsFull`].
     pub fn insert(&self, remote: SocketAddr, local: SocketAddr, host: RawHostId) {
-        let flow = Flow { host_id: host, epoch: self.0.life.epoch() };
-        if self.0.maps.flows.try_set(&flow_key(remote, local), &flow).is_err() {
-            self.0.flows_full.fetch_add(1, Relaxed);
+        let flow = Flow { host_id: host, epoch: self.shared.life.epoch() };
+        if self.shared.maps.flows.try_set(&self.key(remote, local), &flow).is_err() {
+            self.shared.flows_full.fetch_add(1, Relaxed);
         }
     }
 
     /// Removes an ended connection.
     pub fn remove(&self, remote: SocketAddr, local: SocketAddr) {
         // If the deletion fails, `evict_dead` of this epoch removes the entry.
-        let _kept = self.0.maps.flows.remove(&flow_key(remote, local)).is_err();
+        let _kept = self.shared.maps.flows.remove(&self.key(remote, local)).is_err();
     }
 }
 

@@ -80,8 +80,18 @@ impl Proxy {
 
     /// The same, while it is unknown whether the port answers.
     pub fn start_http3_unasked(table: &Table, options: &Options, workers: usize) -> Self {
+        Self::start_http3_with(table, options, workers, None)
+    }
+
+    /// Starts a proxy as [`Self::start_http3_unasked`] does, with a table of its connections.
+    pub fn start_http3_with(
+        table: &Table,
+        options: &Options,
+        workers: usize,
+        flows: Option<Box<dyn FlowTable>>,
+    ) -> Self {
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
-        let prepared = Self::prepare_on(None, mode, workers, true);
+        let prepared = Self::prepare_on(flows, mode, workers, true);
         prepared.0.publish(table);
         prepared.start(options)
     }

@@ -154,6 +154,9 @@ impl State {
         let current = self.quic.remote_address();
         if self.peer.current.replace(current) != current {
             count(&self.shared.counters.migrated);
+            if self.stage == Stage::Serving {
+                (self.shared.moved)(&self.peer);
+            }
         }
         match self.peer.ordered.get() {
             PeerOrder::Serve => {}

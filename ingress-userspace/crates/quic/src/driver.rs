@@ -96,13 +96,14 @@ where
     /// # Errors
     /// If the socket or the TLS configuration does not suit QUIC.
     pub fn new(options: Options, service: S) -> Result<(Self, Handle), DriverError> {
-        let Options { socket, tls, keys, ids, limits, pressure, tls_of, opened, forward } = options;
+        let Options { socket, tls, keys, ids, limits, pressure, tls_of, opened, moved, forward } = options;
         let socket = Socket::new(socket).map_err(DriverError::Socket)?;
         let server = config::server(tls, &keys, &limits)?;
         let endpoint = Endpoint::new(config::endpoint(&keys, Arc::clone(&ids)), Some(server), socket.finds_mtu(), None);
         let shared = Rc::new(Shared {
             limits: RefCell::new(Rc::new(limits)),
             opened,
+            moved,
             counters: Counters::default(),
             keys,
             dirty: RefCell::default(),

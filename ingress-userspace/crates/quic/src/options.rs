@@ -38,6 +38,9 @@ pub struct Options {
     /// Called at the end of each handshake. The value belongs to the connection ([`Peer::context`]) and is dropped at
     /// its end. Without one, the connection is closed at once.
     pub opened: Opened,
+    /// Called when an open connection has packets of its client from another address, [`Peer::current`]. Nothing has
+    /// proven that address.
+    pub moved: Box<dyn Fn(&Peer)>,
     /// Takes datagrams for the connections of a sibling, by its number. The sibling's thread gives them to
     /// [`Handle::inject`](crate::Handle::inject).
     pub forward: Box<dyn FnMut(u8, Datagram)>,

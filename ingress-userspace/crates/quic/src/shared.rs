@@ -88,6 +88,7 @@ pub(crate) struct Shared {
     /// The limits of new connections.
     pub(crate) limits: RefCell<Rc<Limits>>,
     pub(crate) opened: Opened,
+    pub(crate) moved: Box<dyn Fn(&Peer)>,
     pub(crate) counters: Counters,
     pub(crate) keys: Keys,
     /// Keys of connections that need a turn.

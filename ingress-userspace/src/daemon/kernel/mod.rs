@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
 use ingress_datapath::{Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort};
-use ingress_model::HostId;
+use ingress_model::{HostId, Transport};
 use ingress_proxy::{FlowTable, Liveness, Shared, WorkerListeners};
 use tokio::{
     sync::watch,
@@ -237,7 +237,8 @@ impl Kernel {
     }
 
     pub(super) fn flow_table(&self) -> Box<dyn FlowTable> {
-        Box::new(FlowAdapter(self.datapath.flows()))
+        let tcp = self.datapath.flows();
+        Box::new(FlowAdapter { udp: tcp.over_udp(), tcp })
     }
 
     /// Sends heartbeats while this process drains, tells other nodes that its connections are still here, gives way to nodes
@@ -370,14 +371,26 @@ fn report(report: &Report, wanted: u32) {
 }
 
 /// Adapter for flow entries, so that the proxy does not depend on maps.
-struct FlowAdapter(ingress_datapath::Flows);
+struct FlowAdapter {
+    tcp: ingress_datapath::Flows,
+    udp: ingress_datapath::Flows,
+}
+
+impl FlowAdapter {
+    const fn over(&self, transport: Transport) -> &ingress_datapath::Flows {
+        match transport {
+            Transport::Tcp => &self.tcp,
+            Transport::Udp => &self.udp,
+        }
+    }
+}
 
 impl FlowTable for FlowAdapter {
-    fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
-        self.0.insert(remote, local, host.0);
+    fn insert(&self, transport: Transport, remote: SocketAddr, local: SocketAddr, host: HostId) {
+        self.over(transport).insert(remote, local, host.0);
     }
 
-    fn remove(&self, remote: SocketAddr, local: SocketAddr) {
-        self.0.remove(remote, local);
+    fn remove(&self, transport: Transport, remote: SocketAddr, local: SocketAddr) {
+        self.over(transport).remove(remote, local);
     }
 }

@@ -100,6 +100,11 @@ impl Http3 {
                 let worker = Rc::clone(worker);
                 Box::new(move |peer| enter(&worker, peer, port))
             },
+            moved: Box::new(|peer| {
+                if let Some(client) = peer.context::<Client>() {
+                    client.conn.moves_to(peer.current());
+                }
+            }),
             forward: Box::new(move |worker, datagram| {
                 // Lost if the sibling is too busy, as in a full socket.
                 let _lost = siblings.get(usize::from(worker)).map(|sibling| sibling.try_send(datagram));

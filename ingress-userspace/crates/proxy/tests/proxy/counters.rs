@@ -8,7 +8,7 @@ use std::{
 };
 
 use ingress_common::HostL7;
-use ingress_model::{ClientLimitSettings, HostId, PacketLimit, Settings};
+use ingress_model::{ClientLimitSettings, HostId, PacketLimit, Settings, Transport};
 use ingress_proxy::{FlowTable, Options};
 
 use ingress_proxy_testing::{Origin, Proxy, Table, wait_until};
@@ -140,11 +140,11 @@ type Events = Arc<Mutex<Vec<(SocketAddr, SocketAddr, Option<HostId>)>>>;
 struct Recorder(Events);
 
 impl FlowTable for Recorder {
-    fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
+    fn insert(&self, _: Transport, remote: SocketAddr, local: SocketAddr, host: HostId) {
         self.0.lock().expect("unpoisoned").push((remote, local, Some(host)));
     }
 
-    fn remove(&self, remote: SocketAddr, local: SocketAddr) {
+    fn remove(&self, _: Transport, remote: SocketAddr, local: SocketAddr) {
         self.0.lock().expect("unpoisoned").push((remote, local, None));
     }
 }

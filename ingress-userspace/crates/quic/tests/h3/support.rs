@@ -284,6 +284,7 @@ pub(crate) fn options(socket: UdpSocket, worker: u8, limits: Limits) -> (Options
         pressure: Box::new(|_| Pressure::None),
         tls_of: Box::new(|_| None),
         opened: Box::new(|_| Some(Rc::new(()))),
+        moved: Box::new(|_| {}),
         forward: Box::new(|worker, _| panic!("a datagram for worker {worker}")),
     };
     (options, certificate)

@@ -18,13 +18,14 @@ use crate::{
     http::client_address::Peer,
     observe::counters::Tally,
     request::{in_flight::InFlight, unread_body::Left},
-    server::{flow_table::FlowTable, worker::Worker},
+    server::worker::Worker,
     tls::client_certificates,
 };
 use state::{CompactAddress, ConnProtocol, HandshakeState, Spawned};
 
 mod bodies;
 mod ends;
+mod flows;
 mod handshake;
 mod memory;
 mod state;
@@ -75,6 +76,8 @@ struct Extras {
     left: RefCell<Left>,
     /// The connection of QUIC, which has this one as its context.
     quic: RefCell<Weak<ingress_quic::Peer>>,
+    /// The address in the flow table, if the client of HTTP/3 no longer has that of its handshake.
+    moved: Cell<Option<CompactAddress>>,
     /// Bytes of request bodies that are buffered until pods get them.
     kept: Cell<usize>,
 }
@@ -125,11 +128,8 @@ impl Conn {
     /// forged source address are not charged to its client. This takes a system call, which connections without such a
     /// limit do not make.
     pub(crate) fn announce(&self) {
-        if self.settings.client_limits.packets.per_second.is_some()
-            && let Some(flows) = self.flows()
-        {
-            self.host.set(Some(HostId::UNATTRIBUTED));
-            flows.insert(self.remote(), self.local(), HostId::UNATTRIBUTED);
+        if self.settings.client_limits.packets.per_second.is_some() {
+            self.attribute(HostId::UNATTRIBUTED);
         }
     }
 
@@ -147,10 +147,7 @@ impl Conn {
         }
         // Without an entry, the packets count for host 0 already.
         if self.host.get().unwrap_or(HostId::UNATTRIBUTED) != host {
-            self.host.set(Some(host));
-            if let Some(flows) = self.flows() {
-                flows.insert(self.remote(), self.local(), host);
-            }
+            self.attribute(host);
         }
         let tally = Tally::begin(self.worker.shared.counters.cell(host));
         let stream = self.stream();
@@ -215,11 +212,6 @@ impl Conn {
         self.waker.set(waker);
     }
 
-    /// Returns the flow table, which has no entries for QUIC: a client may change its address.
-    fn flows(&self) -> Option<&dyn FlowTable> {
-        self.worker.shared.flows.as_deref().filter(|_| !self.is_http3())
-    }
-
     /// Stores the task's waker, unless it is the same one as before.
     pub(crate) fn listen(&self, cx: &Context<'_>) {
         let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
@@ -229,11 +221,7 @@ impl Conn {
 
 impl Drop for Conn {
     fn drop(&mut self) {
-        if self.host.get().is_some()
-            && let Some(flows) = self.flows()
-        {
-            flows.remove(self.remote(), self.local());
-        }
+        self.leave_flows();
     }
 }
 

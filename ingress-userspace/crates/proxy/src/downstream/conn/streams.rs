@@ -133,6 +133,8 @@ impl Conn {
         // QUIC has the time-outs of heads.
         self.progress.read(ScanPosition::Between, self.worker.now());
         *self.extras().quic.borrow_mut() = Rc::downgrade(peer);
+        // Packets of the handshake may have come from several addresses.
+        self.moves_to(peer.current());
     }
 
     pub(crate) fn is_http3(&self) -> bool {

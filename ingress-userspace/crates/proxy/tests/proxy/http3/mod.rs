@@ -1,6 +1,7 @@
 //! HTTP/3, by a client that was not written here: quinn with h3. `corpus` sends its own bytes on streams of quinn.
 
 mod corpus;
+mod flows;
 mod gateways;
 mod hosts;
 mod lifetime;
