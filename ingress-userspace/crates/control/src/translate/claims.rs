@@ -151,9 +151,18 @@ impl Claims {
         let reaches = move |(pattern, claim): &&(HostPattern, HostClaim)| match pattern {
             HostPattern::Exact(_) => false,
             HostPattern::Wildcard(_) | HostPattern::Suffix(_) => true,
-            HostPattern::Any => is_any_certified || claim.certificate.is_some(),
+            HostPattern::Any => is_any_certified || claim.may_certify(),
         };
         self.hosts.iter().filter(reaches).map(|(pattern, _)| pattern)
+    }
+}
+
+// === impl HostClaim ===
+
+impl HostClaim {
+    /// Returns `true` if it names a certificate, by `tls` or as an alias.
+    pub(crate) fn may_certify(&self) -> bool {
+        self.certificate.is_some() || self.alias.as_ref().is_some_and(|alias| alias.certificate.is_some())
     }
 }
 

@@ -8,10 +8,18 @@
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
 use super::{
-    Context, certificate_secret, claims::Claims, features::Globals, ingress_role::IngressRole, lookup::Lookup,
-    options::HostSharing, outcomes::Outcomes,
+    Context, certificate_secret,
+    claims::{Claims, HostClaim},
+    features::Globals,
+    ingress_role::IngressRole,
+    lookup::Lookup,
+    options::HostSharing,
+    outcomes::Outcomes,
 };
-use crate::outcome::{ObjectRef, Reason};
+use crate::{
+    change::ObjectName,
+    outcome::{ObjectRef, Reason},
+};
 use ingress_model::{HostPattern, PathMatch, path};
 
 /// Ownership of a host, while the claims on it are merged.
@@ -188,13 +196,12 @@ impl<'m> Ownership<'m> {
         let certified =
             broader.iter().filter_map(|broader| Some((broader.pattern, broader.certified(globals, context.lookup)?)));
         let certified: Vec<_> = certified.collect();
-        let (_, nearest) = certified.first()?;
+        let (_, (nearest, _)) = certified.first()?;
         if !is_foreign(nearest) {
             return None;
         }
-        let next = certified.iter().find(|(_, claims)| !is_foreign(claims));
-        Some(next.and_then(|(pattern, claims)| {
-            let name = claims.of(pattern)?.certificate.as_ref()?;
+        let next = certified.iter().find(|(_, (claims, _))| !is_foreign(claims));
+        Some(next.and_then(|(pattern, (claims, name))| {
             certificate_secret::certificate(name, pattern, &claims.object, context)
         }))
     }
@@ -209,18 +216,24 @@ pub(super) struct Broader<'m> {
 // === impl Broader ===
 
 impl Broader<'_> {
-    /// Returns the Ingress that gives the host its certificate.
-    fn certified(&self, globals: &Globals, lookup: &Lookup<'_>) -> Option<&Claims> {
+    /// Returns the Ingress that gives the host its certificate, by `tls` or by an alias, and the Secret.
+    fn certified(&self, globals: &Globals, lookup: &Lookup<'_>) -> Option<(&Claims, &ObjectName)> {
         if *self.pattern == HostPattern::Any && lookup.options.default_certificate.is_some() {
             return None;
         }
         let ownership = Ownership::of(self.pattern, &self.claims, &[], globals);
-        let has_one = |claims: &&Claims| {
-            claims.of(self.pattern).is_some_and(|claim| claim.certificate.is_some())
-                && claims.canary.is_none()
-                && ownership.right(claims) == Right::Everything
-        };
-        self.claims.iter().map(Arc::as_ref).find(has_one)
+        let all = || self.claims.iter().map(Arc::as_ref);
+        let namesake = all().find(|claims| claims.names(self.pattern));
+        let mut entitled =
+            all().filter(|claims| claims.canary.is_none() && ownership.right(claims) == Right::Everything);
+        entitled.find_map(|claims| {
+            let HostClaim { certificate, alias, .. } = claims.of(self.pattern)?;
+            // An alias has no effect beside rules for its name, as in the merge.
+            let is_free = namesake.is_none_or(|namesake| ownership.keeps_alias(claims, namesake));
+            let alias = alias.as_deref().filter(|_| is_free);
+            let name = certificate.as_ref().or_else(|| alias?.certificate.as_ref())?;
+            Some((claims, name))
+        })
     }
 }
 
@@ -237,6 +250,12 @@ impl MergeTurn<'_> {
 impl Claims {
     fn is_neighbour_of(&self, other: &Self) -> bool {
         self.object.namespace == other.object.namespace
+    }
+
+    /// Returns `true` if a rule of the Ingress names the host, for more than a challenge.
+    pub(super) fn names(&self, pattern: &HostPattern) -> bool {
+        let is_ordinary = self.canary.is_none() && self.precedence.role == IngressRole::Ordinary;
+        is_ordinary && self.of(pattern).is_some_and(|claim| claim.rules.is_some())
     }
 
     fn is_older_than(&self, other: &Self) -> bool {

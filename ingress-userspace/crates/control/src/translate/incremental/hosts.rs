@@ -88,7 +88,7 @@ impl Translator {
 
     /// Returns `true` if an Ingress claims a certificate for all hosts.
     fn is_any_certified(&self) -> bool {
-        let is_certified = |claims: &Arc<Claims>| claims.of(&HostPattern::Any).is_some_and(|c| c.certificate.is_some());
+        let is_certified = |claims: &Arc<Claims>| claims.of(&HostPattern::Any).is_some_and(HostClaim::may_certify);
         self.claimants.get(&HostPattern::Any).is_some_and(|claimants| claimants.iter().any(is_certified))
     }
 

@@ -47,7 +47,7 @@ pub(super) fn merge(
 ) -> Merged {
     let mut merge = Merge {
         pattern,
-        namesake: claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref),
+        namesake: claims.iter().map(Arc::as_ref).find(|claims| claims.names(pattern)),
         ownership: Ownership::of(pattern, claims, broader, globals),
         host: MergedHost::default(),
         is_routed: false,
@@ -234,12 +234,6 @@ fn refuse(
     if right == Right::Paths && has_fallback && *pattern != HostPattern::Any {
         ownership.refuse(claims, "the default backend", outcomes);
     }
-}
-
-/// Returns `true` if a rule of `claims` names the host, for more than a challenge.
-fn names(claims: &Claims, pattern: &HostPattern) -> bool {
-    let is_ordinary = claims.canary.is_none() && claims.precedence.role == IngressRole::Ordinary;
-    is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
 }
 
 /// Returns `true` if ingress-nginx would match all paths of the host as regular expressions because of the Ingress of
