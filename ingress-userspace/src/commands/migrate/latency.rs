@@ -11,20 +11,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::timeout};
 
-/// Names of the histograms: that of xdp-ingress, and that of ingress-nginx.
-const NAMES: [&str; 2] =
-    ["xdp_ingress_host_request_duration_seconds", "nginx_ingress_controller_request_duration_seconds"];
+use super::histogram::{Histogram, Series};
+
 /// Longest time for a reading.
 const READ_MAX: Duration = Duration::from_secs(3);
 /// Longest text of metrics in bytes.
 const TEXT_MAX: usize = 64 << 20;
 /// Readings that are compared: a minute.
 const READINGS: usize = 12;
-/// Least number of responses to judge: among fewer, the slowest one is the 99th percentile.
-const LEAST: u64 = 100;
-/// The part of the responses that are at most as slow.
-const PART: f64 = 0.99;
-
 /// Limit for the 99th percentile of the response times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LatencyLimit {
@@ -41,13 +35,15 @@ pub(crate) struct Source {
     target: String,
 }
 
-/// Number of responses by the upper bound of their time in seconds, each with those of all smaller bounds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Histogram(Vec<(f64, u64)>);
-
-/// The readings of the last minute.
+/// Responses of the last minute, of xdp-ingress and of the other controller.
 #[derive(Debug, Default)]
-pub(super) struct LatencyWindow(VecDeque<[Histogram; 2]>);
+pub(super) struct LatencyWindow {
+    last: Option<[Series; 2]>,
+    /// The responses between two readings each.
+    increments: VecDeque<[Histogram; 2]>,
+    /// Last known 99th percentile of the other controller in seconds.
+    other: Option<f64>,
+}
 
 /// Response times above the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,26 +78,39 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no URL of the form `http://127.0.0.1:10254/metrics`");
         let uri: Uri = text.parse().map_err(|_invalid| wrong())?;
-        let host = uri.host().filter(|_| uri.scheme_str() == Some("http")).ok_or_else(wrong)?;
+        let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http")).ok_or_else(wrong)?.as_str();
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        // Without a user name, the host comes first.
+        let port = match authority.strip_prefix(host).ok_or_else(wrong)? {
+            "" => 80,
+            rest => rest.strip_prefix(':').and_then(port).ok_or_else(wrong)?,
+        };
+        if authority.contains('@') {
+            return Err(wrong());
+        }
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        Ok(Self {
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(80),
-            target: target.to_owned(),
-        })
+        Ok(Self { host: host.trim_matches(['[', ']']).to_owned(), port, target: target.to_owned() })
     }
 }
 
+fn port(text: &str) -> Option<u16> {
+    let has_digits_alone = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| has_digits_alone && *port != 0)
+}
+
 impl Source {
-    /// Returns the response times of all hosts together.
+    /// Returns the response times in the histogram `name`.
     ///
     /// # Errors
-    /// Fails if the metrics cannot be read, or have no response times.
-    pub(super) async fn read(&self) -> anyhow::Result<Histogram> {
+    /// Fails if the metrics cannot be read, or do not have that histogram.
+    pub(super) async fn read(&self, name: &str) -> anyhow::Result<Series> {
         let text = timeout(READ_MAX, self.text()).await.map_err(|_late| anyhow::anyhow!("no answer within 3 s"));
         let text = text.and_then(|text| text).with_context(|| format!("cannot read the metrics at `{self}`"))?;
-        Histogram::parse(&text).with_context(|| {
-            format!("the metrics at `{self}` have no response times; ingress-nginx has them with `--enable-metrics`")
+        Series::parse(&text, name).with_context(|| {
+            format!(
+                "the metrics at `{self}` have no response times (`{name}`); ingress-nginx has them with \
+                 `--enable-metrics`, and once it has answered a request"
+            )
         })
     }
 
@@ -134,122 +143,51 @@ impl fmt::Display for Source {
     }
 }
 
-// === impl Histogram ===
-
-impl Histogram {
-    /// Parses the text format of Prometheus, and sums the series of all labels. Returns `None` without the histogram.
-    fn parse(text: &str) -> Option<Self> {
-        let mut found: Option<Self> =
-            text.lines().any(|line| NAMES.iter().any(|name| is_type(line, name))).then(Self::default);
-        for line in text.lines() {
-            let Some(labels) = NAMES.iter().find_map(|name| line.strip_prefix(name)?.strip_prefix("_bucket{")) else {
-                continue;
-            };
-            let Some((bound, count)) = bucket(labels) else { continue };
-            found.get_or_insert_default().add(bound, count);
-        }
-        found
-    }
-
-    fn add(&mut self, bound: f64, count: u64) {
-        match self.0.binary_search_by(|(known, _)| known.total_cmp(&bound)) {
-            Ok(at) => self.0[at].1 += count,
-            Err(at) => self.0.insert(at, (bound, count)),
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.0.last().map_or(0, |(_, count)| *count)
-    }
-
-    /// Returns the responses since `then`; all of them if the process has begun again.
-    fn since(&self, then: &Self) -> Self {
-        let before = |bound: f64| then.0.iter().find(|(known, _)| *known == bound).map_or(0, |(_, count)| *count);
-        if self.0.iter().any(|(bound, count)| *count < before(*bound)) {
-            return self.clone();
-        }
-        Self(self.0.iter().map(|(bound, count)| (*bound, count - before(*bound))).collect())
-    }
-
-    /// Returns the 99th percentile in seconds, as Prometheus estimates it, or infinity beyond the last bound; `None` for
-    /// too few responses.
-    fn percentile(&self) -> Option<f64> {
-        let all = self.count();
-        if all < LEAST {
-            return None;
-        }
-        let rank = PART * all as f64;
-        let (mut below, mut start) = (0, 0.0);
-        for &(bound, count) in &self.0 {
-            if count as f64 >= rank {
-                let part = (rank - below as f64) / (count.saturating_sub(below).max(1)) as f64;
-                return Some(if bound.is_finite() { start + (bound - start) * part } else { bound });
-            }
-            (below, start) = (count, bound);
-        }
-        None
-    }
-}
-
-/// Returns whether a line declares the histogram: without responses, it has no series.
-fn is_type(line: &str, name: &str) -> bool {
-    line.strip_prefix("# TYPE ").is_some_and(|rest| rest.split(' ').next() == Some(name))
-}
-
-/// Parses labels and value of a bucket.
-fn bucket(labels: &str) -> Option<(f64, u64)> {
-    // The bound is no text of a client, and other labels have their quotation marks escaped.
-    let (_, bound) = labels.rsplit_once("le=\"")?;
-    let (bound, rest) = bound.split_once('"')?;
-    let value = rest.rsplit_once('}')?.1.split_whitespace().next()?;
-    let count = value.parse::<f64>().ok().filter(|count| count.is_finite() && *count >= 0.0)?;
-    let bound: f64 = bound.parse().ok().filter(|bound: &f64| !bound.is_nan())?;
-    Some((bound, count as u64))
-}
-
 // === impl LatencyWindow ===
 
 impl LatencyWindow {
     /// Adds a reading of xdp-ingress and of the other controller.
-    pub(super) fn add(&mut self, own: Histogram, other: Histogram) {
-        if self.0.len() > READINGS {
-            self.0.pop_front();
+    ///
+    /// The other controller gets few requests at a large share: then all its responses count. If they are too few as
+    /// well, as after a restart, its last known percentile stays.
+    pub(super) fn add(&mut self, own: Series, other: Series) {
+        if let Some([own_then, other_then]) = &self.last {
+            if self.increments.len() == READINGS {
+                self.increments.pop_front();
+            }
+            self.increments.push_back([own.since(own_then), other.since(other_then)]);
         }
-        self.0.push_back([own, other]);
+        let recent = Histogram::sum(self.increments.iter().map(|[_, other]| other)).percentile();
+        self.other = recent.or_else(|| other.sum().percentile()).or(self.other);
+        self.last = Some([own, other]);
     }
 
-    /// Returns the response times of both sides within the window. The other controller gets few requests at a large share:
-    /// then all its responses count.
-    fn percentiles(&self) -> [Option<f64>; 2] {
-        let Some(([own_then, other_then], [own, other])) = self.0.front().zip(self.0.back()) else { return [None; 2] };
-        let recent = other.since(other_then).percentile();
-        [own.since(own_then).percentile(), recent.or_else(|| other.percentile())]
+    fn percentile(&self) -> Option<f64> {
+        Histogram::sum(self.increments.iter().map(|[own, _]| own)).percentile()
     }
 
     /// Returns whether the other controller has answered enough to be compared with.
     pub(super) fn knows_other(&self) -> bool {
-        self.percentiles()[1].is_some()
+        self.other.is_some()
     }
 
     /// Returns the response times of xdp-ingress if they are above the limit.
     pub(super) fn excess(&self, limit: LatencyLimit) -> Option<Slowness> {
-        let [own, other] = self.percentiles();
         let (limit, other) = match limit {
-            LatencyLimit::Times(times) => (times * other?, other),
+            LatencyLimit::Times(times) => (times * self.other?, self.other),
             LatencyLimit::Time(time) => (time.as_secs_f64(), None),
         };
-        own.filter(|own| *own > limit).map(|own| Slowness { own, limit, other })
+        self.percentile().filter(|own| *own > limit).map(|own| Slowness { own, limit, other })
     }
 }
 
 impl fmt::Display for LatencyWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [own, other] = self.percentiles();
-        match own {
+        match self.percentile() {
             None => f.write_str("p99 not known yet")?,
             Some(own) => write!(f, "p99 {}", Shown(own))?,
         }
-        other.map_or(Ok(()), |other| write!(f, " (other controller {})", Shown(other)))
+        self.other.map_or(Ok(()), |other| write!(f, " (other controller {})", Shown(other)))
     }
 }
 
@@ -276,46 +214,35 @@ impl fmt::Display for Shown {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    /// Returns the metrics with `fast` responses up to 5 ms, and `slow` ones up to 100 ms.
-    fn metrics(name: &str, fast: u64, slow: u64) -> Histogram {
-        let all = fast + slow;
-        let text = format!(
-            "# TYPE {name} histogram\n{name}_bucket{{host=\"a le=\\\"1\\\"\",le=\"0.005\"}} {fast}\n\
-             {name}_bucket{{host=\"a\",le=\"0.1\"}} {all}\n{name}_bucket{{host=\"a\",le=\"+Inf\"}} {all}\n\
-             {name}_sum{{host=\"a\"}} 1.5\n{name}_bucket{{host=\"b\",le=\"0.005\"}} 0\n{name}_bucket{{torn\n"
-        );
-        Histogram::parse(&text).expect("a histogram")
-    }
-
-    fn both(own: (u64, u64), other: (u64, u64)) -> (Histogram, Histogram) {
-        (metrics(NAMES[0], own.0, own.1), metrics(NAMES[1], other.0, other.1))
-    }
+    use super::{
+        super::histogram::{NGINX, OWN, tests::metrics},
+        *,
+    };
 
     #[test]
     fn a_slow_percent_of_the_responses_exceeds_the_limit() {
         let limit = LatencyLimit::Times(2.0);
-        for (own, other, expect) in [
-            ((1_000, 0), (1_000, 0), false),
-            ((980, 20), (1_000, 0), true),
-            ((995, 5), (1_000, 0), false),
-            ((980, 20), (980, 20), false),
+        let slow_before = (1_000, 500);
+        for (other_before, own, other, expect) in [
+            (slow_before, (1_000, 0), (1_000, 0), false),
+            (slow_before, (980, 20), (1_000, 0), true),
+            (slow_before, (995, 5), (1_000, 0), false),
+            (slow_before, (980, 20), (980, 20), false),
             // Too few to judge.
-            ((50, 40), (1_000, 0), false),
+            (slow_before, (50, 40), (1_000, 0), false),
             // All responses of the other controller count if there are few new ones.
-            ((980, 20), (0, 10), false),
+            (slow_before, (980, 20), (0, 10), false),
+            ((1_500, 0), (980, 20), (10, 0), true),
         ] {
             let mut window = LatencyWindow::default();
-            let (before_own, before_other) = both((5_000, 5_000), (1_000, 500));
-            window.add(before_own, before_other);
-            let (own_now, other_now) = both((5_000 + own.0, 5_000 + own.1), (1_000 + other.0, 500 + other.1));
-            window.add(own_now, other_now);
-            assert_eq!(window.excess(limit).is_some(), expect, "{own:?} {other:?} {window}");
+            window.add(metrics(OWN, 5_000, 5_000), metrics(NGINX, other_before.0, other_before.1));
+            let other = metrics(NGINX, other_before.0 + other.0, other_before.1 + other.1);
+            window.add(metrics(OWN, 5_000 + own.0, 5_000 + own.1), other);
+            assert_eq!(window.excess(limit).is_some(), expect, "{own:?} {other_before:?} {window}");
         }
         let mut window = LatencyWindow::default();
-        window.add(Histogram::default(), Histogram::default());
-        window.add(metrics(NAMES[0], 980, 20), Histogram::default());
+        window.add(Series::default(), Series::default());
+        window.add(metrics(OWN, 980, 20), Series::default());
         assert!(!window.knows_other() && window.excess(limit).is_none());
         let slow = window.excess(LatencyLimit::Time(Duration::from_millis(50))).expect("too slow").to_string();
         assert_eq!(slow, "too slow: p99 is 52.5 ms and the limit 50.0 ms");
@@ -323,21 +250,24 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_began_again_counts_from_its_start() {
-        let (now, then) = (metrics(NAMES[0], 10, 5), metrics(NAMES[0], 1_000, 0));
-        assert_eq!(now.since(&then), now);
-        assert_eq!(metrics(NAMES[0], 1_010, 5).since(&then).count(), 15);
+    fn a_restart_of_the_other_controller_keeps_the_limit() {
+        let mut window = LatencyWindow::default();
+        window.add(metrics(OWN, 0, 0), metrics(NGINX, 1_500, 0));
+        for reading in 1..40 {
+            window.add(metrics(OWN, reading * 980, reading * 20), metrics(NGINX, 1, 0));
+            assert!(window.excess(LatencyLimit::Times(2.0)).is_some(), "{reading} {window}");
+        }
     }
 
     #[test]
-    fn times_beyond_the_largest_bucket_are_infinite() {
-        let name = NAMES[0];
-        let text = format!("{name}_bucket{{le=\"10.0\"}} 5\n{name}_bucket{{le=\"+Inf\"}} 1e+03\n");
-        let histogram = Histogram::parse(&text).expect("a histogram");
-        assert_eq!(histogram.percentile(), Some(f64::INFINITY));
-        assert_eq!(Histogram::parse("other_bucket{le=\"1\"} 1\n"), None);
-        let empty = format!("# TYPE {name} histogram\n");
-        assert_eq!(Histogram::parse(&empty), Some(Histogram::default()));
+    fn only_the_last_minute_counts() {
+        let mut window = LatencyWindow::default();
+        window.add(metrics(OWN, 0, 0), Series::default());
+        for reading in 1..=13 {
+            window.add(metrics(OWN, reading * 1_000, 500), Series::default());
+            let is_slow = window.excess(LatencyLimit::Time(Duration::from_millis(50))).is_some();
+            assert_eq!(is_slow, reading <= 12, "{reading} {window}");
+        }
     }
 
     #[test]
@@ -349,7 +279,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Source>().expect(text).to_string(), shown);
         }
-        for wrong in ["", "127.0.0.1:10254", "https://node/metrics", "/metrics", "http:///metrics"] {
+        for wrong in [
+            "",
+            "127.0.0.1:10254",
+            "https://node/metrics",
+            "/metrics",
+            "http:///metrics",
+            "http://127.0.0.1:102540/metrics",
+            "http://node:0/metrics",
+            "http://node:/metrics",
+            "http://[::1]x/metrics",
+            "http://user@node/metrics",
+            "http://node@node/metrics",
+        ] {
             assert!(wrong.parse::<Source>().is_err(), "{wrong}");
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod arguments;
 mod condition;
+mod histogram;
 mod latency;
 mod listeners;
 mod shift;

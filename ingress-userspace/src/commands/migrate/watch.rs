@@ -11,13 +11,14 @@ use std::{
 use anyhow::{Context as _, bail};
 use ingress_datapath::{ClientShare, Error, Maps, NodeShare, Renewal};
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     time::{Instant, MissedTickBehavior, interval},
 };
 
 use super::{
     condition::AbortConditions,
-    latency::{Histogram, LatencyWindow, Source},
+    histogram::{NGINX, OWN, Series},
+    latency::{LatencyWindow, Source},
 };
 
 /// Interval of readings and renewals.
@@ -26,6 +27,8 @@ const TICK: Duration = Duration::from_secs(1);
 const READINGS: usize = 60;
 /// Readings of counters between two readings of metrics, which cost both processes more.
 const LATENCIES: usize = 5;
+/// Failed readings of metrics in a row that end a shift: one may meet a restart.
+const FAILURES_MAX: usize = 2;
 /// Readings between two lines of output.
 const LINES: usize = 10;
 /// Least number of responses to judge: one error of fewer says little.
@@ -38,6 +41,13 @@ const ALL_HOSTS: &str = "all hosts";
 pub(super) struct Sources {
     pub(super) own: Source,
     pub(super) other: Option<Source>,
+}
+
+/// Signals that end the command.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
 }
 
 /// Responses of a host so far.
@@ -73,14 +83,18 @@ pub(super) async fn watch(
     sources: &Sources,
     lasts: Duration,
 ) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for signals")?;
+    let mut signals = Signals::listen().context("cannot wait for signals")?;
     let mut window = Window::default();
     window.add(read(node.maps()).context("cannot read the responses; the share is unchanged")?);
     let mut latencies = LatencyWindow::default();
     if conditions.latency.is_some() {
-        sources.read(&mut latencies).await.context("the share is unchanged")?;
+        tokio::select! {
+            why = signals.recv() => bail!("{why}; the share is unchanged"),
+            read = sources.read() => {
+                let (own, other) = read.context("the share is unchanged")?;
+                latencies.add(own, other);
+            }
+        }
         if conditions.compares() && !latencies.knows_other() {
             bail!(
                 "the other controller has answered too few requests to compare `p99` with; the share is unchanged. Wait, \
@@ -90,18 +104,21 @@ pub(super) async fn watch(
     }
     node.set(share, Renewal::Caller);
     let back = |why: String| {
+        if !node.renew(share) {
+            return anyhow::anyhow!("{why}; {}", set_by_another(node));
+        }
         node.set(ClientShare::NONE, Renewal::Process);
         anyhow::anyhow!("{why}; the share is 0 % again")
     };
     let (mut ticks, end) = (interval(TICK), Instant::now() + lasts);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failures = 0;
     for number in 1_usize.. {
         tokio::select! {
             _ = ticks.tick() => {}
-            _ = interrupt.recv() => return Err(back("interrupted".to_owned())),
-            _ = terminate.recv() => return Err(back("terminated".to_owned())),
-            _ = hangup.recv() => return Err(back("the terminal was closed".to_owned())),
+            why = signals.recv() => return Err(back(why.to_owned())),
         }
+        let is_last = Instant::now() >= end;
         if !node.renew(share) {
             bail!(set_by_another(node));
         }
@@ -112,9 +129,23 @@ pub(super) async fn watch(
         if let Some(excess) = conditions.errors.and_then(|errors| window.excess(errors)) {
             return Err(back(excess.to_string()));
         }
-        if let Some(limit) = conditions.latency.filter(|_| number % LATENCIES == 0) {
-            if let Err(error) = sources.read(&mut latencies).await {
-                return Err(back(format!("{error:#}")));
+        if let Some(limit) = conditions.latency.filter(|_| number % LATENCIES == 0 || is_last) {
+            let read = tokio::select! {
+                read = sources.read() => read,
+                why = signals.recv() => return Err(back(why.to_owned())),
+            };
+            match read {
+                Ok((own, other)) => {
+                    failures = 0;
+                    latencies.add(own, other);
+                }
+                Err(error) => {
+                    failures += 1;
+                    if failures >= FAILURES_MAX {
+                        return Err(back(format!("{error:#}")));
+                    }
+                    let _unread = writeln!(std::io::stderr(), "{error:#}; one more failure ends the shift").is_err();
+                }
             }
             if let Some(slowness) = latencies.excess(limit) {
                 return Err(back(slowness.to_string()));
@@ -125,7 +156,7 @@ pub(super) async fn watch(
             let latency = if conditions.latency.is_some() { format!(", {latencies}") } else { String::new() };
             let _unread = writeln!(std::io::stderr(), "{share} of the clients: {}{latency}", window.sum()).is_err();
         }
-        if Instant::now() >= end {
+        if is_last {
             break;
         }
     }
@@ -151,14 +182,35 @@ fn read(maps: &Maps) -> Result<Reading, Error> {
 // === impl Sources ===
 
 impl Sources {
-    async fn read(&self, window: &mut LatencyWindow) -> anyhow::Result<()> {
-        let own = self.own.read().await?;
+    /// Returns the response times of xdp-ingress and of the other controller.
+    async fn read(&self) -> anyhow::Result<(Series, Series)> {
+        let own = self.own.read(OWN).await?;
         let other = match &self.other {
-            Some(other) => other.read().await?,
-            None => Histogram::default(),
+            Some(other) => other.read(NGINX).await?,
+            None => Series::default(),
         };
-        window.add(own, other);
-        Ok(())
+        Ok((own, other))
+    }
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for a signal, and returns its meaning.
+    async fn recv(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "interrupted",
+            _ = self.terminate.recv() => "terminated",
+            _ = self.hangup.recv() => "the terminal was closed",
+        }
     }
 }
 
