@@ -64,7 +64,7 @@ impl Stage {
         let [http, port, admin] = free_ports()?;
         let mut command = Command::new(binary);
         command.args(["run", "--steer=bind", "--xdp-mode=off", "--workers=2", "--http3=on"]);
-        command.args(["--configmap=default/settings", "--drain-timeout=5s"]);
+        command.args(["--configmap=default/settings", "--drain-timeout=5"]);
         command.arg("--manifests").arg(&manifests);
         command.args([format!("--http-port={http}"), format!("--https-port={port}")]);
         command.arg(format!("--admin-addr=127.0.0.1:{admin}"));
