@@ -52,6 +52,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         client: [10, 3, 249, 7].into(),
         https_port: 443,
         listener_port: 443,
+        clock: std::time::Duration::default,
     };
     requests(criterion, subject);
     responses(criterion, &subject);

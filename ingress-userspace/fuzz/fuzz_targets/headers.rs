@@ -56,6 +56,7 @@ fuzz_target!(|input: Input<'_>| {
         client: [192, 0, 2, 1].into(),
         https_port: 443,
         listener_port: 80,
+        clock: std::time::Duration::default,
     };
     let mut edits = Edits::default();
     for filter in &filters {

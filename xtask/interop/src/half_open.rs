@@ -16,7 +16,7 @@ use rustls::version::TLS13;
 use crate::stage::{NAME, Stage};
 
 /// Addresses of clients, which the kernel distributes among the workers.
-const ADDRESSES: u8 = 32;
+const ADDRESSES: u8 = 64;
 /// Connections of each address: fewer than the product takes from one, and in all more than it takes without proof.
 const EACH: u8 = 30;
 /// Time between the packets of two addresses.

@@ -148,6 +148,7 @@ impl<'t> Replay<'t> {
             client: request.client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             https_port: 443,
             listener_port: if request.is_secure { 443 } else { 80 },
+            clock: std::time::Duration::default,
         };
         let told = Told { fields: &self.told, client: request.client.is_some() };
         let answer = filtered(rule, &subject, told).unwrap_or_else(|| action(&rule.action));

@@ -38,7 +38,7 @@ pub struct Counters {
     pub connected: Cell<u64>,
     /// First packets that were answered with Retry.
     pub retried: Cell<u64>,
-    /// First packets that were answered with CONNECTION_REFUSED.
+    /// First packets that began no handshake: answered with CONNECTION_REFUSED, of no served host, or not valid.
     pub refused: Cell<u64>,
     /// Requests that the service was given.
     pub requests: Cell<u64>,

@@ -141,7 +141,7 @@ pub(super) async fn watch(
                 }
                 Err(error) => {
                     failures += 1;
-                    if failures >= FAILURES_MAX {
+                    if failures >= FAILURES_MAX || is_last {
                         return Err(back(format!("{error:#}")));
                     }
                     let _unread = writeln!(std::io::stderr(), "{error:#}; one more failure ends the shift").is_err();

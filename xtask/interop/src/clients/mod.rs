@@ -78,9 +78,7 @@ impl Kind {
         match self {
             Self::QuicGo => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Keys, Retry],
             Self::Aioquic => &[Get, Post, Streams, Trailers, Early, Resumption, Migration, Rebinding, Keys, Retry],
-            // Without `Early`: Chromium 156 forgets an upload that it is told to stop (STOP_SENDING with H3_NO_ERROR), and
-            // its page waits until the connection ends, although the response is there.
-            Self::Chromium => &[Get, Post, Streams, Retry],
+            Self::Chromium => &[Get, Post, Streams, Early, Retry],
         }
     }
 }

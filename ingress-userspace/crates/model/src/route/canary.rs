@@ -95,6 +95,7 @@ mod tests {
             client: [192, 0, 2, 7].into(),
             https_port: 443,
             listener_port: 80,
+            clock: std::time::Duration::default,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Serves one request: authority → path → route → filters → forward. It parses no bytes and keeps no connection.
 
-use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::Relaxed};
+use std::{convert::Infallible, future::Future, rc::Rc, sync::atomic::Ordering::Relaxed, time::SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
 use hyper::body::Incoming;
@@ -332,6 +332,7 @@ impl Matching<'_> {
             client: client.address,
             https_port: conn.worker.options.https_port,
             listener_port: client.port,
+            clock: || SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default(),
         }
     }
 }

@@ -274,6 +274,10 @@ impl Process {
         }
         let behind = u32::try_from(*highest - sequence).unwrap_or(u32::MAX);
         let Some(bit) = Window::checked_shl(1, behind) else { return false };
+        // A number is sent by one family alone, and over IPv4 no interface is known. A copy over the other is a stranger's.
+        if heard.iter().any(|(known, window)| known.is_none() != interface.is_none() && window & bit != 0) {
+            return false;
+        }
         match heard.iter_mut().find(|(known, _)| *known == interface) {
             Some((_, window)) => {
                 let is_new = *window & bit == 0;

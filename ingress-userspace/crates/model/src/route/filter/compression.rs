@@ -168,6 +168,7 @@ mod tests {
             client: IpAddr::from([192, 0, 2, 1]),
             https_port: 443,
             listener_port: 80,
+            clock: std::time::Duration::default,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Applies a rule's filters to a request and to its response. Pure: decisions are made here and carried out by the
 //! proxy.
 
-use std::{borrow::Cow, fmt::Write as _, net::IpAddr, num::NonZeroU16};
+use std::{borrow::Cow, fmt::Write as _, net::IpAddr, num::NonZeroU16, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, uri::Authority};
 use regex::Captures;
@@ -43,6 +43,8 @@ pub struct Subject<'r> {
     pub https_port: u16,
     /// Port that the client connected to: the listener's, or that of a trusted proxy in front of it.
     pub listener_port: u16,
+    /// Returns the Unix time, for `$msec`.
+    pub clock: fn() -> Duration,
 }
 
 /// Validity of the client's certificate for the host of the request.

@@ -21,6 +21,7 @@ fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
         client: [192, 0, 2, 7].into(),
         https_port: 443,
         listener_port: 80,
+        clock: Duration::default,
     }
 }
 
@@ -329,7 +330,7 @@ fn fields_of_the_authorization_service_are_never_those_of_a_client_that_an_addre
         service: AuthService::SameHost,
         target: Template::parse("/verify").expect("valid"),
         method: Method::GET,
-        timeout: std::time::Duration::from_secs(10),
+        timeout: Duration::from_secs(10),
         sign_in: None,
         response_headers: [PassedField { from: HeaderName::from_static("x-found"), to: to.clone() }].into(),
         request_redirect: Template::parse("$request_uri").expect("valid"),

@@ -164,6 +164,7 @@ mod tests {
             client: IpAddr::from([192, 0, 2, 7]),
             https_port: 443,
             listener_port: 443,
+            clock: std::time::Duration::default,
         };
         let mut headers = HeaderMap::new();
         for value in values {

@@ -227,6 +227,7 @@ fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Spa
         client,
         https_port: _,
         listener_port: _,
+        clock: _,
     } = subject;
     let text = |text: &str| SpanValue::Text(cut(text).to_owned());
     let (path, query) = target.split_once('?').map_or((*target, None), |(path, query)| (path, Some(query)));

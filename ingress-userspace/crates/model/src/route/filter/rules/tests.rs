@@ -24,6 +24,7 @@ fn verdict(rules: &RequestRules, host: &str, target: &str, headers: &[(&'static 
         client: IpAddr::from([192, 0, 2, 1]),
         https_port: 443,
         listener_port: 443,
+        clock: std::time::Duration::default,
     };
     let mut edits = Edits::default();
     match apply(rules, &subject, &mut edits) {
@@ -201,6 +202,7 @@ fn a_rule_with_an_unknown_text_decides_only_where_it_changes_the_answer() {
         client: IpAddr::from([192, 0, 2, 1]),
         https_port: 443,
         listener_port: 443,
+        clock: std::time::Duration::default,
     };
     for (text, target, expect) in [
         // Rules behind a rewrite hold for paths without one.
@@ -233,6 +235,7 @@ fn a_request_is_exempt_only_if_no_pod_reads_another_path() {
             client: IpAddr::from([192, 0, 2, 1]),
             https_port: 443,
             listener_port: 443,
+            clock: std::time::Duration::default,
         };
         exempts(&RequestRules::exemptions(text).expect("valid"), &subject)
     };
