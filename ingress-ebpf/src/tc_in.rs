@@ -27,6 +27,7 @@ use crate::{
 };
 
 #[classifier]
+#[inline(always)]
 fn ingress_tc_in(ctx: TcContext) -> i32 {
     match receive(&ctx) {
         // The same numbers as clsact's TC_ACT_UNSPEC, TC_ACT_SHOT and TC_ACT_REDIRECT. After a pass the next program runs.

@@ -25,6 +25,7 @@ use crate::{
 };
 
 #[xdp(frags)]
+#[inline(always)]
 fn ingress_xdp(ctx: XdpContext) -> u32 {
     see(&ctx)
 }

@@ -174,20 +174,4 @@ pub(super) fn pinned_hosts(pins: &Pins) -> Result<Option<u32>, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_program_variant_depends_on_the_kernel_version() {
-        for (version, expected) in [
-            (Some(KernelVersion::new(5, 9, 0)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
-            (Some(KernelVersion::new(5, 17, 0)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
-            (Some(KernelVersion::new(5, 18, 0)), ["ingress_xdp", "ingress_lookup"]),
-            (Some(KernelVersion::new(7, 0, 0)), ["ingress_xdp", "ingress_lookup"]),
-            (None, ["ingress_xdp", "ingress_lookup"]),
-        ] {
-            let variant = Variant::of(version);
-            assert_eq!([variant.xdp(), variant.lookup()], expected, "{version:?}");
-        }
-    }
-}
+mod tests;
