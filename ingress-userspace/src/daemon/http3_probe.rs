@@ -31,7 +31,13 @@ const FAR: [IpAddr; 2] =
 
 /// The result of all questions so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict(Option<bool>);
+pub(super) struct Verdict {
+    /// `None` before the first question.
+    answers: Option<bool>,
+    /// Whether the latest question to a port that answers was in vain. One is not enough: the packets of a question come to
+    /// one worker, which may be busy for long, and browsers forget an offer that ends.
+    is_doubted: bool,
+}
 
 /// A change that is worth a line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,18 +71,22 @@ struct Question {
 impl Verdict {
     /// Takes the result of a question. Returns it if the one before was different.
     pub(super) fn note(&mut self, answered: bool) -> Option<News> {
-        let is_new = self.0.replace(answered) != Some(answered);
+        self.is_doubted = !answered && self.answers() && !self.is_doubted;
+        if self.is_doubted {
+            return None;
+        }
+        let is_new = self.answers.replace(answered) != Some(answered);
         is_new.then_some(if answered { News::Answers } else { News::Silent })
     }
 
     /// Returns whether the port answers. It does not before the first question.
     pub(super) fn answers(self) -> bool {
-        self.0 == Some(true)
+        self.answers == Some(true)
     }
 
     /// Returns the time until the next question.
     pub(super) fn pause(self) -> Duration {
-        if self.answers() { STEADY } else { AGAIN }
+        if self.answers() && !self.is_doubted { STEADY } else { AGAIN }
     }
 }
 
@@ -211,16 +221,20 @@ mod tests {
     fn changes_are_said_once_and_silence_is_checked_more_often() {
         let mut verdict = Verdict::default();
         assert_eq!((verdict.answers(), verdict.pause()), (false, AGAIN), "nothing is offered before an answer");
-        for (answered, news, pause) in [
-            (false, Some(News::Silent), AGAIN),
-            (false, None, AGAIN),
-            (true, Some(News::Answers), STEADY),
-            (true, None, STEADY),
-            (false, Some(News::Silent), AGAIN),
-            (true, Some(News::Answers), STEADY),
+        for (answered, news, answers, pause) in [
+            (false, Some(News::Silent), false, AGAIN),
+            (false, None, false, AGAIN),
+            (true, Some(News::Answers), true, STEADY),
+            (true, None, true, STEADY),
+            // The second question in vain counts.
+            (false, None, true, AGAIN),
+            (true, None, true, STEADY),
+            (false, None, true, AGAIN),
+            (false, Some(News::Silent), false, AGAIN),
+            (true, Some(News::Answers), true, STEADY),
         ] {
             assert_eq!(verdict.note(answered), news);
-            assert_eq!((verdict.answers(), verdict.pause()), (answered, pause));
+            assert_eq!((verdict.answers(), verdict.pause()), (answers, pause));
         }
     }
 
