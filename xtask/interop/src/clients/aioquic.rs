@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use xtask_setup::cache::{self, Cache, sha256_file};
+use xtask_setup::system;
 use xtask_tools::{process, workspace};
 
 const REQUIREMENTS: &str = "xtask/interop/aioquic/requirements.txt";
@@ -30,6 +31,7 @@ fn find() -> Result<Option<PathBuf>> {
 }
 
 fn install(cache: &Cache) -> Result<()> {
+    system::ensure_pip()?;
     let place = cache.install(&dir_name()?, |staging| {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--require-hashes"]);
