@@ -60,7 +60,7 @@ enum Kind {
     Flipped(u16, u8),
     Cut(u16),
     Longer(Vec<u8>),
-    /// It comes with another one before it.
+    /// Another one comes before it.
     Behind(Packet),
 }
 
@@ -200,7 +200,7 @@ struct Client {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     connection: Connection,
-    /// Number of datagrams that it has made.
+    /// Number of datagrams made so far.
     made: usize,
 }
 

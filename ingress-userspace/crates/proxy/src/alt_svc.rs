@@ -18,23 +18,23 @@ use crate::server::{clock, shared::Shared};
 /// Time for which clients remember an offer.
 const MAX_AGE: Duration = Duration::from_hours(24);
 
-/// What a response tells its client.
+/// Content of a response's `alt-svc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Advice {
     /// Keeps the field of the pod, if there is one.
     Silence,
     Offer,
-    /// Earlier offers are void.
+    /// Ends earlier offers.
     Clear,
 }
 
 /// Whether HTTP/3 answers at its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// It has not answered yet, so it was never offered.
+    /// No answer has come yet, so HTTP/3 was never offered.
     Untried,
     Answers,
-    /// It has answered until this time of the shared clock.
+    /// Answers came until this time of the shared clock.
     Silent(Duration),
 }
 
@@ -165,7 +165,7 @@ impl ReachCell {
 /// that ended. Entries of more than a day are dropped with the next configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Withdrawn {
-    /// Since when the settings do not permit HTTP/3.
+    /// Time since which the settings do not permit HTTP/3.
     all: Option<Duration>,
     hosts: Tree<HostPattern, Duration>,
     /// The hosts that the entries were made from.

@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     pub(crate) options: Options,
     pub(crate) pool: Pool,
     http2: h2::Http2Clients<RequestBody>,
-    /// The same for requests of the proxy itself.
+    /// Connections for requests of the proxy itself.
     own_http2: h2::Http2Clients<CopiedBody>,
     pub(crate) durations: Arc<Durations>,
     pub(crate) pipes: Pipes,
@@ -66,7 +66,7 @@ pub(crate) struct Worker {
     pub(crate) pacer: Pacer,
     /// Requests being mirrored now.
     pub(crate) mirrors: Cell<u32>,
-    /// What clients are told of HTTP/3.
+    /// Offers of HTTP/3 to clients of TCP.
     pub(crate) http3: WorkerOffer,
     /// Connections of HTTP/3 that were cut off by the end of a drain.
     pub(crate) cut: Cell<usize>,

@@ -59,17 +59,17 @@ pub(super) struct Key {
 /// The reason why a datagram does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum Refusal {
-    /// It has no MAC, and this node has a key.
+    /// A MAC is missing, and this node has a key.
     Unsigned,
-    /// It has a MAC, and this node has no key.
+    /// A MAC is there, and this node has no key.
     NoKey,
-    /// It is signed by a key that this node does not have.
+    /// The key is one that this node does not have.
     UnknownKey,
-    /// Its MAC is wrong.
+    /// The MAC is wrong.
     BadMac,
-    /// Its time is too far from that of this node.
+    /// The time is too far from that of this node.
     WrongTime,
-    /// It was heard before, or is older than the latest ones.
+    /// The datagram was heard before, or is older than the latest ones.
     Replayed,
     /// There are more processes than [`PROCESSES_MAX`].
     Crowded,
@@ -96,9 +96,9 @@ struct Signature<'b> {
 /// The datagrams heard from a process (RFC 4303, section 3.4.3). Each interface on its link gets a copy.
 #[derive(Debug)]
 struct Process {
-    /// On any interface.
+    /// Highest number on any interface.
     highest: u64,
-    /// Those lately heard, by interface. Interfaces without one have no entry.
+    /// Numbers lately heard, by interface. Interfaces without one have no entry.
     heard: Vec<(Option<u32>, Window)>,
     latest_ms: u64,
 }
