@@ -154,7 +154,9 @@ fn parse_port(text: &str) -> Option<Option<u16>> {
         return Some(None);
     }
     let digits = text.strip_prefix(':').filter(|digits| digits.len() <= 5)?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok().map(Some))?
+    let port =
+        digits.bytes().try_fold(0_u32, |port, byte| byte.is_ascii_digit().then(|| port * 10 + u32::from(byte - b'0')));
+    u16::try_from(port?).ok().map(Some)
 }
 
 #[cfg(test)]

@@ -6,13 +6,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use foldhash::fast::RandomState;
+
 /// Enough shards that workers seldom contend for a lock.
 const SHARDS: usize = 64;
 
 /// The sharded counters. An entry is removed with its last guard, so there are never more entries than requests or
 /// connections.
 #[derive(Debug)]
-pub(super) struct InFlightCounts([Mutex<HashMap<u64, u32>>; SHARDS]);
+pub(super) struct InFlightCounts([Mutex<Counts>; SHARDS]);
+
+/// Counts by key. Keys are keyed hashes already, so that no client can choose them: a faster hash suffices.
+type Counts = HashMap<u64, u32, RandomState>;
 
 /// Guard of one counted request or connection, until it is dropped.
 #[derive(Debug)]
@@ -28,7 +33,7 @@ impl Default for InFlightCounts {
 }
 
 impl InFlightCounts {
-    /// Counts one more under `key`. Returns `None` if that would exceed `max`.
+    /// Counts one more under `key`, a keyed hash of the client. Returns `None` if that would exceed `max`.
     pub(super) fn enter(self: &Arc<Self>, key: u64, max: NonZeroU32) -> Option<CountGuard> {
         let mut shard = self.shard(key);
         let count = shard.entry(key).or_default();
@@ -39,7 +44,7 @@ impl InFlightCounts {
         Some(CountGuard { counts: Arc::clone(self), key })
     }
 
-    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, u32>> {
+    fn shard(&self, key: u64) -> MutexGuard<'_, Counts> {
         self.0[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -65,6 +65,10 @@ mod throttle;
 pub(crate) mod unread_body;
 
 /// Serves a request of `conn`. Every failure becomes a response; hyper itself answers requests that it cannot parse.
+///
+/// Always inlined, so that hyper's slot for the future gets the arguments alone. A returned future is copied whole, and
+/// has some 7 KB of state that nothing has written yet.
+#[inline(always)]
 pub(crate) fn serve(
     conn: Rc<Conn>,
     mut request: Request<Incoming>,
@@ -90,7 +94,7 @@ pub(crate) fn serve_http3(
 
 /// Serves a request in parts. They are arguments of a function that is no `async fn`, so that the future holds them in
 /// their final place: an `async fn` would move its arguments once more.
-#[inline]
+#[inline(always)]
 fn answer(
     conn: Rc<Conn>,
     mut parts: Parts,

@@ -218,15 +218,19 @@ fn malformed(why: Malformed) -> ExchangeError {
     ExchangeError::Malformed(why)
 }
 
+/// Digits of 2^64 - 1: numbers with fewer need no checks.
+const DIGITS_MAX: usize = 20;
+
 /// Parses `1*DIGIT` below 2^64; no sign, no list, no white space.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
     }
-    value.iter().try_fold(0_u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    if value.len() < DIGITS_MAX {
+        return value.iter().try_fold(0, |number, byte| Some(number * 10 + digit(byte)?));
+    }
+    value.iter().try_fold(0_u64, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
 }
 
 /// Returns the elements of a list (RFC 9110, section 5.6.1).
@@ -235,14 +239,30 @@ pub(crate) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Returns `value` without optional white space around it, which is only spaces and tabs (RFC 9110, section 5.6.3).
-pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] = value {
+pub(crate) fn trim(value: &[u8]) -> &[u8] {
+    // Almost every value has a single space before it, and none after it.
+    match value.strip_prefix(b" ").unwrap_or(value) {
+        value @ [first, .., last] if !is_blank(*first) && !is_blank(*last) => value,
+        value => trim_all(value),
+    }
+}
+
+fn trim_all(mut value: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = value
+        && is_blank(*first)
+    {
         value = rest;
     }
-    while let [rest @ .., b' ' | b'\t'] = value {
+    while let [rest @ .., last] = value
+        && is_blank(*last)
+    {
         value = rest;
     }
     value
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
 }
 
 // === hop-by-hop fields ===

@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
-use memchr::memchr2;
+use memchr::{memchr, memchr_iter};
 
 use super::{
     ExchangeError, Malformed,
@@ -94,18 +94,18 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Returns the number of field lines from `begin` on, and the end of the empty line after them, if that has arrived.
-fn find(bytes: &[u8], mut begin: usize, lines: &mut [FieldLine]) -> Result<Option<(usize, usize)>, ExchangeError> {
-    let mut count = 0;
+/// Returns the number of field lines from `fields` on, and the end of the empty line after them, if that has arrived.
+fn find(bytes: &[u8], fields: usize, lines: &mut [FieldLine]) -> Result<Option<(usize, usize)>, ExchangeError> {
+    let (mut begin, mut count) = (fields, 0);
     loop {
         let rest = &bytes[begin..];
         if rest.starts_with(CRLF) {
             return Ok(Some((count, begin + CRLF.len())));
         }
-        let Some(line) = first_line(rest, Malformed::Header).map_err(ExchangeError::Malformed)? else {
-            return Ok(None);
+        let Some(line) = first_line(rest).map_err(ExchangeError::Malformed)? else {
+            return await_more(&bytes[fields..], Malformed::Header).map_err(ExchangeError::Malformed);
         };
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        let Some(colon) = memchr(b':', line) else {
             return Err(ExchangeError::Malformed(Malformed::Header));
         };
         let Some(found) = lines.get_mut(count) else { return Err(ExchangeError::HeadTooLarge) };
@@ -120,22 +120,29 @@ fn offset(at: usize) -> Result<u32, ExchangeError> {
     u32::try_from(at).map_err(|_beyond| ExchangeError::HeadTooLarge)
 }
 
-/// Returns the first line without its end, if it is complete; `fault` is the error for a carriage return within it. A
-/// bare line feed is refused: some parsers accept it and others do not, and ambiguous messages are not forwarded.
-fn first_line(bytes: &[u8], fault: Malformed) -> Result<Option<&[u8]>, Malformed> {
-    let Some(end) = memchr2(b'\r', b'\n', bytes) else { return Ok(None) };
-    match &bytes[end..] {
-        [b'\r', b'\n', ..] => Ok(Some(&bytes[..end])),
-        [b'\r'] => Ok(None),
-        [b'\r', ..] => Err(fault),
+/// Returns the first line without its end, if it is complete. A bare line feed is refused: some parsers accept it and
+/// others do not, and ambiguous messages are not forwarded. A bare carriage return is refused with the name or value
+/// that it is part of.
+fn first_line(bytes: &[u8]) -> Result<Option<&[u8]>, Malformed> {
+    // One byte is found in half the instructions that two take.
+    let Some(end) = memchr(b'\n', bytes) else { return Ok(None) };
+    match bytes[..end].split_last() {
+        Some((b'\r', line)) => Ok(Some(line)),
         _ => Err(Malformed::LineEnd),
     }
+}
+
+/// Refuses a bare carriage return in an incomplete head at once, because its line is read with the complete one.
+#[cold]
+fn await_more<T>(bytes: &[u8], fault: Malformed) -> Result<Option<T>, Malformed> {
+    let is_bare = |at: usize| bytes.get(at + 1).is_some_and(|next| *next != b'\n');
+    if memchr_iter(b'\r', bytes).any(is_bare) { Err(fault) } else { Ok(None) }
 }
 
 /// Returns the version, the status and the end of the status line, if it is complete. The reason phrase is dropped, but
 /// must be text.
 pub(super) fn status_line(bytes: &[u8]) -> Result<Option<(Version, StatusCode, usize)>, Malformed> {
-    let Some(line) = first_line(bytes, Malformed::StatusLine)? else { return Ok(None) };
+    let Some(line) = first_line(bytes)? else { return await_more(bytes, Malformed::StatusLine) };
     let (version, status) = version_and_status(line).ok_or(Malformed::StatusLine)?;
     Ok(Some((version, status, line.len() + CRLF.len())))
 }
