@@ -27,6 +27,21 @@ const SCRIPT_SHA256: &str = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbe
 const AXE_VERSION: &str = "4.14.0";
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// Arguments of Chromium without a window and without requests of its own.
+pub const HEADLESS: [&str; 10] = [
+    "--headless=new",
+    // Contents come from this machine alone; the sandbox cannot be used by root or in most containers.
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--no-proxy-server",
+];
+
 /// The programs and the script, ready to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrowserTools {

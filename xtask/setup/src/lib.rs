@@ -33,7 +33,7 @@ use anyhow::Result;
 
 pub use self::bpf::BpfToolchain;
 pub use self::bpf::ensure as bpf_toolchain;
-pub use self::browser::BrowserTools;
+pub use self::browser::{BrowserTools, HEADLESS};
 pub use self::compiler::Compiler;
 pub use self::linker::VERSION as LINKER_VERSION;
 pub use self::packagers::Packagers;

@@ -252,21 +252,6 @@ pub(crate) fn close_all(plan: &Plan) {
 /// Returns the arguments of Chromium.
 fn arguments() -> Vec<String> {
     let rules = format!("--host-resolver-rules=MAP {FOREIGN} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1");
-    let mut arguments = vec![
-        "--headless=new",
-        // Contents come from this machine alone; the sandbox cannot be used by root or in most containers.
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-extensions",
-        "--no-proxy-server",
-        "--force-device-scale-factor=1",
-        "--font-render-hinting=none",
-    ];
-    arguments.push(&rules);
-    arguments.into_iter().map(str::to_owned).collect()
+    let own = ["--force-device-scale-factor=1", "--font-render-hinting=none", &rules];
+    xtask_setup::HEADLESS.into_iter().chain(own).map(str::to_owned).collect()
 }

@@ -23,20 +23,7 @@ pub(super) fn said(chromium: &Path, stage: &Stage, cases: &[Case]) -> Result<Str
     let profile = tempfile::tempdir_in(&stage.scratch).context("cannot make a directory for a profile")?;
     let names: Vec<String> = cases.iter().map(Case::to_string).collect();
     let mut command = Command::new(chromium);
-    command.args([
-        "--headless=new",
-        // The page comes from this machine alone; the sandbox cannot be used by root or in most containers.
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-extensions",
-        "--no-proxy-server",
-        "--enable-quic",
-    ]);
+    command.args(xtask_setup::HEADLESS).arg("--enable-quic");
     command.arg(format!("--origin-to-force-quic-on={}", stage.origin()));
     command.arg(format!("--host-resolver-rules=MAP {NAME} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"));
     // Chromium takes no other certificate of an unknown authority over QUIC.
