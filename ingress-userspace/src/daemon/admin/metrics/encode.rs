@@ -1,9 +1,13 @@
-//! Encodes counters and gauges, with or without labels.
+//! Encodes counters, gauges and histograms of durations, with or without labels.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
+use ingress_proxy::{DURATION_BOUNDS, DurationsView};
 use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric},
+    encoding::{
+        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
+        NoLabelSet,
+    },
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 
@@ -62,4 +66,16 @@ pub(super) fn gauges<L: EncodeLabelSet>(
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
+}
+
+/// Encodes a series of a histogram of durations.
+pub(super) fn durations(
+    metric: &mut MetricEncoder<'_>,
+    labels: &[(&'static str, &str); 1],
+    DurationsView { buckets, sum }: &DurationsView,
+) -> Result<(), fmt::Error> {
+    let bounds = DURATION_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+    let all: Vec<_> = bounds.zip(*buckets).collect();
+    let mut family = metric.encode_family(labels)?;
+    family.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), buckets.iter().sum(), &all, None)
 }

@@ -1,22 +1,23 @@
 //! Metrics with their names and help texts. Labels come from routes and closed lists, never from requests.
 
 mod encode;
+mod hosts;
 mod http3;
 pub(super) mod process;
 mod resources;
+mod upstreams;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use ingress_common::StatusClass;
 use ingress_control::{Severity, status::WriteResult};
 use ingress_model::route::MeterView;
 use ingress_proxy::{
-    CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats,
-    PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView, Violation, ViolationStats,
+    DatagramStatsView, Dropped, Escalated, LimitStats, PortStatsView, Refusal, SpanOutcome, StatsView, UpstreamView,
+    Violation, ViolationStats,
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text},
+    encoding::{DescriptorEncoder, EncodeMetric, text},
     metrics::MetricType,
     registry::Registry,
 };
@@ -106,25 +107,13 @@ struct Scrape {
     fills: Vec<MapFill>,
 }
 
-/// A metric with one label for the host: name, help, value.
-type HostMetric = (&'static str, &'static str, fn(&HostCounters) -> u64);
-
-const HOST_COUNTERS: [HostMetric; 6] = [
-    ("host_request_body_bytes", "Request body bytes received from clients", |host| host.l7.bytes_in),
-    ("host_response_body_bytes", "Response body bytes handed to clients", |host| host.l7.bytes_out),
-    ("host_received_packets", "Packets that XDP counted for the host", |host| host.net.rx_packets),
-    ("host_received_bytes", "Bytes on the wire that XDP counted for the host", |host| host.net.rx_bytes),
-    ("host_transmitted_packets", "Packets sent that were counted for the host", |host| host.net.tx_packets),
-    ("host_transmitted_bytes", "Bytes on the wire sent that were counted for the host", |host| host.net.tx_bytes),
-];
-
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         if let Some(hosts) = &self.hosts {
-            encode_hosts(hosts, &mut encoder)?;
+            hosts::encode_hosts(hosts, &mut encoder)?;
         }
-        encode_meters(&self.meters, &mut encoder)?;
-        encode_upstreams(&self.upstreams, &mut encoder)?;
+        hosts::encode_meters(&self.meters, &mut encoder)?;
+        upstreams::encode_upstreams(&self.upstreams, &mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_denied(&mut encoder)?;
         encode_interfaces(&self.interfaces, &mut encoder)?;
@@ -139,100 +128,6 @@ impl Collector for Scrape {
         self.encode_certificates(&mut encoder)?;
         self.encode_fills(&mut encoder)
     }
-}
-
-fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let help = "Final responses by host and status class; `aborted` responses ended early";
-    let rows = hosts.iter().flat_map(|HostCounters { host, l7, .. }| {
-        let classes = StatusClass::NAMES.into_iter().zip(l7.requests.to_array());
-        classes.map(move |(class, count)| ([("host", &**host), ("class", class)], count))
-    });
-    counters(encoder, "host_requests", help, rows)?;
-    for (name, help, value) in HOST_COUNTERS {
-        let rows = hosts.iter().map(|host| ([("host", &*host.host)], value(host)));
-        counters(encoder, name, help, rows)?;
-    }
-    let help = "Time from the request head to the end of the response, for complete responses";
-    let mut metric = encoder.encode_descriptor("host_request_duration_seconds", help, None, MetricType::Histogram)?;
-    for HostCounters { host, durations, .. } in hosts {
-        encode_durations(&mut metric, &[("host", &**host)], durations)?;
-    }
-    let rows = hosts.iter().map(|HostCounters { host, l7, .. }| ([("host", &**host)], l7.active));
-    gauges(encoder, "host_active_requests", "Requests being served now", rows)
-}
-
-fn encode_durations(
-    metric: &mut MetricEncoder<'_>,
-    labels: &[(&'static str, &str); 1],
-    DurationsView { buckets, sum }: &DurationsView,
-) -> Result<(), fmt::Error> {
-    let bounds = DURATION_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
-    let all: Vec<_> = bounds.zip(*buckets).collect();
-    let mut family = metric.encode_family(labels)?;
-    family.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), buckets.iter().sum(), &all, None)
-}
-
-fn encode_meters(meters: &[MeterView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let help = "Final responses by rule and status class, for Ingresses that enable path metrics";
-    let rows = meters.iter().flat_map(|MeterView { host, path, owner, requests, took: _ }| {
-        StatusClass::NAMES.into_iter().zip(*requests).map(move |(class, count)| {
-            let labels = [("host", host.as_str()), ("path", path.as_str()), ("ingress", &**owner), ("class", class)];
-            (labels, count)
-        })
-    });
-    counters(encoder, "path_requests", help, rows)?;
-    let rows = meters.iter().map(|MeterView { host, path, owner, requests: _, took }| {
-        let labels = [("host", host.as_str()), ("path", path.as_str()), ("ingress", &**owner)];
-        (labels, took.as_secs_f64())
-    });
-    counters(encoder, "path_request_seconds", "Total duration of these responses in seconds", rows)
-}
-
-/// A counter of an upstream: name, help, value.
-type Whole = (&'static str, &'static str, fn(&UpstreamView) -> u64);
-
-/// Counters of an upstream with one more label: name, help, that label, its values with their counts.
-type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec<(&'static str, u64)>);
-
-fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let help = "Endpoints of an upstream, by their current state";
-    let rows = upstreams.iter().flat_map(|UpstreamView { key, healthy, ejected, unhealthy, .. }| {
-        let states = [("healthy", *healthy), ("ejected", *ejected), ("unhealthy", *unhealthy)];
-        states.map(|(state, count)| ([("upstream", key.as_str()), ("state", state)], count as u64))
-    });
-    gauges(encoder, "upstream_endpoints", help, rows)?;
-    let whole: [Whole; 2] = [
-        ("upstream_ejections", "Ejections of endpoints", |view| view.ejections),
-        ("upstream_retries", "Requests retried on another endpoint", |view| view.retries),
-    ];
-    for (name, help, value) in whole {
-        let rows = upstreams.iter().map(|view| ([("upstream", view.key.as_str())], value(view)));
-        counters(encoder, name, help, rows)?;
-    }
-    let parts: [Parts; 2] = [
-        ("upstream_checks", "Health checks, by result", "result", |view| {
-            CheckResult::ALL.iter().map(|result| result.as_str()).zip(view.checks).collect()
-        }),
-        ("upstream_requests_refused", "Requests refused because an upstream was full, by limit", "reason", |view| {
-            Full::ALL.iter().map(|full| full.as_str()).zip(view.refused).collect()
-        }),
-    ];
-    for (name, help, label, values) in parts {
-        let rows = upstreams.iter().flat_map(|view| {
-            let key = view.key.as_str();
-            values(view).into_iter().map(move |(part, count)| ([("upstream", key), (label, part)], count))
-        });
-        counters(encoder, name, help, rows)?;
-    }
-    let help = "Time from the choice of an endpoint to the head of its response, connecting included";
-    let mut metric =
-        encoder.encode_descriptor("upstream_header_duration_seconds", help, None, MetricType::Histogram)?;
-    for UpstreamView { key, latency, .. } in upstreams {
-        if let Some(latency) = latency {
-            encode_durations(&mut metric, &[("upstream", key.as_str())], latency)?;
-        }
-    }
-    Ok(())
 }
 
 fn encode_interfaces(interfaces: &[InterfaceCounters], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
