@@ -321,11 +321,9 @@ impl State {
         let Some(Exchange { is_answered, .. }) = self.requests.get(&id) else { return };
         // A client may end an upload that was answered without reading it.
         let is_answered = *is_answered;
-        if !is_answered {
-            count(&self.shared.counters.cancelled);
-        }
         self.abandon(id, Code::RequestCancelled, now);
         if !is_answered {
+            count(&self.shared.counters.cancelled);
             self.draw_reset(now);
         }
     }
