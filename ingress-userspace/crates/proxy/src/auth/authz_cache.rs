@@ -20,7 +20,7 @@ pub(crate) struct AuthzResponse {
     pub(crate) status: StatusCode,
     pub(crate) challenges: Vec<HeaderValue>,
     /// The fields to set for the pod.
-    pub(crate) found: Vec<(HeaderName, Option<HeaderValue>)>,
+    pub(crate) found: Vec<(HeaderName, HeaderValue)>,
     pub(crate) cookies: Vec<HeaderValue>,
 }
 
@@ -40,7 +40,7 @@ impl AuthzResponse {
         let values = |name: &HeaderName| headers.get_all(name).iter().flat_map(copy).collect::<Vec<_>>();
         let mut found = Vec::new();
         for PassedField { from, to } in passed {
-            found.extend(values(from).into_iter().map(|value| (to.clone(), Some(value))));
+            found.extend(values(from).into_iter().map(|value| (to.clone(), value)));
         }
         Self { status, challenges: values(&header::WWW_AUTHENTICATE), found, cookies: values(&header::SET_COOKIE) }
     }
@@ -54,7 +54,7 @@ impl AuthzResponse {
             let directive = directive.trim_ascii().to_ascii_lowercase();
             matches!(&*directive, b"no-store" | b"no-cache" | b"private" | b"max-age=0" | b"s-maxage=0")
         };
-        let values = challenges.iter().chain(found.iter().filter_map(|(_, value)| value.as_ref()));
+        let values = challenges.iter().chain(found.iter().map(|(_, value)| value));
         cookies.is_empty()
             && !directives.into_iter().any(forbids)
             && values.map(HeaderValue::len).sum::<usize>() <= CACHED_BYTES_MAX
@@ -96,7 +96,7 @@ mod tests {
         assert!(read.is_unique());
         let AuthzResponse { status: _, challenges, found, cookies } = authz_response;
         let value = HeaderValue::from_static("name");
-        assert_eq!(found, [(HeaderName::from_static("x-subject"), Some(value.clone()))]);
+        assert_eq!(found, [(HeaderName::from_static("x-subject"), value.clone())]);
         assert_eq!([challenges, cookies], [[value.clone()], [value]]);
     }
 }

@@ -67,7 +67,9 @@ pub(crate) async fn ask(
     let AuthzResponse { status, challenges, found, cookies: fields } = &*authz_response;
     *cookies = Cookies { fields: fields.clone(), always: ext_authz.always_set_cookie };
     match (*status, &ext_authz.sign_in) {
-        (status, _) if status.is_success() => Ok(found.clone()),
+        (status, _) if status.is_success() => {
+            Ok(found.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect())
+        }
         (StatusCode::UNAUTHORIZED, Some(location)) => {
             Err(error::redirect(StatusCode::FOUND.as_u16(), &render(location, context.subject, None)))
         }
