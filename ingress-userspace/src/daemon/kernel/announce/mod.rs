@@ -20,14 +20,14 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use ingress_control::{AddressPool, NODES_PORT, fnv};
 use ingress_datapath::{HeldAddress, MovedAddress, monotonic_ns};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::nics::ports;
 use crate::node::{Addresses, HeldRoutes, Link, LinkKind, Links, Mac};
@@ -35,6 +35,7 @@ use crate::node::{Addresses, HeldRoutes, Link, LinkKind, Links, Mac};
 mod announcements;
 mod auth;
 mod choice;
+mod datagrams;
 mod groups;
 mod kernel;
 mod key_file;
@@ -44,11 +45,10 @@ mod peers;
 mod refusals;
 
 use announcements::Announcements;
-use auth::{Authenticator, Datagram, LONGEST_SIGNED};
+use auth::Authenticator;
 use choice::{NodeId, announcer};
 use groups::Groups;
 use key_file::KeyFile;
-use messages::{Hello, Message, Serves};
 use moves::Moves;
 use peers::{Members, Place, Sockets};
 use refusals::Alarm;
@@ -237,60 +237,6 @@ impl Holding {
         self.sockets.is_some()
     }
 
-    /// Waits for another node and takes note of it. Cancel-safe. Never returns without a pool.
-    pub(super) async fn hear(&mut self) {
-        let Some(sockets) = &mut self.sockets else { return std::future::pending().await };
-        let mut bytes = [0; LONGEST_SIGNED + 1];
-        let (interface, length) = sockets.hear(&mut bytes).await;
-        let Some(datagram) = Datagram::decode(&bytes[..length]) else { return };
-        let (message, now) = (datagram.message, Instant::now());
-        // Another installation may have another key.
-        if message.pool() != self.pool {
-            return;
-        }
-        if let Err(refusal) = self.authenticator.verify(&datagram, interface, unix_ms()) {
-            return self.alarm.refuse(refusal, message.node(), now);
-        }
-        let Self { below, moves, members, is_crowded, .. } = self;
-        match (message, interface) {
-            (Message::Serves(Serves { node, mac, .. }), Some(interface)) if self.forwards => {
-                match below.get(&interface) {
-                    Some(ports) => ports.iter().for_each(|port| moves.hear(node, (*port, mac), now)),
-                    None => moves.hear(node, (interface, mac), now),
-                }
-            }
-            (Message::Serves(_), _) => {}
-            (Message::Hello(hello), _) => {
-                let is_noted = members.hear(&hello, now);
-                if !is_noted && !std::mem::replace(is_crowded, true) {
-                    warn!(
-                        limit = Members::MAX,
-                        "there are more nodes on this link than can announce addresses; further ones are ignored"
-                    );
-                }
-            }
-        }
-    }
-
-    /// Reads the file of the keys again if it is time.
-    fn read_keys(&mut self, now: Instant) {
-        let Some(file) = &mut self.key_file else { return };
-        match file.read_again(now) {
-            None => {}
-            Some(Ok(keys)) => {
-                let count = keys.len();
-                if self.authenticator.replace(keys) {
-                    info!(count, "the keys of `--gateway-address-key-file` changed");
-                }
-            }
-            Some(Err(error)) => warn!(
-                path = %file.path().display(),
-                error = &error as &dyn std::error::Error,
-                "cannot use the changed file of `--gateway-address-key-file`; the keys before stay in use"
-            ),
-        }
-    }
-
     /// Returns the number of datagrams that did not count. `None` without a pool.
     pub(super) fn refusals(&self) -> Option<Arc<Refusals>> {
         self.takes_part().then(|| self.alarm.counts())
@@ -304,28 +250,6 @@ impl Holding {
     /// Returns whether nodes forward packets of connections that others have.
     pub(super) const fn forwards(&self) -> bool {
         self.forwards && self.takes_part()
-    }
-
-    /// Tells other nodes that this one takes part, or `leaves`, and that it serves.
-    fn say(&mut self, leaves: bool) {
-        // Others ask for the latter when they take over from a node that leaves.
-        self.say_serves();
-        let Some(node) = self.id() else { return };
-        let Self { sockets, authenticator, pool, .. } = self;
-        let hello = Message::Hello(Hello { pool: *pool, node, leaves });
-        if let Some(sockets) = sockets {
-            sockets.say(|_| Some(authenticator.sign(&hello, unix_ms())));
-        }
-    }
-
-    /// Tells other nodes that this one serves the connections that it has, if they may forward packets to it.
-    pub(super) fn say_serves(&mut self) {
-        let Some(node) = self.id().filter(|_| self.forwards) else { return };
-        let Self { sockets, authenticator, macs, pool, .. } = self;
-        let serves = |mac: &Mac| Message::Serves(Serves { pool: *pool, node, mac: *mac });
-        if let Some(sockets) = sockets {
-            sockets.say(|index| Some(authenticator.sign(&serves(macs.get(&index)?), unix_ms())));
-        }
     }
 
     /// Returns the other nodes.
@@ -386,12 +310,6 @@ fn mac(links: &Links, index: u32) -> Option<Mac> {
     let link = links.get(&index)?;
     let above = link.controller.and_then(|controller| links.get(&controller));
     above.filter(|above| above.kind == LinkKind::Bundle).and_then(|above| above.mac).or(link.mac)
-}
-
-/// Returns the Unix time in milliseconds, by which nodes tell old datagrams from new ones.
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns a hash of the networks of a pool, of their text.
