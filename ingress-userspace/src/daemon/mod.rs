@@ -237,7 +237,7 @@ async fn serve(settings: RunSettings) -> anyhow::Result<()> {
     if let Some(kernel) = &mut kernel {
         kernel.close_quic();
     }
-    if has_drained && kernel.as_mut().is_some_and(Kernel::is_forwarded_to) {
+    if has_drained && kernel.as_mut().is_some_and(Kernel::is_reached) {
         // The kernel may yet have to send the last bytes of closed connections, and needs their addresses for that.
         tokio::select! {
             () = sleep(LEAVING) => {}

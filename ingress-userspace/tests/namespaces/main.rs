@@ -29,6 +29,7 @@ mod limits;
 mod names;
 mod net;
 mod nics;
+mod offload;
 mod pins;
 mod rewrite;
 mod shift;

@@ -54,11 +54,11 @@ pub struct Clients {
     /// Addresses of the namespace that the clients use in turn; if empty, the kernel chooses.
     pub from: Vec<IpAddr>,
     pub connections: Connections,
-    /// Pause of each client between two requests.
+    /// Pause of each client between two requests, and of a WebSocket between two messages, at least 20 ms.
     pub pause: Duration,
 }
 
-/// Time for which a WebSocket is used, and the pause between its messages.
+/// Time for which a WebSocket is used, and the shortest pause between its messages.
 const SOCKET_LIFE: Duration = Duration::from_secs(3);
 const MESSAGE_PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for a handshake or for a message to come back.
@@ -280,7 +280,7 @@ async fn converse(shared: &Shared, from: Option<IpAddr>, clients: &Clients, repo
         anyhow::ensure!(received == sent, "`{sent}` came back as `{received}`");
         report.answered += 1;
         shared.answered.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(MESSAGE_PAUSE).await;
+        tokio::time::sleep(MESSAGE_PAUSE.max(clients.pause)).await;
     }
     socket.close(None).await.context("cannot close the WebSocket")?;
     while let Some(frame) = timeout(MESSAGE_LIMIT, socket.next()).await.context("the close is not answered")? {

@@ -182,12 +182,14 @@ impl Kernel {
         self.set_addresses();
     }
 
-    /// Returns whether packets of connections of this node may arrive at other nodes, which forward them. A node that drains
-    /// itself says no more that it takes part, and forwards on.
-    pub(in crate::daemon) fn is_forwarded_to(&mut self) -> bool {
-        self.datapath.owner() != Owner::Other
-            && self.holding.forwards()
-            && (self.holding.gave_way || !self.holding.others(Instant::now()).is_empty())
+    /// Returns whether packets of connections to held addresses still arrive at this node: there is no other one, or the others
+    /// forward them. A node that drains itself says no more that it takes part, and forwards on.
+    pub(in crate::daemon) fn is_reached(&mut self) -> bool {
+        if self.datapath.owner() == Owner::Other || !self.holding.takes_part() {
+            return false;
+        }
+        let are_others = self.holding.gave_way || !self.holding.others(Instant::now()).is_empty();
+        !are_others || self.holding.forwards()
     }
 
     /// Removes the routes of addresses that no process of this node holds any more, at the end of this one, and then

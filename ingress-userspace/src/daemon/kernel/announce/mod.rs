@@ -56,9 +56,9 @@ use refusals::Alarm;
 pub(super) use peers::HELLO;
 pub(in crate::daemon) use refusals::Refusals;
 
-/// Time for which a node that leaves takes new connections, and for which it holds the addresses after its last
-/// connection, if nodes forward. The next announcer tells neighbours of its addresses within 1.4 s: 0.2 s after the
-/// message at the latest, and 1.2 s later for neighbours that ignored it before.
+/// Time for which a node that leaves takes new connections, if nodes forward, and for which it holds the addresses after its
+/// last connection, if their packets still arrive. The next announcer tells neighbours of its addresses within 1.4 s: 0.2 s
+/// after the message at the latest, and 1.2 s later for neighbours that ignored it before.
 pub(in crate::daemon) const LEAVING: Duration = Duration::from_secs(2);
 
 /// The held addresses, and the nodes that hold them, too.
