@@ -25,7 +25,7 @@ const POOL: &str = "203.0.113.80/30,2001:db8:3::80/126";
 /// The usable addresses of the pool.
 const ADDRESSES: [&str; 5] = ["203.0.113.81", "203.0.113.82", "2001:db8:3::81", "2001:db8:3::82", "2001:db8:3::83"];
 
-fn at(address: &str) -> SocketAddr {
+pub(crate) fn at(address: &str) -> SocketAddr {
     let address: IpAddr = address.parse().expect("an address");
     (address, 80).into()
 }
@@ -40,7 +40,7 @@ pub(crate) fn shown(namespace: &Namespace, arguments: &str) -> String {
 }
 
 /// Returns the addresses for which a node has a route of ours.
-fn routes(node: &Namespace) -> BTreeSet<String> {
+pub(crate) fn routes(node: &Namespace) -> BTreeSet<String> {
     let of = |family| shown(node, &format!("{family} route show table local proto 120"));
     let lines = ["-4", "-6"].map(of).concat();
     lines.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect()

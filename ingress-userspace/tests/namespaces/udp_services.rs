@@ -71,7 +71,7 @@ fn start(net: &Net, name: &str, admin_port: u16) -> Process {
 }
 
 /// A socket connected to the node's `address`, which receives no answer from another one.
-fn client(net: &Net, address: IpAddr, port: u16) -> UdpSocket {
+pub(crate) fn client(net: &Net, address: IpAddr, port: u16) -> UdpSocket {
     let open = || -> anyhow::Result<UdpSocket> {
         let socket = UdpSocket::bind((if address.is_ipv4() { "0.0.0.0" } else { "::" }, 0))?;
         socket.connect(SocketAddr::new(address, port))?;
