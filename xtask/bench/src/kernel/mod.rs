@@ -48,7 +48,7 @@ Exit codes: 0 every figure that was measured is reached; 1 one is not, or someth
 understood.
 
 Examples:
-  cargo xtask bench kernel                # figures 1 to 3 and balance measured, the others cited; about six minutes
+  cargo xtask bench kernel                # figures 1 to 3, 11 and balance measured, the others cited; about six minutes
   cargo xtask bench kernel --all          # all of them
   cargo xtask bench kernel --pgo --record # and write docs/kernel-figures.md
   cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about ten minutes";
@@ -102,13 +102,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
     rows.extend(elsewhere::rows(args.all)?);
+    rows.push(pool(&costs)?);
     println!("\n| # | figure | target | measured | verdict |\n|---|---|---|---|---|");
     for row in &rows {
         println!("{row}");
     }
     let (rounds, seconds) = (args.rounds, args.seconds);
     println!(
-        "\nThe best of all rounds is judged: {rounds} of {seconds} s for figure 1, 8 of 200,000 packets for 2 and 3.\n\n\
+        "\nThe best of all rounds is judged: {rounds} of {seconds} s for figure 1, 8 of 200,000 packets for 2 and 3, 40 of 50,000 for 11.\n\n\
          {balance}"
     );
     let failed = rows.iter().filter(|row| row.verdict == Verdict::Missed);
@@ -187,4 +188,21 @@ fn full_path(costs: &Costs) -> anyhow::Result<Row> {
     };
     let own = format!("full path, 198 ns more than `return XDP_PASS` (here {})", bare.best);
     Ok(Row::judged(3, &own, &[clause("v4")?, clause("v6")?]))
+}
+
+/// Measures figure 11. An answer is no question, so each run gets a new frame, and the clock is part of both times.
+fn pool(costs: &Costs) -> anyhow::Result<Row> {
+    const WITHOUT: &str = ", without a pool";
+    let (answered, bare) = (costs.get("announce, ARP answered, single")?, costs.get("announce, bare pass, single")?);
+    let answer = Spread { best: answered.best - bare.best, median: answered.median - bare.median };
+    let clause = |limit, of: &str, found| Clause { limit: Limit::AtMost(limit), of: of.to_owned(), found };
+    Ok(Row::judged(
+        11,
+        "addresses without a load balancer: the answer to ARP, and the most that another packet costs more",
+        &[
+            clause(250.0, "ns to answer", answer),
+            clause(2.0, "ns more while announcing", costs.more(", announcing", WITHOUT)?),
+            clause(2.0, "ns more while forwarding", costs.more(", forwarding", WITHOUT)?),
+        ],
+    ))
 }

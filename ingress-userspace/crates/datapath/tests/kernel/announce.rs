@@ -20,8 +20,8 @@ use crate::{
 
 const ASKER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The address of loopback, on which test runs receive.
-const OURS: [u8; 6] = [2, 0, 0, 0, 0, 7];
-const LOOPBACK: u32 = 1;
+pub(crate) const OURS: [u8; 6] = [2, 0, 0, 0, 0, 7];
+pub(crate) const LOOPBACK: u32 = 1;
 /// Runs with a frame each, done within the time that a heartbeat counts for.
 const SINGLE_RUNS: usize = 5000;
 const SENDER4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
@@ -47,7 +47,7 @@ fn announcing(sandbox: &Sandbox) -> Datapath {
 }
 
 /// The question for an address, behind VLAN tags.
-fn question(target: &str, tags: usize) -> Vec<u8> {
+pub(crate) fn question(target: &str, tags: usize) -> Vec<u8> {
     let mut frame = [[0xff; 6], ASKER].concat();
     (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 7]));
     match target.parse().expect("an address") {

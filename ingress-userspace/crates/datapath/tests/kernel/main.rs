@@ -26,6 +26,7 @@ mod moves;
 mod nics;
 mod packets;
 mod pinned;
+mod pool;
 mod quic;
 mod quic_ends;
 mod rewrite;
