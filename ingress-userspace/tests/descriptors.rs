@@ -2,15 +2,15 @@
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
-    collections::BTreeSet,
     fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
-    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
+
+use socket2::{Domain, Socket, Type};
 
 /// Longest wait for any condition. Only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -22,6 +22,7 @@ const DESCRIPTORS: u32 = 160;
 struct Product {
     child: Child,
     http: SocketAddr,
+    _held: [(Socket, u16); 3],
 }
 
 impl Drop for Product {
@@ -31,19 +32,21 @@ impl Drop for Product {
     }
 }
 
-/// Returns a port that no other test of this program has got. A port stays free until a process binds it, so two tests
-/// that start together could find the same one, and share it.
-fn free_port() -> u16 {
-    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let found =
-        || TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port();
-    let mut taken = TAKEN.lock().expect("whole");
-    std::iter::repeat_with(found).find(|port| taken.insert(*port)).expect("a port")
+/// Takes a port of loopback, which is free for the product as long as the socket lives: it is bound and does not listen, and
+/// SO_REUSEADDR lets a listener have the same port (socket(7)). The kernel gives the port to no other program that asks for
+/// any.
+fn held_port() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_reuse_address(true).expect("set");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
+    let port = socket.local_addr().expect("an address").as_socket().expect("an IP address").port();
+    (socket, port)
 }
 
 impl Product {
     fn start(manifests: &std::path::Path) -> Self {
-        let [http, https, admin] = [free_port(), free_port(), free_port()];
+        let held = [held_port(), held_port(), held_port()];
+        let [http, https, admin] = held.each_ref().map(|(_, port)| *port);
         let child = Command::new("prlimit")
             .arg(format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}"))
             .arg(env!("CARGO_BIN_EXE_xdp-ingress"))
@@ -55,7 +58,7 @@ impl Product {
             .stderr(Stdio::null())
             .spawn()
             .expect("started");
-        Self { child, http: SocketAddr::from(([127, 0, 0, 1], http)) }
+        Self { child, http: SocketAddr::from(([127, 0, 0, 1], http)), _held: held }
     }
 
     /// Returns whether a request on a connection of its own gets an answer.
