@@ -60,7 +60,7 @@ impl Case {
         self == Self::H1log
     }
 
-    /// Returns `true` if the requests come by HTTP/3, which Debian's nginx and haproxy lack.
+    /// Returns `true` if the requests come by HTTP/3.
     pub(super) fn is_http3(self) -> bool {
         matches!(self, Self::H3 | Self::H3close | Self::H3resume | Self::H364k | Self::H310m | Self::H3post64k)
     }

@@ -60,7 +60,7 @@ impl Changes {
         let (subject, pause) = match peer {
             Peer::XdpIngress | Peer::Again | Peer::Before => (Subject::Ingress(folder.to_owned()), OURS),
             Peer::Nginx => (Subject::Reload(Pid::from_raw(running.pid().cast_signed())), NGINX),
-            Peer::Haproxy => return Ok(None),
+            Peer::Haproxy | Peer::Caddy => return Ok(None),
         };
         let (end, ended) = mpsc::channel();
         let thread = thread::Builder::new()

@@ -4,7 +4,10 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::Context as _;
 
-use super::{peers::Peer, report::median};
+use super::{
+    peers::{Peer, Programs, said},
+    report::median,
+};
 use xtask_tools::process;
 
 /// Load averages, sampled during a measurement.
@@ -27,11 +30,12 @@ impl Loads {
     }
 }
 
-/// Returns a paragraph about the machine and the versions of these peers.
-pub(super) fn description(peers: &[Peer], product: &Path) -> anyhow::Result<String> {
+/// Returns a paragraph about the machine and the versions of these peers, without HTTP/3.
+pub(super) fn description(peers: &[Peer], product: &Path, programs: &Programs) -> anyhow::Result<String> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").context("cannot read `/proc/cpuinfo`")?;
     let date = process::capture(Command::new("date").args(["--utc", "+%Y-%m-%d"]))?;
-    let versions = peers.iter().map(|peer| version(*peer, product)).collect::<anyhow::Result<Vec<_>>>()?;
+    let versions = peers.iter().filter(|peer| peer.is_ours() || programs.has(**peer, false));
+    let versions = versions.map(|peer| version(*peer, product, programs, false)).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(format!(
         "{date}, {} × {}, Linux {}; {}.",
         cpus(&cpuinfo),
@@ -55,7 +59,7 @@ pub(super) fn kernel_version() -> anyhow::Result<String> {
 /// # Errors
 /// Fails if there is no procfs, or one of the programs does not start.
 pub(super) fn conditions(product: &Path) -> anyhow::Result<String> {
-    let machine = description(&[Peer::Nginx, Peer::Haproxy, Peer::XdpIngress], product)?;
+    let machine = description(&[Peer::Nginx, Peer::Haproxy, Peer::XdpIngress], product, &Programs::default())?;
     let load = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
     let averages: Vec<&str> = load.split(' ').take(3).collect();
     Ok(format!("{machine} Load average before: {}", averages.join(" ")))
@@ -72,18 +76,17 @@ fn model(cpuinfo: &str) -> Option<&str> {
 }
 
 /// Returns the name of a peer with its version.
-fn version(peer: Peer, product: &Path) -> anyhow::Result<String> {
-    let mut command = match peer {
-        Peer::Nginx => Command::new("nginx"),
-        Peer::Haproxy => Command::new("haproxy"),
-        Peer::XdpIngress | Peer::Again => Command::new(product),
+///
+/// # Errors
+/// Fails if its program does not start, or tells no version.
+pub(super) fn version(peer: Peer, product: &Path, programs: &Programs, http3: bool) -> anyhow::Result<String> {
+    let (words, argument) = match peer {
+        Peer::Nginx | Peer::Haproxy => (programs.words(peer, http3)?, "-v"),
+        Peer::Caddy => (programs.words(peer, http3)?, "version"),
+        Peer::XdpIngress | Peer::Again => (vec![product.display().to_string()], "--version"),
         Peer::Before => return Ok(peer.to_string()),
     };
-    let argument = if peer.is_ours() { "--version" } else { "-v" };
-    // nginx prints it on its standard error.
-    let output = command.arg(argument).output().with_context(|| format!("cannot ask {peer} for its version"))?;
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
+    let text = said(&words, argument).with_context(|| format!("cannot ask {peer} for its version"))?;
     let number = number_in(&text).with_context(|| format!("{peer} tells no version:\n{text}"))?;
     Ok(format!("{peer} {number}"))
 }
@@ -103,6 +106,7 @@ mod tests {
         for (text, expect) in [
             ("nginx version: nginx/1.22.1\n", Some("1.22.1")),
             ("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/\n", Some("2.6.12")),
+            ("2.11.2\n", Some("2.11.2")),
             ("xdp-ingress 0.1.0 (abc)\n", Some("0.1.0")),
             ("none at all.\n", None),
         ] {

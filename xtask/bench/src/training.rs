@@ -9,7 +9,7 @@ use super::{
     case::Case,
     credentials::Credentials,
     load, network,
-    peers::{self, Peer, Running, Setting, Stage},
+    peers::{self, Peer, Programs, Running, Setting, Stage},
 };
 use xtask_tools::progress;
 
@@ -26,7 +26,8 @@ pub fn train(binary: &Path) -> anyhow::Result<()> {
     network::own()?;
     let folder = tempfile::Builder::new().prefix("xdp-ingress-training-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
-    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None };
+    let programs = Programs::default();
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None, programs: &programs };
     let mut backend = peers::backend(stage.folder, false)?;
     for (access_log, http3) in [(false, false), (true, false), (false, true)] {
         let setting = Setting { workers: 1, pin: false, access_log, http3 };

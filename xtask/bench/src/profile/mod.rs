@@ -33,7 +33,7 @@ use super::{
     case::Case,
     credentials::Credentials,
     machine, network,
-    peers::{self, Peer, Running, Setting, Stage},
+    peers::{self, Peer, Programs, Running, Setting, Stage},
     record::Part,
     subject::Subject,
 };
@@ -57,6 +57,7 @@ Examples:
   cargo xtask profile                                     # all cases, beside nginx; about six minutes
   cargo xtask profile --case h1 --functions               # which functions take the instructions
   cargo xtask profile --case h2 --peer xdp-ingress --sample
+  cargo xtask profile --case h3,h364k                     # beside Debian's newer nginx
   cargo xtask profile --pgo --record                      # and write docs/benchmarks.md";
 
 /// The part of a document that `--record` writes.
@@ -98,22 +99,25 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
     packages.extend(args.sample.then_some(["linux-perf", "wrk"]).into_iter().flatten());
     xtask_setup::packages(&packages, "profile")?;
+    anyhow::ensure!(!args.peers.contains(&Peer::Caddy), "callgrind cannot count caddy, a program in Go");
     let binary = args.subject.program()?;
+    let others = if args.cases.iter().any(|case| case.is_http3()) { args.peers.as_slice() } else { &[] };
+    // The namespace that comes next has no network.
+    let programs = Programs::with_http3(others);
+    if let Some(peer) = others.iter().find(|peer| !programs.has(**peer, true)) {
+        anyhow::bail!("there is no {peer} with HTTP/3 here; leave it out of `--peer`");
+    }
     network::own()?;
-    count(args, &binary)
+    count(args, &binary, &programs)
 }
 
-fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
+fn count(args: &Args, binary: &Path, programs: &Programs) -> anyhow::Result<()> {
     let Args { cases, peers, requests, functions, sample, record, subject } = args;
     let of_tcp: Vec<Case> = Case::value_variants().iter().copied().filter(|case| !case.is_http3()).collect();
     let cases = if cases.is_empty() { &of_tcp } else { cases };
-    let others = peers.iter().find(|peer| !peer.is_ours() && cases.iter().any(|case| case.is_http3()));
-    if let Some(other) = others {
-        anyhow::bail!("{other} has no HTTP/3; ask for `--peer xdp-ingress` alone");
-    }
     let folder = tempfile::Builder::new().prefix("xdp-ingress-profile-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
-    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None };
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: None, programs };
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     let mut backend = peers::backend(stage.folder, pin)?;
     let mut report = Report::new(*requests, peers.clone());

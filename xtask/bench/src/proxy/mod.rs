@@ -14,7 +14,7 @@ use std::{
 use anyhow::Context as _;
 use clap::ValueEnum;
 
-use super::{
+use crate::{
     Case,
     changes::{self, Changes},
     credentials::Credentials,
@@ -23,7 +23,7 @@ use super::{
     machine::{self, Loads},
     network,
     pace::{GOAL_RATE, Pace},
-    peers::{self, Peer, Running, Setting, Stage},
+    peers::{self, Peer, Programs, Running, Setting, Stage},
     record::Part,
     report::{Results, Row},
     subject::Subject,
@@ -38,6 +38,10 @@ All cases and latency take some twenty minutes. Latency is that of 4,000 request
 what the slowest peer can do, whichever is lower. A goal is a ratio to nginx; that one is missed is printed, and is no
 failure.
 
+The cases of HTTP/3, and those of TCP beside them, need other peers with HTTP/3. Where this machine's nginx or haproxy
+has none, and for caddy, Debian's newer programs are unpacked once into ~/.cache/xdp-ingress (130 MB). A peer that
+cannot be had is named, and the others are measured.
+
 Exit codes: 0 measured; 1 something did not start, or gave no figures; 2 the command line was not understood.
 
 Examples:
@@ -45,6 +49,7 @@ Examples:
   cargo xtask bench proxy --case h1 --rounds 9   # one case, with more certainty
   cargo xtask bench proxy --case h1,https,h2 --workers 2
   cargo xtask bench proxy --case h1 --changes    # h1, and latency, also while routes change
+  cargo xtask bench proxy --case h3,h364k --peer nginx,xdp-ingress,again
   cargo xtask bench proxy --pgo --record         # everything, written to docs/benchmarks.md
   cargo xtask bench kernel                       # what the kernel part costs, beside nft; as root
   cargo xtask bench routes                       # how long a change takes among many hosts
@@ -69,8 +74,8 @@ pub(super) struct Args {
     /// Also measure latency while routes change, 100 times a second, as `--record` does.
     #[arg(long)]
     changes: bool,
-    /// Peers; the first is the reference of all ratios.
-    #[arg(long = "peer", value_enum, value_delimiter = ',', default_value = "nginx,haproxy,xdp-ingress")]
+    /// Peers; the first is the reference of all ratios. Default: nginx, haproxy, caddy for HTTP/3 only, xdp-ingress.
+    #[arg(long = "peer", value_enum, value_delimiter = ',')]
     peers: Vec<Peer>,
     /// Rounds; the medians of fewer than five say little.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
@@ -125,11 +130,13 @@ struct Extent {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     xtask_setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
     let binary = args.subject.program()?;
+    // The namespace that comes next has no network.
+    let programs = args.programs();
     network::own()?;
-    measure(args, &binary)
+    measure(args, &binary, &programs)
 }
 
-fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
+fn measure(args: &Args, binary: &Path, programs: &Programs) -> anyhow::Result<()> {
     let extent = if args.quick {
         Extent { rounds: 2, length: Duration::from_secs(2) }
     } else {
@@ -138,13 +145,20 @@ fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let Extent { rounds, length } = extent;
     let folder = tempfile::Builder::new().prefix("xdp-ingress-bench-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
-    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before: args.before.as_deref() };
+    let before = args.before.as_deref();
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary, before, programs };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut loads = Loads::default();
-    let mut text = format!("{}{}\n\n", machine::description(&args.peers, binary)?, args.subject.remark());
-    for session in sessions(args, cpus) {
+    let sessions = sessions(args, cpus);
+    let mut described = args.peers(false);
+    if sessions.iter().all(|session| session.setting.http3) {
+        // The table below has the versions of the others.
+        described.retain(|peer| peer.is_ours());
+    }
+    let mut text = format!("{}{}\n\n", machine::description(&described, binary, programs)?, args.subject.remark());
+    for session in sessions {
         eprintln!("{rounds} rounds of {length:?} each: {session:?}");
-        write!(text, "{}", session.measure(&args.peers, stage, extent, &mut loads)?)?;
+        write!(text, "{}", session.measure(&args.peers(session.setting.http3), stage, extent, &mut loads)?)?;
     }
     let legend = if args.has_changes() { changes::LEGEND } else { "" };
     writeln!(
@@ -196,6 +210,22 @@ impl Args {
     fn has_changes(&self) -> bool {
         self.changes || self.record
     }
+
+    /// Returns the peers of a session.
+    fn peers(&self, http3: bool) -> Vec<Peer> {
+        match (self.peers.is_empty(), http3) {
+            (false, _) => self.peers.clone(),
+            (true, false) => vec![Peer::Nginx, Peer::Haproxy, Peer::XdpIngress],
+            (true, true) => vec![Peer::Nginx, Peer::Haproxy, Peer::Caddy, Peer::XdpIngress],
+        }
+    }
+
+    /// Finds the programs that this machine may lack.
+    fn programs(&self) -> Programs {
+        let has_http3 = self.cases.is_empty() || self.cases.iter().any(|case| case.is_http3());
+        let peers = self.peers(has_http3).into_iter().filter(|peer| has_http3 || *peer == Peer::Caddy);
+        Programs::with_http3(&peers.collect::<Vec<_>>())
+    }
 }
 
 // === impl Session ===
@@ -204,10 +234,12 @@ impl Session {
     /// Starts all peers, measures, and returns a section of Markdown.
     fn measure(&self, peers: &[Peer], stage: Stage<'_>, extent: Extent, loads: &mut Loads) -> anyhow::Result<String> {
         let Self { setting, cases, latency: _ } = self;
-        let peers: Vec<Peer> = peers.iter().copied().filter(|peer| peer.is_ours() || !setting.http3).collect();
+        let missing = stage.programs.missing(peers, setting.http3);
+        let peers: Vec<Peer> = peers.iter().copied().filter(|peer| stage.programs.has(*peer, setting.http3)).collect();
         if peers.is_empty() {
-            return Ok("No peer has HTTP/3.\n\n".to_owned());
+            return Ok(format!("{}\n\n{missing}", self.title()));
         }
+        let about = if setting.http3 { about_http3(&peers, stage)? } else { String::new() };
         let mut backend = peers::backend(stage.folder, setting.pin)?;
         let mut running = peers
             .iter()
@@ -247,7 +279,7 @@ impl Session {
         }
         backend.stop()?;
         let tables = [results.to_string(), latencies.to_string()].into_iter().filter(|table| !table.is_empty());
-        Ok(tables.fold(format!("{}\n\n", self.title()), |text, table| text + &table + "\n"))
+        Ok(tables.fold(format!("{}\n\n{about}{missing}", self.title()), |text, table| text + &table + "\n"))
     }
 
     /// Returns the rates; the higher one is the highest that all compared peers can sustain.
@@ -276,9 +308,20 @@ impl Session {
             if workers == 1 { "" } else { "s" },
             if pin { "pinned" } else { "not pinned" },
             if access_log { ", access log on" } else { "" },
-            if http3 { ", HTTP/3 on; Debian's nginx and haproxy have none" } else { "" }
+            if http3 { ", HTTP/3 on" } else { "" }
         )
     }
+}
+
+/// Returns paragraphs about the other peers with HTTP/3: their programs are newer than in other sessions.
+fn about_http3(peers: &[Peer], stage: Stage<'_>) -> anyhow::Result<String> {
+    let others = peers.iter().filter(|peer| !peer.is_ours());
+    let versions = others.map(|peer| machine::version(*peer, stage.binary, stage.programs, true));
+    let versions = versions.collect::<anyhow::Result<Vec<_>>>()?;
+    if versions.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(format!("Here the others are {}.\n\n{}", versions.join(", "), peers::remark_on_buffers()?))
 }
 
 /// Returns the rounds, each with every peer in turn: the order shifts.
@@ -309,64 +352,4 @@ fn paced(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::parsed;
-
-    fn sessions_of(words: &str, cpus: usize) -> Vec<Session> {
-        sessions(&parsed(words).expect("understood"), cpus)
-    }
-
-    #[test]
-    fn peers_that_log_run_by_themselves_and_two_workers_unpinned() {
-        let pinned = Setting { workers: 1, pin: true, access_log: false, http3: false };
-        let logged = Setting { access_log: true, ..pinned };
-        let unpinned = Setting { workers: 2, pin: false, access_log: false, http3: false };
-        let http3 = Setting { http3: true, ..pinned };
-        let all = |words: &str| -> Vec<(Setting, usize, Latency)> {
-            let sessions = sessions_of(words, 2).into_iter();
-            sessions.map(|Session { setting, cases, latency }| (setting, cases.len(), latency)).collect()
-        };
-        // Without h1log, and without those of HTTP/3, which have four others beside them.
-        let (most, by_http3) = (Case::value_variants().len() - 1 - 6, 6 + 4);
-        for (words, expect) in [
-            (
-                "",
-                &[
-                    (pinned, most, Latency::Quiet),
-                    (logged, 1, Latency::None),
-                    (unpinned, 3, Latency::None),
-                    (http3, by_http3, Latency::None),
-                ][..],
-            ),
-            (
-                "--quick",
-                &[(pinned, most, Latency::Quiet), (logged, 1, Latency::None), (http3, by_http3, Latency::None)][..],
-            ),
-            ("--case h3,h310m", &[(http3, 3, Latency::None)][..]),
-            ("--case h1", &[(pinned, 1, Latency::None)][..]),
-            ("--case h1log", &[(logged, 1, Latency::None)][..]),
-            ("--case h1log --latency", &[(pinned, 0, Latency::Quiet), (logged, 1, Latency::None)][..]),
-            (
-                "--record",
-                &[
-                    (pinned, most, Latency::QuietAndAmidChanges),
-                    (logged, 1, Latency::None),
-                    (unpinned, 3, Latency::None),
-                    (http3, by_http3, Latency::None),
-                ][..],
-            ),
-            ("--case h1 --changes", &[(pinned, 1, Latency::QuietAndAmidChanges)][..]),
-            ("--case h1,h2 --workers 2", &[(unpinned, 2, Latency::None)][..]),
-        ] {
-            assert_eq!(all(words), expect, "{words}");
-        }
-        assert!(sessions_of("", 1).iter().all(|session| !session.setting.pin));
-    }
-
-    #[test]
-    fn every_peer_runs_in_each_round_and_the_first_rotates() {
-        let expect = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 0)];
-        assert!(turns(2, 3).eq(expect));
-    }
-}
+mod tests;

@@ -1,8 +1,16 @@
-//! The proxies that are compared, and the backend behind them: their configuration, start and end.
+//! The proxies that are compared, and the backend behind them: their start and end.
+//!
+//! ```text
+//! command (configuration files and command lines) ── programs (with HTTP/3) ── packages (Debian's newer ones)
+//! ```
+
+mod command;
+mod packages;
+mod programs;
 
 use std::{
     fmt, fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::unix::{fs::PermissionsExt, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -16,16 +24,19 @@ use nix::{
     unistd::Pid,
 };
 
+use self::command::{UDP_BUFFER, command, nginx, nginx_log};
+pub(super) use self::programs::{Programs, said};
 use super::{
-    credentials::{Credentials, RSA},
+    credentials::Credentials,
     load::Target,
     usage::{self, CpuTime},
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Peer {
     Nginx,
     Haproxy,
+    Caddy,
     XdpIngress,
     /// The same build of xdp-ingress once more: how far two equal peers differ.
     Again,
@@ -49,7 +60,7 @@ pub(super) struct Setting {
     pub(super) pin: bool,
     /// Whether each request is logged to a file.
     pub(super) access_log: bool,
-    /// Whether the product also serves HTTP/3.
+    /// Whether peers also serve HTTP/3; other peers than the product then run Debian's newer programs.
     pub(super) http3: bool,
 }
 
@@ -62,6 +73,8 @@ pub(super) struct Stage<'s> {
     pub(super) binary: &'s Path,
     /// The build of [`Peer::Before`].
     pub(super) before: Option<&'s Path>,
+    /// The programs of the other peers.
+    pub(super) programs: &'s Programs,
 }
 
 /// A running peer.
@@ -101,6 +114,7 @@ impl fmt::Display for Peer {
         f.write_str(match self {
             Self::Nginx => "nginx",
             Self::Haproxy => "haproxy",
+            Self::Caddy => "caddy",
             Self::XdpIngress => "xdp-ingress",
             Self::Again => "again",
             Self::Before => "before",
@@ -139,7 +153,7 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
         root = folder.display()
     );
     let setting = Setting { workers: 1, pin, access_log: false, http3: false };
-    let command = nginx(folder, "backend", setting, &server)?;
+    let command = nginx(vec!["nginx".into()], folder, "backend", setting, &server)?;
     Running::spawn_as("backend", command, Ports { http: BACKEND_PORT, https: 0 }, folder, pin.then_some("0"))
 }
 
@@ -193,6 +207,9 @@ impl Running {
         // Another listener on this address would be measured instead.
         let free = TcpListener::bind(address);
         drop(free.with_context(|| format!("{name} cannot have {address}: is another run left?"))?);
+        // With `reuseport`, a UDP port is shared silently.
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, ports.https));
+        drop(udp.with_context(|| format!("{name} cannot have UDP port {}: is another run left?", ports.https))?);
         let log = folder.join(format!("{name}.log"));
         let words = [tied(cpu), command].concat();
         let output = fs::File::create(&log)?;
@@ -274,129 +291,14 @@ pub(super) fn tied(cpu: Option<&str>) -> Vec<String> {
     ["setpriv", "--pdeathsig", "TERM"].into_iter().chain(cpu).map(str::to_owned).collect()
 }
 
-/// Returns the ports of the peer with this number, and its command line.
-fn command(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow::Result<(Ports, Vec<String>)> {
-    let ports = Ports { http: 18_000 + index * 10, https: 18_001 + index * 10 };
-    let words = match peer {
-        Peer::Nginx => nginx_proxy(stage, ports, setting)?,
-        Peer::Haproxy => haproxy(stage, ports, setting)?,
-        Peer::XdpIngress | Peer::Again => xdp_ingress(stage.binary, stage, ports, setting, 18_002 + index * 10)?,
-        Peer::Before => {
-            let before = stage.before.context("the peer `before` needs `--before`")?;
-            xdp_ingress(before, stage, ports, setting, 18_002 + index * 10)?
-        }
-    };
-    Ok((ports, words))
-}
-
-fn nginx_proxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
-    let Ports { http, https } = ports;
-    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
-    let server = format!(
-        "tcp_nodelay on; proxy_http_version 1.1; proxy_request_buffering off; proxy_buffer_size 16k;
-         proxy_buffers 16 64k; proxy_busy_buffers_size 128k; proxy_max_temp_file_size 0;
-         proxy_set_header Host $host; proxy_set_header Connection \"\";
-         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-         ssl_protocols TLSv1.2 TLSv1.3;
-         upstream b {{ server 127.0.0.1:{BACKEND_PORT};
-                      keepalive 512; keepalive_requests 1000000000; keepalive_timeout 1h; }}
-         server {{ listen 127.0.0.1:{http} backlog=4096 reuseport;
-                  listen 127.0.0.1:{https} ssl http2 backlog=4096 reuseport;
-                  ssl_certificate {}; ssl_certificate_key {}; location / {{ proxy_pass http://b; }} }}
-         server {{ listen 127.0.0.1:{https} ssl http2; server_name {RSA};
-                  ssl_certificate {}; ssl_certificate_key {}; location / {{ proxy_pass http://b; }} }}",
-        ecdsa.certificate.display(),
-        ecdsa.key.display(),
-        rsa.certificate.display(),
-        rsa.key.display(),
-    );
-    nginx(folder, "nginx", setting, &server)
-}
-
-fn nginx(folder: &Path, name: &str, setting: Setting, http: &str) -> anyhow::Result<Vec<String>> {
-    let (root, workers) = (folder.display(), setting.workers);
-    let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|t| format!("{t}_temp_path {root}/{name}-{t};\n"))
-        .concat();
-    let log = if setting.access_log {
-        format!("{} combined buffer=64k flush=1s", nginx_log(folder, name).display())
+/// Returns a sentence if the kernel grants other peers smaller receive buffers for UDP than the product takes as root.
+pub(super) fn remark_on_buffers() -> anyhow::Result<String> {
+    let path = "/proc/sys/net/core/rmem_max";
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))?;
+    let most: u32 = text.trim().parse().with_context(|| format!("no number in `{path}`"))?;
+    Ok(if most < UDP_BUFFER {
+        format!("`net.core.rmem_max` limits the UDP buffers of other peers to {most} of {UDP_BUFFER} bytes.\n\n")
     } else {
-        "off".to_owned()
-    };
-    let conf = format!(
-        "worker_processes {workers}; worker_rlimit_nofile 100000; daemon off; pid {root}/{name}.pid;
-         error_log {root}/{name}.err crit; events {{ worker_connections 40000; }}
-         http {{ access_log {log}; server_tokens off; keepalive_timeout 1h; keepalive_requests 1000000000;
-                client_max_body_size 0; client_body_buffer_size 128k; {temp} {http} }}\n"
-    );
-    let path = folder.join(format!("{name}.conf"));
-    fs::write(&path, conf)?;
-    Ok(vec!["nginx".into(), "-c".into(), path.display().to_string()])
-}
-
-fn nginx_log(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.access.log"))
-}
-
-fn haproxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
-    let Ports { http, https } = ports;
-    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
-    let Setting { workers, access_log, .. } = setting;
-    let (log_to, log) =
-        if access_log { (" log stdout format raw local0\n", " log global\n option httplog\n") } else { ("", "") };
-    let conf = format!(
-        "global\n nbthread {workers}\n maxconn 9900\n ssl-default-bind-options ssl-min-ver TLSv1.2\n{log_to}\
-         defaults\n mode http\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n\
-         \x20timeout http-keep-alive 1h\n option forwardfor\n http-reuse always\n{log}\
-         frontend f\n bind 127.0.0.1:{http} backlog 4096\n\
-         \x20bind 127.0.0.1:{https} backlog 4096 ssl crt {} crt {} alpn h2,http/1.1\n\
-         \x20default_backend b\nbackend b\n server s1 127.0.0.1:{BACKEND_PORT} pool-purge-delay 1h\n",
-        ecdsa.both.display(),
-        rsa.both.display(),
-    );
-    let path = folder.join("haproxy.cfg");
-    fs::write(&path, conf)?;
-    Ok(vec!["haproxy".into(), "-db".into(), "-f".into(), path.display().to_string()])
-}
-
-/// Returns the command line of the product as in an installation: with manifests, counters and metrics, but without the
-/// kernel part, which loopback traffic does not pass.
-fn xdp_ingress(
-    binary: &Path,
-    stage: Stage<'_>,
-    ports: Ports,
-    setting: Setting,
-    admin: u16,
-) -> anyhow::Result<Vec<String>> {
-    let Ports { http, https } = ports;
-    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, .. } = stage;
-    let Setting { workers, pin: _, access_log, http3 } = setting;
-    let manifests = folder.join("manifests");
-    fs::create_dir_all(&manifests)?;
-    fs::write(manifests.join("bench.yaml"), include_str!("bench.yaml").replace("19000", &BACKEND_PORT.to_string()))?;
-    let settings = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\n\
-         data: {{disable-access-log: \"{}\"}}\n",
-        !access_log
-    );
-    fs::write(manifests.join("settings.yaml"), settings)?;
-    for (name, files) in [("ecdsa", ecdsa), ("rsa", rsa)] {
-        fs::copy(&files.secret, manifests.join(format!("{name}.yaml")))?;
-    }
-    let mut words = vec![binary.display().to_string(), "run".into()];
-    for (flag, value) in [
-        ("--manifests", manifests.display().to_string()),
-        ("--configmap", "default/settings".into()),
-        ("--default-ssl-certificate", "default/ecdsa".into()),
-        ("--steer", "bind".into()),
-        ("--xdp-mode", "off".into()),
-        ("--http-port", http.to_string()),
-        ("--https-port", https.to_string()),
-        ("--workers", workers.to_string()),
-        ("--admin-addr", format!("127.0.0.1:{admin}")),
-    ] {
-        words.extend([flag.into(), value]);
-    }
-    words.extend(http3.then(|| "--http3=on".into()));
-    Ok(words)
+        String::new()
+    })
 }
