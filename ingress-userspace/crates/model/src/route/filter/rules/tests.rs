@@ -7,17 +7,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::*;
 use crate::route::filter::Shown;
 
-fn verdict(rules: &RequestRules, host: &str, target: &str, headers: &[(&'static str, &[u8])]) -> String {
-    let field = |(name, value): &(&'static str, &[u8])| {
-        (HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("a value"))
-    };
-    let headers: HeaderMap = headers.iter().map(field).collect();
-    let subject = Subject {
-        method: &Method::GET,
-        host,
+/// Returns a request for `a.test` over TLS.
+fn subject<'r>(method: &'r Method, target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
+    Subject {
+        method,
+        host: "a.test",
         port: None,
         target,
-        headers: &headers,
+        headers,
         secure: true,
         certificate: Shown::Nothing,
         certificate_fields: "",
@@ -25,7 +22,15 @@ fn verdict(rules: &RequestRules, host: &str, target: &str, headers: &[(&'static 
         https_port: 443,
         listener_port: 443,
         clock: std::time::Duration::default,
+    }
+}
+
+fn verdict(rules: &RequestRules, host: &str, target: &str, headers: &[(&'static str, &[u8])]) -> String {
+    let field = |(name, value): &(&'static str, &[u8])| {
+        (HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("a value"))
     };
+    let headers: HeaderMap = headers.iter().map(field).collect();
+    let subject = Subject { host, ..subject(&Method::GET, target, &headers) };
     let mut edits = Edits::default();
     match apply(rules, &subject, &mut edits) {
         Verdict::Continue => edits.target.map(|target| format!("rewrite {target}")).unwrap_or_default(),
@@ -190,20 +195,6 @@ fn texts_too_long_to_be_searched_are_refused_by_every_rule_that_they_may_concern
 #[test]
 fn a_rule_with_an_unknown_text_decides_only_where_it_changes_the_answer() {
     let headers = HeaderMap::new();
-    let subject = |target| Subject {
-        method: &Method::GET,
-        host: "a.test",
-        port: None,
-        target,
-        headers: &headers,
-        secure: true,
-        certificate: Shown::Nothing,
-        certificate_fields: "",
-        client: IpAddr::from([192, 0, 2, 1]),
-        https_port: 443,
-        listener_port: 443,
-        clock: std::time::Duration::default,
-    };
     for (text, target, expect) in [
         // Rules behind a rewrite hold for paths without one.
         ("path ~ ^/a -> rewrite /\nheader:X-A = 1 -> 403", "/b", true),
@@ -215,7 +206,11 @@ fn a_rule_with_an_unknown_text_decides_only_where_it_changes_the_answer() {
     ] {
         let rules = RequestRules::redirects(text).expect("valid");
         let is_known = |asked: &RequestSubject| !matches!(asked, RequestSubject::Header(_));
-        assert_eq!(undecided_by(&rules, &subject(target), is_known).is_some(), expect, "{text} {target}");
+        assert_eq!(
+            undecided_by(&rules, &subject(&Method::GET, target, &headers), is_known).is_some(),
+            expect,
+            "{text} {target}"
+        );
     }
 }
 
@@ -223,21 +218,7 @@ fn a_rule_with_an_unknown_text_decides_only_where_it_changes_the_answer() {
 fn a_request_is_exempt_only_if_no_pod_reads_another_path() {
     let exempt = |text: &str, method: &Method, target: &str| {
         let headers = HeaderMap::new();
-        let subject = Subject {
-            method,
-            host: "a.test",
-            port: None,
-            target,
-            headers: &headers,
-            secure: true,
-            certificate: Shown::Nothing,
-            certificate_fields: "",
-            client: IpAddr::from([192, 0, 2, 1]),
-            https_port: 443,
-            listener_port: 443,
-            clock: std::time::Duration::default,
-        };
-        exempts(&RequestRules::exemptions(text).expect("valid"), &subject)
+        exempts(&RequestRules::exemptions(text).expect("valid"), &subject(method, target, &headers))
     };
     let get = &Method::GET;
     for (text, target, expect) in [
