@@ -7,16 +7,17 @@ use http::Response;
 use ingress_control::translate::Options;
 use ingress_model::HostId;
 use ingress_proxy::Snapshot;
-use rustls::{HandshakeKind, ServerConfig, SupportedProtocolVersion, crypto::aws_lc_rs, version};
+use rustls::{ALL_VERSIONS, HandshakeKind, ServerConfig, SupportedProtocolVersion, crypto::aws_lc_rs, version};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
 
-use super::Ingress;
+use super::{Ingress, Site, client::settings, configured};
 use ingress_proxy_testing::Origin;
 use ingress_proxy_testing::pki::{Authority, Issued, Seen, TlsPod, secret};
+use ingress_proxy_testing::tls::{config_of, connect};
 
 /// Answers each request, which ends with an empty line, with 200.
 async fn answer(mut stream: TlsStream<TcpStream>) {
@@ -91,6 +92,43 @@ fn chains_of_pods_are_no_deeper_than_allowed() {
         let site = Ingress::with(&annotations).beside(&trusting(&trusted)).serve_from(&[pod.address]);
         assert_eq!(site.get("/").status, expect, "{depth}");
     }
+}
+
+/// As nginx does with `proxy_pass $scheme://…`.
+#[tokio::test]
+async fn auto_http_reaches_pods_in_the_protocol_of_the_client() {
+    let issued = Authority::new("pods").issue("pod.test");
+    let (clear, secure) = (Origin::answering("clear"), pod(&issued));
+    let trust = settings(&[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "127.0.0.0/8")]);
+    for affinity in [&[][..], &[("affinity", "cookie")]] {
+        let mut annotations =
+            vec![("backend-protocol", "AUTO_HTTP"), ("ssl-redirect", "false"), ("proxy-connect-timeout", "1")];
+        annotations.extend(affinity);
+        let ingress = Ingress::with(&annotations).with_tls().beside(&trust);
+        // A pod without TLS waits for the end of a request that is none.
+        for (address, http, https) in [(clear.address, 200, 504), (secure.address, 502, 200)] {
+            let site = ingress.serve_with(&[address], &configured()).in_order();
+            let response = site.ask("/", "X-Forwarded-Proto: https\r\n");
+            assert_eq!(response.status, http, "{affinity:?}: the scheme is that of the connection");
+            let response = over_tls(&site, "/").await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {https} ")), "{affinity:?}: {response}");
+            if https == 200 {
+                assert!(response.ends_with("tls"), "{response}");
+                assert_eq!(response.contains("set-cookie"), !affinity.is_empty(), "{response}");
+            }
+        }
+    }
+}
+
+/// Sends `GET` over a connection with TLS.
+async fn over_tls(site: &Site, path: &str) -> String {
+    let config = Arc::new(config_of(ALL_VERSIONS, None));
+    let mut stream = connect(&site.proxy, &config, "a.test").await;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.expect("a clean end");
+    response
 }
 
 #[test]

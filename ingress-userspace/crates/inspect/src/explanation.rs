@@ -7,8 +7,8 @@
 
 use http::{Uri, uri::PathAndQuery};
 use ingress_model::{
-    Filter, Host, HostPattern, HostRoutes, PathMatch, RefusedPaths, RouteTable, Rule, host, path::ACME_CHALLENGE,
-    request_path,
+    Action, Filter, Host, HostPattern, HostRoutes, PathMatch, RefusedPaths, RouteTable, Rule, UpstreamKey, host,
+    path::ACME_CHALLENGE, request_path,
 };
 use serde::{Deserialize, Serialize};
 
@@ -219,6 +219,13 @@ pub fn certificate_choice(table: &RouteTable, host: &str) -> CertificateChoice {
     }
 }
 
+/// Returns the upstreams that requests of the scheme never reach.
+fn upstreams_of_other_scheme(action: &Action, is_secure: bool) -> Vec<&str> {
+    let Action::Split(split) = action else { return Vec::new() };
+    let others = split.over_tls.iter().map(|(clear, over_tls)| if is_secure { clear } else { over_tls });
+    others.map(UpstreamKey::as_str).collect()
+}
+
 /// Returns why a rule other than the chosen one does not serve `path`.
 fn reason(rule: &Rule, path: &str) -> String {
     if rule.path.matches(path) {
@@ -298,9 +305,11 @@ impl Explanation {
         }
         (self.verdict, self.summary) = match &document.action {
             ActionDocument::Forward { backends } => {
-                let names: Vec<_> = backends.iter().map(|backend| format!("`{}`", backend.upstream)).collect();
-                let count: usize = backends.iter().map(|backend| backend.endpoints.len()).sum();
-                for backend in backends.iter().filter(|backend| backend.endpoints.is_empty()) {
+                let others = upstreams_of_other_scheme(&rule.action, self.scheme == "https");
+                let backends = backends.iter().filter(|backend| !others.contains(&&*backend.upstream));
+                let names: Vec<_> = backends.clone().map(|backend| format!("`{}`", backend.upstream)).collect();
+                let count: usize = backends.clone().map(|backend| backend.endpoints.len()).sum();
+                for backend in backends.filter(|backend| backend.endpoints.is_empty()) {
                     self.notes.push(format!("`{}` has no pod that takes requests: it answers 503.", backend.upstream));
                 }
                 let pods = if count == 1 { "one pod".to_owned() } else { format!("{count} pods") };

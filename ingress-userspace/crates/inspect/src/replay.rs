@@ -218,9 +218,12 @@ fn action(action: &Action) -> ReplayedAnswer<'_> {
     match action {
         Action::Redirect(redirect) => ReplayedAnswer::Redirect(redirect.status),
         Action::Refuse(reason) => ReplayedAnswer::Refused(status_of(*reason), reason.to_string().into()),
-        Action::Forward(_) | Action::Split(_) | Action::Weighted(_) => {
-            ReplayedAnswer::Upstream(action.upstreams().collect())
+        // Those for clients over TLS have the same pods.
+        Action::Split(split) => {
+            let canaries = split.canaries.iter().map(|canary| &canary.upstream);
+            ReplayedAnswer::Upstream(std::iter::once(&split.main).chain(canaries).collect())
         }
+        Action::Forward(_) | Action::Weighted(_) => ReplayedAnswer::Upstream(action.upstreams().collect()),
     }
 }
 

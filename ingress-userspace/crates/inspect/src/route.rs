@@ -151,9 +151,11 @@ fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
     match action {
         Action::Forward(key) => ActionDocument::Forward { backends: vec![backend(key, None)] },
         Action::Split(split) => {
-            let Split { main, canaries } = &**split;
+            let Split { main, canaries, over_tls } = &**split;
+            let over_tls =
+                over_tls.iter().map(|(clear, upstream)| backend(upstream, Some(format!("over TLS for {clear}"))));
             let canaries = canaries.iter().map(|Canary { when, upstream }| backend(upstream, Some(when.to_string())));
-            ActionDocument::Forward { backends: canaries.chain([backend(main, None)]).collect() }
+            ActionDocument::Forward { backends: over_tls.chain(canaries).chain([backend(main, None)]).collect() }
         }
         Action::Weighted(backends) => {
             let (total, backends) = (backends.total(), backends.as_slice().iter());

@@ -1,4 +1,5 @@
-//! Canary releases: which requests of a rule go to another upstream. No request is sent here.
+//! Which requests of a rule go to another upstream: canary releases, and protocols by the client's scheme. No request
+//! is sent here.
 
 use std::fmt;
 
@@ -6,12 +7,15 @@ use http::{HeaderName, HeaderValue};
 
 use super::{Pattern, UpstreamKey};
 
-/// An upstream and its canaries, each of which takes some of its requests.
+/// An upstream, its canaries, each of which takes some of its requests, and the upstreams for clients over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     pub main: UpstreamKey,
     /// Canaries in order of precedence; the first that matches a request gets it.
     pub canaries: Vec<Canary>,
+    /// Upstreams that are reached in the protocol of the client's scheme: each with the one that takes its place for
+    /// clients over TLS. Both have the same pods.
+    pub over_tls: Vec<(UpstreamKey, UpstreamKey)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,10 +61,13 @@ pub enum CanaryValue {
 
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { main, canaries } = self;
+        let Self { main, canaries, over_tls } = self;
         write!(f, "{main}")?;
         for Canary { when, upstream } in canaries {
             write!(f, ", {upstream} if {when}")?;
+        }
+        for (clear, upstream) in over_tls {
+            write!(f, ", {upstream} over TLS for {clear}")?;
         }
         Ok(())
     }

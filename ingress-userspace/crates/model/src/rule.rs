@@ -110,8 +110,12 @@ impl Action {
             Self::Refuse(_) | Self::Redirect(_) => (None, None, None),
         };
         let canaries = split.into_iter().flat_map(|split| &split.canaries).map(|canary| &canary.upstream);
+        let over_tls = split.into_iter().flat_map(|split| &split.over_tls).map(|(_, upstream)| upstream);
         let weighted = weighted.into_iter().flat_map(|backends| backends.as_slice());
-        main.into_iter().chain(canaries).chain(weighted.filter_map(|backend| backend.target.as_ref().ok()))
+        main.into_iter()
+            .chain(canaries)
+            .chain(over_tls)
+            .chain(weighted.filter_map(|backend| backend.target.as_ref().ok()))
     }
 }
 

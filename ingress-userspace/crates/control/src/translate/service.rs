@@ -1,6 +1,6 @@
 //! Resolves the backend of a rule to a destination, and so to an upstream. Rules are not known here.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::api::{
     core::v1::ServicePort,
@@ -22,7 +22,7 @@ use crate::{
     outcome::{ObjectRef, Origin, Reason},
     service::Service,
 };
-use ingress_model::{Action, Protocol, Transport, Unavailable, UpstreamKey};
+use ingress_model::{Action, Protocol, Split, Transport, Unavailable, UpstreamKey};
 
 /// Returns the action of a rule with `backend`. Problems are reported on `ingress`.
 pub(super) fn resolve(
@@ -54,7 +54,22 @@ pub(super) fn resolve(
         context.report(ingress, Reason::ServiceNotFound, message);
         return Action::Refuse(Unavailable::NoService);
     };
-    forward(&name, &service.object, port.as_ref().and_then(PortReference::of), wish, None, ingress, context)
+    let port = port.as_ref().and_then(PortReference::of);
+    if wish.protocol != Wanted::OfClient {
+        return forward(&name, &service.object, port, wish, None, ingress, context);
+    }
+    // TLS settings are for the pods of clients over TLS alone.
+    let clear = BackendPolicy { protocol: Wanted::This(Protocol::Http1), tls: None, ..wish.clone() };
+    let secure = BackendPolicy { protocol: Wanted::This(Protocol::Https), ..wish.clone() };
+    let main = forward(&name, &service.object, port, &clear, None, ingress, context);
+    let Action::Forward(main) = main else { return main };
+    match forward(&name, &service.object, port, &secure, None, ingress, context) {
+        Action::Forward(over_tls) => {
+            let over_tls = vec![(main.clone(), over_tls)];
+            Action::Split(Arc::new(Split { main, canaries: Vec::new(), over_tls }))
+        }
+        other => other,
+    }
 }
 
 /// Returns the action of the first TCP port of service `name` for requests without a rule. Returns `None` if there is
@@ -194,7 +209,7 @@ fn forward(
     let BackendPolicy { protocol: wanted, through: _, tls, health_policy, proxy_header } = wish;
     let protocol = match wanted {
         Wanted::This(protocol) if *protocol != upstream.protocol => Some(*protocol),
-        Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => None,
+        Wanted::This(_) | Wanted::OfPort | Wanted::OfClient | Wanted::Unsupported => None,
     };
     let tls = effective_tls(tls.as_ref(), protocol.unwrap_or(upstream.protocol), name, object, context);
     if protocol.is_none() && tls.is_none() && health_policy.is_none() && proxy_header.is_none() && sender.is_none() {

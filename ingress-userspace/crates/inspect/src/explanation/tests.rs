@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ingress_model::{
-    Action, Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, RequestHead, Template, Unavailable,
-    Upstream, UpstreamKey,
+    Authorities, ClientCertificates, Demand, HostId, PathPattern, Redirect, RequestHead, Split, Template, Unavailable,
+    Upstream,
     route::{Matched, Routes, UpstreamId},
 };
 use proptest::prelude::*;
@@ -107,6 +107,20 @@ fn redirects_and_refusals_name_their_ingress() {
         summary("https://a.test/moved"),
         "Ingress `a/moved` redirects the request to `https://b.test/?…` with 301."
     );
+}
+
+#[test]
+fn only_upstreams_of_the_scheme_are_named() {
+    let mut table = RouteTable::default();
+    let [clear, over_tls] = ["80", "80+https"].map(|port| UpstreamKey::new("a", "web", port));
+    let mut by_scheme = rule(prefix("/"), "a/web");
+    let split = Split { main: clear.clone(), canaries: Vec::new(), over_tls: vec![(clear, over_tls)] };
+    by_scheme.action = Action::Split(Arc::new(split));
+    table.hosts.insert(host("a.test"), Arc::new(HostRoutes { rules: vec![by_scheme], ..HostRoutes::default() }));
+    for (url, upstream) in [("http://a.test/", "a/web:80"), ("https://a.test/", "a/web:80+https")] {
+        let summary = explained(&table, url).summary;
+        assert_eq!(summary, format!("Ingress `a/web` sends the request to `{upstream}` (0 pods)."));
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub fn choose(
     draw: impl FnOnce() -> f64,
     is_available: impl Fn(UpstreamId) -> bool,
 ) -> UpstreamId {
-    let Branches { main, canaries } = branches;
+    let Branches { main, canaries, over_tls: _ } = branches;
     if let Some(session_upstream) =
         session_upstream.filter(|session_upstream| session_upstream != main && is_available(*session_upstream))
     {
@@ -105,10 +105,10 @@ mod tests {
             fields.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
         let headers: HeaderMap = fields.collect();
         let subject = subject(&headers);
-        let chosen = choose(&Branches { main: MAIN, canaries }, &subject, None, || draw, |_| true);
+        let chosen = choose(&Branches { main: MAIN, canaries, over_tls: vec![] }, &subject, None, || draw, |_| true);
         assert_eq!(chosen, expect, "{rules:?} {headers:?} {draw}");
         let unavailable = choose(
-            &Branches { main: MAIN, canaries: vec![(rules[0].clone(), FIRST)] },
+            &Branches { main: MAIN, canaries: vec![(rules[0].clone(), FIRST)], over_tls: vec![] },
             &subject,
             None,
             || draw,
@@ -151,7 +151,7 @@ mod tests {
             (vec![always, ignoring], Some(MAIN), None, SECOND),
         ] {
             let canaries = rules.into_iter().zip([FIRST, SECOND]).collect();
-            let branches = Branches { main: MAIN, canaries };
+            let branches = Branches { main: MAIN, canaries, over_tls: vec![] };
             assert_eq!(
                 choose(&branches, &subject, session_upstream, || 0.5, |id| unavailable != Some(id)),
                 expect,
@@ -174,5 +174,12 @@ mod tests {
         let like = header(CanaryValue::Like(Pattern::within("^eu-|test").expect("valid")));
         check(std::slice::from_ref(&like), &[("x-canary", "eu-1")], 0.9, FIRST);
         check(&[like], &[("x-canary", "us")], 0.9, MAIN);
+    }
+
+    #[test]
+    fn clients_over_tls_reach_the_upstream_for_tls() {
+        let branches =
+            Branches { main: MAIN, canaries: vec![(weight(10, 100), FIRST)], over_tls: vec![(MAIN, SECOND)] };
+        assert_eq!([MAIN, FIRST, SECOND].map(|chosen| branches.over_tls(chosen)), [SECOND, FIRST, SECOND]);
     }
 }

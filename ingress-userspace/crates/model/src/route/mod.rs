@@ -128,6 +128,8 @@ pub struct Share {
 pub struct Branches {
     pub main: UpstreamId,
     pub canaries: Vec<(CanaryRule, UpstreamId)>,
+    /// Upstreams, each with the one that takes its place for clients over TLS.
+    pub over_tls: Vec<(UpstreamId, UpstreamId)>,
 }
 
 /// Index of an upstream in a snapshot. A key keeps its number as long as successive snapshots contain it.
@@ -371,6 +373,17 @@ impl Shares {
     }
 }
 
+// === impl Branches ===
+
+impl Branches {
+    /// Returns the upstream that takes the place of `chosen` for a client over TLS: `chosen` itself, unless its pods are
+    /// reached in the protocol of the client's scheme.
+    #[must_use]
+    pub fn over_tls(&self, chosen: UpstreamId) -> UpstreamId {
+        self.over_tls.iter().find(|(clear, _)| *clear == chosen).map_or(chosen, |(_, upstream)| *upstream)
+    }
+}
+
 // === impl Route ===
 
 impl Route {
@@ -424,10 +437,12 @@ impl RouteTarget {
             Action::Redirect(redirect) => Self::Redirect(Arc::clone(redirect)),
             Action::Weighted(backends) => Self::Weighted(Arc::new(Shares::compile(backends, upstream))),
             Action::Split(split) => {
-                let Split { main, canaries } = &**split;
+                let Split { main, canaries, over_tls } = &**split;
                 let main = upstream(main);
                 let canaries = canaries.iter().map(|Canary { when, upstream: key }| (when.clone(), upstream(key)));
-                Self::Split(Arc::new(Branches { main, canaries: canaries.collect() }))
+                let canaries = canaries.collect();
+                let over_tls = over_tls.iter().map(|(clear, key)| (upstream(clear), upstream(key))).collect();
+                Self::Split(Arc::new(Branches { main, canaries, over_tls }))
             }
         }
     }

@@ -381,7 +381,7 @@ fn admit<'r>(
     edits: &Edits<'_>,
     log_entry: &mut Option<Box<LogEntry>>,
 ) -> Result<Admitted<'r>, Box<LocalReply>> {
-    let RequestContext { snapshot, subject, request_id, .. } = *context;
+    let RequestContext { conn, snapshot, subject, request_id, .. } = *context;
     let Rule { filters, forwarding, action, share, .. } = rule;
     if handshake.is_none() {
         start_mirrors(filters, context, edits, &mut body);
@@ -389,12 +389,17 @@ fn admit<'r>(
             start_mirrors(&share.filters, context, edits, &mut body);
         }
     }
-    let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&SubrequestError::NoEndpoints))?;
-    body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(request_id, upstream.key())));
+    let no_endpoints = || error::forward(&SubrequestError::NoEndpoints);
+    let mut upstream = snapshot.upstream(id).ok_or_else(no_endpoints)?;
     // Sessions apply only to the rule's own pods.
     let is_own = filter::error_pages(filters).is_none_or(|pages| pages.backend != *upstream.key());
     let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
     let session = affinity.and_then(|affinity| AffinitySession::of(affinity, action, (id, upstream), subject));
+    // The scheme of the connection, not that of a proxy before it.
+    if let (RouteTarget::Split(branches), true) = (action, conn.secure) {
+        upstream = snapshot.upstream(branches.over_tls(id)).ok_or_else(no_endpoints)?;
+    }
+    body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(request_id, upstream.key())));
     Ok(Admitted { upstream, session, handshake, body: Some(body) })
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn home<'s>(
     subject: &Subject<'_>,
     state: impl Fn(UpstreamId) -> Option<&'s UpstreamState>,
 ) -> Option<UpstreamId> {
-    let Branches { main, canaries } = branches;
+    let Branches { main, canaries, .. } = branches;
     let Some(canary) = Mark::of(affinity, subject.headers)?.canary else { return Some(*main) };
     let mut keeping = canaries.iter().filter(|(when, _)| when.sessions == CanarySessions::Kept).map(|(_, id)| *id);
     keeping.find(|id| state(*id).is_some_and(|state| state.mark() == canary))

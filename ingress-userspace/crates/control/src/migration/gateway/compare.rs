@@ -192,7 +192,7 @@ fn action_text(action: &Action) -> String {
 }
 
 /// Adds a rule with a canary, as a route writes it.
-fn divided(path: &str, Split { main, canaries }: &Split, rule: &Rule, view: &mut View) {
+fn divided(path: &str, Split { main, canaries, over_tls: _ }: &Split, rule: &Rule, view: &mut View) {
     for Canary { when: CanaryRule { header, weight, total, .. }, upstream } in canaries {
         let weight = (*weight).min(*total);
         let action = if weight == 0 {

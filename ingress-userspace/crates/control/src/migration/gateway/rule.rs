@@ -108,6 +108,13 @@ pub(super) fn write(rule: &Rule, owner: &ObjectName, ingresses: &Ingresses<'_>) 
                     .to_owned(),
             );
         }
+        Action::Split(split) if !split.over_tls.is_empty() => {
+            return Err(
+                "its pods are reached in the protocol of the client's scheme (`AUTO_HTTP`), which routes do not \
+                        choose; write `HTTP` or `HTTPS`"
+                    .to_owned(),
+            );
+        }
         Action::Split(split) => {
             let parts = parts(split)?;
             let backends = |parts: &[(UpstreamKey, u32)]| {
@@ -216,7 +223,7 @@ struct Parts {
     by_weight: Vec<(UpstreamKey, u32)>,
 }
 
-fn parts(Split { main, canaries }: &Split) -> Result<Parts, String> {
+fn parts(Split { main, canaries, over_tls: _ }: &Split) -> Result<Parts, String> {
     let [Canary { when, upstream }] = &**canaries else {
         return Err("it has several canaries; write rules with `matches` and weights".to_owned());
     };

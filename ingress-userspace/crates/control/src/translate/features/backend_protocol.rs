@@ -10,13 +10,13 @@ use ingress_model::Protocol;
 /// Sorted by name.
 pub(super) const ANNOTATIONS: &[Row<Wanted>] = &[key(
     "backend-protocol",
-    "protocol of the pods: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. \
-         `proxy-ssl-verify` turns on verification of their certificates",
+    "protocol of the pods: `HTTP`, `HTTPS`, `GRPC`, `GRPCS`, or `AUTO_HTTP` for the scheme of the client's connection; \
+         without it, `appProtocol` of the port decides. `proxy-ssl-verify` turns on verification of their certificates",
 )
-.differs("`FCGI` and `AUTO_HTTP` are refused, and their rules answer 503")
+.differs("`FCGI` is refused, and its rules answer 503")
 .not_on_routes("set `appProtocol` of the port of the Service, and use a GRPCRoute for gRPC")
 .reads(|value, parsed| {
-    *parsed = of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
+    *parsed = of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC`, `GRPCS` or `AUTO_HTTP`")?;
     Ok(())
 })];
 
@@ -27,6 +27,8 @@ pub(crate) enum Wanted {
     #[default]
     OfPort,
     This(Protocol),
+    /// HTTP/1.1 over TLS for clients over TLS, and in the clear for others.
+    OfClient,
     /// A protocol that is known but not implemented, so that requests must not be sent.
     Unsupported,
 }
@@ -38,7 +40,7 @@ impl Wanted {
     pub(super) fn build(self, scope: &mut Scope<'_, '_>) -> Self {
         if self == Self::Unsupported {
             let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use \
-                           `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; instead of `AUTO_HTTP`, the one that the pods speak";
+                           `HTTP`, `HTTPS`, `GRPC`, `GRPCS` or `AUTO_HTTP`";
             scope.report_refusal(Reason::UnsupportedAnnotation, message.to_owned());
         }
         self
@@ -52,7 +54,8 @@ fn of_annotation(value: &str) -> Option<Wanted> {
         "HTTPS" => Some(Wanted::This(Protocol::Https)),
         "GRPC" => Some(Wanted::This(Protocol::H2c)),
         "GRPCS" => Some(Wanted::This(Protocol::H2)),
-        "FCGI" | "AUTO_HTTP" => Some(Wanted::Unsupported),
+        "AUTO_HTTP" => Some(Wanted::OfClient),
+        "FCGI" => Some(Wanted::Unsupported),
         _ => None,
     }
 }

@@ -46,16 +46,22 @@ impl MergedRule {
     /// Sends the requests that match `when` to the upstream of `rule`. A canary without an upstream takes none. Returns
     /// `true` if requests are sent there.
     pub(super) fn split(&mut self, when: &CanaryRule, rule: &Rule) -> bool {
-        let Action::Forward(upstream) = &rule.action else { return false };
-        let canary = Canary { when: when.clone(), upstream: upstream.clone() };
-        match &mut self.rule.action {
-            Action::Forward(main) => {
-                let split = Split { main: main.clone(), canaries: vec![canary] };
-                self.rule.action = Action::Split(Arc::new(split));
-            }
-            Action::Split(split) => Arc::make_mut(split).canaries.push(canary),
+        let (upstream, secure) = match &rule.action {
+            Action::Forward(upstream) => (upstream, &[][..]),
+            Action::Split(split) => (&split.main, &*split.over_tls),
             Action::Refuse(_) | Action::Redirect(_) | Action::Weighted(_) => return false,
-        }
+        };
+        let canary = Canary { when: when.clone(), upstream: upstream.clone() };
+        let mut split = match &self.rule.action {
+            Action::Forward(main) => Split { main: main.clone(), canaries: Vec::new(), over_tls: Vec::new() },
+            Action::Split(split) => Split::clone(split),
+            Action::Refuse(_) | Action::Redirect(_) | Action::Weighted(_) => return false,
+        };
+        // For the same pods, the settings of the rule itself count, as in ingress-nginx.
+        let is_new = *upstream != split.main && split.canaries.iter().all(|known| known.upstream != *upstream);
+        split.over_tls.extend(secure.iter().filter(|_| is_new).cloned());
+        split.canaries.push(canary);
+        self.rule.action = Action::Split(Arc::new(split));
         true
     }
 
