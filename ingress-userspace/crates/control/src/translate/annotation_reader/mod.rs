@@ -141,7 +141,7 @@ fn read_entries<'i>(
 }
 
 fn read_row(row: &Key, title: Title<'_>, value: &str, parsed: &mut ParsedAnnotations, scope: &mut Scope<'_, '_>) {
-    let Key { name, default, meaning, otherwise, notes, instead_on_routes, .. } = row;
+    let Key { name, default, meaning, otherwise, notes, note_reason, instead_on_routes, .. } = row;
     if let Some(instead) = instead_on_routes.filter(|_| scope.is_of_route()) {
         // A feature that is switched off is as one that is not asked for.
         if others::is_off(value) {
@@ -162,7 +162,7 @@ fn read_row(row: &Key, title: Title<'_>, value: &str, parsed: &mut ParsedAnnotat
     let Err(expected) = parsed.read(name, value) else {
         if let Some(note) = notes.and_then(|notes| notes(value)) {
             let message = format!("{title} is `{}`: {note}", shorten(value));
-            scope.report(Reason::IneffectiveAnnotation, message);
+            scope.report(*note_reason, message);
         }
         return;
     };

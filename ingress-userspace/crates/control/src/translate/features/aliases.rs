@@ -22,7 +22,7 @@ pub(super) const ANNOTATIONS: &[Row<ParsedAliases>] = &[
          canary needs its own. If a rule of any Ingress names such a host, the rule applies",
     )
     .differs("`*.` stands for one label instead of several, and regular expressions are refused")
-    .notes(wildcards)
+    .notes_differences(wildcards)
     .not_on_routes("add the names to `hostnames`")
     .reads(|value, parsed| {
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(HostPattern::parse);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     change::{Kind, ObjectName},
+    outcome::Reason,
     translate::values::{Expected, Read},
     verdict::Verdict,
 };
@@ -31,6 +32,8 @@ pub(crate) struct Key {
     pub(crate) is_per_class: bool,
     /// Explains a value that is read, but has another effect than it says; `None` for other values.
     pub(crate) notes: Option<fn(&str) -> Option<Expected>>,
+    /// Reason under which an annotation's note is reported: whether requests are served otherwise than in ingress-nginx.
+    pub(crate) note_reason: Reason,
     /// Key that means the same, and counts if both are there.
     pub(crate) same_as: Option<&'static str>,
     /// For people: what does the same for a route of the Gateway API, if the key has no effect there.
@@ -85,6 +88,7 @@ pub(super) const fn key(name: &'static str, meaning: &'static str) -> Key {
         otherwise: Otherwise::Default,
         is_per_class: false,
         notes: None,
+        note_reason: Reason::IneffectiveAnnotation,
         same_as: None,
         instead_on_routes: None,
         differs: "",
@@ -126,6 +130,11 @@ impl Key {
 
     pub(super) const fn notes(self, notes: fn(&str) -> Option<Expected>) -> Self {
         Self { notes: Some(notes), ..self }
+    }
+
+    /// Notes values for which requests are served otherwise than in ingress-nginx.
+    pub(super) const fn notes_differences(self, notes: fn(&str) -> Option<Expected>) -> Self {
+        Self { notes: Some(notes), note_reason: Reason::UnsupportedAnnotation, ..self }
     }
 
     /// Names the key that means the same, and counts if both are there.
