@@ -128,7 +128,19 @@ impl<'f> Converter<'f> {
             others.into_iter().partition(|directive| directive.name == "location");
         let (sources, others): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|directive| directive.name == "auth_request_set");
-        self.all(&first, &[]);
+        // No client reaches a location that is `internal`: nginx answers 404 before it runs the module rewrite there.
+        let is_internal = |other: &Directive| other.name == "internal" && other.arguments.is_empty();
+        if self.place == Place::Location && others.iter().any(is_internal) {
+            let (variables, unreached): (Vec<_>, Vec<_>) = first.into_iter().partition(|first| first.name == "set");
+            self.all(&variables, &[]);
+            for directive in &unreached {
+                self.stand_at(directive.line, &subject(directive));
+                let remark = self.remark("no client reaches a location that is `internal`".to_owned());
+                self.conversion.dropped.push(remark);
+            }
+        } else {
+            self.all(&first, &[]);
+        }
         self.all(&locations, &[]);
         self.finish_locations();
         self.all(&sources, &[]);

@@ -253,6 +253,24 @@ fn answers_are_those_of_nginx() {
 }
 
 #[test]
+fn an_internal_location_answers_404_whatever_it_returns() {
+    for text in [
+        "internal;",
+        "return 301 /x; internal;",
+        "if ($host = a) { return 301 /x; } internal;",
+        "rewrite ^/old/(.*)$ /$1 break; internal;",
+        "rewrite ^/old/(.*)$ /new/$1 last; internal; set $a b;",
+    ] {
+        let found = of_location(text);
+        assert_eq!(found.matches("->").count(), 1, "{text}:\n{found}");
+        assert_lines(&found, &["+ redirect-rules: -> 404\n"]);
+    }
+    // Directives of the server run before.
+    let found = converted("if ($uri = /a) { return 301 /x; }", "return 302 /y; internal;", &facts());
+    assert_lines(&found, &["+ redirect-rules: path = /a -> 301 /x\n-> 404\n"]);
+}
+
+#[test]
 fn networks_of_a_location_refuse_all_others() {
     for (text, expect) in [
         (
@@ -324,7 +342,6 @@ fn the_name_of_the_server_is_that_of_the_rule() {
 fn a_rewritten_path_escapes_no_refusal_of_everything() {
     for (text, expect) in [
         ("rewrite ^/old/(.*)$ /$1 break; deny all;", "+ redirect-rules: path ~ ^/old/(.*)$ -> 403\n-> 403\n"),
-        ("rewrite ^/old/(.*)$ /$1 break; internal;", "+ redirect-rules: path ~ ^/old/(.*)$ -> 404\n-> 404\n"),
         ("rewrite ^/v1/(.*) /api/$1 last; deny all;", "+ redirect-rules: path ~ ^/v1/(.*) -> 403\n-> 403\n"),
         // nginx answers these before it looks at networks.
         (
