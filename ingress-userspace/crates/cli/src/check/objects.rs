@@ -58,6 +58,8 @@ pub(crate) struct Entrance {
     /// Its `type`.
     pub(crate) kind: String,
     pub(crate) selector: BTreeMap<String, String>,
+    /// Names and numbers of its TCP ports. A name is empty if the Service gives none.
+    pub(crate) ports: Vec<(String, u64)>,
 }
 
 /// A ValidatingWebhookConfiguration that asks about Ingresses.
@@ -197,16 +199,24 @@ impl Entrance {
             name: name_of(object),
             kind: kind.to_owned(),
             selector: texts_of(&spec["selector"]),
+            ports: spec["ports"].as_array().into_iter().flatten().filter_map(tcp_port).collect(),
         })
     }
 
     /// Returns whether the Service leads to pods of a workload.
     pub(crate) fn leads_to(&self, workload: &Workload) -> bool {
-        let Self { name, kind: _, selector } = self;
+        let Self { name, kind: _, selector, ports: _ } = self;
         name.namespace == workload.name.namespace
             && !selector.is_empty()
             && selector.iter().all(|(key, value)| workload.labels.get(key) == Some(value))
     }
+}
+
+/// Returns name and number of a port of a Service, unless it has another protocol than TCP.
+fn tcp_port(port: &Value) -> Option<(String, u64)> {
+    let is_tcp = port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP");
+    let number = port["port"].as_u64().filter(|_| is_tcp)?;
+    Some((port["name"].as_str().unwrap_or_default().to_owned(), number))
 }
 
 // === impl Webhook ===

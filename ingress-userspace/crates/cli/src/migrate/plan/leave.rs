@@ -73,7 +73,7 @@ fn take_over(situation: &Situation, target: &Target) -> Step {
 fn names(services: &[Entrance], target: &Target) -> Step {
     let shown = services.iter().map(|service| format!("`{}`", service.name)).collect::<Vec<_>>().join(", ");
     let mut text = vec![format!(
-        "Clients come by Service {shown}, which leads to pods of ingress-nginx alone. xdp-ingress has a Service of its own \
+        "Clients come by Service {shown}, which goes with ingress-nginx. xdp-ingress has a Service of its own \
          with another address. Point the DNS names there, some at a time or by weight, and wait until their \
          time to live is over."
     )];

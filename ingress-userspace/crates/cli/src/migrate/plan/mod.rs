@@ -2,6 +2,7 @@
 
 mod leave;
 mod render;
+mod service;
 mod shell;
 mod situation;
 mod steps;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Step, leave, render,
+    Step, leave, render, service,
     shell::{quoted, yaml},
     situation::{Class, Situation},
     target::Target,
@@ -75,6 +75,8 @@ pub(super) fn steps(
     if situation.shares_ports() {
         steps.push(grant(target));
         steps.push(shift(target));
+    } else {
+        steps.extend(service::steps(situation, target));
     }
     steps.extend(leave::steps(situation, target));
     Ok(steps)

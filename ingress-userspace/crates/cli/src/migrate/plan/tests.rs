@@ -43,7 +43,10 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: { namespace: ingress, name: edge-controller }
-spec: { type: LoadBalancer, selector: { app.kubernetes.io/instance: edge }, ports: [{ port: 80 }] }
+spec:
+  type: LoadBalancer
+  selector: { app.kubernetes.io/instance: edge }
+  ports: [{ name: http, port: 80 }, { name: quic, port: 443, protocol: UDP }, { name: db, port: 5432 }]
 ---
 apiVersion: v1
 kind: Service
@@ -137,6 +140,12 @@ fn without_ports_of_nodes_no_share_is_set() {
     assert!(!titles.contains(&"Move clients") && titles.contains(&"Move the DNS names"), "{titles:?}");
     let json = shown(&plan, PlanFormat::Json, Palette::NONE).expect("JSON");
     assert!(!json.contains("initial-share") && !json.contains("shift_clients"), "{json}");
+    // Its pods become endpoints of the Service instead.
+    let shares: Vec<_> = plan.steps.iter().filter(|step| step.title == "Move clients of the Service").collect();
+    let [share] = &*shares else { panic!("{titles:?}") };
+    assert!(share.commands[0].contains("ports: [{name: \"http\", port: 80}]"), "{}", share.commands[0]);
+    assert!(share.commands[0].contains("kubernetes.io/service-name: \"edge-controller\""), "{}", share.commands[0]);
+    assert_eq!(share.back, ["kubectl --namespace ingress delete endpointslice/xdp-ingress-share"]);
 }
 
 #[test]
