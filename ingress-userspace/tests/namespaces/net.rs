@@ -135,7 +135,8 @@ pub(crate) fn stop_all<N: Display>(loads: Vec<(N, Load)>) -> Report {
     let mut total = Report::default();
     for (name, load) in loads {
         let report = load.stop().expect("load ends");
-        println!("{name}: {} answered, {} failed", report.answered, report.failed);
+        let slowest = report.times.iter().max().map_or_else(String::new, |slowest| format!(", slowest {slowest:.0?}"));
+        println!("{name}: {} answered, {} failed{slowest}", report.answered, report.failed);
         total.answered += report.answered;
         total.failed += report.failed;
         total.reasons.extend(report.reasons);

@@ -37,6 +37,9 @@ const BESIDE_NGINX: &str = "XDP_INGRESS_SHIFTS";
 const ANSWERS: u64 = 500;
 /// Longest wait for a shift or its end.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Ways back that are timed, and the longest time of the middle one until new connections reach the other server.
+const WAYS_BACK: usize = 5;
+const BACK: Duration = Duration::from_secs(1);
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// The pod of our routes, and that behind the other server.
 const OURS: &str = "pod-a";
@@ -122,6 +125,27 @@ fn reaches(net: &Net, pod: &str) {
     }
 }
 
+/// Sets the share. Returns the time until new connections of both families reach `pod`, with that of the command.
+#[track_caller]
+fn moved(net: &Net, share: &str, pod: &str) -> Duration {
+    let started = Instant::now();
+    shift(net, share);
+    reaches(net, pod);
+    started.elapsed()
+}
+
+/// Sorts the times, and returns the middle one.
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn spread(times: &mut [Duration]) -> String {
+    let median = median(times);
+    let at = |part: usize| times.get(times.len() * part / 100).or(times.last()).copied().unwrap_or_default();
+    format!("p50 {median:.0?}, p99 {:.0?}, slowest {:.0?}", at(99), at(100))
+}
+
 fn loads(net: &Net, trust: &Trust, is_nginx: bool) -> Vec<(&'static str, Load)> {
     let tls = || Target { addr: (node_addr(Family::V6), 443).into(), protocol: Protocol::Https1, trust: trust.clone() };
     let plain = |family| Target::from(http(family));
@@ -155,28 +179,31 @@ fn shifts_fail_no_request() {
     reaches(&net, OTHER);
     let loads = loads(&net, &trust, is_nginx);
     let (shifts, answers) = shifts.map_or((SHIFTS, 40), |shifts| (shifts, ANSWERS));
-    let (mut slowest, began) = (Duration::ZERO, Instant::now());
-    for _ in 0..shifts {
-        for (share, pod) in [("100%", OURS), ("0", OTHER)] {
-            let started = Instant::now();
-            shift(&net, share);
-            reaches(&net, pod);
-            slowest = slowest.max(started.elapsed());
+    let (mut forth, mut back, began) = (Vec::new(), Vec::new(), Instant::now());
+    for number in 1..=shifts {
+        for (share, pod, times) in [("100%", OURS, &mut forth), ("0", OTHER, &mut back)] {
+            times.push(moved(&net, share, pod));
             let goal = answered(&loads) + answers;
             until_within(LIMIT, "the loads to go on", || (answered(&loads) >= goal).then_some(())).expect("they do");
+        }
+        if number % 100 == 0 {
+            let failed: u64 = loads.iter().map(|(_, load)| load.failed()).sum();
+            println!("{number} shifts, {} requests, {failed} failed, {:.0?}", answered(&loads), began.elapsed());
         }
     }
     let took = began.elapsed();
     let total = stop_all(loads);
     println!(
-        "{shifts} shifts from 0 to 100 % and back in {:.0} s; {} requests meanwhile, {} failed; a change and two requests \
-         on the other side took {:.0} ms at most",
+        "{shifts} shifts from 0 to 100 % and back in {:.0} s; {} requests meanwhile, {} failed\n\
+         a change and two requests on the other side, forth: {}; back: {}",
         took.as_secs_f64(),
         total.answered,
         total.failed,
-        slowest.as_secs_f64() * 1000.0
+        spread(&mut forth),
+        spread(&mut back)
     );
     assert_eq!(total.failed, 0, "{:?}", total.reasons);
+    assert!(median(&mut back) <= BACK, "the middle one of {} ways back", back.len());
     let counts = net.settled();
     assert_eq!(counts.received(), counts.total(Total::Accepted), "each packet counts for one host");
     assert!(counts.total(Total::Left).packets > 0 && counts.total(Total::Decided).packets > 0);
@@ -193,13 +220,19 @@ fn clients_go_back_while_the_process_hangs_or_is_dead() {
         "0 % of the clients come to xdp-ingress (until it is changed, or the node starts again)\n"
     );
     reaches(&net, OTHER);
-    shift(&net, "100%");
+    let back = || {
+        shift(&net, "100%");
+        moved(&net, "0", OTHER)
+    };
+    let mut times = [(); WAYS_BACK].map(|()| back());
+    println!("while the process serves: {}", spread(&mut times));
     process.process.signal(Signal::SIGSTOP).expect("it hangs");
-    shift(&net, "0");
-    reaches(&net, OTHER);
-    process.process.kill().expect("it dies");
-    shift(&net, "0");
-    reaches(&net, OTHER);
+    for state in ["hangs", "is dead"] {
+        let mut times = [(); WAYS_BACK].map(|()| back());
+        println!("while the process {state}: {}", spread(&mut times));
+        assert!(median(&mut times) <= BACK, "{state}: {times:?}");
+        process.process.kill().expect("it dies");
+    }
     assert!(try_shift(&net, &["100%"]).is_ok());
     reaches(&net, OTHER);
     let _next = Generation::start(&net, "next", &["--initial-share", "0%"]);
