@@ -257,7 +257,9 @@ totals! {
     /// Verdict: TCP segment for an address that another node announced before ([`crate::steer::ADDR_MOVED`]), of no
     /// connection of this node; sent to that node.
     Forwarded = 14 "forwarded",
-    /// Event: SYN for which XDP chose a worker.
+    /// Verdict: SYN during a flood; answered by a SYN cookie ([`crate::SynCookies`]).
+    SynCookieSent = 15 "syn_cookie_sent",
+    /// Event: SYN, or ACK with a valid SYN cookie, for which XDP chose a worker.
     Decided = 16 "decided",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose a worker
     /// nor limited the packet.
@@ -276,6 +278,13 @@ totals! {
     /// Event: SYN of a client outside the share ([`crate::Share`]): XDP chose no worker, and the connection is left to
     /// another listener of its port.
     Left = 24 "left",
+    /// Verdict: TCP segment during a flood that belongs to no connection and confirms no SYN cookie; dropped.
+    SynCookieInvalid = 25 "syn_cookie_invalid",
+    /// Event: accepted ACK that confirms a SYN cookie.
+    SynCookieValid = 26 "syn_cookie_valid",
+    /// Event: SYN that would have been [`Total::SynCookieSent`] without
+    /// [`crate::syn_cookies::SYN_COOKIES_DRY_RUN`].
+    WouldSendSynCookie = 27 "would_send_syn_cookie",
     /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without
     /// an established connection: SYNs, and occasionally a segment that arrives after its connection is gone, which is
     /// then refused.
@@ -322,10 +331,11 @@ totals! {
 }
 
 impl Total {
-    /// Returns `true` for a verdict; the packets of all verdicts add up to all packets the program saw.
+    /// Returns `true` for a verdict: a number below 16, all of which are in use, or a later one that is named here. The
+    /// packets of all verdicts add up to all packets the program saw.
     #[must_use]
     pub const fn is_verdict(self) -> bool {
-        (self as u32) < 16
+        (self as u32) < 16 || matches!(self, Self::SynCookieInvalid)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod quic;
 pub mod share;
 pub mod sizes;
 pub mod steer;
+pub mod syn_cookies;
 mod text;
 
 pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, Total, Traffic};
@@ -31,6 +32,7 @@ pub use steer::{
     Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Move, MoveKey, Nic, NicMac, NodeAddr,
     PortKey, PortRule, WorkerCell, WorkerLoad,
 };
+pub use syn_cookies::{SynCookies, SynFlood, SynStamp};
 
 #[cfg(feature = "user")]
 mod pod;

@@ -63,6 +63,14 @@ pub const DENY_CHANGED: &str = "deny_changed";
 /// Share of the clients whose new connections are taken, memory-mappable array of one [`crate::Share`]. Versions before it
 /// take all, and use the other maps as they are.
 pub const SHARE: &str = "share";
+/// Settings of SYN cookies, array of one [`crate::SynCookies`]. Versions before it use the other maps as they are.
+pub const SYN_COOKIES: &str = "syn_cookies";
+/// Whether there is a flood of SYNs, array of one [`crate::SynFlood`].
+pub const SYN_FLOOD: &str = "syn_flood";
+/// Requests that a CPU has counted, for the rate (`u64`), per-CPU array of one.
+pub const SYN_COUNTS: &str = "syn_counts";
+/// Latest time at which the kernel noted that the listener in a slot sends cookies, array of [`crate::SynStamp`].
+pub const SYN_STAMPS: &str = "syn_stamps";
 /// Packet limits of every client, array of one [`crate::LimitBuckets`].
 pub const LIMITS: &str = "limits";
 /// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::ClientEntry`]), LRU
@@ -90,5 +98,13 @@ pub const DENY_CHANGED_ALL: u32 = 0;
 pub const QUIC_ONLY: u32 = 0;
 /// Index of the only entry.
 pub const SHARE_ONLY: u32 = 0;
+/// Index of the only entry.
+pub const SYN_COOKIES_ONLY: u32 = 0;
+/// Index of the only entry.
+pub const SYN_FLOOD_ONLY: u32 = 0;
+/// Index of the only entry.
+pub const SYN_COUNTS_ONLY: u32 = 0;
+/// Index of the only entry of the memory of the program that sends SYN cookies.
+pub const SYN_SCRATCH_ONLY: u32 = 0;
 /// Index of the only entry.
 pub const LIMITS_ALL: u32 = 0;

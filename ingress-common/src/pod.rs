@@ -3,7 +3,7 @@
 use crate::{
     Alive, Bucket, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, Flow, FlowKey, Handoff,
     HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Move, MoveKey, Nic, NicMac, NicNet, NodeAddr, PortKey,
-    PortRule, QuicState, Share, Traffic, WorkerLoad,
+    PortRule, QuicState, Share, SynCookies, SynFlood, SynStamp, Traffic, WorkerLoad,
 };
 
 macro_rules! pod {
@@ -42,6 +42,9 @@ pod!(
     PortRule,
     QuicState,
     Share,
+    SynCookies,
+    SynFlood,
+    SynStamp,
     Traffic,
     WorkerLoad,
 );

@@ -50,6 +50,16 @@ pub const DENY_VERDICTS_MAX: u32 = 2048;
 pub const DENY_CHANGED_MAX: u32 = 1;
 /// Entries of [`crate::map::SHARE`].
 pub const SHARE_MAX: u32 = 1;
+/// Entries of [`crate::map::SYN_COOKIES`].
+pub const SYN_COOKIES_MAX: u32 = 1;
+/// Entries of [`crate::map::SYN_FLOOD`].
+pub const SYN_FLOOD_MAX: u32 = 1;
+/// Entries of [`crate::map::SYN_COUNTS`].
+pub const SYN_COUNTS_MAX: u32 = 1;
+/// Entries of [`crate::map::SYN_STAMPS`]: one for each slot.
+pub const SYN_STAMPS_MAX: u32 = LISTENERS_MAX;
+/// Entries of the memory of the program that sends SYN cookies.
+pub const SYN_SCRATCH_MAX: u32 = 1;
 /// Entries of [`crate::map::LIMITS`].
 pub const LIMITS_MAX: u32 = 1;
 /// Maximum number of clients with buckets at one time; a new client replaces the one that has been silent for longest.

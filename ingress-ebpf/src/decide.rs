@@ -104,37 +104,57 @@ pub fn decide(
     segment: &Segment,
     limited: impl FnOnce(u64) -> Option<Total>,
 ) -> Decision {
+    match admit(node, rule, segment, limited) {
+        Ok(now) => steer(node, rule, &segment.flow.remote_addr, now),
+        Err(decision) => decision,
+    }
+}
+
+/// Does the first part of [`decide`]. Returns the current time for a request that gets a worker.
+///
+/// # Errors
+/// Returns the decision about any other packet.
+#[inline(always)]
+pub fn admit(
+    node: &impl Node,
+    rule: &PortRule,
+    segment: &Segment,
+    limited: impl FnOnce(u64) -> Option<Total>,
+) -> Result<u64, Decision> {
     let Segment { flow, tcp_flags: _, offset: _ } = segment;
     // A packet other than a request finds no connection on this port by itself. It passes, because a masquerade on the
     // node may have chosen the port for a connection of a pod.
     if rule.public().is_some() && segment.is_request() {
-        return Decision::Drop(Total::RewrittenPort);
+        return Err(Decision::Drop(Total::RewrittenPort));
     }
     // Applies to every packet, also of a connection that is older than the rule, and regardless of the heartbeat.
     let entry = if rule.flags & PORT_DENIES != 0 { node.deny_entry(&flow.remote_addr) } else { None };
     let is_limited = match entry {
         Some(DENY_PASS) => false,
-        Some(rule) => return Decision::Deny(rule),
+        Some(rule) => return Err(Decision::Deny(rule)),
         None => limits(rule, segment),
     };
     let is_steered = segment.is_request() && steers(rule);
     if !is_limited && !is_steered {
-        return Decision::Accept;
+        return Err(Decision::Accept);
     }
     let now = node.now_ns();
     if !fresh(now, node.heartbeat_ns(), HEARTBEAT_STALE_NS) {
-        return if is_steered { Decision::Stale } else { Decision::Accept };
+        return Err(if is_steered { Decision::Stale } else { Decision::Accept });
     }
     if !segment.is_request() {
-        return Decision::Metered(now);
+        return Err(Decision::Metered(now));
     }
     if is_limited && let Some(verdict) = limited(now) {
-        return Decision::Drop(verdict);
+        return Err(Decision::Drop(verdict));
     }
-    if !is_steered {
-        return Decision::Accept;
-    }
-    if let Some(handoff) = left(node, rule, &flow.remote_addr, now) {
+    if is_steered { Ok(now) } else { Err(Decision::Accept) }
+}
+
+/// Chooses a worker for a new connection of the client at `remote_addr`, or leaves the connection.
+#[inline(always)]
+fn steer(node: &impl Node, rule: &PortRule, remote_addr: &[u8; 16], now: u64) -> Decision {
+    if let Some(handoff) = left(node, rule, remote_addr, now) {
         return Decision::Leave(handoff);
     }
     // A port that steers has workers; without the check the compiler may emit a panic.
@@ -233,8 +253,10 @@ pub fn route(
     LookupTarget::Default(choice(&rule, choose(node, &rule, preferred), CHOSEN_BY_LOOKUP, now))
 }
 
+/// Returns the choice of the rule's worker with this number.
+#[must_use]
 #[inline(always)]
-const fn choice(rule: &PortRule, worker: u32, chosen_by: u32, time_ns: u64) -> WorkerChoice {
+pub const fn choice(rule: &PortRule, worker: u32, chosen_by: u32, time_ns: u64) -> WorkerChoice {
     let handoff = Handoff { slot: rule.first_slot.wrapping_add(worker), chosen_by, time_ns };
     WorkerChoice { worker: rule.first_worker.wrapping_add(worker), handoff }
 }
@@ -246,8 +268,10 @@ const fn limits(rule: &PortRule, segment: &Segment) -> bool {
     rule.flags & of_segment != 0
 }
 
+/// Returns `true` if connections to the port get a worker.
+#[must_use]
 #[inline(always)]
-const fn steers(rule: &PortRule) -> bool {
+pub const fn steers(rule: &PortRule) -> bool {
     rule.workers != 0 && rule.flags & PORT_COUNT_ONLY == 0
 }
 

@@ -24,22 +24,17 @@ pub(crate) fn leave(flow: &FlowKey, handoff: &Handoff) {
 /// Returns the latest entry for a connection.
 #[inline(always)]
 pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
-    let [first, second] = handoff_places(flow).map(|place| {
-        let HandoffEntry { flow: noted, handoff } = HANDOFFS.get(place)?;
-        is_same(noted, flow).then_some(*handoff)
-    });
-    match (first, second) {
-        // A retransmitted SYN has two entries.
-        (Some(first), Some(second)) => Some(if first.time_ns >= second.time_ns { first } else { second }),
-        (first, second) => first.or(second),
-    }
+    let handoff = find_or_default(flow);
+    (handoff.time_ns != 0).then_some(handoff)
 }
 
-/// Like [`find`], but a choice with the time 0 stands for none. A third call of `find` made the compiler emit a function
-/// for its closure, and the verifier then refused `ingress_lookup`.
+/// Like [`find`], but a choice with the time 0 stands for none. Neither has a closure or an `Option` for an entry: the
+/// compiler emitted a function for the closure, or read a value that was not set, and the verifier refused
+/// `ingress_lookup`.
 #[inline(always)]
 pub(crate) fn find_or_default(flow: &FlowKey) -> Handoff {
     let [first, second] = handoff_places(flow);
+    // A retransmitted SYN has two entries.
     let (first, second) = (at(first, flow), at(second, flow));
     if first.time_ns >= second.time_ns { first } else { second }
 }

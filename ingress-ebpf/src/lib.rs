@@ -6,6 +6,7 @@
 //!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
 //! frame ── announce ──> Question ── neighbours.rs ──> frame
 //! Segment ── forward (ask a Forwarder) ──> Ethernet addresses ── sockets.rs ──> frame
+//! SYN ── syn_answer ──> SYN-ACK ── syn_cookies.rs ──> frame
 //! datagram ── quic (ask a Node) ──> Destination ── reuseport.rs ──> socket, counters, handoffs
 //! ```
 //!
@@ -23,4 +24,5 @@ pub mod limit;
 pub mod node_facts;
 pub mod parse;
 pub mod quic;
-mod share;
+pub mod share;
+pub mod syn_answer;

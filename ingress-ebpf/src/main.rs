@@ -1,6 +1,6 @@
 //! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup`, `ingress_quic` and `ingress_tc_out`: connect
-//! the pure half of the crate to packets, maps and counters. Kernels before 5.18 use variants of two of them,
-//! `ingress_xdp_linear` and `ingress_lookup_blind`.
+//! the pure half of the crate to packets, maps and counters. `ingress_xdp_cookies` replaces `ingress_xdp` if SYN
+//! cookies are on. Kernels before 5.18 use variants of two of them, `ingress_xdp_linear` and `ingress_lookup_blind`.
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
     target_arch = "bpf",
@@ -36,6 +36,10 @@ mod reuseport;
 mod rewrite;
 #[cfg(target_arch = "bpf")]
 mod sockets;
+#[cfg(target_arch = "bpf")]
+mod syn_cookies;
+#[cfg(target_arch = "bpf")]
+mod syn_helpers;
 #[cfg(target_arch = "bpf")]
 mod tc_in;
 #[cfg(target_arch = "bpf")]

@@ -11,8 +11,10 @@ use aya_ebpf::{
 use ingress_common::{
     Alive, ClientEntry, ClientKey, DenialKey, DenialValue, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
     HandoffEntry, HostL7, HostName, HostNet, LimitBuckets, Move, MoveKey, Nic, NicMac, NicNet, NodeAddr, PortKey,
-    PortRule, QuicState, Share, Traffic, WorkerLoad, map,
+    PortRule, QuicState, Share, SynCookies, SynFlood, SynStamp, Traffic, WorkerLoad, map,
 };
+
+use crate::syn_cookies::SynScratch;
 
 #[btf_map(name = "ports")]
 pub(crate) static PORTS: HashMap<PortKey, PortRule, { map::PORTS_MAX as usize }> = HashMap::new();
@@ -98,6 +100,22 @@ pub(crate) static DENY_CHANGED: Array<u64, { map::DENY_CHANGED_MAX as usize }> =
 // Mapped into the memory of userspace, so that a renewal never undoes another process's change (ADR 0056).
 #[btf_map(name = "share")]
 pub(crate) static SHARE: Array<Share, { map::SHARE_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
+
+#[btf_map(name = "syn_cookies")]
+pub(crate) static SYN_COOKIES: Array<SynCookies, { map::SYN_COOKIES_MAX as usize }> = Array::new();
+
+#[btf_map(name = "syn_flood")]
+pub(crate) static SYN_FLOOD: Array<SynFlood, { map::SYN_FLOOD_MAX as usize }> = Array::new();
+
+#[btf_map(name = "syn_counts")]
+pub(crate) static SYN_COUNTS: PerCpuArray<u64, { map::SYN_COUNTS_MAX as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "syn_stamps")]
+pub(crate) static SYN_STAMPS: Array<SynStamp, { map::SYN_STAMPS_MAX as usize }> = Array::new();
+
+// Not pinned: it holds nothing from one packet to the next.
+#[btf_map(name = "syn_scratch")]
+pub(crate) static SYN_SCRATCH: PerCpuArray<SynScratch, { map::SYN_SCRATCH_MAX as usize }> = PerCpuArray::new();
 
 #[btf_map(name = "limits")]
 pub(crate) static LIMITS: Array<LimitBuckets, { map::LIMITS_MAX as usize }> = Array::new();

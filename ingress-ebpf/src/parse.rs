@@ -18,14 +18,15 @@ pub trait Frame {
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]>;
 }
 
-/// Flow, flags and header offset of a TCP or UDP packet.
+/// Flow, flags and header offset of a TCP or UDP packet. In the order of C, because a map has it as a value.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub flow: FlowKey,
-    /// The flags of a TCP header, 0 for UDP.
-    pub tcp_flags: u8,
     /// Offset of the TCP or UDP header in the frame.
     pub offset: usize,
+    /// The flags of a TCP header, 0 for UDP.
+    pub tcp_flags: u8,
 }
 
 /// Source and destination address of a packet, IPv4 as v4-mapped. Aligned because the verifier demands it on the stack.

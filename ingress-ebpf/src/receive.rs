@@ -12,13 +12,13 @@
 use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;
 use ingress_common::{
-    ClientKey, FlowKey, Total,
+    ClientKey, FlowKey, PortRule, Total,
     flow::{PROTO_TCP, UNATTRIBUTED},
     steer::ADDR_MOVED,
 };
 use ingress_ebpf::{
     announce::Question,
-    decide::{Decision, WorkerChoice, decide, decide_hidden, ours, rewritten},
+    decide::{Decision, WorkerChoice, decide, decide_hidden, ours, rewritten, steers},
     forward::ETHERNET_ADDRESSES,
     parse::{Ends, FieldOffsets, Quoted, Segment},
 };
@@ -75,11 +75,16 @@ pub(crate) enum PacketAction {
 }
 
 /// Decides about a packet and carries the decision out, except for the returned action.
+///
+/// `in_flood` decides about a segment of TCP for a steered port during a flood of SYNs, and returns `None` without one.
 #[inline(always)]
-pub(crate) fn receive(packet: &impl Received) -> PacketAction {
+pub(crate) fn receive(
+    packet: &impl Received,
+    in_flood: impl FnOnce(&Segment, &PortRule, u64) -> Option<PacketAction>,
+) -> PacketAction {
     let bytes = packet.bytes();
     match packet.segment() {
-        Ok(segment) => act(packet, &segment, bytes),
+        Ok(segment) => act(packet, &segment, bytes, in_flood),
         Err(Total::HiddenPort) => act_hidden(packet, bytes),
         Err(verdict) => {
             if matches!(verdict, Total::NotIp | Total::OtherProtocol)
@@ -108,7 +113,12 @@ fn rewrite_quoted(packet: &impl Received) {
 
 /// Carries out the decision on a TCP or UDP packet.
 #[inline(always)]
-fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
+fn act(
+    packet: &impl Received,
+    segment: &Segment,
+    bytes: u64,
+    in_flood: impl FnOnce(&Segment, &PortRule, u64) -> Option<PacketAction>,
+) -> PacketAction {
     let Segment { flow, tcp_flags: _, offset: _ } = segment;
     let (rule, flags) = match ours(&Maps, flow) {
         Ok(ours) => ours,
@@ -117,6 +127,14 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
     // Before the deny list and the limits, which the other node applies.
     if flags & ADDR_MOVED != 0 && sockets::forward(packet, rule.rewritten(), flags, segment, bytes) {
         return PacketAction::Transmit;
+    }
+    // Connections of a moved address may be at the other node, which confirms their cookies itself.
+    if flags & ADDR_MOVED == 0
+        && flow.proto == PROTO_TCP
+        && steers(&rule)
+        && let Some(action) = in_flood(segment, &rule, bytes)
+    {
+        return action;
     }
     // Rewritten here, although the packet may yet be dropped. After the loop over workers the verifier would walk that
     // loop once for every possible length of the headers, which exceeds the limit of Linux 6.1.
@@ -137,7 +155,15 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> PacketAction {
         }
         Decision::Metered(now_ns) => return meter(packet, flow, now_ns, bytes),
         Decision::Accept => {}
-        Decision::Steer(choice) => hand_off(packet, flow, &choice, bytes),
+        Decision::Steer(WorkerChoice { worker, handoff }) => {
+            handoffs::leave(flow, &handoff);
+            count_choice(worker);
+            count::total(Total::Decided, bytes);
+            // Not in a function of its own: with two calls the compiler emits one for the closure of this log, and its frame
+            // would not fit into the stack of kernels before 6.9.
+            let (remote, port) = (flow.remote_addr, u16::from_be(flow.remote_port_be));
+            debug!(packet, "receive: [{:i}]:{} to slot {}", remote, port, handoff.slot);
+        }
         Decision::Leave(handoff) => {
             handoffs::leave(flow, &handoff);
             count::total(Total::Left, bytes);
@@ -185,14 +211,4 @@ fn act_hidden(packet: &impl Received, bytes: u64) -> PacketAction {
 fn leave(verdict: Total, bytes: u64) -> PacketAction {
     count::total(verdict, bytes);
     PacketAction::Pass
-}
-
-/// Stores the choice of a worker for `ingress_lookup`.
-#[inline(always)]
-fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &WorkerChoice, bytes: u64) {
-    let WorkerChoice { worker, handoff } = choice;
-    handoffs::leave(flow, handoff);
-    count_choice(*worker);
-    count::total(Total::Decided, bytes);
-    debug!(packet, "receive: [{:i}]:{} to slot {}", flow.remote_addr, u16::from_be(flow.remote_port_be), handoff.slot);
 }

@@ -10,8 +10,9 @@ use ingress_common::{
 ///
 /// A port that is rewritten takes all clients: each of its packets is rewritten without a look at the connection, and
 /// another listener has no such port.
+#[must_use]
 #[inline(always)]
-pub(crate) fn left(node: &impl Node, rule: &PortRule, client: &[u8; 16], now_ns: u64) -> Option<Handoff> {
+pub fn left(node: &impl Node, rule: &PortRule, client: &[u8; 16], now_ns: u64) -> Option<Handoff> {
     let is_taken = rule.rewrite_be != 0 || node.share().takes(client, now_ns);
     if is_taken { None } else { Some(Handoff { slot: NO_SLOT, chosen_by: LEFT_BY_SHARE, time_ns: now_ns }) }
 }

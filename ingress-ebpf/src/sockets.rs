@@ -31,6 +31,14 @@ pub(crate) const TCP_LENGTH: u32 = 4 * TCP_WORDS as u32;
 #[repr(C, align(8))]
 pub(crate) struct TcpHeader([u32; TCP_WORDS]);
 
+/// An IP header of which only the version and the addresses count, for helpers that read no more. With pointers into the
+/// packet, the verifier would have to know their ranges.
+#[repr(C, align(8))]
+pub(crate) struct IpHeader {
+    words: [u32; IP_WORDS],
+    length: u32,
+}
+
 /// Words of the two addresses and the ports of IPv6.
 const TUPLE_WORDS: usize = 9;
 /// Words of the header of IPv6.
@@ -122,7 +130,7 @@ impl<P: Received> Forwarder for Moving<'_, P> {
 
 /// Returns the socket that the stack would find, or null. The caller releases it.
 #[inline(always)]
-fn look_up(packet: &impl Received, flow: &FlowKey, ports: u32) -> *mut bpf_sock {
+pub(crate) fn look_up(packet: &impl Received, flow: &FlowKey, ports: u32) -> *mut bpf_sock {
     let mut tuple = [0_u32; TUPLE_WORDS];
     let length = match (unmapped(&flow.remote_addr), unmapped(&flow.local_addr)) {
         (Some(remote), Some(local)) => {
@@ -151,13 +159,22 @@ fn look_up(packet: &impl Received, flow: &FlowKey, ports: u32) -> *mut bpf_sock 
 /// Returns `true` if a packet confirms a SYN cookie of this node. The listener tells whether it sends cookies.
 #[inline(always)]
 fn is_cookie(packet: &impl Received, listener: *mut bpf_sock, flow: &FlowKey, ports: u32, offset: usize) -> bool {
-    let mut tcp = TcpHeader([0; TCP_WORDS]);
+    let mut tcp = TcpHeader::new();
     if !packet.read_tcp_header(offset, &mut tcp) {
         return false;
     }
-    tcp.0[0] = ports;
-    // The helper reads the version and the addresses. With pointers into the packet, the verifier would have to know
-    // their ranges.
+    tcp.set_ports(ports);
+    let IpHeader { words: mut ip, length } = ip_header(flow);
+    // SAFETY: the socket is held by the caller, and the headers have as many bytes.
+    let checked = unsafe {
+        bpf_tcp_check_syncookie(listener.cast(), (&raw mut ip).cast(), length, (&raw mut tcp).cast(), TCP_LENGTH)
+    };
+    checked == 0
+}
+
+/// Returns the header of a packet of this connection.
+#[inline(always)]
+pub(crate) fn ip_header(flow: &FlowKey) -> IpHeader {
     let mut ip = [0_u32; IP_WORDS];
     let length = match (unmapped(&flow.remote_addr), unmapped(&flow.local_addr)) {
         (Some(remote), Some(local)) => {
@@ -172,11 +189,39 @@ fn is_cookie(packet: &impl Received, listener: *mut bpf_sock, flow: &FlowKey, po
             40
         }
     };
-    // SAFETY: the socket is held by the caller, and the headers have as many bytes.
-    let checked = unsafe {
-        bpf_tcp_check_syncookie(listener.cast(), (&raw mut ip).cast(), length, (&raw mut tcp).cast(), TCP_LENGTH)
-    };
-    checked == 0
+    IpHeader { words: ip, length }
+}
+
+impl TcpHeader {
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self([0; TCP_WORDS])
+    }
+
+    /// Replaces both ports, in the byte order of the packet.
+    #[inline(always)]
+    pub(crate) const fn set_ports(&mut self, ports: u32) {
+        self.0[0] = ports;
+    }
+}
+
+impl IpHeader {
+    #[inline(always)]
+    pub(crate) const fn words(&self) -> &[u32; IP_WORDS] {
+        &self.words
+    }
+
+    /// Returns the bytes that a helper reads.
+    #[inline(always)]
+    pub(crate) const fn length(&self) -> u32 {
+        // The verifier knows no bounds of a number in a map.
+        if self.is_v4() { 20 } else { 40 }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_v4(&self) -> bool {
+        self.length == 20
+    }
 }
 
 /// Returns the words of an address, in the byte order of the packet.

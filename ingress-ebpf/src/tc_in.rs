@@ -29,7 +29,7 @@ use crate::{
 #[classifier]
 #[inline(always)]
 fn ingress_tc_in(ctx: TcContext) -> i32 {
-    match receive(&ctx) {
+    match receive(&ctx, |_, _, _| None) {
         // The same numbers as clsact's TC_ACT_UNSPEC, TC_ACT_SHOT and TC_ACT_REDIRECT. After a pass the next program runs.
         PacketAction::Pass => TCX_NEXT,
         PacketAction::Drop => TCX_DROP,

@@ -1,5 +1,6 @@
-//! `ingress_xdp`: sees received packets before the stack does, in the driver or just behind it. Linux 5.9 to 5.17 use
-//! `ingress_xdp_linear` instead, which sees frames of one buffer only and rewrites no ports.
+//! `ingress_xdp`: sees received packets before the stack does, in the driver or just behind it. `ingress_xdp_cookies`
+//! also answers floods of SYNs, and is loaded in its place if that is wanted. Linux 5.9 to 5.17 use `ingress_xdp_linear`
+//! instead, which sees frames of one buffer only and rewrites no ports.
 
 use core::ffi::c_void;
 
@@ -22,22 +23,30 @@ use crate::{
     receive::{PacketAction, Received, receive},
     rewrite,
     sockets::{TCP_LENGTH, TcpHeader},
+    syn_cookies,
 };
 
 #[xdp(frags)]
 #[inline(always)]
 fn ingress_xdp(ctx: XdpContext) -> u32 {
-    see(&ctx)
+    verdict(receive(&ctx, |_, _, _| None))
+}
+
+/// Does the same, and answers floods of SYNs by SYN cookies (`syn_cookies.rs`).
+#[xdp(frags)]
+#[inline(always)]
+fn ingress_xdp_cookies(ctx: XdpContext) -> u32 {
+    verdict(receive(&ctx, |segment, rule, bytes| syn_cookies::in_flood(&ctx, segment, rule, bytes)))
 }
 
 #[xdp]
 fn ingress_xdp_linear(ctx: XdpContext) -> u32 {
-    see(&OneBuffer(ctx))
+    verdict(receive(&OneBuffer(ctx), |_, _, _| None))
 }
 
 #[inline(always)]
-fn see(frame: &impl Received) -> u32 {
-    match receive(frame) {
+const fn verdict(action: PacketAction) -> u32 {
+    match action {
         PacketAction::Pass => XDP_PASS,
         PacketAction::Drop => XDP_DROP,
         PacketAction::Transmit => XDP_TX,

@@ -15,6 +15,10 @@ pub(super) const OLDEST_TEXT: &str = "5.9";
 pub(super) const FULL: KernelVersion = KernelVersion::new(5, 18, 0);
 pub(super) const FULL_TEXT: &str = "5.18";
 
+/// First version with SYN cookies for programs (33bf9885040c, 9a4d6dd554b8).
+pub(super) const SYN_COOKIES: KernelVersion = KernelVersion::new(6, 0, 0);
+pub(super) const SYN_COOKIES_TEXT: &str = "6.0";
+
 /// First version that charges the memory of maps and programs to a cgroup rather than to locked memory (bdb15a29cc28,
 /// 3ac1f01b43b6).
 const UNLOCKED: KernelVersion = KernelVersion::new(5, 11, 0);
@@ -51,7 +55,7 @@ mod tests {
 
     #[test]
     fn version_texts_match_the_constants() {
-        for (version, text) in [(OLDEST, OLDEST_TEXT), (FULL, FULL_TEXT)] {
+        for (version, text) in [(OLDEST, OLDEST_TEXT), (FULL, FULL_TEXT), (SYN_COOKIES, SYN_COOKIES_TEXT)] {
             assert_eq!(version.to_string(), format!("{text}.0"));
         }
     }

@@ -45,6 +45,7 @@ mod quic;
 mod report;
 mod share;
 mod shared;
+mod syn_cookies;
 mod sys;
 mod table;
 mod tc;
@@ -94,13 +95,14 @@ pub use self::{
     log::DebugLog,
     maps::{HostCounts, Maps, Totals},
     moves::{MovedAddress, monotonic_ns},
-    options::{BPFFS, Interfaces, Options, SteeredPort, XdpMode},
+    options::{BPFFS, Interfaces, Options, SteeredPort, SynCookieOptions, SynThreshold, XdpMode},
     owner::{Claim, Owner},
     pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
     probe::probe,
     quic::{Quic, QuicKey},
-    report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, TcHook, TransmitState},
+    report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, SynCookieState, TcHook, TransmitState},
     share::{AppliedShare, ClientShare, NodeShare, NotAShare, Renewal},
+    syn_cookies::{SynCookies, SynFloodView},
     test_run::{RunOptions, RunResult, TestProgram, TransmitOptions},
 };
 
@@ -114,6 +116,7 @@ pub struct Datapath {
     host_ids: HostIds,
     deny_list: DenyList,
     client_limits: ClientLimiter,
+    syn_cookies: SynCookies,
     debug_log: Option<DebugLog>,
     initial_share: ClientShare,
     report: Report,
@@ -147,18 +150,25 @@ impl Datapath {
         let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
         let mut object = object::open(&pins, hosts, options.debug_log)?;
         let variant = Variant::of(kernel::running());
-        object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
+        let mut syn_cookie_state = syn_cookies::state(kernel::running(), options.syn_cookies);
+        let has_cookies = matches!(syn_cookie_state, SynCookieState::Ready { .. });
+        let mut xdp = if has_cookies { object::XDP_COOKIES } else { variant.xdp() };
+        object::load_programs(&mut object, &[variant.lookup(), xdp, object::TC_OUT]);
         let maps = Maps::open(&pins, PinAccess::Write)?;
         let share = ShareWord::open(&pins)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
+        if has_cookies && let Err(error) = object::loaded(&mut object, xdp) {
+            // The start goes on: a node without cookies serves as before.
+            (xdp, syn_cookie_state) = (variant.xdp(), SynCookieState::Failed(Arc::new(error)));
+        }
         if options.measure {
             object::loaded(&mut object, object::BARE)?;
             let (_, report) = object::program(&mut object, object::TC_IN)?;
             programs.push(report);
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
-        let nics = Nics::attach(NicContext { pins: &pins, maps: &maps }, object, variant, options, &mut programs)?;
+        let nics = Nics::attach(NicContext { pins: &pins, maps: &maps }, object, xdp, options, &mut programs)?;
         let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         let worker_cells = own_workers(workers.leak(), life.first_worker());
@@ -184,6 +194,7 @@ impl Datapath {
         let host_ids = HostIds::read(Arc::clone(&shared), host_cells)?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
+        let syn_cookies = SynCookies::new(Arc::clone(&shared), options.syn_cookies, syn_cookie_state)?;
         let nics = RwLock::new(nics);
         Ok(Self {
             shared,
@@ -193,6 +204,7 @@ impl Datapath {
             host_ids,
             deny_list,
             client_limits,
+            syn_cookies,
             debug_log,
             initial_share: options.initial_share,
             report,
@@ -244,7 +256,8 @@ impl Datapath {
     /// Fails with [`Error::Slot`], or with [`Error::Kernel`] if the socket does not listen.
     pub fn register_listener(&self, slot: u32, listener: BorrowedFd<'_>) -> Result<(), Error> {
         slot_fits(slot)?;
-        self.shared.maps.listeners.set(&slot, &listener.as_raw_fd().cast_unsigned())
+        self.shared.maps.listeners.set(&slot, &listener.as_raw_fd().cast_unsigned())?;
+        self.syn_cookies.forget(slot)
     }
 
     /// Returns a handle with which the proxy attributes connections to hosts.
@@ -283,6 +296,12 @@ impl Datapath {
     #[must_use]
     pub const fn client_limits(&self) -> &ClientLimiter {
         &self.client_limits
+    }
+
+    /// Returns the SYN cookies of XDP.
+    #[must_use]
+    pub const fn syn_cookies(&self) -> &SynCookies {
+        &self.syn_cookies
     }
 
     /// Reports to the kernel that this process is responsive; must be called every second (XDP stops limiting and

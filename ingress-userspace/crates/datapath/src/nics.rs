@@ -19,7 +19,7 @@ use super::{
     error::Error,
     link::{self, XdpHook},
     maps::Maps,
-    object::{self, Variant},
+    object,
     owner::Owner,
     pins::Pins,
     sys,
@@ -37,7 +37,8 @@ use ingress_common::{
 #[derive(Debug)]
 pub(super) struct Nics {
     pub(super) object: Ebpf,
-    pub(super) variant: Variant,
+    /// Name of the program for XDP.
+    pub(super) xdp: &'static str,
     mode: XdpMode,
     hook: Option<TcHook>,
     /// Error for which `ingress_tc_out` is not available.
@@ -73,6 +74,22 @@ impl Datapath {
         self.nics_mut().reconcile(NicContext { pins, maps }, interfaces)
     }
 
+    /// Puts the XDP program of this process into the links again, which another process may have replaced meanwhile. Must
+    /// be called by the owner of the node, under the lock held by [`Datapath::take_over_with`]. Idempotent.
+    ///
+    /// # Errors
+    /// Fails if the pins cannot be read; some interfaces then keep the other program.
+    pub fn renew_programs(&self) -> Result<(), Error> {
+        let nics = self.nics();
+        for NicReport { name, index, state, .. } in nics.reports() {
+            if matches!(state, NicState::Attached { mode: NicMode::Native | NicMode::Generic, .. }) {
+                // An interface that is gone has no link, and `reconcile` sees to it.
+                let _is_there = link::adopt_xdp(&self.shared.pins, nics.xdp()?.as_fd(), (name, *index))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the state of each interface after the latest [`Datapath::reconcile`].
     #[must_use]
     pub fn interfaces(&self) -> Vec<NicReport> {
@@ -90,23 +107,23 @@ impl Datapath {
 
 impl Nics {
     /// Attaches the programs to the interfaces in `options`, or replaces those of an earlier process, and detaches them
-    /// from all others.
+    /// from all others. `xdp` is the name of the program for XDP.
     ///
     /// # Errors
     /// Returns the kernel's error for an interface that does not support the requested mode.
     pub(super) fn attach(
         place: NicContext<'_>,
         mut object: Ebpf,
-        variant: Variant,
+        xdp: &'static str,
         options: &Options,
         programs: &mut Vec<ProgramReport>,
     ) -> Result<Self, Error> {
-        let (_, report) = object::program(&mut object, variant.xdp())?;
+        let (_, report) = object::program(&mut object, xdp)?;
         programs.push(report);
         let loaded = object::program(&mut object, object::TC_OUT).map(|(_, report)| programs.push(report));
         let silent = loaded.err().map(Arc::new);
         let (mode, hook) = (options.xdp_mode, options.tc_hook);
-        let mut nics = Self { object, variant, mode, hook, silent, reports: Vec::new() };
+        let mut nics = Self { object, xdp, mode, hook, silent, reports: Vec::new() };
         nics.reconcile(place, &options.interfaces)?;
         if mode != XdpMode::Auto
             && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
@@ -236,7 +253,7 @@ impl Nics {
 
     /// Returns the program for XDP.
     fn xdp(&self) -> Result<&ProgramFd, Error> {
-        object::fd(&self.object, self.variant.xdp())
+        object::fd(&self.object, self.xdp)
     }
 
     fn attach_tc_in(&mut self, pins: &Pins, nic: (&str, u32)) -> Result<(NicMode, Attachment), Error> {

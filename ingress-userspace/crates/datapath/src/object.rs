@@ -23,6 +23,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/in
 pub(super) const TC_IN: &str = "ingress_tc_in";
 pub(super) const TC_OUT: &str = "ingress_tc_out";
 pub(super) const REUSEPORT: &str = "ingress_quic";
+pub(super) const XDP_COOKIES: &str = "ingress_xdp_cookies";
 pub(super) const BARE: &str = "ingress_bare";
 /// Read by the programs at every log statement; the verifier removes statements above the level.
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
@@ -90,7 +91,7 @@ pub(super) fn open(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
 
 /// Loads programs in parallel. The verifier takes most of the startup time, during which a node may have no serving
 /// process. Errors are left to [`loaded`], which returns them.
-pub(super) fn load_programs(object: &mut Ebpf, names: [&str; 3]) {
+pub(super) fn load_programs(object: &mut Ebpf, names: &[&str]) {
     thread::scope(|scope| {
         for (_, program) in object.programs_mut().filter(|(name, _)| names.contains(name)) {
             let load = || {

@@ -1,6 +1,6 @@
 //! Options of the datapath, and the ports to steer.
 
-use std::path::PathBuf;
+use std::{num::NonZeroU32, path::PathBuf};
 
 use ingress_common::map::HOSTS_DEFAULT;
 
@@ -27,6 +27,8 @@ pub struct Options {
     /// unloaded ([`super::NodeShare`]). It is written before the process takes the node over. Default
     /// [`ClientShare::ALL`].
     pub initial_share: ClientShare,
+    /// SYN cookies of XDP during floods ([`super::SynCookies`]). Default `None`, with which no program knows of them.
+    pub syn_cookies: Option<SynCookieOptions>,
     /// Number of host ids, including host 0; 64 bytes and 32 per CPU each. Pinned maps keep their own capacity
     /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
     pub host_capacity: u32,
@@ -35,6 +37,25 @@ pub struct Options {
     pub debug_log: bool,
     /// Whether to load the extra programs of [`super::TestProgram`]. Default `false`.
     pub measure: bool,
+}
+
+/// Settings of SYN cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynCookieOptions {
+    pub threshold: SynThreshold,
+    /// Dry run: SYNs that would be answered are counted but pass.
+    pub is_dry_run: bool,
+}
+
+/// Rate of SYNs to all steered ports of the node from which on XDP answers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynThreshold {
+    /// Every SYN is answered.
+    EverySyn,
+    /// So many per second, and at least [`ingress_common::syn_cookies::THRESHOLD_MIN`].
+    PerSecond(NonZeroU32),
+    /// Eight times the usual rate of connections, and at least 5,000 per second.
+    Learned,
 }
 
 /// Interfaces for the programs.
@@ -102,6 +123,7 @@ impl Default for Options {
             lookup: true,
             rewrites: false,
             initial_share: ClientShare::ALL,
+            syn_cookies: None,
             host_capacity: HOSTS_DEFAULT,
             debug_log: false,
             measure: false,

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
 use aya::Pod;
-use ingress_common::{Alive, QuicState, map, steer};
+use ingress_common::{Alive, QuicState, SynCookies, SynFlood, map, steer};
 
 use super::{
     NicMode,
@@ -183,6 +183,22 @@ impl Pinned {
         let mut epochs: Vec<_> = state.epochs.into_iter().filter(|epoch| *epoch != 0).collect();
         epochs.sort_unstable_by(|one, other| other.cmp(one));
         Ok(epochs)
+    }
+
+    /// Returns whether there is a flood of SYNs, with the settings of SYN cookies; `None` while they are off. The pins of
+    /// versions without them have none.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a read.
+    pub fn syn_flood(&self) -> Result<Option<(bool, SynCookies)>, Error> {
+        let settings = match MapTable::<u32, SynCookies>::open(&self.pins, map::SYN_COOKIES, PinAccess::Read) {
+            Ok(settings) => settings.get(&map::SYN_COOKIES_ONLY)?.unwrap_or_default(),
+            Err(Error::Kernel { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let flood = MapTable::<u32, SynFlood>::open(&self.pins, map::SYN_FLOOD, PinAccess::Read)?;
+        let until_ns = flood.get(&map::SYN_FLOOD_ONLY)?.unwrap_or_default().until_ns;
+        Ok((settings.begin != 0).then_some((until_ns > sys::now_ns(), settings)))
     }
 
     /// Returns the fill level of maps that can run out of room. Preallocated arrays are always full, and LRU maps evict

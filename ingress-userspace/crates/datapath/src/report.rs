@@ -78,6 +78,26 @@ pub struct Report {
     pub programs: Vec<ProgramReport>,
 }
 
+/// Whether XDP can answer SYNs on this node. In all other states than `Ready` the stack answers all SYNs as before.
+#[derive(Clone, Debug)]
+pub enum SynCookieState {
+    /// Not wanted.
+    Off,
+    /// The kernel is too old.
+    OldKernel { running: String, needed: &'static str },
+    /// The kernel refuses the program, and `ingress_xdp` is attached in its place.
+    Failed(Arc<Error>),
+    /// `net.ipv4.tcp_syncookies` is 0, with which the stack accepts no cookies.
+    Refused,
+    Ready {
+        /// Whether connections from cookies get window scaling and SACK. `net.ipv4.tcp_timestamps` has to be 2 for them.
+        has_options: bool,
+        /// Whether the stack itself sends cookies only while a listener's queue is full (`net.ipv4.tcp_syncookies` of 1).
+        /// The first SYNs of a flood, and some every half minute, then fill the queues.
+        fills_queues: bool,
+    },
+}
+
 /// An interface selected for programs.
 #[derive(Clone, Debug)]
 pub struct NicReport {
@@ -100,9 +120,29 @@ pub struct ProgramReport {
     pub translated_instructions: Option<u32>,
 }
 
-// === impl NicMode, NicState, NicReport, TransmitState ===
+// === impl SynCookieState, NicMode, NicState, NicReport, TransmitState ===
+
+impl SynCookieState {
+    /// Returns the name for tools.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::OldKernel { .. } => "old_kernel",
+            Self::Failed(_) => "failed",
+            Self::Refused => "refused",
+            Self::Ready { .. } => "ready",
+        }
+    }
+}
 
 impl NicMode {
+    /// Returns whether SYN cookies are possible: programs of tc see a packet after the stack has made its own copy.
+    #[must_use]
+    pub const fn has_syn_cookies(self) -> bool {
+        matches!(self, Self::Native | Self::Generic)
+    }
+
     pub(super) const fn code(self) -> u32 {
         match self {
             Self::Native => NIC_NATIVE,

@@ -28,7 +28,8 @@ const SK_BUFF_GSO_SEGS: usize = 164;
 /// A program for [`Datapath::test_run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProgram {
-    /// `ingress_xdp`, or `ingress_xdp_linear` before Linux 5.18.
+    /// The program for XDP: `ingress_xdp`, `ingress_xdp_cookies` with SYN cookies, or `ingress_xdp_linear` before Linux
+    /// 5.18.
     Ingress,
     /// `ingress_xdp_linear`, loaded at its first run.
     Linear,
@@ -105,9 +106,9 @@ impl Datapath {
 
 /// Runs a program on a frame (BPF_PROG_TEST_RUN).
 fn run(nics: &Nics, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
-    let Nics { object, variant, .. } = nics;
+    let Nics { object, xdp, .. } = nics;
     let name = match program {
-        TestProgram::Ingress => variant.xdp(),
+        TestProgram::Ingress => xdp,
         TestProgram::Linear => Variant::Linear.xdp(),
         TestProgram::Stack => TC_IN,
         TestProgram::Bare => BARE,

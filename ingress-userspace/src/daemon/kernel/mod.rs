@@ -145,6 +145,7 @@ impl Kernel {
             lookup,
             rewrites: port_rewrite.is_some(),
             initial_share,
+            syn_cookies: None,
             host_capacity,
             debug_log: log,
             measure: false,

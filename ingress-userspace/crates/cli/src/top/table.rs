@@ -18,7 +18,8 @@ const NAME_MIN: usize = 16;
 pub(super) const HEAD: usize = 4;
 
 /// Drops happen before the host is known, so there is one sum for the node.
-const DROPS: [Total; 4] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort];
+const DROPS: [Total; 5] =
+    [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort, Total::SynCookieInvalid];
 
 /// Returns `HEAD` lines of head, of which the last has the column names, and a line for each selected host. Host
 /// names are shortened if lines would be longer than `width`.

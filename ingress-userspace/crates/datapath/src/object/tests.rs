@@ -73,7 +73,7 @@ fn programs_fit_into_the_stack_of_old_kernels() {
     // None of these calls another, so a call adds the largest of them.
     assert!(called.iter().all(|function| !function.calls), "{called:?}");
     let deepest = called.iter().map(|function| function.frame).max().unwrap_or(0);
-    for name in [TC_IN, TC_OUT, REUSEPORT, BARE] {
+    for name in [XDP_COOKIES, TC_IN, TC_OUT, REUSEPORT, BARE] {
         assert!(programs.iter().any(|program| program.name == name), "{name}: {programs:?}");
     }
     for Function { name, frame, calls, .. } in programs {

@@ -33,6 +33,8 @@ mod rewrite;
 mod sandbox;
 mod share;
 mod spoofed;
+mod syn_clients;
+mod syn_cookies;
 mod tc_out;
 mod verdicts;
 mod workers;

@@ -81,6 +81,7 @@ impl Sandbox {
             lookup: true,
             rewrites: false,
             initial_share: ClientShare::ALL,
+            syn_cookies: None,
             host_capacity: 64,
             debug_log: false,
             measure: false,

@@ -15,18 +15,19 @@ use super::{
 use crate::daemon::admin::AdminSource;
 
 /// Reasons for which programs drop packets, or connections are refused, with their meaning.
-const DROPS: [(&str, &str); 7] = [
+const DROPS: [(&str, &str); 8] = [
     ("denied", "The sender is on the deny list."),
     ("limited_syn", "The client opens connections faster than its limit."),
     ("limited_packet", "The client sends packets faster than its limit."),
     ("rewritten_port", "A connection to a port that replaces another one on this node."),
     ("hidden_port", "The port is unreadable while limits hold."),
+    ("syn_cookie_invalid", "A TCP segment of no connection, during a flood of connection requests."),
     ("slot_empty", "No process listens; the kernel refuses the connection."),
     ("lookup_denied", "The sender is on the deny list, and the packet passed no program; the kernel refuses it."),
 ];
 
 /// All other reasons that the kernel part counts.
-const OTHERS: [(&str, &str); 31] = [
+const OTHERS: [(&str, &str); 34] = [
     ("accepted", "For an address of the node and a served port."),
     ("transmitted", "Sent from served ports."),
     ("not_ip", "Neither IPv4 nor IPv6; passed on."),
@@ -38,7 +39,10 @@ const OTHERS: [(&str, &str); 31] = [
     ("announced", "Questions for a Gateway's address that this node answered."),
     ("unannounced", "Questions for a Gateway's address that another node answers; dropped."),
     ("forwarded", "Segments of connections of the node that had a Gateway's address before; sent to that node."),
-    ("decided", "Connection requests for which XDP chose a worker."),
+    ("syn_cookie_sent", "Connection requests of a flood that XDP answered by SYN cookies."),
+    ("syn_cookie_valid", "Connections that began with a SYN cookie of XDP."),
+    ("would_send_syn_cookie", "Connection requests that XDP would answer by SYN cookies (dry run)."),
+    ("decided", "Connection requests and SYN cookies for which XDP chose a worker."),
     ("lookup_decided", "Connections delivered to the worker that XDP chose."),
     ("lookup_default", "Connections from this node or its pods, delivered by the default rule."),
     ("lookup_late", "Segments after the end of their connection."),
@@ -62,7 +66,15 @@ const OTHERS: [(&str, &str); 31] = [
 
 /// Returns whether packets of this reason were dropped by a program.
 pub(super) fn is_drop(reason: &str) -> bool {
-    matches!(reason, "denied" | "limited_syn" | "limited_packet" | "rewritten_port" | "hidden_port")
+    matches!(
+        reason,
+        "denied" | "limited_syn" | "limited_packet" | "rewritten_port" | "hidden_port" | "syn_cookie_invalid"
+    )
+}
+
+/// Returns whether the reason is one of SYN cookies, which are off by default, and never occurred.
+fn is_hidden(reason: &str, traffic: Traffic) -> bool {
+    reason.contains("syn_cookie") && traffic.packets == 0
 }
 
 pub(super) fn page(source: &dyn AdminSource) -> Page {
@@ -96,7 +108,7 @@ fn reasons(id: &str, caption: &str, known: &[(&str, &str)], totals: &[(&'static 
         totals.iter().find(|(name, _)| *name == reason).map_or_else(Traffic::default, |(_, traffic)| *traffic)
     };
     let rows = html! {
-        @for (reason, meaning) in known {
+        @for (reason, meaning) in known.iter().filter(|(reason, _)| !is_hidden(reason, traffic(reason))) {
             @let Traffic { packets, bytes } = traffic(reason);
             tr data-key=(reason) {
                 th scope="row" { code { (reason) } }
