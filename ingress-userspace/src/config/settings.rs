@@ -1,6 +1,6 @@
 //! Resolves the command line: fills in defaults that depend on the machine, and refuses contradictory options.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
 
 use ingress_cli::options::{source_config, translate_options};
 use ingress_common::map::PORTS_MAX;
@@ -9,7 +9,7 @@ use ingress_control::{
     saved::PrivateKeys,
     status::{self, Leadership, NodeAddresses, Publish, Updates},
 };
-use ingress_datapath::ClientShare;
+use ingress_datapath::{ClientShare, SynCookieOptions, SynThreshold};
 use ingress_proxy::Seccomp;
 
 use crate::daemon::{
@@ -18,8 +18,8 @@ use crate::daemon::{
 };
 
 use super::cli::{
-    ApiArgs, Http3Arg, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp,
-    XdpModeArg,
+    ApiArgs, Http3Arg, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, SynCookiesArg,
+    WorkerSeccomp, XdpModeArg,
 };
 
 /// The input of [`crate::daemon::run`].
@@ -79,6 +79,8 @@ pub(crate) struct KernelSettings {
     pub(crate) port_rewrite: Option<PortRewrite>,
     /// Share of the clients whose connections are taken until one is set.
     pub(crate) initial_share: ClientShare,
+    /// SYN cookies of XDP; `None` for off.
+    pub(crate) syn_cookies: Option<SynCookieOptions>,
     /// Addresses that every node holds and one of them announces.
     pub(crate) gateway_addresses: AddressPool,
     /// The keys by which nodes know each other's datagrams about these addresses.
@@ -107,6 +109,15 @@ pub(crate) enum SettingsError {
          the ports are ours alone"
     )]
     ShareWithoutLookup,
+    #[error(
+        "`--syn-cookies` needs `--steer auto` or `rewrite` and XDP, but `--steer bind` steers no port, and `--xdp-mode tcx` or \
+         `off` attaches no XDP; drop one of the two"
+    )]
+    SynCookiesWithoutXdp,
+    #[error(
+        "`--syn-cookies-threshold` has no effect without `--syn-cookies on` or `dry-run`; add it, or drop the option"
+    )]
+    ThresholdWithoutSynCookies,
     #[error(
         "`--gateway-addresses` needs the kernel part, but `--steer bind` with `--xdp-mode off` has none; drop one of the two"
     )]
@@ -262,6 +273,8 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
         initial_share,
         rewrite_offset,
         xdp_mode,
+        syn_cookies,
+        syn_cookies_threshold,
         bpffs,
         host_capacity: _,
         bpf_log,
@@ -275,6 +288,11 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
     }
     if steer != Steer::Auto && initial_share != ClientShare::ALL {
         return Err(SettingsError::ShareWithoutLookup);
+    }
+    let syn_cookies = syn_cookie_options(syn_cookies, syn_cookies_threshold)?;
+    let has_xdp = steer != Steer::Bind && !matches!(xdp_mode, XdpModeArg::Tcx | XdpModeArg::Off);
+    if syn_cookies.is_some() && !has_xdp {
+        return Err(SettingsError::SynCookiesWithoutXdp);
     }
     let is_needed = steer != Steer::Bind || xdp_mode != XdpModeArg::Off;
     if !is_needed && !gateway_addresses.is_empty() {
@@ -293,11 +311,26 @@ fn kernel_settings(args: KernelArgs, own_ports: [u16; 3]) -> Result<Option<Kerne
         lookup: steer != Steer::Bind,
         port_rewrite: (steer == Steer::Rewrite).then(|| PortRewrite::new(rewrite_offset, local_ports(), own_ports)),
         initial_share,
+        syn_cookies,
         gateway_addresses,
         gateway_address_key_file,
         gateway_address_forwarding,
         log: bpf_log,
     }))
+}
+
+fn syn_cookie_options(
+    wanted: SynCookiesArg,
+    threshold: Option<u32>,
+) -> Result<Option<SynCookieOptions>, SettingsError> {
+    let is_dry_run = match wanted {
+        SynCookiesArg::Off if threshold.is_some() => return Err(SettingsError::ThresholdWithoutSynCookies),
+        SynCookiesArg::Off => return Ok(None),
+        SynCookiesArg::DryRun => true,
+        SynCookiesArg::On => false,
+    };
+    let threshold = threshold.and_then(NonZeroU32::new).map_or(SynThreshold::Learned, SynThreshold::PerSecond);
+    Ok(Some(SynCookieOptions { threshold, is_dry_run }))
 }
 
 fn status_options(args: StatusArgs, ports: Vec<u16>, controller: String) -> status::Options {

@@ -11,6 +11,7 @@ use ingress_common::{HostL7, HostL7Cell, HostNet, NicNet, RawHostId, Traffic, ma
 use ingress_control::{Contact, Outcome, Translation, status};
 use ingress_datapath::{
     ClientLimits, Datapath, DenialOrigin, DenyCount, DenyFill, DenyView, LimitedClient, NicReport, NicState, Owner,
+    SynCookieState, SynFloodView,
 };
 use ingress_model::{HostId, Tree, route::MeterView};
 use ingress_proxy::{DurationsView, Liveness, Shared, StatsView, UpstreamView};
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use super::{change_log::ChangeRecord, http3::Http3, kernel::Refusals, publish::PublishProgress};
 use crate::daemon::admin::{
     AdminSource, Attached, CertificateState, ControlState, DenyState, Http3State, InterfaceCounters, MapFill,
-    StatusState, WorkerState,
+    StatusState, SynCookiesView, WorkerState,
 };
 
 /// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without
@@ -220,6 +221,14 @@ impl AdminSource for View {
 
     fn http3(&self) -> Option<Http3State> {
         self.http3.as_ref()?.state(&self.shared)
+    }
+
+    fn syn_cookies(&self) -> Option<SynCookiesView> {
+        let cookies = self.kernel.as_ref()?.syn_cookies();
+        let state = cookies.state();
+        let SynFloodView { threshold, rate, is_flood } = cookies.view();
+        let state = (!matches!(state, SynCookieState::Off)).then(|| state.as_str())?;
+        Some(SynCookiesView { state, is_flood, rate, threshold: threshold.unwrap_or(0) })
     }
 
     fn translation(&self) -> Translation {

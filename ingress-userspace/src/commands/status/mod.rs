@@ -12,10 +12,11 @@ use ingress_cli::{
     reading::ReasonCount,
 };
 use ingress_common::{
-    NodeAddr,
+    NodeAddr, SynCookies,
     flow::{PROTO_TCP, PROTO_UDP},
     map,
     steer::{NIC_TRANSMITS, PORT_COUNT_ONLY, PORT_QUIC},
+    syn_cookies::SYN_COOKIES_DRY_RUN,
 };
 use ingress_datapath::{
     ClientLimits, Fill, Hook, LimitedClient, LinkState, NicMode, Pinned, PinnedLink, Process, Role,
@@ -55,6 +56,8 @@ pub(super) struct NodeState {
     /// Addresses, each with the index of its interface.
     addresses: Vec<(String, u32)>,
     fills: Vec<Fill>,
+    /// Whether there is a flood of SYNs, with the settings of SYN cookies; `None` while they are off.
+    syn_flood: Option<(bool, SynCookies)>,
     limits: ClientLimits,
     /// Clients that exceeded their limits within [`LATELY`].
     limited: Vec<LimitedClient>,
@@ -127,6 +130,7 @@ impl NodeState {
             quic: pinned.quic_epochs()?,
             addresses: addresses.into_iter().map(address).collect(),
             fills: pinned.fills()?,
+            syn_flood: pinned.syn_flood()?,
             limits: maps.client_limits()?,
             limited,
             totals: ReasonCount::all(maps.totals()?.iter()),
@@ -145,6 +149,7 @@ impl NodeState {
             quic,
             addresses,
             fills,
+            syn_flood,
             limits,
             limited: _,
             totals,
@@ -206,6 +211,15 @@ impl NodeState {
             let Fill { map, entries, capacity } = fill;
             text.line("map", format_args!("{map}: {entries} of {capacity} ({} %)", percent(fill)));
         }
+        if let Some((is_flood, settings)) = syn_flood {
+            let state = if *is_flood { "flood" } else { "no flood" };
+            let dry_run = if settings.flags & SYN_COOKIES_DRY_RUN == 0 { "" } else { " (dry run)" };
+            let threshold = settings.per_second;
+            text.line(
+                "cookies",
+                format_args!("{state}; from {threshold} SYNs per second on, XDP answers them{dry_run}"),
+            );
+        }
         if limits.is_on() {
             text.line("limits", clients::words(*limits));
         }
@@ -220,8 +234,25 @@ impl NodeState {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let Self { pins, processes, links, filters, one_way, ports, quic, addresses, fills, limits, limited, totals } =
-            self;
+        let Self {
+            pins,
+            processes,
+            links,
+            filters,
+            one_way,
+            ports,
+            quic,
+            addresses,
+            fills,
+            syn_flood,
+            limits,
+            limited,
+            totals,
+        } = self;
+        let syn_flood = syn_flood.map(|(is_flood, settings)| {
+            let dry_run = settings.flags & SYN_COOKIES_DRY_RUN != 0;
+            json!({ "flood": is_flood, "threshold": settings.per_second, "dry_run": dry_run })
+        });
         let process = |process: &Process| {
             let Process { epoch, role: _, silence, lives } = process;
             let silence = silence.as_secs_f64();
@@ -260,6 +291,7 @@ impl NodeState {
             "quic_epochs": quic,
             "addresses": addresses.iter().map(address).collect::<Value>(),
             "maps": fills.iter().map(fill).collect::<Value>(),
+            "syn_cookies": syn_flood,
             "limits": clients::limits(*limits),
             "clients_limited_lately": limited.len(),
             "totals": counters::totals(totals.iter().map(|counted| (counted.name, counted.traffic))),
@@ -340,6 +372,7 @@ mod tests {
                 Fill { map: map::FLOWS, entries: 12_000, capacity: map::FLOWS_MAX },
                 Fill { map: map::DENY4, entries: 3, capacity: map::DENY_MAX },
             ],
+            syn_flood: None,
             limits: ClientLimits::default(),
             limited: Vec::new(),
             totals: vec![total(Total::Accepted, "accepted", 29, 2318), total(Total::Denied, "denied", 0, 0)],
@@ -377,6 +410,17 @@ mod tests {
         assert_eq!(rewriting.json()["ports"][0]["rewritten_to"], 10_080);
         let steering = NodeState { ports: vec![port(None)], one_way: vec![3], ..well() };
         assert_eq!(steering.attention(), Vec::<String>::new(), "nobody misses anything");
+    }
+
+    #[test]
+    fn syn_cookies_are_shown_while_they_are_on() {
+        let settings = SynCookies::new(5000, SYN_COOKIES_DRY_RUN, 7);
+        let flooded = NodeState { syn_flood: Some((true, settings)), ..well() };
+        let text = flooded.text(Palette::NONE);
+        let line = "\ncookies    flood; from 5000 SYNs per second on, XDP answers them (dry run)\n";
+        assert!(text.contains(line), "{text}");
+        assert_eq!(flooded.json()["syn_cookies"], json!({ "flood": true, "threshold": 5000, "dry_run": true }));
+        assert_eq!(well().json()["syn_cookies"], Value::Null);
     }
 
     #[test]

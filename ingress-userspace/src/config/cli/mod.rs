@@ -15,8 +15,8 @@ use ingress_cli::{
 };
 
 pub(crate) use self::run::{
-    ApiArgs, Http3Arg, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, WorkerSeccomp,
-    XdpModeArg,
+    ApiArgs, Http3Arg, KernelArgs, LogFormatArg, OperationArgs, ProxyArgs, RunArgs, StatusArgs, Steer, SynCookiesArg,
+    WorkerSeccomp, XdpModeArg,
 };
 use crate::commands::{
     arguments::{ClientsArgs, DebugCommand, DenyCommand, PinArgs, StateArgs, TopArgs},

@@ -96,6 +96,8 @@ pub(crate) trait AdminSource: fmt::Debug + Send + Sync + 'static {
     fn proxy(&self) -> StatsView;
     /// Returns whether HTTP/3 works; `None` if it is not wanted.
     fn http3(&self) -> Option<Http3State>;
+    /// Returns the SYN cookies of XDP; `None` if they are not wanted.
+    fn syn_cookies(&self) -> Option<SynCookiesView>;
     /// Returns the datagrams about Gateway addresses that did not count, by reason; empty without a pool of addresses.
     fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)>;
     /// Returns upstreams with health or traffic to report.
@@ -260,6 +262,18 @@ pub(crate) struct Http3State {
     pub(crate) workers: usize,
     /// Packets that the kernel has dropped, because the buffer of a socket was full.
     pub(crate) receive_drops: u64,
+}
+
+/// SYN cookies of XDP, and floods of SYNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SynCookiesView {
+    /// Whether XDP can answer SYNs, or else the reason why not; from a closed list.
+    pub(crate) state: &'static str,
+    pub(crate) is_flood: bool,
+    /// SYNs per second.
+    pub(crate) rate: u32,
+    /// SYNs per second from which on there is a flood; 0 while cookies are off.
+    pub(crate) threshold: u32,
 }
 
 /// Results of writes to the API server.

@@ -14,7 +14,7 @@ use ingress_proxy::{DurationsView, StatsView, UpstreamView};
 
 use super::{
     AdminSource, Answers, Attached, CertificateState, ControlState, DenyState, Http3State, InterfaceCounters, MapFill,
-    Reach, StatusState, WorkerState, body::AdminBody,
+    Reach, StatusState, SynCookiesView, WorkerState, body::AdminBody,
 };
 use crate::daemon::change_log::{ChangeRecord, ChangedNames};
 
@@ -137,6 +137,10 @@ impl AdminSource for Fixed {
 
     fn http3(&self) -> Option<Http3State> {
         Some(Http3State { is_ready: false, workers: 1, receive_drops: 5 })
+    }
+
+    fn syn_cookies(&self) -> Option<SynCookiesView> {
+        Some(SynCookiesView { state: "ready", is_flood: true, rate: 60_000, threshold: 5000 })
     }
 
     fn refused_gateway_datagrams(&self) -> Vec<(&'static str, u64)> {

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, LimitInput, Slot, limits::Guarded};
+use super::{Denied, Kernel, LimitInput, Slot, limits::Guarded, syn_cookies::apply_syn_cookies};
 
 /// Time that an ending process waits for another one to take the node: five checks of the other.
 const OFFER: Duration = Duration::from_secs(1);
@@ -49,7 +49,9 @@ impl Kernel {
             // The deny list comes before the ports, so that no port opens to denied clients. A failure to set the list
             // does not prevent service.
             guarded = limited.guard(&denied, datapath);
-            datapath.set_ports(&ports)
+            datapath.set_ports(&ports)?;
+            apply_syn_cookies(datapath);
+            Ok(())
         };
         let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
         if taken {

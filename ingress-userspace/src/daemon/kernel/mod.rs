@@ -36,6 +36,7 @@ mod limits;
 mod nics;
 mod quic;
 mod steering;
+mod syn_cookies;
 
 use announce::{HELLO, Holding};
 pub(super) use announce::{LEAVING, Refusals};
@@ -44,6 +45,7 @@ use limits::LimitInput;
 use nics::Chosen;
 use quic::OpenQuic;
 use steering::steered;
+use syn_cookies::SynFloods;
 
 /// Heartbeat interval. XDP considers a process hung after three missed beats (`HEARTBEAT_STALE_NS`).
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -98,6 +100,7 @@ pub(super) struct Kernel {
     /// Whether the latest snapshot may change ports, denials or limits.
     changed: bool,
     netfilter_check: NetfilterCheck,
+    syn_floods: SynFloods,
     workers: u32,
     steers: bool,
     slots: Vec<Slot>,
@@ -127,6 +130,7 @@ impl Kernel {
             lookup,
             port_rewrite,
             initial_share,
+            syn_cookies,
             gateway_addresses,
             gateway_address_key_file,
             gateway_address_forwarding,
@@ -145,7 +149,7 @@ impl Kernel {
             lookup,
             rewrites: port_rewrite.is_some(),
             initial_share,
-            syn_cookies: None,
+            syn_cookies,
             host_capacity,
             debug_log: log,
             measure: false,
@@ -182,6 +186,7 @@ impl Kernel {
             limited: None,
             changed: true,
             netfilter_check: NetfilterCheck::default(),
+            syn_floods: SynFloods::default(),
             workers,
             steers: lookup,
             slots: Vec::new(),
@@ -294,6 +299,9 @@ impl Kernel {
                     liveness.beat();
                     self.beat();
                     self.escalate(shared);
+                    if self.owns(owner) {
+                        self.tend_syn_cookies();
+                    }
                     self.refresh(owner, shared);
                     self.settle(self.owns(owner)).await;
                 }

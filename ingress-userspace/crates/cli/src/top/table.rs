@@ -82,12 +82,19 @@ fn summary(amounts: &Amounts, selection: &Selection, shown: usize) -> String {
 fn node(amounts: &Amounts) -> String {
     let accepted = amounts.sum(|total| total == Total::Accepted);
     let dropped = amounts.sum(|total| DROPS.contains(&total));
-    let passed = amounts.sum(|total| total.is_verdict() && total != Total::Accepted && !DROPS.contains(&total));
+    let answered = amounts.sum(|total| total == Total::SynCookieSent);
+    let is_other = |total| DROPS.contains(&total) || matches!(total, Total::Accepted | Total::SynCookieSent);
+    let passed = amounts.sum(|total| total.is_verdict() && !is_other(total));
     let traffic = |name: &str, Traffic { packets, bytes }| {
         let [packets, bytes] = [packets, bytes].map(|count| quantity(count, amounts.within));
         format!("{name} {packets} packets {bytes} bytes")
     };
-    [traffic("accepted", accepted), traffic("dropped", dropped), traffic("passed on", passed)].join(", ")
+    let mut parts = vec![traffic("accepted", accepted), traffic("dropped", dropped), traffic("passed on", passed)];
+    // Off by default.
+    if answered.packets > 0 {
+        parts.push(traffic("SYNs answered", answered));
+    }
+    parts.join(", ")
 }
 
 /// Replaces characters that a terminal may interpret: names come from a map with arbitrary content.
@@ -102,7 +109,10 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::reading::tests::{host, reading};
+    use crate::reading::{
+        ReasonCount,
+        tests::{host, reading},
+    };
 
     const ALL: Selection = Selection { sort: TopColumn::Requests, reversed: false, filter: String::new(), limit: None };
 
@@ -117,6 +127,15 @@ mod tests {
             shop.example.com       800       120       200        40      4.0k      360k     40.0k      2.0M
             (unattributed)          20         3         5         1       100      9.0k      1.0k     50.0k"]]
         .assert_eq(&lines(&now.whole(), &ALL, None).join("\n"));
+    }
+
+    #[test]
+    fn answers_by_syn_cookies_are_shown_if_there_are_some() {
+        let mut now = reading(Instant::now(), vec![host("a.test", 1, 1)]);
+        let traffic = Traffic { packets: 3, bytes: 180 };
+        now.totals.push(ReasonCount { total: Total::SynCookieSent, name: "syn_cookie_sent", traffic });
+        let text = lines(&now.whole(), &ALL, None).join("\n");
+        assert!(text.contains(", passed on 0 packets 0 bytes, SYNs answered 3 packets 180 bytes\n"), "{text}");
     }
 
     #[test]

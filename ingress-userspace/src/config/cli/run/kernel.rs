@@ -3,6 +3,7 @@
 use std::{num::NonZeroU16, path::PathBuf};
 
 use clap::{Args, ValueEnum};
+use ingress_common::syn_cookies::THRESHOLD_MIN;
 use ingress_control::{AddressPool, InvalidPool};
 use ingress_datapath::{BPFFS, ClientShare};
 use ipnet::IpNet;
@@ -51,6 +52,17 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_enum, default_value_t = XdpModeArg::Auto)]
     pub(crate) xdp_mode: XdpModeArg,
 
+    /// SYN cookies of XDP during floods of SYNs: XDP answers SYNs of the steered ports without state, passes connections
+    /// that confirm a cookie, and drops TCP segments of no connection. Needs Linux 6.0 and XDP on the interface; without
+    /// them the stack answers as before. With `dry-run`, SYNs are only counted.
+    #[arg(long, value_enum, default_value_t = SynCookiesArg::Off)]
+    pub(crate) syn_cookies: SynCookiesArg,
+
+    /// SYNs per second of the node from which on XDP answers them. A flood ends 10 s after the last quarter second with half
+    /// of that. Default: 8 times the usual rate of connections, between 5000 and 100000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(THRESHOLD_MIN)..))]
+    pub(crate) syn_cookies_threshold: Option<u32>,
+
     /// Directory of the pinned programs and maps; its parent must be on a BPF file system.
     #[arg(long, value_name = "DIR", default_value = BPFFS)]
     pub(crate) bpffs: PathBuf,
@@ -88,6 +100,13 @@ pub(crate) enum XdpModeArg {
     Tcx,
     /// No program on any interface; sk_lookup still delivers with `--steer auto`.
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SynCookiesArg {
+    Off,
+    DryRun,
+    On,
 }
 
 fn network(text: &str) -> Result<IpNet, InvalidPool> {

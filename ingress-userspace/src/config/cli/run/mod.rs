@@ -12,7 +12,7 @@ mod proxy;
 mod status;
 
 pub(crate) use api::ApiArgs;
-pub(crate) use kernel::{KernelArgs, Steer, XdpModeArg};
+pub(crate) use kernel::{KernelArgs, Steer, SynCookiesArg, XdpModeArg};
 pub(crate) use operation::{LogFormatArg, OperationArgs};
 pub(crate) use proxy::{Http3Arg, ProxyArgs, WorkerSeccomp};
 pub(crate) use status::StatusArgs;
@@ -68,6 +68,31 @@ mod tests {
         for wrong in ["0", "65536", "-1"] {
             assert!(parse(&["--steer", "rewrite", &format!("--rewrite-offset={wrong}")]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn syn_cookies_are_off_by_default_and_need_xdp() {
+        use std::num::NonZeroU32;
+
+        use ingress_datapath::SynThreshold;
+
+        use crate::config::settings::{RunSettings, SettingsError};
+
+        let resolve = |typed: &[&str]| RunSettings::resolve(parse(typed).expect("valid"));
+        let options = |typed: &[&str]| resolve(typed).expect("valid").kernel.expect("on").syn_cookies;
+        assert_eq!(options(&[]), None);
+        let on = options(&["--syn-cookies", "on"]).expect("on");
+        assert_eq!((on.threshold, on.is_dry_run), (SynThreshold::Learned, false));
+        let tried = options(&["--syn-cookies=dry-run", "--syn-cookies-threshold=1000"]).expect("on");
+        let thousand = SynThreshold::PerSecond(NonZeroU32::new(1000).expect("positive"));
+        assert_eq!((tried.threshold, tried.is_dry_run), (thousand, true));
+        assert!(parse(&["--syn-cookies", "on", "--syn-cookies-threshold", "999"]).is_err());
+        for without in [&["--steer", "bind"][..], &["--xdp-mode", "tcx"], &["--xdp-mode", "off"]] {
+            let refused = resolve(&[&["--syn-cookies", "on"], without].concat()).expect_err("refused");
+            assert!(matches!(refused, SettingsError::SynCookiesWithoutXdp), "{without:?}: {refused}");
+        }
+        let refused = resolve(&["--syn-cookies-threshold", "1000"]).expect_err("refused");
+        assert!(matches!(refused, SettingsError::ThresholdWithoutSynCookies), "{refused}");
     }
 
     #[test]

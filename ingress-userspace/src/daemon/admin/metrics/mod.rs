@@ -5,6 +5,7 @@ mod hosts;
 mod http3;
 pub(super) mod process;
 mod resources;
+mod syn_cookies;
 mod upstreams;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -29,7 +30,7 @@ use self::{
 };
 use super::{
     AdminSource, CertificateState, ControlState, DenyState, HostCounters, Http3State, InterfaceCounters, MapFill,
-    Metrics, StatusState,
+    Metrics, StatusState, SynCookiesView,
 };
 
 /// Media type of OpenMetrics 1.0 text.
@@ -53,6 +54,7 @@ pub(super) fn encode(source: &dyn AdminSource, metrics: Metrics) -> Result<Strin
         status: source.status(),
         proxy: source.proxy(),
         http3: source.http3(),
+        syn_cookies: source.syn_cookies(),
         refused_gateway_datagrams: source.refused_gateway_datagrams(),
         ready: source.ready().is_ok(),
         panics: ingress_panics::count(),
@@ -93,6 +95,8 @@ struct Scrape {
     proxy: StatsView,
     /// `None` if HTTP/3 is not wanted.
     http3: Option<Http3State>,
+    /// `None` if SYN cookies are not wanted.
+    syn_cookies: Option<SynCookiesView>,
     /// By reason; empty without a pool of addresses.
     refused_gateway_datagrams: Vec<(&'static str, u64)>,
     ready: bool,
@@ -121,6 +125,7 @@ impl Collector for Scrape {
         self.encode_datagrams(&mut encoder)?;
         self.encode_ports(&mut encoder)?;
         self.encode_http3(&mut encoder)?;
+        self.encode_syn_cookies(&mut encoder)?;
         self.encode_status(&mut encoder)?;
         self.encode_control(&mut encoder)?;
         self.encode_build(&mut encoder)?;

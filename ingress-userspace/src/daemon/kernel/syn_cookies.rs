@@ -1,0 +1,121 @@
+//! SYN cookies of XDP: says whether they are possible, and when a flood begins and ends.
+
+use ingress_datapath::{Datapath, NicMode, NicReport, NicState, SynCookieState, SynFloodView};
+use tracing::{info, warn};
+
+use super::Kernel;
+
+/// Facts that have been logged.
+#[derive(Debug, Default)]
+pub(super) struct SynFloods {
+    state: Option<(&'static str, bool, bool)>,
+    is_flood: bool,
+    /// Interfaces without XDP.
+    without: Vec<String>,
+}
+
+impl Kernel {
+    /// Adopts the stack's settings and the usual rate, and logs changes. For the owner of the node, about each second.
+    pub(super) fn tend_syn_cookies(&mut self) {
+        let cookies = self.datapath.syn_cookies();
+        let state = cookies.state();
+        if matches!(state, SynCookieState::Off) {
+            return;
+        }
+        self.syn_floods.say_state(&state);
+        if !matches!(state, SynCookieState::Ready { .. } | SynCookieState::Refused) {
+            return;
+        }
+        self.syn_floods.say_interfaces(&self.datapath.interfaces());
+        match cookies.tend() {
+            Ok(view) => self.syn_floods.say_flood(view),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                warn!(error, "cannot adopt the settings of SYN cookies; the previous ones apply");
+            }
+        }
+    }
+}
+
+/// Puts the programs with SYN cookies into effect, or ends the cookies of another process. A failure does not prevent
+/// service.
+pub(super) fn apply_syn_cookies(datapath: &Datapath) {
+    let cookies = datapath.syn_cookies();
+    let is_wanted = !matches!(cookies.state(), SynCookieState::Off);
+    // After a roll-back the interfaces have the program of the process that has ended.
+    let renewed = if is_wanted { datapath.renew_programs() } else { Ok(()) };
+    if let Err(error) = renewed.and_then(|()| cookies.apply()) {
+        let error = &error as &dyn std::error::Error;
+        warn!(error, "cannot set SYN cookies of XDP; the previous settings apply");
+    }
+}
+
+impl SynFloods {
+    /// Logs a state that is new.
+    fn say_state(&mut self, state: &SynCookieState) {
+        let facts = match state {
+            SynCookieState::Ready { has_options, fills_queues } => (state.as_str(), *has_options, *fills_queues),
+            _ => (state.as_str(), false, false),
+        };
+        if self.state.replace(facts) == Some(facts) {
+            return;
+        }
+        match state {
+            SynCookieState::Off => {}
+            SynCookieState::OldKernel { running, needed } => warn!(
+                running,
+                needed, "this kernel has no SYN cookies for XDP; the stack answers floods of SYNs by its own"
+            ),
+            SynCookieState::Failed(error) => {
+                let error = &**error as &dyn std::error::Error;
+                warn!(
+                    error,
+                    "the kernel refuses the program with SYN cookies; the one without them is attached, and the stack \
+                     answers floods of SYNs by its own"
+                );
+            }
+            SynCookieState::Refused => warn!(
+                "`net.ipv4.tcp_syncookies` is 0, with which the stack accepts no SYN cookies; XDP sends none until it is 1 or 2"
+            ),
+            SynCookieState::Ready { has_options, fills_queues } => {
+                info!("SYN cookies of XDP are ready");
+                if !has_options {
+                    info!(
+                        "connections from SYN cookies have no window scaling and no SACK; they would with \
+                         `net.ipv4.tcp_timestamps=2` on the node"
+                    );
+                }
+                if *fills_queues {
+                    info!(
+                        "a flood of SYNs fills the listeners' queues before XDP answers; it would not with \
+                         `net.ipv4.tcp_syncookies=2` on the node"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Logs new interfaces whose SYNs the stack answers.
+    fn say_interfaces(&mut self, interfaces: &[NicReport]) {
+        let has_cookies = |mode: NicMode| mode.has_syn_cookies();
+        let lacks = |nic: &&NicReport| !matches!(nic.state, NicState::Attached { mode, .. } if has_cookies(mode));
+        let without: Vec<_> = interfaces.iter().filter(lacks).map(|nic| nic.name.clone()).collect();
+        for interface in without.iter().filter(|name| !self.without.contains(name)) {
+            warn!(interface, "no SYN cookies on this interface, because it has no XDP; the stack answers its SYNs");
+        }
+        self.without = without;
+    }
+
+    fn say_flood(&mut self, SynFloodView { threshold, rate, is_flood }: SynFloodView) {
+        if self.is_flood == is_flood {
+            return;
+        }
+        self.is_flood = is_flood;
+        let threshold = threshold.unwrap_or(0);
+        if is_flood {
+            warn!(rate, threshold, "a flood of SYNs has begun");
+        } else {
+            info!(rate, threshold, "the flood of SYNs has ended");
+        }
+    }
+}
