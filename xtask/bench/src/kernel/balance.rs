@@ -131,7 +131,7 @@ const fn by_cpus(senders: Senders) -> &'static str {
 
 const fn chosen_by(way: Way) -> &'static str {
     match way {
-        Way::Steered | Way::Denying | Way::Limiting => "XDP",
+        Way::Steered | Way::Denying | Way::Limiting | Way::Answering => "XDP",
         Way::Counted | Way::Bound | Way::Redirected | Way::Filtered => "`SO_REUSEPORT`",
     }
 }

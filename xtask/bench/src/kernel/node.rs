@@ -24,7 +24,7 @@ use ingress_lab::{
     denied,
     maps::Maps,
     nft,
-    topology::{NODE_NIC, NODE_V4, Topology},
+    topology::{NODE_NIC, NODE_V4, ROUTER_NIC, Topology},
 };
 use xtask_tools::process;
 
@@ -46,6 +46,8 @@ pub(super) enum Way {
     Denying,
     /// Like [`Way::Denying`], with the limits of clients.
     Limiting,
+    /// Like [`Way::Steered`], with SYN cookies of XDP.
+    Answering,
     /// The proxy binds the port.
     Bound,
     /// Like [`Way::Bound`], with XDP, which only counts.
@@ -60,6 +62,8 @@ pub(super) enum Way {
 #[derive(Debug)]
 pub(super) struct Node {
     process: Process,
+    /// A process with a program at the router's end of the link.
+    _polling: Option<Process>,
     pub(super) topology: Topology,
     bpffs: PathBuf,
     lab: Lab,
@@ -73,6 +77,7 @@ impl Way {
             Self::Steered => "steered",
             Self::Denying => "denying",
             Self::Limiting => "limiting",
+            Self::Answering => "answering",
             Self::Bound => "bound",
             Self::Counted => "counted",
             Self::Redirected => "redirected",
@@ -82,7 +87,7 @@ impl Way {
 
     fn rules(self) -> Option<String> {
         match self {
-            Self::Steered | Self::Denying | Self::Limiting | Self::Bound | Self::Counted => None,
+            Self::Steered | Self::Denying | Self::Limiting | Self::Answering | Self::Bound | Self::Counted => None,
             Self::Redirected => Some(
                 "table ip nat {\nchain prerouting {\ntype nat hook prerouting priority dstnat;\n\
                  tcp dport 80 redirect to :8080\n}\n}\n"
@@ -106,7 +111,9 @@ impl Way {
     fn settings(self) -> Vec<String> {
         let deny = || format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","));
         match self {
-            Self::Steered | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => Vec::new(),
+            Self::Steered | Self::Answering | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => {
+                Vec::new()
+            }
             Self::Denying => vec![deny()],
             Self::Limiting => vec![deny(), format!("client-syns-per-second: \"{SYNS_PER_SECOND}\"")],
         }
@@ -115,6 +122,7 @@ impl Way {
     /// Returns the messages that the proxy logs once the kernel has its settings.
     const fn announcements(self) -> &'static [&'static str] {
         match self {
+            Self::Answering => &["SYN cookies of XDP are ready"],
             Self::Steered | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => &[],
             Self::Denying => &["deny list changed"],
             Self::Limiting => &["deny list changed", "limits of clients changed"],
@@ -153,15 +161,23 @@ impl Node {
         let mut options = Options::kernel(binary, &manifests, NODE_NIC, &bpffs);
         options.workers = workers;
         options.path = match way {
-            Way::Steered | Way::Denying | Way::Limiting => options.path,
+            Way::Steered | Way::Denying | Way::Limiting | Way::Answering => options.path,
             Way::Bound | Way::Filtered => DataPath::Bind { http: 80, https: 443 },
             Way::Counted => DataPath::Count { interface: NODE_NIC.into(), bpffs: bpffs.clone() },
             Way::Redirected => DataPath::Bind { http: 8080, https: 8443 },
         };
         let mut command = options.command();
         command.args(["--configmap", "default/settings"]);
+        let mut polling = None;
+        if way == Way::Answering {
+            command.args(["--syn-cookies=on", "--syn-cookies-threshold=1000"]);
+            for name in ["ipv4/tcp_syncookies", "ipv4/tcp_timestamps"] {
+                topology.node.sysctl(name, "2")?;
+            }
+            polling = Some(poll(&lab, &topology, binary, &manifests)?);
+        }
         let process = lab.spawn(&topology.node, "xdp-ingress", command)?;
-        let mut node = Self { process, topology, bpffs, lab };
+        let mut node = Self { process, _polling: polling, topology, bpffs, lab };
         node.wait(way)?;
         if pin {
             let pid = node.process.pid().to_string();
@@ -171,7 +187,7 @@ impl Node {
     }
 
     fn wait(&mut self, way: Way) -> anyhow::Result<()> {
-        let Self { process, topology, bpffs: _, lab: _ } = self;
+        let Self { process, topology, .. } = self;
         process.wait_until(READY, "the node serves", || serves(topology))?;
         for words in way.announcements() {
             process.wait_for_log(words, 1)?;
@@ -197,6 +213,16 @@ impl Node {
         anyhow::ensure!(sample.errors == 0, "{} of {} requests failed", sample.errors, sample.requests);
         Ok(used * 1e6 / sample.requests as f64)
     }
+}
+
+/// Attaches a program to the router's end of the link: a veth delivers what XDP sends only to an end that polls.
+fn poll(lab: &Lab, topology: &Topology, binary: &Path, manifests: &Path) -> anyhow::Result<Process> {
+    let bpffs = lab.bpffs()?.join("router");
+    let mut options = Options::kernel(binary, manifests, ROUTER_NIC, &bpffs);
+    options.path = DataPath::Count { interface: ROUTER_NIC.into(), bpffs };
+    let mut process = lab.spawn(&topology.router, "router", options.command())?;
+    process.wait_for_log("kernel part open", 1)?;
+    Ok(process)
 }
 
 /// Returns `true` if a connection succeeds and gets a response.

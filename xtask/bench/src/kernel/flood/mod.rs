@@ -1,5 +1,5 @@
 //! Floods of SYNs, and the service that remains for legitimate clients: with the deny list and the limits of clients in
-//! XDP, with the list alone, and with nft in place of both.
+//! XDP, with the list alone, with SYN cookies of XDP, with a program that only counts, and with nft.
 //!
 //! ```text
 //! senders (source addresses, and a thread) ───┐
@@ -25,7 +25,7 @@ use super::{
 };
 
 /// Defences against floods.
-const WAYS: [Way; 4] = [Way::Limiting, Way::Denying, Way::Bound, Way::Filtered];
+const WAYS: [Way; 6] = [Way::Limiting, Way::Denying, Way::Answering, Way::Bound, Way::Counted, Way::Filtered];
 
 /// A turn of a node: its service without a flood, and in each flood.
 struct Turn {

@@ -47,7 +47,8 @@ impl Row {
     }
 
     /// Returns `true` if this way promises to stop such a flood. Limits of each client do not stop a flood of clients
-    /// that send once, and nft serves for comparison only.
+    /// that send once. SYN cookies are off by default, and their figures are shown. Nothing, a program that only counts,
+    /// and nft serve for comparison.
     pub(super) const fn is_promised(&self) -> bool {
         matches!(
             (self.way, self.senders),
@@ -71,8 +72,10 @@ const fn in_the_way(way: Way) -> &'static str {
         Way::Limiting => "XDP: deny list, limits of clients",
         Way::Denying => "XDP: deny list",
         Way::Filtered => "plain bind, nft netdev ingress: set, `limit rate`",
+        Way::Answering => "XDP: SYN cookies",
         Way::Bound => "plain bind: nothing",
-        Way::Steered | Way::Counted | Way::Redirected => "nothing",
+        Way::Counted => "plain bind, XDP that only counts",
+        Way::Steered | Way::Redirected => "nothing",
     }
 }
 
