@@ -42,10 +42,12 @@ fn nginx_proxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Resu
 }
 
 /// Returns the text inside of `http`. `http2` is a parameter of `listen` before nginx 1.25.1 and a directive since.
+/// OpenSSL 3.5 would ask for a hybrid key exchange by another round trip; all peers use X25519.
 fn nginx_servers(ports: Ports, credentials: &Credentials, http3: bool) -> String {
     let Ports { http, https } = ports;
     let Credentials { ecdsa, rsa, trust: _ } = credentials;
-    let (h2, directives) = if http3 { ("", "http2 on; http3 on;") } else { (" http2", "") };
+    let (h2, directives) =
+        if http3 { ("", "http2 on; http3 on; ssl_ecdh_curve X25519:prime256v1;") } else { (" http2", "") };
     let quic = |options: &str| {
         if http3 { format!("listen 127.0.0.1:{https} quic{options};") } else { String::new() }
     };
@@ -120,7 +122,7 @@ fn haproxy_conf(ports: Ports, credentials: &Credentials, setting: Setting) -> St
     let certificates = format!("ssl crt {} crt {}", ecdsa.both.display(), rsa.both.display());
     let (limits, quic) = if http3 {
         (
-            format!(" limited-quic\n tune.rcvbuf.frontend {UDP_BUFFER}\n"),
+            format!(" limited-quic\n tune.rcvbuf.frontend {UDP_BUFFER}\n ssl-default-bind-curves X25519:P-256\n"),
             format!(" bind quic4@127.0.0.1:{https} {certificates} alpn h3\n"),
         )
     } else {
@@ -179,7 +181,8 @@ fn caddy_conf(folder: &Path, ports: Ports, credentials: &Credentials, setting: S
     };
     let mut tls = server(https, if setting.http3 { &["h1", "h2", "h3"] } else { &["h1", "h2"] });
     // Some clients send an address as the server name.
-    tls["tls_connection_policies"] = json!([{"default_sni": ECDSA, "fallback_sni": ECDSA}]);
+    tls["tls_connection_policies"] =
+        json!([{"default_sni": ECDSA, "fallback_sni": ECDSA, "curves": ["x25519", "secp256r1"]}]);
     let files = [ecdsa, rsa].map(|files| json!({"certificate": files.certificate, "key": files.key}));
     let conf = json!({
         "admin": {"disabled": true, "config": {"persist": false}},
@@ -257,14 +260,16 @@ mod tests {
             let nginx = nginx_servers(PORTS, &credentials, http3);
             assert_eq!(nginx.matches(" quic").count(), if http3 { 2 } else { 0 }, "{nginx}");
             assert_eq!(nginx.contains("listen 127.0.0.1:18001 quic reuseport rcvbuf=4194304;"), http3, "{nginx}");
-            assert_eq!(nginx.contains("http3 on;"), http3, "{nginx}");
+            assert_eq!(nginx.contains("http3 on; ssl_ecdh_curve X25519:"), http3, "{nginx}");
             assert_eq!(nginx.contains("ssl http2"), !http3, "a parameter that newer ones warn about: {nginx}");
             let haproxy = haproxy_conf(PORTS, &credentials, setting(http3));
             assert_eq!(haproxy.contains("\n bind quic4@127.0.0.1:18001 ssl crt "), http3, "{haproxy}");
             assert_eq!(haproxy.contains("\n limited-quic\n"), http3, "{haproxy}");
+            assert_eq!(haproxy.contains("\n ssl-default-bind-curves X25519:"), http3, "{haproxy}");
             assert!(!haproxy.contains("0rtt"), "{haproxy}");
             let caddy = caddy_conf(folder.path(), PORTS, &credentials, setting(http3));
             assert_eq!(caddy.contains("\"h3\""), http3, "{caddy}");
+            assert!(caddy.contains("\"x25519\""), "{caddy}");
         }
     }
 
