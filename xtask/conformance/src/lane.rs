@@ -1,5 +1,5 @@
 //! The lane `gateway`: creates the cluster, installs the product there, and runs the conformance tests of Gateway API from
-//! the client's network. All of them must pass.
+//! the client's network. All of them must pass. Then come our own tests with Gateways in this cluster.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,29 @@ use super::suite::{self, Suite};
 use super::{echo, install, run};
 use xtask_kube_lab::{Cluster, Plan, Services, programs};
 use xtask_setup::Purpose;
-use xtask_setup::build::Profile;
+use xtask_setup::build::{self, Profile};
 use xtask_setup::go::Unavailable;
 use xtask_tools::summary::Outcome;
-use xtask_tools::{process, progress};
+use xtask_tools::{cargo_test, process, progress};
 
 /// Number of nodes: the fewest that show differences between nodes.
 const NODES: u8 = 2;
 
+/// The module with our own tests.
+const OWN: &str = "gateway::";
+
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
 The lane fails if a test does not pass. A test that is skipped has not passed. The output of the suite and its report are
-kept in target/gateway-conformance.
+kept in target/gateway-conformance. Names in lower case are of tests of the product with Gateways, which run after the suite:
+statuses and scale.
 
 Examples:
   cargo xtask test gateway
-  cargo xtask test gateway -- HTTPRouteWeight GatewaySecret   # this test, and all with `GatewaySecret` in their names";
+  cargo xtask test gateway -- HTTPRouteWeight GatewaySecret   # this test, and all with `GatewaySecret` in their names
+  XDP_INGRESS_ROUTES=1000 cargo xtask test gateway -- routes_are_counted
+  XDP_INGRESS_IDLE=600 cargo xtask test gateway -- no_status
+  XDP_INGRESS_BINARY=PATH XDP_INGRESS_ROUTES=3000 XDP_INGRESS_CHANGES=200 cargo xtask test gateway -- many_routes";
 
 /// Run the conformance tests of Gateway API against the product in a Kubernetes
 #[derive(Debug, clap::Args)]
@@ -57,19 +64,36 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let tests = suite.tests()?;
     let chosen = args.choose(&tests)?;
     let images = xtask_image::make(Profile::Dev, &xtask_image::directory(), env!("CARGO_PKG_VERSION"))?;
-    let archives: Vec<&Path> = echo.iter().chain([&images.xdp_ingress.file]).map(AsRef::as_ref).collect();
+    let own_images = [&images.xdp_ingress.file, &images.echo_server.file];
+    let archives: Vec<&Path> = echo.iter().chain(own_images).map(AsRef::as_ref).collect();
     let ran_before = Cluster::running()?.is_some();
     let cluster = Cluster::up(Plan::new(NODES, Services::Unrouted)?)?;
-    let result = install::run(&cluster, &suite, &archives).and_then(|()| judge(&cluster, &suite, &tests, &chosen));
+    let result = install::run(&cluster, &suite, &archives).and_then(|()| {
+        if !chosen.is_empty() {
+            judge(&cluster, &suite, &tests, &chosen)?;
+        }
+        args.own().map_or(Ok(Outcome::Passed), |names| own(&names))
+    });
     if ran_before {
         progress::note("the cluster ran before and stays; `cargo xtask cluster down` removes it");
     } else {
         let removed = Cluster::down();
         // A failure of the tests takes precedence over one of the removal.
-        result?;
-        return removed.map(|()| Outcome::Passed);
+        let outcome = result?;
+        return removed.map(|()| outcome);
     }
-    result.map(|()| Outcome::Passed)
+    result
+}
+
+/// Runs our own tests with these in their names.
+fn own(names: &[&str]) -> Result<Outcome> {
+    let cargo = || {
+        let mut cargo = build::cargo();
+        cargo.args(["test", "--package", "xtask-installed", "--test", "installed"]);
+        cargo
+    };
+    // Measurements of the tests are printed even if the tests pass.
+    cargo_test::run(cargo, &[&["--show-output"], names].concat())
 }
 
 /// Returns the suite, and the archives with the images of its pods; builds missing programs.
@@ -121,7 +145,13 @@ fn decide(run: &Run, chosen: &BTreeSet<String>) -> Result<()> {
 // === impl Args ===
 
 impl Args {
-    /// Returns the tests to run.
+    /// Returns the names of our own tests to run, or parts of them; `None` for none. They are in lower case.
+    fn own(&self) -> Option<Vec<&str>> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| is_own(name)).collect();
+        if self.names.is_empty() { Some(vec![OWN]) } else { (!names.is_empty()).then_some(names) }
+    }
+
+    /// Returns the tests of the suite to run.
     ///
     /// # Errors
     /// Fails if no test has a name that was given.
@@ -130,7 +160,7 @@ impl Args {
             return Ok(tests.clone());
         }
         let mut chosen = BTreeSet::new();
-        for part in &self.names {
+        for part in self.names.iter().filter(|name| !is_own(name)) {
             let before = chosen.len();
             if tests.contains(part) {
                 chosen.insert(part.clone());
@@ -141,6 +171,10 @@ impl Args {
         }
         Ok(chosen)
     }
+}
+
+fn is_own(name: &str) -> bool {
+    !name.contains(|letter: char| letter.is_ascii_uppercase())
 }
 
 #[cfg(test)]
@@ -168,6 +202,12 @@ mod tests {
         check("Route", &["UDPRoute", "UDPRouteWeight"]);
         check("UDPRoute Weight", &["UDPRoute", "Weight"]);
         check("TCPRoute", &[]);
+        check("no_status", &[]);
+        check("no_status Weight", &["Weight"]);
+        let own = |line: &str| Line::parse_from(["lane"].into_iter().chain(line.split_whitespace())).args;
+        assert_eq!(own("").own(), Some(vec!["gateway::"]));
+        assert_eq!(own("Weight").own(), None);
+        assert_eq!(own("no_status Weight no_answer").own(), Some(vec!["no_status", "no_answer"]));
     }
 
     #[test]

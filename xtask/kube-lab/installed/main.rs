@@ -12,6 +12,7 @@ mod class;
 mod conformance;
 mod events;
 mod faults;
+mod gateway;
 mod namespaces;
 mod objects;
 mod packaging;

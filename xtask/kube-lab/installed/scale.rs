@@ -70,10 +70,7 @@ impl Hosts<'_> {
         scope.share(&format!(
             "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {class}}}\nspec: {{controller: {class}.test/{class}}}\n"
         ));
-        // The endpoint refuses connections. A missing one would be a problem to report, 10,000 times.
-        scope.apply(&(crate::objects::service("web", "{port: 80}").replace("selector: {app: web}, ", "")
-            + "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web, labels: {kubernetes.io/service-name: web}}\n\
-               addressType: IPv4\nports: [{port: 1, protocol: TCP}]\nendpoints: [{addresses: [10.99.0.100]}]\n"));
+        scope.apply(&refusing());
         let began = Instant::now();
         scope.stage.cluster.control()?.run(|| {
             block_on(async {
@@ -200,8 +197,16 @@ fn many_hosts_have_a_certificate_each() {
     hosts.change(process.pid()).expect("changes are seen");
 }
 
+/// Returns the Service `web` with an endpoint that refuses connections. A missing one would be a problem to report, 10,000
+/// times.
+pub(crate) fn refusing() -> String {
+    crate::objects::service("web", "{port: 80}").replace("selector: {app: web}, ", "")
+        + "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web, labels: {kubernetes.io/service-name: web}}\n\
+           addressType: IPv4\nports: [{port: 1, protocol: TCP}]\nendpoints: [{addresses: [10.99.0.100]}]\n"
+}
+
 /// Returns the resident memory of a process in MB.
-fn resident(pid: i32) -> u64 {
+pub(crate) fn resident(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024

@@ -131,9 +131,14 @@ impl Stage {
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
+        Ok(Api::namespaced(self.connect().await?, namespace))
+    }
+
+    /// Returns a client of the API server, to be used as [`Self::api`] is.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let file = Kubeconfig::read_from(self.cluster.places().kubeconfig())?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        Ok(Api::namespaced(Client::try_from(config)?, namespace))
+        Ok(Client::try_from(config)?)
     }
 
     /// Writes an Ingress by server-side apply: an annotation with all of the object, as kubectl has it, would be too large

@@ -1,0 +1,147 @@
+//! Gateway API in a real Kubernetes: many routes and their statuses. The lane `gateway` runs these
+//! tests beside the conformance tests, since it installs the custom resources.
+
+mod product;
+mod scale;
+mod statuses;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _, future::ready, stream};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::stage::{Scope, Stage, until};
+
+const GROUP: &str = "gateway.networking.k8s.io";
+/// The GatewayClass of `deploy/gateway-api`.
+const CLASS: &str = "xdp-ingress";
+/// Concurrent writes to the API server.
+const TOGETHER: usize = 32;
+/// Time without a status write after which no further one is expected.
+const QUIET: Duration = Duration::from_secs(4);
+
+/// Returns the API of one kind in a scope's namespace. To be used inside of the control plane's namespace.
+async fn api(scope: &Scope<'_>, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(GROUP, "v1", kind),
+        &format!("{}s", kind.to_lowercase()),
+    );
+    Ok(Api::namespaced_with(scope.stage.connect().await?, &scope.name, &resource))
+}
+
+/// Returns an object of this kind.
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// Returns the `spec` of a Gateway with one listener for HTTP on this port, open to ListenerSets of its namespace.
+fn gateway(port: u16) -> Value {
+    json!({
+        "gatewayClassName": CLASS,
+        "allowedListeners": {"namespaces": {"from": "Same"}},
+        "listeners": [{"name": "http", "port": port, "protocol": "HTTP"}],
+    })
+}
+
+/// Returns the `spec` of an HTTPRoute of a whole host.
+fn route(parent: &Value, host: &str, service: &str) -> Value {
+    json!({
+        "parentRefs": [parent],
+        "hostnames": [host],
+        "rules": [{"backendRefs": [{"name": service, "port": 80}]}],
+    })
+}
+
+/// Writes an object by server-side apply.
+async fn put(api: &Api<DynamicObject>, object: &Value) -> anyhow::Result<()> {
+    let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+    api.patch(name, &PatchParams::apply("tests").force(), &Patch::Apply(object))
+        .await
+        .with_context(|| name.to_owned())?;
+    Ok(())
+}
+
+/// Writes many objects.
+async fn put_all(api: &Api<DynamicObject>, objects: impl Iterator<Item = Value>) -> anyhow::Result<()> {
+    let writes = stream::iter(objects).map(|object| async move { put(api, &object).await });
+    writes.buffer_unordered(TOGETHER).try_for_each(|()| ready(Ok(()))).await
+}
+
+/// Creates the Gateway `g`, and returns where its listener for HTTP is served once it is programmed.
+fn programmed(scope: &Scope<'_>) -> SocketAddr {
+    apply(scope, &object("Gateway", "g", &gateway(80)));
+    let address = until("the Gateway is programmed", || {
+        let status = scope.json(&["get", "gateway", "g"])["status"].clone();
+        let is_programmed = condition(&status["conditions"], "Programmed") == Some(true);
+        let address = status["addresses"][0]["value"].as_str().and_then(|address| address.parse::<IpAddr>().ok());
+        address.filter(|_| is_programmed).ok_or_else(|| status.to_string())
+    });
+    (address, 80).into()
+}
+
+/// Writes one object of a scope.
+fn apply(scope: &Scope<'_>, object: &Value) {
+    let mut object = object.clone();
+    object["metadata"]["namespace"] = scope.name.as_str().into();
+    scope.stage.apply(&object.to_string());
+}
+
+/// Returns whether a condition is true; `None` if it is absent.
+fn condition(conditions: &Value, kind: &str) -> Option<bool> {
+    let found = conditions.as_array()?.iter().find(|condition| condition["type"] == kind)?;
+    Some(found["status"] == "True")
+}
+
+/// Returns the name of the pod that leads; empty if none does.
+fn leader(stage: &Stage) -> String {
+    let lease = stage.json(&["--namespace=xdp-ingress", "get", "lease", "xdp-ingress-leader"]);
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns the number of status writes that the API server accepted, for each resource of Gateway API.
+fn writes(stage: &Stage) -> BTreeMap<String, u64> {
+    const VERBS: [&str; 4] = ["APPLY", "PATCH", "PUT", "UPDATE"];
+    let metrics = stage.kubectl(&["get", "--raw", "/metrics"]);
+    let mut writes = BTreeMap::new();
+    for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+        let label = |name: &str| line.split_once(&format!("{name}=\""))?.1.split('"').next();
+        let is_write = VERBS.iter().any(|verb| label(",verb") == Some(verb));
+        if !is_write
+            || label("group") != Some(GROUP)
+            || label("subresource") != Some("status")
+            || label("code") != Some("200")
+        {
+            continue;
+        }
+        let count = line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok()).expect("a number");
+        #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a number of requests")]
+        let count = count as u64;
+        *writes.entry(label("resource").unwrap_or_default().to_owned()).or_default() += count;
+    }
+    writes
+}
+
+/// Returns the same numbers once they stay as they are.
+fn settled(stage: &Stage) -> BTreeMap<String, u64> {
+    until("no status is written", || {
+        let before = writes(stage);
+        std::thread::sleep(QUIET);
+        let now = writes(stage);
+        if now == before { Ok(now) } else { Err(format!("{before:?}, then {now:?}")) }
+    })
+}
+
+/// Returns the writes of one resource between two readings.
+fn between(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, resource: &str) -> u64 {
+    let of = |writes: &BTreeMap<String, u64>| writes.get(resource).copied().unwrap_or_default();
+    of(after) - of(before)
+}

@@ -1,0 +1,182 @@
+//! Many routes of ListenerSets: start, memory, and the time until a changed route is served, in quiet and while all others
+//! churn, beside that of a changed Ingress. `XDP_INGRESS_ROUTES=3000` has more routes, `XDP_INGRESS_LISTENER_SETS=2500` more
+//! ListenerSets, `XDP_INGRESS_CHANGES=200` more changes.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use ingress_lab::{
+    Lab,
+    client::{Ask, Connection, Protocol, Trust, block_on},
+};
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::{
+    api, apply, gateway, object,
+    product::{Away, CONTROLLER, HTTP, Product},
+    put, put_all, route,
+};
+use crate::{
+    scale::refusing,
+    stage::{Scope, Stage, number, quantile, stage},
+};
+
+/// Ingress and its class, for comparison.
+const INGRESS: &str = "gateway-scale";
+/// Changes of routes at a time while they churn.
+const CHURNING: usize = 4;
+/// Pause between two requests.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// Routes of one Gateway, spread over its ListenerSets.
+struct Routes<'s> {
+    scope: &'s Scope<'s>,
+    count: usize,
+    sets: usize,
+}
+
+impl Routes<'_> {
+    fn parent(&self, number: usize) -> Value {
+        match self.sets {
+            0 => json!({"name": "g"}),
+            sets => json!({"group": super::GROUP, "kind": "ListenerSet", "name": format!("l{}", number % sets)}),
+        }
+    }
+
+    /// Returns the host of a route in this state. The listener of its ListenerSet covers it.
+    fn host(&self, number: usize, state: usize) -> String {
+        format!("r{number}-{state}.{}.scale.test", number.checked_rem(self.sets).unwrap_or_default())
+    }
+
+    fn route(&self, number: usize, state: usize) -> Value {
+        let spec = route(&self.parent(number), &self.host(number, state), "web");
+        object("HTTPRoute", &format!("r{number}"), &spec)
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        let Self { scope, count, sets } = self;
+        scope.share(&format!(
+            "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {INGRESS}}}\nspec: {{controller: {CONTROLLER}}}\n"
+        ));
+        scope.apply(&refusing());
+        apply(scope, &object("Gateway", "g", &gateway(HTTP.port())));
+        let began = Instant::now();
+        scope.stage.cluster.control()?.run(|| {
+            block_on(async {
+                let listeners = |number: usize| {
+                    let listener = json!({
+                        "name": "http", "port": HTTP.port(), "protocol": "HTTP",
+                        "hostname": format!("*.{number}.scale.test"),
+                    });
+                    let spec = json!({"parentRef": {"name": "g"}, "listeners": [listener]});
+                    object("ListenerSet", &format!("l{number}"), &spec)
+                };
+                put_all(&api(scope, "ListenerSet").await?, (0..*sets).map(listeners)).await?;
+                put_all(&api(scope, "HTTPRoute").await?, (0..*count).map(|number| self.route(number, 0))).await
+            })
+        })?;
+        println!("{count} routes of {sets} ListenerSets written in {:?}", began.elapsed());
+        Ok(())
+    }
+
+    /// Returns the times from the API server's answers to changes until a request sees them: of routes, and in turn of
+    /// Ingresses.
+    async fn changes(&self, states: std::ops::Range<usize>) -> anyhow::Result<[Vec<Duration>; 2]> {
+        let Self { scope, count, .. } = self;
+        let routes = &api(scope, "HTTPRoute").await?;
+        let ingresses: &Api<Ingress> = &scope.stage.api(&scope.name).await?;
+        let mut times = [Vec::new(), Vec::new()];
+        for state in states {
+            // The first routes do not churn.
+            let number = state % (count / 2).max(1);
+            let host = self.host(number, state);
+            times[0].push(seen(&host, put(routes, &self.route(number, state))).await?);
+            let host = format!("i{state}.ingress.test");
+            let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+            let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+            let spec = json!({"ingressClassName": INGRESS, "rules": [{"host": host, "http": {"paths": paths}}]});
+            let write = async { Ok(Stage::put(ingresses, "i", &spec).await.map(drop)?) };
+            times[1].push(seen(&host, write).await?);
+        }
+        Ok(times)
+    }
+
+    /// Changes the second half of the routes, one after the other, until the end of `stopped`. Returns the number of changes.
+    async fn churn(&self, stopped: &AtomicBool) -> anyhow::Result<u64> {
+        let routes = &api(self.scope, "HTTPRoute").await?;
+        let (next, half) = (AtomicU64::new(0), self.count / 2);
+        let one = async || {
+            while !stopped.load(Relaxed) {
+                let turn = usize::try_from(next.fetch_add(1, Relaxed))?;
+                put(routes, &self.route(half + turn % (self.count - half), 1 + turn / (self.count - half))).await?;
+            }
+            anyhow::Ok(())
+        };
+        futures_util::future::try_join_all((0..CHURNING).map(|_| one())).await?;
+        Ok(next.into_inner())
+    }
+}
+
+/// Makes a change, and returns the time from its end until a request for the host is answered by the rule: the endpoint
+/// refuses connections, so 502 says that the host is known.
+async fn seen(host: &str, change: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
+    let ask = Ask::get(host, "/");
+    let mut connection = Connection::open(HTTP, Protocol::Http1, host, &Trust::none()).await?;
+    change.await?;
+    let written = Instant::now();
+    while connection.send(&ask).await?.status != 502 {
+        ensure!(written.elapsed() < Duration::from_secs(60), "`{host}` is not served");
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(written.elapsed())
+}
+
+#[test]
+fn many_routes_are_read_soon_and_changed_soon_also_while_others_churn() {
+    let Some(stage) = stage() else { return };
+    let _alone = stage.alone();
+    let _away = Away::begin(stage);
+    let scope = stage.scope("gateway-scale");
+    let lab = Lab::open("gateway-scale").expect("a place for logs");
+    let count = number("XDP_INGRESS_ROUTES", 200).max(2);
+    let sets = number("XDP_INGRESS_LISTENER_SETS", 20);
+    let changes = number("XDP_INGRESS_CHANGES", 20);
+    let routes = Routes { scope: &scope, count, sets };
+    routes.write().expect("all are written");
+    let product = Product::start(&scope, &lab).expect("it starts");
+    println!("ready {:?} after its start, RSS {} MB", product.ready, product.resident());
+    let control = stage.cluster.control().expect("the control plane's namespace");
+    // Statuses are written meanwhile, which costs the API server, not the process, most of the time.
+    super::settled(stage);
+    let quiet = control.run(|| block_on(routes.changes(1..1 + changes))).expect("changes are seen");
+    let stopped = AtomicBool::new(false);
+    let (churned, under_churn) = std::thread::scope(|threads| {
+        let churning = threads.spawn(|| {
+            let began = Instant::now();
+            let count = control.run(|| block_on(routes.churn(&stopped)))?;
+            anyhow::Ok((count, began.elapsed()))
+        });
+        let times = control.run(|| block_on(routes.changes(1 + changes..1 + 2 * changes)));
+        stopped.store(true, Relaxed);
+        (churning.join().expect("no panic").expect("routes churn"), times.expect("changes are seen"))
+    });
+    let (churned, took) = churned;
+    println!("{churned} changes of other routes in {took:?}");
+    for (when, times) in BTreeMap::from([("in quiet", quiet), ("while others churn", under_churn)]) {
+        for (kind, mut times) in ["HTTPRoute", "Ingress"].into_iter().zip(times) {
+            println!(
+                "{when}, a change of an {kind} is served after its write is answered: median {:?}, p99 {:?}",
+                quantile(&mut times, 0.5),
+                quantile(&mut times, 0.99)
+            );
+        }
+    }
+    println!("RSS {} MB at last", product.resident());
+    assert!(churned > 0);
+}
