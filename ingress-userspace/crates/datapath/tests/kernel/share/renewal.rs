@@ -1,5 +1,7 @@
 //! Who renews a share, and its end without a renewal.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use super::*;
 
 #[test]
@@ -42,6 +44,43 @@ fn a_share_that_is_not_renewed_ends_by_itself() {
             share.set(all, Renewal::Process);
             assert_eq!(share.get().lasts, None, "needs no renewal");
         }
+    });
+}
+
+/// Renewals by the heartbeat and by a watcher run all the time, while an operator goes back again and again.
+#[test]
+fn no_renewal_undoes_the_way_back() {
+    const ROUNDS: u32 = 20_000;
+    const LASTS: Duration = Duration::from_secs(2);
+    sandboxed(|sandbox| {
+        let datapath = serving(&sandbox.options(&[]));
+        let open = || NodeShare::open(&sandbox.bpffs()).expect("opens");
+        let (operator, watcher) = (open(), open());
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    datapath.heartbeat().expect("beats");
+                }
+            });
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    let _is_set_anew = !watcher.renew(percent(50)) && !watcher.hand_over(percent(50));
+                }
+            });
+            let end = Instant::now() + LASTS;
+            let undone = (0..ROUNDS).take_while(|_| Instant::now() < end).find_map(|round| {
+                operator.set(percent(50), if round % 2 == 0 { Renewal::Process } else { Renewal::Caller });
+                thread::yield_now();
+                operator.set(ClientShare::NONE, Renewal::Process);
+                (0..3).find_map(|_| {
+                    thread::yield_now();
+                    Some((round, operator.get())).filter(|(_, share)| share.share != ClientShare::NONE)
+                })
+            });
+            is_over.store(true, Relaxed);
+            assert_eq!(undone, None, "the share is up again");
+        });
     });
 }
 
