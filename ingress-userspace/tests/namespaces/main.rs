@@ -36,6 +36,7 @@ mod pins;
 mod rewrite;
 mod shift;
 mod steering;
+mod syn_cookies;
 mod tcp_services;
 mod transmit;
 mod udp_services;

@@ -1,6 +1,6 @@
 //! Packets built byte by byte, for senders that do not exist. It sends none.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// Returns the internet checksum of parts that each have an even length (RFC 1071).
 #[must_use]
@@ -27,6 +27,22 @@ pub fn syn(from: SocketAddrV4, to: Ipv4Addr) -> [u8; 40] {
     packet
 }
 
+/// Returns a SYN to port 80 with its header of IPv6, for a raw socket.
+#[must_use]
+pub fn syn6((from, port): (Ipv6Addr, u16), to: Ipv6Addr) -> [u8; 60] {
+    let mut packet = [0; 60];
+    packet[0] = 0x60;
+    packet[4..8].copy_from_slice(&[0, 20, 6, 64]);
+    packet[8..24].copy_from_slice(&from.octets());
+    packet[24..40].copy_from_slice(&to.octets());
+    packet[40..42].copy_from_slice(&port.to_be_bytes());
+    packet[43] = 80;
+    packet[52..56].copy_from_slice(&[0x50, 0x02, 0xff, 0xff]);
+    let checksum = checksum(&[&packet[8..40], &[0, 6, 0, 20], &packet[40..]]);
+    packet[56..58].copy_from_slice(&checksum);
+    packet
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +54,7 @@ mod tests {
         let from = SocketAddrV4::new(Ipv4Addr::new(10, 0, 77, 3), 1024);
         let packet = syn(from, Ipv4Addr::new(203, 0, 113, 10));
         assert_eq!(checksum(&[&packet[12..20], &[0, 6, 0, 20], &packet[20..]]), [0, 0]);
+        let packet = syn6((Ipv6Addr::LOCALHOST, 1024), Ipv6Addr::new(0x2001, 0xdb8, 3, 0, 0, 0, 0, 0x10));
+        assert_eq!(checksum(&[&packet[8..40], &[0, 6, 0, 20], &packet[40..]]), [0, 0]);
     }
 }
