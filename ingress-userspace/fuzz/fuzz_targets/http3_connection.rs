@@ -154,7 +154,8 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| {
             let options = Options {
                 socket,
                 tls,
-                tls_of: Box::new(|_| None),
+                tls_at: Box::new(|_| None),
+                tls_of: Box::new(|address| panic!("no TLS of {address}")),
                 keys: Keys::derive(b"secret", "node").expect("keys"),
                 ids: Arc::new(Plain),
                 // Handshakes that broke must not keep later clients away, and silent clients take memory.

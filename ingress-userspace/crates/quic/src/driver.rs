@@ -10,7 +10,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     future::poll_fn,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,25 +24,30 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use quinn_proto::{ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Incoming, Transmit};
+use quinn_proto::{ConnectionHandle, Endpoint, EndpointEvent, Transmit};
 use tokio::{
     task::spawn_local,
     time::{Sleep, sleep_until},
 };
 
 use crate::{
-    admit::{Admission, FirstPacket, Load, Pressure, decide, network},
+    admit::{FirstPacket, Pressure},
     body::RequestBody,
     config,
     conn::Conn,
     connection::State,
-    ids::{Ids, Owner, destination},
-    options::{DriverError, Options, TlsOf},
+    firsts::Firsts,
+    ids::Ids,
+    options::{DriverError, Options},
     respond::respond,
     shared::{Counters, Drain, Handle, Peer, Shared, count},
     socket::{Datagram, Socket},
     timers::Timers,
 };
+
+mod intake;
+
+use intake::ServersAt;
 
 /// Batches that are received before connections get their turn, so that a flood does not keep them from sending.
 const BATCHES: usize = 4;
@@ -81,7 +86,9 @@ pub struct Driver<S> {
     /// Contents of packets that belong to no connection.
     reply: Vec<u8>,
     pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
-    tls_of: TlsOf,
+    servers_at: ServersAt,
+    /// First packets that wait for their turn.
+    firsts: Firsts,
     forward: Box<dyn FnMut(u8, Datagram)>,
 }
 
@@ -96,7 +103,7 @@ where
     /// # Errors
     /// If the socket or the TLS configuration does not suit QUIC.
     pub fn new(options: Options, service: S) -> Result<(Self, Handle), DriverError> {
-        let Options { socket, tls, keys, ids, limits, pressure, tls_of, opened, moved, forward } = options;
+        let Options { socket, tls, keys, ids, limits, pressure, tls_at, tls_of, opened, moved, forward } = options;
         let socket = Socket::new(socket).map_err(DriverError::Socket)?;
         let server = config::server(tls, &keys, &limits)?;
         let endpoint = Endpoint::new(config::endpoint(&keys, Arc::clone(&ids)), Some(server), socket.finds_mtu(), None);
@@ -130,7 +137,8 @@ where
             waiting: Vec::new(),
             reply: Vec::new(),
             pressure,
-            tls_of,
+            servers_at: ServersAt { at: tls_at, tls_of, made: HashMap::new() },
+            firsts: Firsts::new(Instant::now()),
             forward,
         };
         Ok((driver, Handle(shared)))
@@ -156,13 +164,10 @@ where
         let now = Instant::now();
         if let Some(server) = self.shared.replaced.take() {
             self.endpoint.set_server_config(Some(server));
+            self.servers_at.made.clear();
         }
         let mut has_more = self.receive(cx, now)?;
-        loop {
-            let injected = self.shared.injected.borrow_mut().pop_front();
-            let Some(datagram) = injected else { break };
-            self.take(datagram, now);
-        }
+        self.take_injected(now);
         while let Some(key) = self.timers.pop(now) {
             if let Some(Some(conn)) = self.conns.get(key) {
                 conn.mark_dirty();
@@ -175,8 +180,11 @@ where
             self.conns.iter().flatten().for_each(|conn| conn.mark_dirty());
         }
         let mut dirty = self.shared.dirty.take();
-        for key in dirty.drain(..) {
-            self.turn(key, now);
+        dirty.drain(..).for_each(|key| self.turn(key, now));
+        // Open connections come first. New ones send in this turn, too.
+        if self.take_firsts(now) {
+            dirty.append(&mut self.shared.dirty.borrow_mut());
+            dirty.drain(..).for_each(|key| self.turn(key, now));
         }
         if self.blocked.is_some() {
             self.retry(cx)?;
@@ -191,143 +199,17 @@ where
         if drain.is_some() && self.shared.counters.open.get() == 0 {
             return Poll::Ready(Ok(()));
         }
+        let first = self.firsts.due(now);
+        has_more |= first.is_some_and(|due| due <= now);
         if has_more {
             cx.waker().wake_by_ref();
-        } else if let Some(next) = self.timers.next() {
+        } else if let Some(next) = self.timers.next().into_iter().chain(first).min() {
             self.sleep.as_mut().reset(next.into());
             if self.sleep.as_mut().poll(cx).is_ready() {
                 cx.waker().wake_by_ref();
             }
         }
         Poll::Pending
-    }
-
-    /// Receives some batches. Returns whether there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
-        let mut taken = 0;
-        for _ in 0..BATCHES {
-            let Poll::Ready(ready) = self.socket.poll_readable(cx) else { return Ok(false) };
-            ready?;
-            let mut received = std::mem::take(&mut self.received);
-            self.socket.receive(|datagram| received.push(datagram))?;
-            taken += received.len();
-            for datagram in received.drain(..) {
-                match destination(&datagram.data).map_or(Owner::Unknown, |id| self.ids.owner(id)) {
-                    Owner::Own | Owner::Unknown | Owner::Gone => self.take(datagram, now),
-                    // It was steered here before its owner was known, or merged with packets for us.
-                    Owner::Sibling(worker) => {
-                        count(&self.shared.counters.foreign);
-                        (self.forward)(worker, datagram);
-                    }
-                    Owner::Elsewhere => count(&self.shared.counters.foreign),
-                }
-            }
-            self.received = received;
-            if taken >= DATAGRAMS {
-                break;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Gives a datagram to the endpoint. A panic costs that datagram.
-    fn take(&mut self, datagram: Datagram, now: Instant) {
-        let handled = catch_unwind(AssertUnwindSafe(|| {
-            let Datagram { remote, local, ecn, data } = datagram;
-            self.reply.clear();
-            match self.endpoint.handle(now, remote, local, ecn, data, &mut self.reply) {
-                None => {}
-                Some(DatagramEvent::NewConnection(incoming)) => self.admit(incoming, now),
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    if let Some(Some(conn)) = self.conns.get(handle.0) {
-                        conn.with(|state| state.quic.handle_event(event));
-                        conn.mark_dirty();
-                    }
-                }
-                Some(DatagramEvent::Response(transmit)) => self.answer(&transmit),
-            }
-        }));
-        if handled.is_err() {
-            count(&self.shared.counters.panics);
-            // That of a connection is dropped in its turn.
-            self.conns.iter().flatten().filter(|conn| conn.is_broken()).for_each(|conn| conn.mark_dirty());
-        }
-    }
-
-    fn admit(&mut self, incoming: Incoming, now: Instant) {
-        let (counters, half_open_max) = (&self.shared.counters, self.shared.limits.borrow().half_open_max);
-        let first = FirstPacket {
-            remote: incoming.remote_address(),
-            local: incoming.local_ip(),
-            is_validated: incoming.remote_address_validated(),
-        };
-        let load = Load {
-            half_open: usize::try_from(counters.half_open.get()).unwrap_or(usize::MAX),
-            of_client: self.shared.half_open_of(network(first.remote.ip())),
-            half_open_max,
-            pressure: (self.pressure)(&first),
-            draining: self.shared.drain.get().is_some(),
-            validated: first.is_validated,
-        };
-        match decide(load) {
-            Admission::Accept => self.accept(incoming, &first, now),
-            Admission::Retry => {
-                count(&counters.retried);
-                match self.endpoint.retry(incoming, &mut self.reply) {
-                    Ok(transmit) => self.answer(&transmit),
-                    Err(error) => self.endpoint.ignore(error.into_incoming()),
-                }
-            }
-            Admission::Refuse => {
-                count(&counters.refused);
-                let transmit = self.endpoint.refuse(incoming, &mut self.reply);
-                self.answer(&transmit);
-            }
-        }
-    }
-
-    fn accept(&mut self, incoming: Incoming, first: &FirstPacket, now: Instant) {
-        let FirstPacket { remote, local, .. } = *first;
-        let config =
-            (self.tls_of)(first).map(|tls| config::server(tls, &self.shared.keys, &self.shared.limits.borrow()));
-        let config = match config.transpose() {
-            Ok(config) => config,
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "a connection of HTTP/3 is refused");
-                count(&self.shared.counters.refused);
-                let transmit = self.endpoint.refuse(incoming, &mut self.reply);
-                return self.answer(&transmit);
-            }
-        };
-        match self.endpoint.accept(incoming, now, &mut self.reply, config) {
-            Ok((handle, quic)) => {
-                let counters = &self.shared.counters;
-                count(&counters.accepted);
-                self.shared.begin_handshake(network(remote.ip()));
-                count(&counters.open);
-                let peer = Rc::new(Peer::new(remote, local));
-                let state = State::new(quic, Rc::clone(&self.shared), Rc::clone(&peer), now);
-                let conn = Conn::new(handle.0, Rc::clone(&peer), Rc::clone(&self.shared), state);
-                peer.belongs_to(&conn);
-                conn.mark_dirty();
-                if self.conns.len() <= handle.0 {
-                    self.conns.resize(handle.0 + 1, None);
-                }
-                self.conns[handle.0] = Some(conn);
-            }
-            // For instance, the name in a first packet is of no host.
-            Err(error) => {
-                count(&self.shared.counters.refused);
-                if let Some(transmit) = error.response {
-                    self.answer(&transmit);
-                }
-            }
-        }
-    }
-
-    /// Sends a packet that belongs to no connection. If the socket takes nothing, the client asks again.
-    fn answer(&self, transmit: &Transmit) {
-        let _lost = self.socket.send(transmit, &self.reply[..transmit.size]);
     }
 
     /// Gives a connection its turn. A panic costs that connection.

@@ -1,6 +1,12 @@
 //! The parts of a driver, and the reasons why it cannot begin.
 
-use std::{any::Any, io, net::UdpSocket, rc::Rc, sync::Arc};
+use std::{
+    any::Any,
+    io,
+    net::{SocketAddr, UdpSocket},
+    rc::Rc,
+    sync::Arc,
+};
 
 use crate::{
     admit::{FirstPacket, Pressure},
@@ -14,8 +20,11 @@ use crate::{
 /// Returns the caller's value for a connection whose handshake is complete.
 pub type Opened = Box<dyn Fn(&Rc<Peer>) -> Option<Rc<dyn Any>>>;
 
-/// Returns TLS that depends on the address which a client uses for us.
-pub type TlsOf = Box<dyn Fn(&FirstPacket) -> Option<rustls::ServerConfig>>;
+/// Returns the address that a client uses for us, if this has a TLS of its own.
+pub type TlsAt = Box<dyn Fn(&FirstPacket) -> Option<SocketAddr>>;
+
+/// Returns the TLS of an address.
+pub type TlsOf = Box<dyn Fn(SocketAddr) -> rustls::ServerConfig>;
 
 /// The parts of a driver.
 pub struct Options {
@@ -32,8 +41,10 @@ pub struct Options {
     /// Returns the use of the worker's room, for a client's first packet. It is called once for each of them. The caller
     /// may compare its budget of memory with [`Counters::open`](crate::Counters::open) connections.
     pub pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
-    /// Returns the TLS for a client's first packet, if it is not `tls`. Application protocols and early data are replaced,
-    /// too.
+    /// Tells for a client's first packet whether `tls_of` has its TLS, instead of `tls`.
+    pub tls_at: TlsAt,
+    /// Called once for each address, and again after [`Handle::configure`](crate::Handle::configure). Application
+    /// protocols and early data are replaced, too.
     pub tls_of: TlsOf,
     /// Called at the end of each handshake. The value belongs to the connection ([`Peer::context`]) and is dropped at
     /// its end. Without one, the connection is closed at once.

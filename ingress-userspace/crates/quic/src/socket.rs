@@ -29,6 +29,22 @@ pub struct Datagram {
     pub data: BytesMut,
 }
 
+/// A datagram in the arena.
+pub(crate) struct View<'a> {
+    pub(crate) remote: SocketAddr,
+    local: Option<IpAddr>,
+    ecn: Option<EcnCodepoint>,
+    pub(crate) data: &'a [u8],
+}
+
+impl View<'_> {
+    /// Copies the payload.
+    pub(crate) fn into_owned(self) -> Datagram {
+        let Self { remote, local, ecn, data } = self;
+        Datagram { remote, local, ecn, data: BytesMut::from(data) }
+    }
+}
+
 /// The socket, and the arena for received datagrams.
 pub(crate) struct Socket {
     socket: UdpSocket,
@@ -76,7 +92,7 @@ impl Socket {
     ///
     /// # Errors
     /// Those of `recvmmsg`, except for an empty socket.
-    pub(crate) fn receive(&mut self, mut take: impl FnMut(Datagram)) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, mut take: impl FnMut(View<'_>)) -> io::Result<()> {
         let Self { socket, state, arena, metas, .. } = self;
         let mut slices = arena.chunks_exact_mut(SLICE).map(IoSliceMut::new);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
@@ -92,7 +108,7 @@ impl Socket {
             let local = meta.dst_ip.map(|ip| ip.to_canonical());
             let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
             for data in slice[..meta.len].chunks(meta.stride.max(1)) {
-                take(Datagram { remote, local, ecn, data: BytesMut::from(data) });
+                take(View { remote, local, ecn, data });
             }
         }
         Ok(())
@@ -137,7 +153,7 @@ mod tests {
         let mut received = Vec::new();
         while received.len() < count {
             poll_fn(|cx| socket.poll_readable(cx)).await.expect("readable");
-            socket.receive(|datagram| received.push(datagram)).expect("received");
+            socket.receive(|datagram| received.push(datagram.into_owned())).expect("received");
         }
         received
     }

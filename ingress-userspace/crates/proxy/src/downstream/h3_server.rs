@@ -19,7 +19,6 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use ingress_model::Settings;
 use ingress_panics::vital;
 use ingress_quic::{Datagram, Driver, FirstPacket, Handle, Limits, Options, Peer, Pressure, RequestBody};
-use rustls::ServerConfig;
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinHandle},
@@ -92,9 +91,13 @@ impl Http3 {
                 let worker = Rc::clone(worker);
                 Box::new(move |first| admit(&worker, first, port))
             },
-            tls_of: {
+            tls_at: {
                 let worker = Rc::clone(worker);
-                Box::new(move |first| tls_of(&worker, first, port))
+                Box::new(move |first| tls_at(&worker, first, port))
+            },
+            tls_of: {
+                let shared = Arc::clone(&worker.shared);
+                Box::new(move |local| shared.tls.http3_at(local))
             },
             opened: {
                 let worker = Rc::clone(worker);
@@ -213,12 +216,12 @@ fn admit(worker: &Worker, first: &FirstPacket, port: u16) -> Pressure {
     if worker.shared.pressure() >= memory::Pressure::Tight { Pressure::Prove } else { Pressure::None }
 }
 
-/// Returns the TLS for connections to an address of Gateways.
-fn tls_of(worker: &Worker, first: &FirstPacket, port: u16) -> Option<ServerConfig> {
+/// Returns the address of Gateways that a client uses. Its TLS finds certificates in the snapshot of the handshake.
+fn tls_at(worker: &Worker, first: &FirstPacket, port: u16) -> Option<SocketAddr> {
     let snapshot = worker.snapshot();
     let local = local(first.local, first.remote, port);
     let is_bound = !snapshot.listeners.is_empty() && snapshot.listeners.at(local).is_some();
-    is_bound.then(|| worker.shared.tls.http3_at(local))
+    is_bound.then_some(local)
 }
 
 /// Makes a connection known to the worker; `None` if its client or the worker has too many.

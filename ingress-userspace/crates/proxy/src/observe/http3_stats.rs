@@ -26,6 +26,8 @@ pub struct Http3StatsView {
     pub retried: u64,
     /// First packets that were answered with CONNECTION_REFUSED.
     pub refused: u64,
+    /// First packets that were dropped because too many waited.
+    pub dropped: u64,
     /// Requests.
     pub requests: u64,
     /// Requests that their clients cancelled before the end of the response.
@@ -59,6 +61,7 @@ impl From<&Counters> for Http3StatsView {
             connected: counters.connected.get(),
             retried: counters.retried.get(),
             refused: counters.refused.get(),
+            dropped: counters.dropped.get(),
             requests: counters.requests.get(),
             cancelled: counters.cancelled.get(),
             migrated: counters.migrated.get(),
@@ -76,6 +79,7 @@ impl AddAssign for Http3StatsView {
         self.connected += other.connected;
         self.retried += other.retried;
         self.refused += other.refused;
+        self.dropped += other.dropped;
         self.requests += other.requests;
         self.cancelled += other.cancelled;
         self.migrated += other.migrated;

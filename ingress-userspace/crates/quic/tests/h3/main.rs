@@ -4,6 +4,7 @@
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 mod errors;
+mod floods;
 mod lifetime;
 mod paths;
 mod relay;

@@ -47,7 +47,7 @@ pub(crate) struct Relay {
     tasks: [JoinHandle<()>; 2],
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     ToServer,
     ToClient,
@@ -64,6 +64,8 @@ struct Path {
     /// The socket that the server sees as the client.
     far: RefCell<Rc<UdpSocket>>,
     moved: Notify,
+    /// Datagrams for the server that are kept back, if they are.
+    held: RefCell<Option<Vec<Vec<u8>>>>,
 }
 
 // === impl Relay ===
@@ -82,6 +84,7 @@ impl Relay {
             near,
             far: RefCell::new(Rc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"))),
             moved: Notify::new(),
+            held: RefCell::default(),
         });
         let tasks = [spawn_local(Rc::clone(&path).carry_to_server()), spawn_local(Rc::clone(&path).carry_to_client())];
         Self { address, path, tasks }
@@ -97,6 +100,22 @@ impl Relay {
     /// Lets no longer payload pass from now on.
     pub(crate) fn narrow(&self, largest: usize) {
         self.path.faults.update(|faults| Faults { largest: Some(largest), ..faults });
+    }
+
+    /// Keeps datagrams for the server back.
+    pub(crate) fn hold(&self) {
+        self.path.held.replace(Some(Vec::new()));
+    }
+
+    /// Number of datagrams that are kept back.
+    pub(crate) fn held(&self) -> usize {
+        self.path.held.borrow().as_ref().map_or(0, Vec::len)
+    }
+
+    /// Sends them now, and keeps no more back.
+    pub(crate) fn release(&self) {
+        let held = self.path.held.take().unwrap_or_default();
+        held.iter().for_each(|datagram| self.path.send(datagram, Way::ToServer));
     }
 
     pub(crate) fn met(&self) -> &Met {
@@ -136,6 +155,11 @@ impl Path {
     }
 
     fn pass(self: &Rc<Self>, datagram: &[u8], way: Way) {
+        if way == Way::ToServer
+            && let Some(held) = &mut *self.held.borrow_mut()
+        {
+            return held.push(datagram.to_vec());
+        }
         let (faults, met) = (self.faults.get(), &self.met);
         if faults.largest.is_some_and(|largest| datagram.len() > largest) {
             return met.too_large.update(|count| count + 1);

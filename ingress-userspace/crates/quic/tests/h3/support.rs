@@ -282,7 +282,8 @@ pub(crate) fn options(socket: UdpSocket, worker: u8, limits: Limits) -> (Options
         ids: Arc::new(Plain(worker)),
         limits,
         pressure: Box::new(|_| Pressure::None),
-        tls_of: Box::new(|_| None),
+        tls_at: Box::new(|_| None),
+        tls_of: Box::new(|address| panic!("no TLS of {address}")),
         opened: Box::new(|_| Some(Rc::new(()))),
         moved: Box::new(|_| {}),
         forward: Box::new(|worker, _| panic!("a datagram for worker {worker}")),
@@ -326,6 +327,19 @@ pub(crate) fn client_config(certificate: &CertificateDer<'static>) -> quinn::Cli
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("a configuration")))
+}
+
+/// Returns the datagrams by which a client begins a handshake.
+pub(crate) fn first_packets(server: &Server) -> Vec<Vec<u8>> {
+    let mut endpoint = quinn_proto::Endpoint::new(Arc::default(), None, true, None);
+    let now = std::time::Instant::now();
+    let config = client_config(&server.certificate);
+    let (_handle, mut connection) = endpoint.connect(now, config, server.address, "localhost").expect("a connection");
+    let mut packet = || {
+        let mut packet = Vec::new();
+        connection.poll_transmit(now, 1, &mut packet).map(|_sent| packet)
+    };
+    std::iter::from_fn(&mut packet).collect()
 }
 
 /// Connects without HTTP/3.

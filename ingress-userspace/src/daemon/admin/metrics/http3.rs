@@ -20,6 +20,7 @@ impl Scrape {
             connected,
             retried,
             refused,
+            dropped,
             requests,
             cancelled,
             migrated,
@@ -33,8 +34,8 @@ impl Scrape {
         let states = [half_open, open.saturating_sub(half_open)];
         gauges(encoder, "http3_connections", help, by("state", ["handshake", "established"], states))?;
         let help = "First packets of QUIC connections, by answer";
-        let answers = [accepted, retried, refused];
-        counters(encoder, "http3_connection_attempts", help, by("result", ["accepted", "retry", "refused"], answers))?;
+        let results = by("result", ["accepted", "retry", "refused", "dropped"], [accepted, retried, refused, dropped]);
+        counters(encoder, "http3_connection_attempts", help, results)?;
         for (name, help, value) in [
             ("http3_handshakes", "QUIC handshakes completed", connected),
             ("http3_requests", "Requests received over HTTP/3", requests),
