@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -11,7 +12,10 @@ use std::{
 };
 
 use http::HeaderValue;
-use ingress_model::{HostPattern, HostRoutes, RouteTable, Settings, Tree, Versions, tree::Difference};
+use ingress_model::{
+    HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, RouteTable, Settings, Tree, Versions,
+    tree::Difference,
+};
 
 use crate::server::{clock, shared::Shared};
 
@@ -86,6 +90,11 @@ fn is_remembered(ended: Duration, now: Duration) -> bool {
 pub(crate) fn is_permitted(settings: &Settings) -> bool {
     let Settings { http3, handshakes, trust, .. } = settings;
     *http3 && handshakes.versions != Versions::Tls12 && !trust.proxy_protocol
+}
+
+/// Returns whether HTTP/3 may serve a listener. It asks no client for a certificate.
+pub(crate) fn takes_http3(listener: &Listener) -> bool {
+    listener.protocol == ListenerProtocol::Https && listener.clients.is_none()
 }
 
 // === impl WorkerOffer ===
@@ -170,6 +179,9 @@ pub(crate) struct Withdrawn {
     hosts: Tree<HostPattern, Duration>,
     /// The hosts that the entries were made from.
     source: Tree<HostPattern, Arc<HostRoutes>>,
+    /// The same for listeners of Gateways.
+    listeners: BTreeMap<ListenerName, Duration>,
+    listener_source: Tree<ListenerName, Arc<Listener>>,
 }
 
 impl Withdrawn {
@@ -196,6 +208,19 @@ impl Withdrawn {
                 (false, Some(false)) => {}
             }
         }
+        let known = std::mem::replace(&mut next.listener_source, table.listeners.clone());
+        for Difference { key, old, new } in known.differences(&table.listeners) {
+            match (old.is_some_and(|old| takes_http3(old)), new.map(|new| takes_http3(new))) {
+                (true, Some(false)) => {
+                    if let Some(since) = latest {
+                        next.listeners.insert(key.clone(), since);
+                    }
+                }
+                (_, Some(true) | None) => drop(next.listeners.remove(key)),
+                (false, Some(false)) => {}
+            }
+        }
+        next.listeners.retain(|_, since| is_remembered(*since, now));
         let expired = next.hosts.iter().filter(|(_, since)| !is_remembered(**since, now));
         let expired: Vec<_> = expired.map(|(pattern, _)| pattern.clone()).collect();
         for pattern in expired {
@@ -208,6 +233,11 @@ impl Withdrawn {
     /// with other settings.
     pub(crate) fn since(&self, pattern: &HostPattern, takes: bool) -> Option<Duration> {
         if takes { self.all } else { self.hosts.get(pattern).copied() }
+    }
+
+    /// Returns since when HTTP/3 does not serve a listener that does not take it, if it has served it in this process.
+    pub(crate) fn of_listener(&self, name: &ListenerName) -> Option<Duration> {
+        self.listeners.get(name).copied()
     }
 }
 

@@ -50,6 +50,19 @@ struct Binds {
     source: Tree<Bind, Arc<Bound>>,
 }
 
+/// The owner of a host at an address, for HTTP/3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Http3At<'a> {
+    /// HTTP/3 has no socket for the address, or serves no such host there.
+    Nowhere,
+    Ingresses,
+    /// A listener of a Gateway, which may not take HTTP/3.
+    Listener {
+        name: &'a ListenerName,
+        takes: bool,
+    },
+}
+
 /// The listeners at one address and TCP port.
 #[derive(Debug)]
 pub(crate) struct BoundListeners {
@@ -176,15 +189,24 @@ impl Listeners {
         }
     }
 
-    /// Returns whether HTTP/3 serves `host` at `local`, the address of a connection over TLS, by a socket at `port`. Gateways
-    /// have listeners at other ports, too, which HTTP/3 does not serve.
-    pub(crate) fn offer_http3_at(&self, local: SocketAddr, port: u16, host: &str) -> bool {
+    /// Returns who serves `host` at `local`, the address of a connection over TLS, if a socket at `port` may serve it by
+    /// HTTP/3. Gateways have listeners at other ports, too, which HTTP/3 does not serve.
+    pub(crate) fn http3_at(&self, local: SocketAddr, port: u16, host: &str) -> Http3At<'_> {
         if self.is_empty() {
-            return true;
+            return Http3At::Ingresses;
         }
-        let Some(bound) = self.at(local) else { return !self.refuses(local) };
-        let listener = bound.of_host(host, true).and_then(|name| self.get(name));
-        local.port() == port && listener.map_or(bound.shares_with_ingresses(), ServedListener::takes_http3)
+        let Some(bound) = self.at(local) else {
+            return if self.refuses(local) { Http3At::Nowhere } else { Http3At::Ingresses };
+        };
+        if local.port() != port {
+            return Http3At::Nowhere;
+        }
+        let listener = bound.of_host(host, true).and_then(|name| Some((name, self.get(name)?)));
+        match listener {
+            Some((name, listener)) => Http3At::Listener { name, takes: listener.takes_http3() },
+            None if bound.shares_with_ingresses() => Http3At::Ingresses,
+            None => Http3At::Nowhere,
+        }
     }
 
     pub(crate) fn get(&self, name: &ListenerName) -> Option<&ServedListener> {

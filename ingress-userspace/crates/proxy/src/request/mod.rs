@@ -21,6 +21,7 @@ use crate::{
         websocket::{self, Handshake},
     },
     limits::violations::Violation,
+    listeners::Http3At,
     observe::{
         access_log::{LogEntry, LogGuard},
         traces::Trace,
@@ -281,12 +282,16 @@ impl Matching<'_> {
     #[inline(never)]
     fn advertise(&self, conn: &Conn, snapshot: &Snapshot, response: &mut Response<Body>) {
         let Some(host) = self.found.host else { return };
-        let withdrawn = snapshot.withdrawn.since(&host.pattern, host.takes_http3());
         let Worker { http3, shared, .. } = &*conn.worker;
-        if !snapshot.listeners.offer_http3_at(conn.local(), http3.port(), self.authority.host()) {
-            return;
-        }
-        if let Some(alt_svc) = http3.value(shared, snapshot.serves_http3(Some(host)), withdrawn) {
+        let (serves, withdrawn) = match snapshot.listeners.http3_at(conn.local(), http3.port(), self.authority.host()) {
+            Http3At::Nowhere => return,
+            Http3At::Ingresses | Http3At::Listener { takes: true, .. } => {
+                let withdrawn = snapshot.withdrawn.since(&host.pattern, host.takes_http3());
+                (snapshot.serves_http3(Some(host)), withdrawn)
+            }
+            Http3At::Listener { name, takes: false } => (false, snapshot.withdrawn.of_listener(name)),
+        };
+        if let Some(alt_svc) = http3.value(shared, serves, withdrawn) {
             response.headers_mut().insert(header::ALT_SVC, alt_svc);
         }
     }

@@ -136,4 +136,15 @@ async fn listeners_at_the_port_of_http3_offer_it() {
     });
     proxy.publish(&table);
     assert_eq!(offered(&proxy, "h2", "a.test").await, own, "a listener");
+    // Other hosts and the settings stay as they are.
+    for (asks, expected) in [(true, Some("clear".to_owned())), (false, own)] {
+        let mut table = base();
+        certificate(&mut table, "default/first");
+        listen(&mut table, Some(proxy.https.ip()), port, "a.test", "a.test", |listener| {
+            listener.certificates = vec!["default/first".into()];
+            listener.clients = asks.then(|| Arc::new(asking()));
+        });
+        proxy.publish(&table);
+        assert_eq!(offered(&proxy, "h2", "a.test").await, expected, "asks for certificates: {asks}");
+    }
 }
