@@ -149,7 +149,7 @@ fn each_command_of_a_plan_runs_forth_and_back() -> Result<()> {
         desk.edit()?;
         // The function of the step that moves clients, which later steps use on the way back.
         let moves = steps.iter().find(|(title, _)| title.starts_with("Move clients")).expect("a step");
-        let is_call = |line: &&str| line.starts_with("shift_clients ") || line.starts_with("share_service ");
+        let is_call = |line: &&str| line.starts_with("shift_clients ") || line.starts_with("share_");
         let function: String = moves.1[0].split_inclusive('\n').take_while(|line| !is_call(line)).collect();
         for (title, [_, back]) in steps.iter().rev() {
             println!("# back: {title}, {kind}");

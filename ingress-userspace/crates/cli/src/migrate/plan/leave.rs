@@ -1,7 +1,7 @@
 //! The last steps: names and statuses move, and ingress-nginx goes. At each of them, one of the two serves all clients.
 
 use super::{
-    Step,
+    Step, service,
     shell::quoted,
     situation::Situation,
     steps::{OURS, SHARE, STATUS, upgrade_theirs, webhooks, workload},
@@ -142,7 +142,7 @@ fn remove(situation: &Situation) -> Step {
     if !situation.services.is_empty() {
         text.push("The addresses of its Services go with them.".to_owned());
     }
-    let (commands, back) = match (&situation.release, &situation.other_release) {
+    let (mut commands, back) = match (&situation.release, &situation.other_release) {
         (Some(Release { namespace, name, .. }), _) => {
             text.push("The history stays in the cluster, so Helm can bring the release back.".to_owned());
             let (release, namespace) = (quoted(name), quoted(namespace));
@@ -186,6 +186,9 @@ fn remove(situation: &Situation) -> Step {
     let kept: Vec<_> = situation.classes.iter().filter(|class| class.goes_with_release).collect();
     for class in kept.iter().filter(|_| situation.release.is_some()) {
         text.push(format!("Class `{}` stays, as the release keeps it.", class.name));
+    }
+    if !situation.shares_ports() {
+        commands.extend(service::removal(situation));
     }
     Step { title, text, commands, back }
 }

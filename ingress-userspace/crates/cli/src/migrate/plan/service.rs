@@ -8,13 +8,13 @@ use super::{
 };
 use crate::check::Entrance;
 
-/// Name of the EndpointSlice that the step adds.
+/// Beginning of the name of the EndpointSlice that a step adds; the name of the Service follows.
 const SLICE: &str = "xdp-ingress-share";
 /// Ports of the Services that this controller serves, which are those of its nodes, too.
 const SERVED: [u64; 2] = [80, 443];
 
 /// Writes the slice with as many pods as its argument says. `head` takes two lines for each.
-const FUNCTION: &str = r#"share_service() { { cat <<'END'
+const FUNCTION: &str = r#"FUNCTION() { { cat <<'END'
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata:
@@ -25,7 +25,7 @@ addressType: IPv4
 ports: PORTS
 endpoints:
 END
-  kubectl --namespace NAMESPACE get pods --selector app.kubernetes.io/name=xdp-ingress --output jsonpath='{range .items[*]}- addresses: ["{.status.podIP}"]{"\n"}  nodeName: {.spec.nodeName}{"\n"}{end}' |
+  kubectl --namespace NAMESPACE get pods --selector app.kubernetes.io/name=xdp-ingress --field-selector status.phase=Running --output jsonpath='{range .items[*]}- addresses: ["{.status.podIP}"]{"\n"}  nodeName: {.spec.nodeName}{"\n"}{end}' |
     head -n "$((2 * $1))"; } | kubectl apply --filename -; }"#;
 
 /// Returns a step for each Service that serves clients of HTTP.
@@ -40,25 +40,43 @@ fn step(service: &Entrance, target: &Target) -> Option<Step> {
     if ports.is_empty() {
         return None;
     }
+    let share = format!("share_{}", name.name.replace(|other: char| !other.is_ascii_alphanumeric(), "_"));
     let text = vec![
         format!(
             "Pods of xdp-ingress become endpoints of Service `{name}` beside those of ingress-nginx. With n of xdp-ingress and \
-             m of ingress-nginx, n of n + m new connections come to xdp-ingress. The address stays, and so do open \
+             m of ingress-nginx, about n of n + m new connections come to xdp-ingress. With `externalTrafficPolicy: \
+             Local`, only the pods of the node that a connection comes to count. The address stays, and so do open \
              connections."
         ),
-        "`share_service 2` takes two pods. The controller of EndpointSlices leaves this slice alone, so write it again when a \
-         node comes or goes. A client may change its side with each connection. In a cluster of IPv6, write \
-         `addressType: IPv6`."
-            .to_owned(),
+        format!(
+            "`{share} 2` takes two pods. The controller of EndpointSlices leaves this slice alone, so write it again when a \
+             node comes or goes. A client may change its side with each connection. In a cluster of IPv6, write \
+             `addressType: IPv6`."
+        ),
     ];
-    let (namespace, slice) = (quoted(&name.namespace), format!("endpointslice/{SLICE}"));
+    let slice = slice(service);
     let function = FUNCTION
+        .replace("FUNCTION", &share)
         .replace("SERVICE_NAMESPACE", &yaml(&name.namespace))
         .replace("SERVICE,", &format!("{},", yaml(&name.name)))
-        .replace("SLICE", SLICE)
+        .replace("SLICE", &yaml(&slice))
         .replace("PORTS", &format!("[{}]", ports.join(", ")))
         .replace("NAMESPACE", &quoted(&target.namespace));
-    let commands = vec![function, "share_service 1".to_owned(), format!("kubectl --namespace {namespace} get {slice}")];
+    let (namespace, slice) = (quoted(&name.namespace), quoted(&format!("endpointslice/{slice}")));
+    let commands = vec![function, format!("{share} 1"), format!("kubectl --namespace {namespace} get {slice}")];
     let back = vec![format!("kubectl --namespace {namespace} delete {slice}")];
     Some(Step { title: "Move clients of the Service".to_owned(), text, commands, back })
+}
+
+/// Returns commands that delete the slices: they have no owner, and would serve a later Service of the same name.
+pub(super) fn removal(situation: &Situation) -> impl Iterator<Item = String> {
+    situation.services.iter().map(|service| {
+        let (namespace, slice) =
+            (quoted(&service.name.namespace), quoted(&format!("endpointslice/{}", slice(service))));
+        format!("kubectl --namespace {namespace} delete {slice} --ignore-not-found")
+    })
+}
+
+fn slice(service: &Entrance) -> String {
+    format!("{SLICE}-{}", service.name.name)
 }
