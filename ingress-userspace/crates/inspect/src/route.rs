@@ -66,7 +66,7 @@ pub struct BackendDocument {
     pub upstream: String,
     /// Protocol between the proxy and the pods: `http/1.1`, `h2c`, `https` or `h2`.
     pub protocol: String,
-    /// Condition under which a canary gets the request; `None` for the backend of all other requests.
+    /// Condition under which the backend gets the request; `None` for the backend of all other requests.
     pub condition: Option<String>,
     /// Addresses of the pods that take requests. Health of single pods is not considered here.
     pub endpoints: Vec<SocketAddr>,
@@ -152,10 +152,16 @@ fn action_document(table: &RouteTable, action: &Action) -> ActionDocument {
         Action::Forward(key) => ActionDocument::Forward { backends: vec![backend(key, None)] },
         Action::Split(split) => {
             let Split { main, canaries, over_tls } = &**split;
-            let over_tls =
-                over_tls.iter().map(|(clear, upstream)| backend(upstream, Some(format!("over TLS for {clear}"))));
-            let canaries = canaries.iter().map(|Canary { when, upstream }| backend(upstream, Some(when.to_string())));
-            ActionDocument::Forward { backends: over_tls.chain(canaries).chain([backend(main, None)]).collect() }
+            let by_scheme = |key: &UpstreamKey, when: Option<String>| {
+                let secure = over_tls.iter().find(|(clear, _)| clear == key).map(|(_, upstream)| {
+                    let when = when.as_ref().map_or_else(|| "over TLS".to_owned(), |when| format!("{when}, over TLS"));
+                    backend(upstream, Some(when))
+                });
+                secure.into_iter().chain([backend(key, when)])
+            };
+            let canaries =
+                canaries.iter().flat_map(|Canary { when, upstream }| by_scheme(upstream, Some(when.to_string())));
+            ActionDocument::Forward { backends: canaries.chain(by_scheme(main, None)).collect() }
         }
         Action::Weighted(backends) => {
             let (total, backends) = (backends.total(), backends.as_slice().iter());

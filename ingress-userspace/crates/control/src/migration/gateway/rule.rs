@@ -101,17 +101,17 @@ pub(super) fn write(rule: &Rule, owner: &ObjectName, ingresses: &Ingresses<'_>) 
             vec![written]
         }
         Action::Forward(key) => vec![with(Value::Null, vec![backend(key, owner, None)?])],
-        Action::Split(_) if rule.forwarding.affinity.is_some() => {
-            return Err(
-                "`affinity` keeps clients with a pod, and weights of routes keep no session; remove it or the \
-                        canary"
-                    .to_owned(),
-            );
-        }
         Action::Split(split) if !split.over_tls.is_empty() => {
             return Err(
                 "its pods are reached in the protocol of the client's scheme (`AUTO_HTTP`), which routes do not \
                         choose; write `HTTP` or `HTTPS`"
+                    .to_owned(),
+            );
+        }
+        Action::Split(_) if rule.forwarding.affinity.is_some() => {
+            return Err(
+                "`affinity` keeps clients with a pod, and weights of routes keep no session; remove it or the \
+                        canary"
                     .to_owned(),
             );
         }
