@@ -108,12 +108,17 @@ fn serves_http3(peer: Peer, words: &[String]) -> anyhow::Result<bool> {
 }
 
 /// Returns the output of a program with one argument; nginx prints on its standard error.
+///
+/// # Errors
+/// If the program cannot be started, or fails.
 pub(crate) fn said(words: &[String], argument: &str) -> anyhow::Result<String> {
     let (program, more) = words.split_first().context("a command without words")?;
     let output = Command::new(program).args(more).arg(argument).output();
     let output = output.with_context(|| format!("cannot start `{}`", words.join(" ")))?;
     let text = [output.stdout, output.stderr].concat();
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let text = String::from_utf8_lossy(&text).into_owned();
+    ensure!(output.status.success(), "`{} {argument}` failed: {}", words.join(" "), text.trim());
+    Ok(text)
 }
 
 // === impl Unpacked ===

@@ -95,11 +95,12 @@ pub struct Args {
 /// # Errors
 /// Fails if a required program is unavailable, a peer does not start, or a request fails.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let has_caddy = args.peers.contains(&Peer::Caddy);
+    anyhow::ensure!(!has_caddy, "callgrind cannot count caddy, a program in Go; leave it out of `--peer`");
     let mut packages = vec!["iproute2", "nghttp2-client", "nginx", "strace", "util-linux", "valgrind"];
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
     packages.extend(args.sample.then_some(["linux-perf", "wrk"]).into_iter().flatten());
     xtask_setup::packages(&packages, "profile")?;
-    anyhow::ensure!(!args.peers.contains(&Peer::Caddy), "callgrind cannot count caddy, a program in Go");
     let binary = args.subject.program()?;
     let others = if args.cases.iter().any(|case| case.is_http3()) { args.peers.as_slice() } else { &[] };
     // The namespace that comes next has no network.
