@@ -224,14 +224,15 @@ fn clients_go_back_while_the_process_hangs_or_is_dead() {
         shift(&net, "100%");
         moved(&net, "0", OTHER)
     };
-    let mut times = [(); WAYS_BACK].map(|()| back());
-    println!("while the process serves: {}", spread(&mut times));
-    process.process.signal(Signal::SIGSTOP).expect("it hangs");
-    for state in ["hangs", "is dead"] {
+    for state in ["serves", "hangs", "is dead"] {
+        match state {
+            "hangs" => process.process.signal(Signal::SIGSTOP).expect("it hangs"),
+            "is dead" => process.process.kill().expect("it dies"),
+            _ => {}
+        }
         let mut times = [(); WAYS_BACK].map(|()| back());
         println!("while the process {state}: {}", spread(&mut times));
         assert!(median(&mut times) <= BACK, "{state}: {times:?}");
-        process.process.kill().expect("it dies");
     }
     assert!(try_shift(&net, &["100%"]).is_ok());
     reaches(&net, OTHER);

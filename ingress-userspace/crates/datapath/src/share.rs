@@ -1,8 +1,9 @@
 //! The share of the clients whose new connections this ingress takes on this node. Another listener of the same ports
 //! gets the other clients (ADR 0056).
 //!
-//! The share is one word in a pinned map, and works whether or not a process lives. Every write is one atomic store: it
-//! waits for no lock, because the way back must not wait for a process that holds one.
+//! The share is one word in a pinned map, and works whether or not a process lives. Every write is one atomic
+//! operation: it waits for no lock, because the way back must not wait for a process that holds one. A renewal is a
+//! compare-and-exchange, so that it never undoes what an operator has set.
 
 use std::{
     fmt, io,
