@@ -295,6 +295,20 @@ mod tests {
         prop_oneof![3 => Just(b"HTTP/1.1 200 OK\r\n".to_vec()), 1 => other]
     }
 
+    #[test]
+    fn a_bare_carriage_return_is_refused_before_the_head_is_complete() {
+        for (bytes, is_refused) in [
+            ("HTTP/1.1 200 O\rK", true),
+            ("HTTP/1.1 200 OK\r", false),
+            ("HTTP/1.1 200 OK\r\na: b\rc", true),
+            ("HTTP/1.1 200 OK\r\na: b\rc\r\nd: e", true),
+            ("HTTP/1.1 200 OK\r\na: b\r\r", true),
+            ("HTTP/1.1 200 OK\r\na: b\r\nd: e\r", false),
+        ] {
+            assert_eq!(ours(bytes.as_bytes()).is_err(), is_refused, "{bytes:?}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
