@@ -74,10 +74,12 @@ struct Line {
 struct WaitingGuard<'s>(&'s Cell<u32>);
 
 impl SlowStartWindow {
-    /// Returns whether one more request may begin beside `active` ones, with no other waiting.
+    /// Returns whether one more request may begin beside `active` ones and those that wait. If there is room for all of
+    /// them, it need not wait behind the others: each begins with its own wake-up, so that a queue that every request
+    /// joins would never end.
     #[inline]
     pub(crate) fn is_open(&self, active: u32) -> bool {
-        self.waiting.get() == 0 && self.has_room(active)
+        self.has_room(active.saturating_add(self.waiting.get()))
     }
 
     /// Returns the number of waiting requests.
@@ -247,8 +249,10 @@ mod tests {
         active.set(100);
         let mut first = Box::pin(start.turn(&pacer, || active.get(), || UnreadBytes::Much));
         assert!(timeout(STEP, first.as_mut()).await.is_err());
-        assert!(!start.is_open(0), "somebody waits");
+        // One was read, so there is room for FIRST + 1.
+        assert!(start.is_open(FIRST - 1), "for it and for the one that waits");
+        assert!(!start.is_open(FIRST), "the one that waits is first");
         drop(first);
-        assert!(start.is_open(0));
+        assert!(start.is_open(FIRST));
     }
 }

@@ -166,7 +166,7 @@ where
         service_fn(move |request: Request<Incoming>| {
             let conn = Rc::clone(&conn);
             match conn.turn() {
-                None => Either::Left(Box::pin(serve(conn, request))),
+                None => Either::Left(pin_new(|| serve(conn, request))),
                 Some(turn) => Either::Right(Box::pin(async move {
                     turn.await;
                     Box::pin(serve(conn, request)).await
@@ -179,6 +179,14 @@ where
     let hyper = pin!(builder.serve_connection(TokioIo::new(coalescer.clone()), service));
     let mut hyper = coalescer.follow(hyper);
     until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.get_mut().hyper().graceful_shutdown()).await;
+}
+
+/// Makes a future in its box. `Box::pin` makes it on the stack and copies it whole, with state that nothing has written
+/// yet, because the allocation is between the two.
+#[inline(always)]
+fn pin_new<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    let place = Box::new_uninit();
+    Box::into_pin(Box::write(place, make()))
 }
 
 /// Polls `hyper` to its end, or until it is to be parked, and obeys orders in between.

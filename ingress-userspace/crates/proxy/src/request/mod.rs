@@ -297,6 +297,7 @@ impl Matching<'_> {
     }
 
     /// Returns the rule, or the answer to a client that is blocked or a request that matches no rule.
+    #[inline]
     fn rule<'r>(&'r self, conn: &Conn, snapshot: &'r Snapshot, parts: &Parts) -> Result<Rule<'r>, Box<LocalReply>> {
         let Self { client, found, .. } = self;
         let blocked = snapshot.settings.blocked.as_ref();
@@ -357,6 +358,7 @@ impl TunnelRequest {
 }
 
 /// Returns the body of a request, bounded by its rule.
+#[inline]
 fn upload(
     context: &RequestContext<'_>,
     incoming: UnreadBody,
@@ -377,6 +379,7 @@ fn upload(
 }
 
 /// Prepares an admitted request for its upstream, and starts its mirrors.
+#[inline]
 fn admit<'r>(
     context: &RequestContext<'r>,
     rule: Rule<'r>,
