@@ -4,7 +4,10 @@
 //! both. That does no harm: the rule of the port limits its slot, or the kernel checks it against the group of
 //! sockets, and its time comes from one of the two.
 
-use ingress_common::{FlowKey, Handoff, HandoffEntry, steer::handoff_places};
+use ingress_common::{
+    FlowKey, Handoff, HandoffEntry,
+    steer::{NO_SLOT, handoff_places},
+};
 
 use crate::maps::HANDOFFS;
 
@@ -28,7 +31,7 @@ pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
     (handoff.time_ns != 0).then_some(handoff)
 }
 
-/// Like [`find`], but a choice with the time 0 stands for none. Neither has a closure or an `Option` for an entry: the
+/// Like [`find`], but a choice with the time 0 and [`NO_SLOT`] stands for none. Neither has a closure or an `Option` for an entry: the
 /// compiler emitted a function for the closure, or read a value that was not set, and the verifier refused
 /// `ingress_lookup`.
 #[inline(always)]
@@ -43,7 +46,7 @@ pub(crate) fn find_or_default(flow: &FlowKey) -> Handoff {
 fn at(place: u32, flow: &FlowKey) -> Handoff {
     match HANDOFFS.get(place) {
         Some(entry) if is_same(&entry.flow, flow) => entry.handoff,
-        _ => Handoff { slot: 0, chosen_by: 0, time_ns: 0 },
+        _ => Handoff { slot: NO_SLOT, chosen_by: 0, time_ns: 0 },
     }
 }
 

@@ -21,7 +21,7 @@ use ingress_common::{
     ClientKey, FlowKey, Handoff, PortRule, Total,
     flow::UNATTRIBUTED,
     map::{SYN_COOKIES_ONLY, SYN_COUNTS_ONLY, SYN_FLOOD_ONLY, SYN_SCRATCH_ONLY},
-    steer::{CHOSEN_BY_XDP, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, default_worker, fresh},
+    steer::{CHOSEN_BY_XDP, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, LEFT_BY_SHARE, default_worker, fresh},
     syn_cookies::{BATCH, SYN_COOKIES_DRY_RUN, SYN_COOKIES_OPTIONS, begun, counted},
 };
 use ingress_ebpf::{
@@ -226,9 +226,10 @@ fn check(packet: &XdpContext, scratch: &mut SynScratch, bytes: u64) -> Option<Pa
         return Some(PacketAction::Pass);
     }
     let now = now_ns();
-    // The stack may still be opening the connection of an ACK that arrived just before.
+    // The stack may still be opening the connection of an ACK that arrived just before, and so may the listener of a client
+    // outside the share.
     let Handoff { time_ns, chosen_by, .. } = handoffs::find_or_default(flow);
-    if chosen_by == CHOSEN_BY_XDP && fresh(now, time_ns, HANDOFF_FRESH_NS)
+    if matches!(chosen_by, CHOSEN_BY_XDP | LEFT_BY_SHARE) && fresh(now, time_ns, HANDOFF_FRESH_NS)
         || is_dry_run()
         || !fresh(now, Maps.heartbeat_ns(), HEARTBEAT_STALE_NS)
         || is_connection(packet, flow, *port_be)

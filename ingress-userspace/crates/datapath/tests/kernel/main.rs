@@ -33,6 +33,7 @@ mod rewrite;
 mod sandbox;
 mod share;
 mod spoofed;
+mod syn_choices;
 mod syn_clients;
 mod syn_cookies;
 mod tc_out;

@@ -24,12 +24,12 @@ use crate::{
 };
 
 /// The first number of the client's bytes.
-const NUMBER: u32 = 0xfeed_f00d;
+pub(crate) const NUMBER: u32 = 0xfeed_f00d;
 /// MSS of 1460, SACK, timestamps, window scale of 7.
-const LINUX: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
+pub(crate) const LINUX: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
 /// Every SYN is answered.
 pub(crate) const ALWAYS: SynCookieOptions = SynCookieOptions { threshold: SynThreshold::EverySyn, is_dry_run: false };
-const BOTH: [(&str, &str); 2] = [(CLIENT4, NODE4), (CLIENT6, NODE6)];
+pub(crate) const BOTH: [(&str, &str); 2] = [(CLIENT4, NODE4), (CLIENT6, NODE6)];
 
 const COOKIES: &str = "ingress_xdp_cookies";
 
@@ -47,7 +47,7 @@ pub(crate) fn sysctl(name: &str, value: u32) {
 }
 
 /// A node whose slots have a listener.
-fn node(sandbox: &Sandbox, wanted: Option<SynCookieOptions>) -> (Datapath, TcpListener) {
+pub(crate) fn node(sandbox: &Sandbox, wanted: Option<SynCookieOptions>) -> (Datapath, TcpListener) {
     let options = Options { syn_cookies: wanted, ..sandbox.options(&[]) };
     let datapath = serving_with(&options);
     let listener = TcpListener::bind("[::]:0").expect("listens");
@@ -58,7 +58,7 @@ fn node(sandbox: &Sandbox, wanted: Option<SynCookieOptions>) -> (Datapath, TcpLi
 }
 
 /// Returns the frame with these numbers and options in its TCP header.
-fn frame(packet: &Packet, numbers: [u32; 2], options: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(packet: &Packet, numbers: [u32; 2], options: &[u8]) -> Vec<u8> {
     let mut frame = packet.frame();
     let tcp = frame.len() - 20;
     for (place, number) in [4, 8].into_iter().zip(numbers) {
@@ -74,7 +74,7 @@ fn frame(packet: &Packet, numbers: [u32; 2], options: &[u8]) -> Vec<u8> {
 
 /// Runs the program on a frame, and checks that exactly these counters count it. Returns the frame that is left.
 #[track_caller]
-fn run(datapath: &Datapath, frame: &[u8], verdict: u32, counters: &[Total]) -> Vec<u8> {
+pub(crate) fn run(datapath: &Datapath, frame: &[u8], verdict: u32, counters: &[Total]) -> Vec<u8> {
     let before = datapath.totals().expect("totals");
     let result = datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs");
     let after = datapath.totals().expect("totals");

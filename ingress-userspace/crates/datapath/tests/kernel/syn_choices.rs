@@ -1,0 +1,76 @@
+//! Choices in a flood of SYNs: the worker of a confirmed client, and clients outside the share.
+
+use std::collections::BTreeSet;
+
+use aya::maps::{Array, Map};
+use ingress_common::{HandoffEntry, Total, map::HANDOFFS};
+use ingress_datapath::{ClientShare, Datapath, NodeShare, Renewal};
+
+use crate::{
+    packets::{ACK, Packet, SYN},
+    sandbox::{Sandbox, sandboxed},
+    syn_cookies::{ALWAYS, BOTH, LINUX, NUMBER, frame, node, run, sysctl},
+    verdicts::{XDP_PASS, XDP_TX},
+};
+
+/// Returns a segment of the IPv4 client with this port.
+fn segment(port: u16, flags: u8) -> Packet {
+    let (client, local) = BOTH[0];
+    let mut packet = Packet::tcp(client, local, flags);
+    packet.remote.set_port(port);
+    packet
+}
+
+fn syn(port: u16) -> Vec<u8> {
+    frame(&segment(port, SYN), [NUMBER, 0], &LINUX)
+}
+
+/// Gets a cookie, and returns the ACK that confirms it.
+#[track_caller]
+fn confirmation(datapath: &Datapath, port: u16) -> Vec<u8> {
+    let answer = run(datapath, &syn(port), XDP_TX, &[Total::SynCookieSent]);
+    let cookie = u32::from_be_bytes(answer[38..42].try_into().expect("four bytes"));
+    frame(&segment(port, ACK), [NUMBER + 1, cookie.wrapping_add(1)], &[])
+}
+
+/// Returns the slots of all choices.
+fn chosen(sandbox: &Sandbox) -> BTreeSet<u32> {
+    let handoffs: Array<_, HandoffEntry> = Map::Array(sandbox.map(HANDOFFS)).try_into().expect("an array");
+    let entries = (0..handoffs.len()).map(|place| handoffs.get(&place, 0).expect("read").handoff);
+    entries.filter(|handoff| handoff.time_ns != 0).map(|handoff| handoff.slot).collect()
+}
+
+#[test]
+fn confirmed_clients_and_a_dry_run_use_all_workers() {
+    const CONFIRMED: [Total; 3] = [Total::Accepted, Total::SynCookieValid, Total::Decided];
+    const DRY: [Total; 3] = [Total::Accepted, Total::WouldSendSynCookie, Total::Decided];
+    sandboxed(|sandbox| {
+        sysctl("tcp_syncookies", 2);
+        let (datapath, _listener) = node(sandbox, Some(ALWAYS));
+        for port in 40_000..40_032 {
+            let ack = confirmation(&datapath, port);
+            run(&datapath, &ack, XDP_PASS, &CONFIRMED);
+        }
+        assert_eq!(chosen(sandbox), BTreeSet::from([0, 1]));
+    });
+    sandboxed(|sandbox| {
+        sysctl("tcp_syncookies", 2);
+        let (datapath, _listener) =
+            node(sandbox, Some(ingress_datapath::SynCookieOptions { is_dry_run: true, ..ALWAYS }));
+        (40_000..40_032).for_each(|port| _ = run(&datapath, &syn(port), XDP_PASS, &DRY));
+        assert_eq!(chosen(sandbox), BTreeSet::from([0, 1]));
+    });
+}
+
+#[test]
+fn clients_outside_a_share_are_left_to_their_listener_in_a_flood() {
+    sandboxed(|sandbox| {
+        sysctl("tcp_syncookies", 2);
+        let (datapath, _listener) = node(sandbox, Some(ALWAYS));
+        let share = NodeShare::open(&sandbox.bpffs()).expect("opens");
+        share.set(ClientShare::NONE, Renewal::Caller);
+        run(&datapath, &syn(40_000), XDP_PASS, &[Total::Accepted, Total::Left]);
+        // The other listener may still be opening the connection, and may have sent a cookie of its own.
+        run(&datapath, &segment(40_000, ACK).frame(), XDP_PASS, &[Total::Accepted]);
+    });
+}
