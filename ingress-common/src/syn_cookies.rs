@@ -12,9 +12,12 @@ pub const THRESHOLD_MIN: u32 = 1000;
 const BEGIN_MIN: u32 = 4 * BATCH;
 /// Time without enough requests after which a flood is over.
 pub const HOLD_NS: u64 = 10_000_000_000;
-/// Age up to which the kernel's note that a listener sends cookies counts as recent. The kernel itself keeps the note for
-/// two minutes (`TCP_SYNCOOKIE_VALID`).
+/// Age up to which the kernel's note that a listener sends cookies is recent enough to send another one. The kernel itself
+/// keeps the note for two minutes (`TCP_SYNCOOKIE_VALID`).
 pub const STAMP_FRESH_NS: u64 = 30_000_000_000;
+/// Age of the note up to which an ACK may confirm a cookie. Longer, so that clients have time to answer; shorter than the
+/// kernel's, so that the ACK reaches the stack in time.
+pub const STAMP_VALID_NS: u64 = 90_000_000_000;
 /// Value of [`SynFlood::until_ns`] for a flood that does not end, by a threshold of 0.
 pub const ALWAYS: u64 = u64::MAX;
 
@@ -88,12 +91,12 @@ impl SynCookies {
 }
 
 impl SynStamp {
-    /// Returns `true` if the present listener may still be taken for one that sends cookies.
+    /// Returns `true` if the present listener has a note of at most this age.
     #[must_use]
     #[inline(always)]
-    pub const fn is_fresh(&self, now_ns: u64) -> bool {
+    pub const fn is_within(&self, age_ns: u64, now_ns: u64) -> bool {
         let age = now_ns.saturating_sub(self.time_ns);
-        self.noted == self.listener && self.time_ns != 0 && age <= STAMP_FRESH_NS
+        self.noted == self.listener && self.time_ns != 0 && age <= age_ns
     }
 
     /// Returns the stamp of the slot after it has got another listener.
@@ -196,13 +199,13 @@ mod tests {
     fn the_stamp_of_another_listener_or_an_old_one_is_not_fresh() {
         let stamp = SynStamp { time_ns: NOW, noted: 3, listener: 3 };
         for (later, expect) in [(0, true), (STAMP_FRESH_NS, true), (STAMP_FRESH_NS + 1, false)] {
-            assert_eq!(stamp.is_fresh(NOW + later), expect, "{later} ns");
+            assert_eq!(stamp.is_within(STAMP_FRESH_NS, NOW + later), expect, "{later} ns");
         }
-        assert!(!SynStamp::default().is_fresh(1));
+        assert!(!SynStamp::default().is_within(STAMP_FRESH_NS, 1));
         let replaced = stamp.replaced();
-        assert!(!replaced.is_fresh(NOW));
+        assert!(!replaced.is_within(STAMP_FRESH_NS, NOW));
         // A program that looked the listener up before the change writes its note after it.
-        assert!(!SynStamp { time_ns: NOW, noted: stamp.listener, ..replaced }.is_fresh(NOW));
-        assert!(SynStamp { time_ns: NOW, noted: replaced.listener, ..replaced }.is_fresh(NOW));
+        assert!(!SynStamp { time_ns: NOW, noted: stamp.listener, ..replaced }.is_within(STAMP_FRESH_NS, NOW));
+        assert!(SynStamp { time_ns: NOW, noted: replaced.listener, ..replaced }.is_within(STAMP_FRESH_NS, NOW));
     }
 }

@@ -22,7 +22,7 @@ use ingress_common::{
     flow::UNATTRIBUTED,
     map::{SYN_COOKIES_ONLY, SYN_COUNTS_ONLY, SYN_FLOOD_ONLY, SYN_SCRATCH_ONLY},
     steer::{CHOSEN_BY_XDP, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, LEFT_BY_SHARE, default_worker, fresh},
-    syn_cookies::{BATCH, SYN_COOKIES_DRY_RUN, SYN_COOKIES_OPTIONS, begun, counted},
+    syn_cookies::{BATCH, STAMP_FRESH_NS, STAMP_VALID_NS, SYN_COOKIES_DRY_RUN, SYN_COOKIES_OPTIONS, begun, counted},
 };
 use ingress_ebpf::{
     decide::{Decision, Node as _, WorkerChoice, admit, choice},
@@ -280,13 +280,14 @@ fn request(packet: &XdpContext, scratch: &mut SynScratch, bytes: u64) -> Option<
 fn note(packet: &XdpContext, scratch: &mut SynScratch) -> bool {
     scratch.ip = ip_header(&scratch.segment.flow);
     let scratch = black_box(scratch);
-    let SynScratch { segment, rule, now_ns, port_be, syn, ip, .. } = scratch;
+    let SynScratch { segment, rule, now_ns, port_be, syn, ip, step, .. } = scratch;
     syn[0] = ports(&segment.flow, *port_be);
     let slot = slot(rule, &segment.flow);
     let Some(stamp) = SYN_STAMPS.get_ptr_mut(slot) else { return false };
     // SAFETY: checked against null, and aligned; volatile because others write it.
     let found = unsafe { stamp.read_volatile() };
-    if found.is_fresh(*now_ns) {
+    let age_ns = if *step == CONFIRM { STAMP_VALID_NS } else { STAMP_FRESH_NS };
+    if found.is_within(age_ns, *now_ns) {
         return true;
     }
     let is_noted = ask(packet, &segment.flow, *port_be, ip, syn);

@@ -1,15 +1,18 @@
-//! Choices in a flood of SYNs: the worker of a confirmed client, and clients outside the share.
+//! Choices in a flood of SYNs: the worker of a confirmed client, clients outside the share, and the age of a note.
 
 use std::collections::BTreeSet;
 
 use aya::maps::{Array, Map};
-use ingress_common::{HandoffEntry, Total, map::HANDOFFS};
-use ingress_datapath::{ClientShare, Datapath, NodeShare, Renewal};
+use ingress_common::{
+    HandoffEntry, SynStamp, Total,
+    map::{HANDOFFS, SYN_STAMPS},
+};
+use ingress_datapath::{ClientShare, Datapath, NodeShare, Renewal, monotonic_ns};
 
 use crate::{
     packets::{ACK, Packet, SYN},
     sandbox::{Sandbox, sandboxed},
-    syn_cookies::{ALWAYS, BOTH, LINUX, NUMBER, frame, node, run, sysctl},
+    syn_cookies::{ALWAYS, BOTH, LINUX, NUMBER, forget, frame, node, run, sysctl},
     verdicts::{XDP_PASS, XDP_TX},
 };
 
@@ -72,5 +75,26 @@ fn clients_outside_a_share_are_left_to_their_listener_in_a_flood() {
         run(&datapath, &syn(40_000), XDP_PASS, &[Total::Accepted, Total::Left]);
         // The other listener may still be opening the connection, and may have sent a cookie of its own.
         run(&datapath, &segment(40_000, ACK).frame(), XDP_PASS, &[Total::Accepted]);
+    });
+}
+
+/// The stack accepts a cookie for two minutes after its listener's note. Its queue may be empty again by then, so that it
+/// makes no new note.
+#[test]
+fn a_cookie_can_be_confirmed_for_longer_than_cookies_are_sent() {
+    sandboxed(|sandbox| {
+        sysctl("tcp_syncookies", 2);
+        let (datapath, _listener) = node(sandbox, Some(ALWAYS));
+        let ack = confirmation(&datapath, 40_000);
+        let mut stamps: Array<_, SynStamp> = Map::Array(sandbox.map(SYN_STAMPS)).try_into().expect("an array");
+        for slot in 0..2 {
+            let stamp = stamps.get(&slot, 0).expect("read");
+            let time_ns = monotonic_ns().saturating_sub(60_000_000_000).max(1);
+            stamps.set(slot, SynStamp { time_ns, noted: stamp.listener, ..stamp }, 0).expect("aged");
+        }
+        sysctl("tcp_syncookies", 1);
+        run(&datapath, &syn(40_000), XDP_PASS, &[Total::Accepted, Total::Decided]);
+        forget(sandbox);
+        run(&datapath, &ack, XDP_PASS, &[Total::Accepted, Total::SynCookieValid, Total::Decided]);
     });
 }

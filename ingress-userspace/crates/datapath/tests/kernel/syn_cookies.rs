@@ -8,6 +8,7 @@ use ingress_common::{
     Alive, SynFlood, SynStamp, Total,
     flow::PROTO_TCP,
     map::{ALIVE, ALIVE_CURRENT, SYN_FLOOD, SYN_FLOOD_ONLY, SYN_STAMPS},
+    syn_cookies::STAMP_FRESH_NS,
 };
 use ingress_datapath::{
     Claim, ClientShare, Datapath, NodeShare, Options, Renewal, RunOptions, SteeredPort, SynCookieOptions,
@@ -152,7 +153,7 @@ fn syns_of_a_flood_get_cookies_and_only_their_confirmations_pass() {
 }
 
 /// Clears the choices of workers.
-fn forget(sandbox: &Sandbox) {
+pub(crate) fn forget(sandbox: &Sandbox) {
     use ingress_common::{HandoffEntry, map::HANDOFFS};
     let mut handoffs: Array<_, HandoffEntry> = Map::Array(sandbox.map(HANDOFFS)).try_into().expect("an array");
     for place in 0..handoffs.len() {
@@ -312,7 +313,8 @@ fn an_ack_is_left_only_to_a_listener_with_a_note() {
         let other = TcpListener::bind("[::]:0").expect("listens");
         (0..2).for_each(|slot| datapath.register_listener(slot, other.as_fd()).expect("registered"));
         let stamps: Array<_, SynStamp> = Map::Array(sandbox.map(SYN_STAMPS)).try_into().expect("an array");
-        let is_fresh = || (0..2).any(|slot| stamps.get(&slot, 0).expect("read").is_fresh(monotonic_ns()));
+        let is_fresh =
+            || (0..2).any(|slot| stamps.get(&slot, 0).expect("read").is_within(STAMP_FRESH_NS, monotonic_ns()));
         assert!(!is_fresh());
         sysctl("tcp_syncookies", 1);
         run(&datapath, &ack, XDP_DROP, &[Total::SynCookieInvalid]);
