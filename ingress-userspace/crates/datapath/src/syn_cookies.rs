@@ -52,7 +52,7 @@ pub struct SynCookies {
 /// Floods of SYNs as this process sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SynFloodView {
-    /// SYNs per second from which on there is a flood; `None` while cookies are off, or for every SYN.
+    /// SYNs per second from which on there is a flood; `None` while cookies are not ready, or for every SYN.
     pub threshold: Option<u32>,
     /// SYNs per second to steered ports, between the latest two calls of [`SynCookies::tend`].
     pub rate: u32,
@@ -163,8 +163,8 @@ impl SynCookies {
                 let seconds = (now - before).as_secs_f64();
                 let rate = |now: u64, before: u64| per_second(now.wrapping_sub(before), seconds);
                 watch.view.rate = rate(requests, counts[0]);
-                // In a flood, only the clients that confirm are usual.
-                let usual = if is_flood { rate(confirmed, counts[1]) } else { watch.view.rate };
+                let is_dry_run = self.options.is_some_and(|options| options.is_dry_run);
+                let usual = usual(is_flood, is_dry_run, watch.view.rate, rate(confirmed, counts[1]));
                 watch.usual.learn(usual, seconds);
             }
             watch.view.is_flood = is_flood;
@@ -172,7 +172,8 @@ impl SynCookies {
         let threshold = self.threshold();
         self.apply_with(threshold)?;
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        watch.view.threshold = (threshold != 0).then_some(threshold);
+        let is_ready = matches!(self.state(), SynCookieState::Ready { .. });
+        watch.view.threshold = (is_ready && threshold != 0).then_some(threshold);
         Ok(watch.view)
     }
 
@@ -229,6 +230,12 @@ impl Usual {
         let rate = self.0 * f64::from(TIMES_USUAL);
         rounded(rate).clamp(LEARNED_MIN, LEARNED_MAX)
     }
+}
+
+/// Returns the rate that counts for the usual one. In a flood, only the clients that confirm are usual. A dry run sends no
+/// cookies to confirm.
+const fn usual(is_flood: bool, is_dry_run: bool, requests: u32, confirmed: u32) -> u32 {
+    if is_flood && !is_dry_run { confirmed } else { requests }
 }
 
 fn per_second(count: u64, seconds: f64) -> u32 {
@@ -336,6 +343,15 @@ mod tests {
         assert_eq!(rate.threshold(), LEARNED_MIN);
         (0..7200).for_each(|_| rate.learn(u32::MAX, 1.0));
         assert_eq!(rate.threshold(), LEARNED_MAX);
+    }
+
+    #[test]
+    fn confirmed_clients_are_usual_in_a_flood_unless_none_can_confirm() {
+        for (is_flood, is_dry_run, expect) in
+            [(false, false, 9000), (true, false, 70), (false, true, 9000), (true, true, 9000)]
+        {
+            assert_eq!(usual(is_flood, is_dry_run, 9000, 70), expect, "{is_flood} {is_dry_run}");
+        }
     }
 
     #[test]

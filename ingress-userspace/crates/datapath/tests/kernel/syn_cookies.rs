@@ -283,6 +283,8 @@ fn a_flood_begins_with_its_rate_and_ends_with_its_time() {
         assert_eq!(flood.get(&SYN_FLOOD_ONLY, 0).expect("an entry").until_ns, 0, "the next packet needs no clock");
         let view = datapath.syn_cookies().tend().expect("tended");
         assert_eq!((view.threshold, view.is_flood), (Some(1000), false));
+        sysctl("tcp_syncookies", 0);
+        assert_eq!(datapath.syn_cookies().tend().expect("tended").threshold, None, "the stack refuses cookies");
     });
 }
 
