@@ -54,7 +54,8 @@ pub(crate) struct KernelArgs {
 
     /// SYN cookies of XDP during floods of SYNs: XDP answers SYNs of the steered ports without state, passes connections
     /// that confirm a cookie, and drops TCP segments of no connection. Needs Linux 6.0 and XDP on the interface; without
-    /// them the stack answers as before. With `dry-run`, SYNs are only counted.
+    /// them the stack answers as before. With `dry-run`, SYNs are only counted, and connections get the worker that their
+    /// addresses select.
     #[arg(long, value_enum, default_value_t = SynCookiesArg::Off)]
     pub(crate) syn_cookies: SynCookiesArg,
 
