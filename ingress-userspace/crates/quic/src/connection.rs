@@ -105,6 +105,11 @@ const FINISHING_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 const LAST_REQUEST: u64 = (1 << 62) - 4;
 
 impl State {
+    /// Returns whether the ClientHello, which may take some datagrams, is not complete.
+    pub(crate) fn lacks_hello(&self) -> bool {
+        self.stage == Stage::Handshake && self.quic.crypto_session().handshake_data().is_none()
+    }
+
     pub(crate) fn new(quic: quinn_proto::Connection, shared: Rc<Shared>, peer: Rc<Peer>, now: Instant) -> Self {
         Self {
             network: network(quic.remote_address().ip()),

@@ -199,8 +199,10 @@ where
         if drain.is_some() && self.shared.counters.open.get() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let first = self.firsts.due(now);
-        has_more |= first.is_some_and(|due| due <= now);
+        // First packets have taken some time of the turn.
+        let at = if self.firsts.is_empty() { now } else { Instant::now() };
+        let first = self.firsts.due(at);
+        has_more |= first.is_some_and(|due| due <= at);
         if has_more {
             cx.waker().wake_by_ref();
         } else if let Some(next) = self.timers.next().into_iter().chain(first).min() {

@@ -43,7 +43,7 @@ pub struct Options {
     pub pressure: Box<dyn Fn(&FirstPacket) -> Pressure>,
     /// Tells for a client's first packet whether `tls_of` has its TLS, instead of `tls`.
     pub tls_at: TlsAt,
-    /// Called once for each address, and again after [`Handle::configure`](crate::Handle::configure). Application
+    /// Its value is kept for up to 256 addresses, until [`Handle::configure`](crate::Handle::configure). Application
     /// protocols and early data are replaced, too.
     pub tls_of: TlsOf,
     /// Called at the end of each handshake. The value belongs to the connection ([`Peer::context`]) and is dropped at

@@ -40,7 +40,8 @@ pub struct Counters {
     pub retried: Cell<u64>,
     /// First packets that began no handshake: answered with CONNECTION_REFUSED, of no served host, or not valid.
     pub refused: Cell<u64>,
-    /// First packets that were dropped because too many waited. Clients send them again.
+    /// Datagrams that were dropped because too many waited, or because they were too long to wait: first packets, the rest of
+    /// a handshake, and packets of other versions. Clients send them again.
     pub dropped: Cell<u64>,
     /// Requests that the service was given.
     pub requests: Cell<u64>,

@@ -26,7 +26,7 @@ pub struct Http3StatsView {
     pub retried: u64,
     /// First packets that were answered with CONNECTION_REFUSED.
     pub refused: u64,
-    /// First packets that were dropped because too many waited.
+    /// Datagrams that were dropped because too many waited or because they were too long to wait.
     pub dropped: u64,
     /// Requests.
     pub requests: u64,

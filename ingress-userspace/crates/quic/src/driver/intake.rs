@@ -30,6 +30,9 @@ use crate::{
 /// Addresses whose configuration is kept. A node has fewer.
 const ADDRESSES: usize = 256;
 
+/// Longest datagram that waits. First packets have some 1,200 to 1,500 bytes.
+const LARGEST: usize = 2 * 1024;
+
 /// The configurations of addresses with a TLS of their own, by address. Each is made once.
 pub(super) struct ServersAt {
     pub(super) at: TlsAt,
@@ -40,7 +43,7 @@ pub(super) struct ServersAt {
 /// The way that a datagram took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
-    /// It began a connection.
+    /// It began a connection, or completed its ClientHello, which is when TLS does its work.
     Begun,
     /// It was of a connection.
     OfConnection,
@@ -62,6 +65,7 @@ impl<S> Driver<S> {
                 match owner_of(datagram.data, |id| ids.owner(id)) {
                     owner @ (Owner::Own | Owner::Unknown | Owner::Gone) => match Class::of(datagram.data, owner) {
                         Class::Open => received.push(datagram.into_owned()),
+                        _ if datagram.data.len() > LARGEST => count(&shared.counters.dropped),
                         class => keep(firsts, &shared.counters, class, datagram.remote, || datagram.into_owned()),
                     },
                     // It was steered here before its owner was known, or merged with packets for us.
@@ -90,6 +94,7 @@ impl<S> Driver<S> {
             let Some(datagram) = injected else { return };
             match Class::of(&datagram.data, owner_of(&datagram.data, |id| self.ids.owner(id))) {
                 Class::Open => _ = self.take(datagram, now),
+                _ if datagram.data.len() > LARGEST => count(&self.shared.counters.dropped),
                 class => {
                     keep(&mut self.firsts, &self.shared.counters, class, datagram.remote, || datagram);
                 }
@@ -133,11 +138,14 @@ impl<S> Driver<S> {
                 None => Taken::Alone,
                 Some(DatagramEvent::NewConnection(incoming)) => self.admit(incoming, now),
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    if let Some(Some(conn)) = self.conns.get(handle.0) {
-                        conn.with(|state| state.quic.handle_event(event));
-                        conn.mark_dirty();
-                    }
-                    Taken::OfConnection
+                    let Some(Some(conn)) = self.conns.get(handle.0) else { return Taken::OfConnection };
+                    let is_begun = conn.with(|state| {
+                        let lacked_hello = state.lacks_hello();
+                        state.quic.handle_event(event);
+                        lacked_hello && !state.lacks_hello()
+                    });
+                    conn.mark_dirty();
+                    if is_begun { Taken::Begun } else { Taken::OfConnection }
                 }
                 Some(DatagramEvent::Response(transmit)) => {
                     self.answer(&transmit);
