@@ -64,17 +64,19 @@ fn step(service: &Entrance, target: &Target) -> Option<Step> {
         .replace("NAMESPACE", &quoted(&target.namespace));
     let (namespace, slice) = (quoted(&name.namespace), quoted(&format!("endpointslice/{slice}")));
     let commands = vec![function, format!("{share} 1"), format!("kubectl --namespace {namespace} get {slice}")];
-    let back = vec![format!("kubectl --namespace {namespace} delete {slice}")];
+    // A later step deletes it, too.
+    let back = vec![deletion(service)];
     Some(Step { title: "Move clients of the Service".to_owned(), text, commands, back })
 }
 
 /// Returns commands that delete the slices: they have no owner, and would serve a later Service of the same name.
 pub(super) fn removal(situation: &Situation) -> impl Iterator<Item = String> {
-    situation.services.iter().map(|service| {
-        let (namespace, slice) =
-            (quoted(&service.name.namespace), quoted(&format!("endpointslice/{}", slice(service))));
-        format!("kubectl --namespace {namespace} delete {slice} --ignore-not-found")
-    })
+    situation.services.iter().map(deletion)
+}
+
+fn deletion(service: &Entrance) -> String {
+    let slice = quoted(&format!("endpointslice/{}", slice(service)));
+    format!("kubectl --namespace {} delete {slice} --ignore-not-found", quoted(&service.name.namespace))
 }
 
 fn slice(service: &Entrance) -> String {

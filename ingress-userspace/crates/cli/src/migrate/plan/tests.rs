@@ -145,7 +145,10 @@ fn without_ports_of_nodes_no_share_is_set() {
     let [share] = &*shares else { panic!("{titles:?}") };
     assert!(share.commands[0].contains("ports: [{name: \"http\", port: 80}]"), "{}", share.commands[0]);
     assert!(share.commands[0].contains("kubernetes.io/service-name: \"edge-controller\""), "{}", share.commands[0]);
-    assert_eq!(share.back, ["kubectl --namespace ingress delete endpointslice/xdp-ingress-share-edge-controller"]);
+    assert_eq!(
+        share.back,
+        ["kubectl --namespace ingress delete endpointslice/xdp-ingress-share-edge-controller --ignore-not-found"]
+    );
 }
 
 #[test]
