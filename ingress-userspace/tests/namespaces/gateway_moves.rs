@@ -266,10 +266,10 @@ fn downloads_from_a_drained_node_end_whole_if_the_next_one_drains_too() {
     assert!(first.log().contains("keys of `--gateway-address-key-file` changed"), "a draining process reads no key");
 }
 
-/// No other node could answer, so the addresses stay until the kernel has sent what the process left in its hands.
+/// The addresses stay until the kernel has sent all that the process has written, because no other node could answer.
 #[test]
 fn the_only_node_holds_its_addresses_until_the_last_bytes_are_sent() {
-    /// As much as a client reads in one and a half seconds: less than the wait for the last bytes, wherever they are.
+    /// Bytes that a client reads in one and a half seconds: less than the wait for the last bytes, wherever they are.
     const SIZE: usize = 1_500_000;
     let Some(net) = Net::build("gm-last") else { return };
     // What a client has not read yet waits in the kernel of the node.

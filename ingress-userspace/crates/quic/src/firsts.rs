@@ -23,9 +23,9 @@ const OF_NETWORK: usize = ROOM / 4;
 /// Time for first packets in one turn of the driver. One of them is taken, however long that lasts.
 pub(crate) const TURN: Duration = Duration::from_millis(1);
 
-/// Time in which first packets may be answered without a handshake at once…
+/// Time that first packets without a handshake may take at once.
 const BURST: Duration = Duration::from_millis(5);
-/// …and the time that gives one unit of it back. So they have a quarter of a busy worker's time.
+/// Time that gives a unit of [`BURST`] back. So first packets have a quarter of a busy worker's time.
 const REFILL: u32 = 4;
 
 /// The class of a datagram. Each class has its own room.
@@ -74,7 +74,7 @@ pub(crate) fn owner_of(datagram: &[u8], owner: impl FnOnce(&[u8; crate::ID_LENGT
 /// First packets that wait.
 #[derive(Debug)]
 pub(crate) struct Firsts {
-    /// By the order of `WAITING`.
+    /// The rooms, in the order of `WAITING`.
     rooms: [Room; WAITING.len()],
     /// The room whose turn it is.
     next: usize,

@@ -43,11 +43,11 @@ pub(super) struct ServersAt {
 /// The way that a datagram took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
-    /// It began a connection, or completed its ClientHello, which is when TLS does its work.
+    /// The datagram began a connection, or completed its ClientHello, which is when TLS does its work.
     Begun,
-    /// It was of a connection.
+    /// The datagram was of a connection.
     OfConnection,
-    /// It was answered without state, or dropped.
+    /// The datagram was answered without state, or dropped.
     Alone,
 }
 
