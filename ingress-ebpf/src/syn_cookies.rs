@@ -1,7 +1,8 @@
 //! The part of `ingress_xdp_cookies` for TCP packets of steered ports during a flood of SYNs (ADR 0063).
 //!
-//! It answers SYNs by SYN cookies of the kernel, without state. An ACK that confirms a cookie gets a worker and passes;
-//! the stack then opens the connection. Other segments pass if they belong to a connection, and are dropped if not.
+//! The program answers SYNs by SYN cookies of the kernel, without state. An ACK that confirms a cookie gets a worker and
+//! passes; the stack then opens the connection. Other segments pass if they belong to a connection, and are dropped if
+//! not.
 //!
 //! The stack accepts a cookie only from a listener that has noted to send cookies, at most two minutes ago. So a packet is
 //! answered or confirmed here only if the note of its listener is recent. If it is not, the kernel is asked to send a
