@@ -72,6 +72,16 @@ pub enum ListenerProtocol {
     Udp,
 }
 
+// === impl Listener ===
+
+impl Listener {
+    /// Returns whether HTTP/3 may serve the listener. It asks no client for a certificate.
+    #[must_use]
+    pub fn takes_http3(&self) -> bool {
+        self.protocol == ListenerProtocol::Https && self.clients.is_none()
+    }
+}
+
 // === impl ListenerName ===
 
 impl ListenerName {

@@ -13,8 +13,7 @@ use std::{
 
 use http::HeaderValue;
 use ingress_model::{
-    HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, RouteTable, Settings, Tree, Versions,
-    tree::Difference,
+    HostPattern, HostRoutes, Listener, ListenerName, RouteTable, Settings, Tree, Versions, tree::Difference,
 };
 
 use crate::server::{clock, shared::Shared};
@@ -90,11 +89,6 @@ fn is_remembered(ended: Duration, now: Duration) -> bool {
 pub(crate) fn is_permitted(settings: &Settings) -> bool {
     let Settings { http3, handshakes, trust, .. } = settings;
     *http3 && handshakes.versions != Versions::Tls12 && !trust.proxy_protocol
-}
-
-/// Returns whether HTTP/3 may serve a listener. It asks no client for a certificate.
-pub(crate) fn takes_http3(listener: &Listener) -> bool {
-    listener.protocol == ListenerProtocol::Https && listener.clients.is_none()
 }
 
 // === impl WorkerOffer ===
@@ -210,7 +204,7 @@ impl Withdrawn {
         }
         let known = std::mem::replace(&mut next.listener_source, table.listeners.clone());
         for Difference { key, old, new } in known.differences(&table.listeners) {
-            match (old.is_some_and(|old| takes_http3(old)), new.map(|new| takes_http3(new))) {
+            match (old.is_some_and(|old| old.takes_http3()), new.map(|new| new.takes_http3())) {
                 (true, Some(false)) => {
                     if let Some(since) = latest {
                         next.listeners.insert(key.clone(), since);

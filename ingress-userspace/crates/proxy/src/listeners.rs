@@ -90,6 +90,7 @@ pub(crate) struct ServedListener {
     pub(crate) protocol: ListenerProtocol,
     /// Requirements on client certificates in handshakes.
     pub(crate) clients: Option<Arc<ClientCertificates>>,
+    takes_http3: bool,
     /// Origins of its certificates, in order of preference.
     pub(crate) certificates: Vec<Arc<str>>,
     /// Routes for bytes, by server name.
@@ -327,9 +328,9 @@ impl ServedListener {
         self.streams.values().filter(|stream| stream.id == HostId::UNATTRIBUTED).count()
     }
 
-    /// Returns whether HTTP/3 may serve the listener. It asks no client for a certificate.
+    /// Returns whether HTTP/3 may serve the listener; see [`Listener::takes_http3`].
     pub(crate) fn takes_http3(&self) -> bool {
-        self.protocol == ListenerProtocol::Https && self.clients.is_none()
+        self.takes_http3
     }
 
     /// Returns whether the bytes of TLS connections are relayed, passed through or terminated.
@@ -352,6 +353,6 @@ impl ServedListener {
         }
         let routes = Routes::of_listener(previous.map(|served| &served.routes), listener, upstream, host_id);
         let (clients, certificates) = (clients.clone(), certificates.clone());
-        Self { protocol: *protocol, routes, clients, certificates, streams }
+        Self { protocol: *protocol, routes, clients, takes_http3: listener.takes_http3(), certificates, streams }
     }
 }
