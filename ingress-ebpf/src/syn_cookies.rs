@@ -251,13 +251,13 @@ fn check(packet: &XdpContext, scratch: &mut SynScratch, bytes: u64) -> Option<Pa
 #[inline(always)]
 fn request(packet: &XdpContext, scratch: &mut SynScratch, bytes: u64) -> Option<PacketAction> {
     scratch.step = STEER;
-    if is_dry_run() {
-        count::total(Total::WouldSendSynCookie, bytes);
-        return None;
-    }
     let SynScratch { segment, rule, now_ns, .. } = &*scratch;
     // A client outside the share gets another listener, which may send no cookies.
     if left(&Maps, rule, &segment.flow.remote_addr, *now_ns).is_some() {
+        return None;
+    }
+    if is_dry_run() {
+        count::total(Total::WouldSendSynCookie, bytes);
         return None;
     }
     let scratch = black_box(scratch);
