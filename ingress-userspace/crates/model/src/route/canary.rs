@@ -180,6 +180,7 @@ mod tests {
     fn clients_over_tls_reach_the_upstream_for_tls() {
         let branches =
             Branches { main: MAIN, canaries: vec![(weight(10, 100), FIRST)], over_tls: vec![(MAIN, SECOND)] };
-        assert_eq!([MAIN, FIRST, SECOND].map(|chosen| branches.over_tls(chosen)), [SECOND, FIRST, SECOND]);
+        assert_eq!([MAIN, FIRST, SECOND].map(|chosen| branches.reached(chosen, true)), [SECOND, FIRST, SECOND]);
+        assert_eq!([MAIN, FIRST, SECOND].map(|chosen| branches.reached(chosen, false)), [MAIN, FIRST, SECOND]);
     }
 }

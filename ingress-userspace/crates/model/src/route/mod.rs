@@ -376,11 +376,15 @@ impl Shares {
 // === impl Branches ===
 
 impl Branches {
-    /// Returns the upstream that takes the place of `chosen` for a client over TLS: `chosen` itself, unless its pods are
-    /// reached in the protocol of the client's scheme.
+    /// Returns the upstream that a client reaches by `chosen`: over TLS another one, if its pods are reached in the
+    /// protocol of the client's scheme.
     #[must_use]
-    pub fn over_tls(&self, chosen: UpstreamId) -> UpstreamId {
-        self.over_tls.iter().find(|(clear, _)| *clear == chosen).map_or(chosen, |(_, upstream)| *upstream)
+    pub fn reached(&self, chosen: UpstreamId, is_secure: bool) -> UpstreamId {
+        self.over_tls
+            .iter()
+            .filter(|_| is_secure)
+            .find(|(clear, _)| *clear == chosen)
+            .map_or(chosen, |(_, upstream)| *upstream)
     }
 }
 

@@ -211,8 +211,7 @@ fn same_host<'r>(
     }
     match &route.target {
         Action::Forward(id) => Ok(*id),
-        Action::Split(branches) if context.conn.secure => Ok(branches.over_tls(branches.main)),
-        Action::Split(branches) => Ok(branches.main),
+        Action::Split(branches) => Ok(branches.reached(branches.main, context.conn.secure)),
         Action::Refuse(_) | Action::Redirect(_) | Action::Weighted(_) => Err(AuthzError::NoRoute),
     }
 }

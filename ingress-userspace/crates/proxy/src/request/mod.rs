@@ -404,8 +404,8 @@ fn admit<'r>(
     let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
     let session = affinity.and_then(|affinity| AffinitySession::of(affinity, action, (id, upstream), subject));
     // The scheme of the connection, not that of a proxy before it.
-    if let (RouteTarget::Split(branches), true) = (action, conn.secure) {
-        upstream = snapshot.upstream(branches.over_tls(id)).ok_or_else(no_endpoints)?;
+    if let RouteTarget::Split(branches) = action {
+        upstream = snapshot.upstream(branches.reached(id, conn.secure)).ok_or_else(no_endpoints)?;
     }
     body.attach(log_entry.as_mut().map(|log_entry| log_entry.forwarded(request_id, upstream.key())));
     Ok(Admitted { upstream, session, handshake, body: Some(body) })
