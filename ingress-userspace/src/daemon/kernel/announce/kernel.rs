@@ -132,8 +132,8 @@ impl Kernel {
             {
                 warn!(
                     name = nic.name,
-                    "answers to ARP leave this veth interface only if its peer polls: switch GRO on at the peer \
-                     (`ethtool -K PEER gro on`), or run with `--xdp-mode generic`"
+                    "answers to ARP leave this veth interface only if its peer has an XDP program, too: attach one there, \
+                     or run with `--xdp-mode generic`"
                 );
             }
         }
