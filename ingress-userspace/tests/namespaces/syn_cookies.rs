@@ -81,9 +81,12 @@ fn send(is_over: &AtomicBool) -> anyhow::Result<()> {
             let port = 1024 + u16::try_from(number % 60_000)?;
             let from4 = SocketAddrV4::new(Ipv4Addr::from(0x0a40_0000 + index), port);
             let from6 = Ipv6Addr::from(0x2001_0db8_00ff_0000_0000_0000_0000_0000 + u128::from(index));
+            let from6 = SocketAddrV6::new(from6, port, 0, 0);
             // A packet that does not fit on the link is lost.
-            let _lost = sendto(v4.as_raw_fd(), &packet::syn(from4, NODE_V4), &to4, MsgFlags::empty()).is_err();
-            let syn6 = packet::syn6((from6, port), NODE_V6);
+            let _lost =
+                sendto(v4.as_raw_fd(), &packet::syn(from4, SocketAddrV4::new(NODE_V4, 80)), &to4, MsgFlags::empty())
+                    .is_err();
+            let syn6 = packet::syn6(from6, SocketAddrV6::new(NODE_V6, 80, 0, 0));
             let _lost = sendto(v6.as_raw_fd(), &syn6, &to6, MsgFlags::empty()).is_err();
         }
         thread::sleep(Duration::from_millis(10));

@@ -3,7 +3,7 @@
 
 use std::{
     future::poll_fn,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -75,6 +75,7 @@ enum Left {
 #[derive(Clone)]
 struct Client {
     address: SocketAddr,
+    host: &'static str,
     shape: Shape,
     endpoint: Endpoint,
     config: ClientConfig,
@@ -115,7 +116,8 @@ async fn load(address: SocketAddr, shape: Shape, trust: &Trust, amount: Amount) 
     };
     let mut clients = JoinSet::new();
     for _ in 0..shape.connections {
-        clients.spawn(Client::new(address, shape, trust)?.run(left.clone()));
+        let local = Ipv4Addr::LOCALHOST.into();
+        clients.spawn(Client::new((local, address), ECDSA, shape, trust)?.run(left.clone()));
     }
     let mut sum = Done::default();
     while let Some(done) = clients.join_next().await {
@@ -125,6 +127,40 @@ async fn load(address: SocketAddr, shape: Shape, trust: &Trust, amount: Amount) 
         eprintln!("a request by HTTP/3 to {address} failed: {reason:#}");
     }
     Ok(Sample { requests: sum.requests, errors: sum.errors, seconds: begun.elapsed().as_secs_f64() })
+}
+
+/// Clients that pause after each request, and open a connection for each.
+#[derive(Clone, Debug)]
+pub(super) struct Paced {
+    pub(super) target: SocketAddr,
+    pub(super) host: &'static str,
+    /// Address of each client.
+    pub(super) from: Vec<IpAddr>,
+    pub(super) pause: Duration,
+    pub(super) trust: Trust,
+}
+
+/// Sends requests for this long. Returns the time of each answered one with its connection, and the number of others.
+///
+/// # Errors
+/// Fails if the clients cannot be created.
+pub(super) fn paced(paced: &Paced, length: Duration) -> anyhow::Result<(Vec<Duration>, u64)> {
+    block_on(async {
+        let end = Instant::now() + length;
+        let shape = Shape { connections: 1, streams: 1, path: "/", upload: 0, connects: Connects::Always };
+        let mut clients = JoinSet::new();
+        for &from in &paced.from {
+            let client = Client::new((from, paced.target), paced.host, shape, &paced.trust)?;
+            clients.spawn(client.ask_in_turns(paced.pause, end));
+        }
+        let (mut times, mut failed) = (Vec::new(), 0);
+        while let Some(done) = clients.join_next().await {
+            let done = done?;
+            times.extend(done.0);
+            failed += done.1;
+        }
+        Ok((times, failed))
+    })
 }
 
 // === impl Shape ===
@@ -179,7 +215,12 @@ impl Done {
 // === impl Client ===
 
 impl Client {
-    fn new(address: SocketAddr, shape: Shape, trust: &Trust) -> anyhow::Result<Self> {
+    fn new(
+        (local, address): (IpAddr, SocketAddr),
+        host: &'static str,
+        shape: Shape,
+        trust: &Trust,
+    ) -> anyhow::Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let inner = WebPkiServerVerifier::builder_with_provider(trust.roots(), Arc::clone(&provider)).build()?;
         let verifier = Arc::new(Counting { inner, verified: AtomicU64::new(0) });
@@ -194,8 +235,9 @@ impl Client {
         }
         Ok(Self {
             address,
+            host,
             shape,
-            endpoint: Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).context("no socket for a client")?,
+            endpoint: Endpoint::client((local, 0).into()).context("no socket for a client")?,
             config: ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)),
             verifier,
             body: vec![b'x'; shape.upload].into(),
@@ -241,6 +283,19 @@ impl Client {
         done
     }
 
+    async fn ask_in_turns(self, pause: Duration, end: Instant) -> (Vec<Duration>, u64) {
+        let (mut times, mut failed) = (Vec::new(), 0);
+        while Instant::now() < end {
+            let begun = Instant::now();
+            match self.ask_once(true).await {
+                Ok(()) => times.push(begun.elapsed()),
+                Err(_failed) => failed += 1,
+            }
+            tokio::time::sleep(pause).await;
+        }
+        (times, failed)
+    }
+
     /// Sends a request on a connection of its own, whose handshake must be of the right kind.
     async fn ask_once(&self, is_first: bool) -> anyhow::Result<()> {
         let before = self.verifier.verified.load(Relaxed);
@@ -254,7 +309,7 @@ impl Client {
     }
 
     async fn connect(&self) -> anyhow::Result<(Connection, SendRequest<OpenStreams, Bytes>)> {
-        let connecting = self.endpoint.connect_with(self.config.clone(), self.address, ECDSA)?;
+        let connecting = self.endpoint.connect_with(self.config.clone(), self.address, self.host)?;
         let quic = timeout(PATIENCE, connecting).await.context("no handshake in time")??;
         let (mut driver, requests) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await?;
         tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
@@ -267,7 +322,7 @@ impl Client {
 
     async fn ask(&self, requests: &mut SendRequest<OpenStreams, Bytes>) -> anyhow::Result<()> {
         let method = if self.body.is_empty() { "GET" } else { "POST" };
-        let uri = format!("https://{ECDSA}{}", self.shape.path);
+        let uri = format!("https://{}{}", self.host, self.shape.path);
         let mut stream = requests.send_request(Request::builder().method(method).uri(uri).body(())?).await?;
         if !self.body.is_empty() {
             stream.send_data(self.body.clone()).await?;

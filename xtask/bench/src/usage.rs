@@ -10,6 +10,9 @@ use nix::{
 
 use ingress_lab::memory;
 
+/// The parent of all kernel threads.
+pub(super) const KTHREADD: u32 = 2;
+
 /// Returns the ids of a process and all its descendants.
 pub(super) fn tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];

@@ -10,10 +10,11 @@ use xtask_tools::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages, each with a program that proves its presence.
-const PROGRAMS: [(&str, &str); 19] = [
+const PROGRAMS: [(&str, &str); 20] = [
     ("chromium", "chromium"),
     ("chromium-driver", "chromedriver"),
     ("curl", "curl"),
+    ("ethtool", "ethtool"),
     ("g++", "g++"),
     ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
     ("haproxy", "haproxy"),

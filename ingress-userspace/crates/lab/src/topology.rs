@@ -6,8 +6,9 @@
 //! 2001:db8:1::2   ::1            2001:db8:3::1  ::10          fd00:244::11, ::12, ::13
 //! ```
 //!
-//! The small link touches neither end, so both ends have to learn of it by ICMP (RFC 1191, RFC 8201). All addresses are
-//! from the documentation and private ranges. This file starts no program except the pods' threads.
+//! The client may also have addresses in other networks of 2001:db8:1::/48. The small link touches neither end, so both
+//! ends have to learn of it by ICMP (RFC 1191, RFC 8201). All addresses are from the documentation and private ranges.
+//! This file starts no program except the pods' threads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -68,10 +69,11 @@ impl Topology {
         ))?;
         hop_a.ip("addr add 192.0.2.1/24 dev eth0\naddr add 2001:db8:1::1/64 dev eth0 nodad\n\
              addr add 198.51.100.1/30 dev eth1\naddr add 2001:db8:2::1/64 dev eth1 nodad\n\
-             route add default via 198.51.100.2\nroute add default via 2001:db8:2::2")?;
+             route add default via 198.51.100.2\nroute add default via 2001:db8:2::2\n\
+             route add 2001:db8:1::/48 via 2001:db8:1::2")?;
         hop_b.ip("addr add 198.51.100.2/30 dev eth0\naddr add 2001:db8:2::2/64 dev eth0 nodad\n\
              addr add 203.0.113.1/24 dev eth1\naddr add 2001:db8:3::1/64 dev eth1 nodad\n\
-             route add 192.0.2.0/24 via 198.51.100.1\nroute add 2001:db8:1::/64 via 2001:db8:2::1\n\
+             route add 192.0.2.0/24 via 198.51.100.1\nroute add 2001:db8:1::/48 via 2001:db8:2::1\n\
              route add 10.244.0.0/24 via 203.0.113.10\nroute add fd00:244::/64 via 2001:db8:3::10")?;
         node.ip(&format!(
             "addr add {NODE_V4}/24 dev {NODE_NIC}\naddr add {NODE_V6}/64 dev {NODE_NIC} nodad\n\

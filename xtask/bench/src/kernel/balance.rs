@@ -131,8 +131,8 @@ const fn by_cpus(senders: Senders) -> &'static str {
 
 const fn chosen_by(way: Way) -> &'static str {
     match way {
-        Way::Steered | Way::Denying | Way::Limiting | Way::Answering => "XDP",
-        Way::Counted | Way::Bound | Way::Redirected | Way::Filtered => "`SO_REUSEPORT`",
+        Way::Steered => "XDP",
+        _ => "`SO_REUSEPORT`",
     }
 }
 

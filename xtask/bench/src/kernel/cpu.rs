@@ -15,9 +15,6 @@ use nix::sys::{
 use crate::usage::{self, CpuTime};
 use xtask_tools::process;
 
-/// The parent of all kernel threads.
-const KTHREADD: u32 = 2;
-
 /// Reads the time that has been used so far.
 #[derive(Debug)]
 pub(super) struct Cpu {
@@ -30,7 +27,7 @@ impl Cpu {
         let is_ksoftirqd = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
         };
-        let ksoftirqd = usage::tree(KTHREADD).into_iter().filter(is_ksoftirqd).collect();
+        let ksoftirqd = usage::tree(usage::KTHREADD).into_iter().filter(is_ksoftirqd).collect();
         Self { ksoftirqd, has_interrupts_apart: has_interrupts_apart() }
     }
 

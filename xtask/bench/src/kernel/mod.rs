@@ -8,6 +8,7 @@
 //!                                                    ├── docs/kernel-figures.md
 //! node ── balance: how two workers share ────────────┘
 //! node ── flood: service to legitimate clients, a separate run
+//!      ── syn_cost: CPU for a SYN of a flood, a separate run
 //! ```
 
 mod balance;
@@ -17,6 +18,7 @@ mod elsewhere;
 mod figure;
 mod flood;
 mod node;
+mod syn_cost;
 
 use std::{path::Path, time::Duration};
 
@@ -39,10 +41,10 @@ Balance is that of two workers, where XDP chooses one for each connection and wh
 workers share (SO_REUSEPORT): how 120 connections that last are spread, whose packets come by one CPU or by every CPU,
 and how soon they are answered when all ask at once. By XDP's choice no worker is to hold more than 125 % of the mean, and three.
 
-A flood comes from denied networks, from few addresses (each far over its limit) or from many (each sends once), as
-fast as a thread sends it. In its way are the deny list and limits of clients in XDP, the list alone, or nft in the
-place of both. What the first two are there to stop is to leave clients 90 % of their goodput, and to make their 99th
-percentile no more than twice what it is without a flood.
+A flood comes from denied networks, from few addresses (each far over its limit), or from many (each sends once) by
+IPv4, by IPv6, or beside 100 clients without pause. In its way are the deny list and limits of clients in XDP, the list
+alone, SYN cookies of XDP, or nft. The list and the limits have to leave clients 90 % of their goodput, and may double
+their 99th percentile. SYN cookies are compared to a program that only counts.
 
 Exit codes: 0 every figure that was measured is reached; 1 one is not, or something failed; 2 the command line was not
 understood.
@@ -51,7 +53,9 @@ Examples:
   cargo xtask bench kernel                # figures 1 to 3, 11 and balance measured, the others cited; about six minutes
   cargo xtask bench kernel --all          # all of them
   cargo xtask bench kernel --pgo --record # and write docs/kernel-figures.md
-  cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about ten minutes";
+  cargo xtask bench kernel --flood --rounds 4           # what floods leave for clients; about twenty minutes
+  cargo xtask bench kernel --flood --senders many --clients https
+  cargo xtask bench kernel --syn-cost                   # CPU for a SYN, by XDP, the stack and nft; about four minutes";
 
 /// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/kernel-figures.md", command: "cargo xtask bench kernel --record" };
@@ -66,10 +70,14 @@ pub(super) struct Args {
     /// Length of one measurement in seconds.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Measure instead the goodput and the 99th percentile of clients during floods of SYNs: denied, limited or
-    /// neither.
+    /// Measure instead the goodput and the 99th percentile of clients during floods of SYNs.
     #[arg(long, conflicts_with_all = ["all", "record"])]
     flood: bool,
+    /// Measure instead the CPU for each SYN of a flood, by XDP, by the stack and by nft.
+    #[arg(long, conflicts_with_all = ["all", "record", "flood"])]
+    syn_cost: bool,
+    #[command(flatten)]
+    options: flood::Options,
     /// Also run the tests and the bench that guard the other figures.
     #[arg(long)]
     all: bool,
@@ -87,11 +95,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let missing = capability::missing();
     ensure!(missing.is_empty(), "`cargo xtask bench kernel` needs what this machine lacks: {}", missing.join("; "));
-    xtask_setup::packages(&["iproute2", "nftables", "util-linux", "wrk"], "bench kernel")?;
+    xtask_setup::packages(&["ethtool", "iproute2", "nftables", "util-linux", "wrk"], "bench kernel")?;
     let binary = args.subject.program()?;
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     if args.flood {
-        return flood::run(args, &binary, pin);
+        return flood::run(&args.options, args.rounds, args.seconds, &binary, pin);
+    }
+    if args.syn_cost {
+        return syn_cost::run(args.options.rate, args.rounds, args.seconds, &binary);
     }
     let costs = Costs::take()?;
     let balance = balance::measure(args.rounds, &binary)?;

@@ -21,6 +21,7 @@ use ingress_lab::{
     Lab, Process,
     client::{Ask, Connection, Protocol, Trust, block_on},
     controller::{DataPath, Options},
+    credentials::Authority,
     denied,
     maps::Maps,
     nft,
@@ -36,6 +37,8 @@ pub(super) const SERVED: (Ipv4Addr, u16) = (NODE_V4, 80);
 pub(super) const SYNS_PER_SECOND: u32 = 20;
 /// The host with a pod behind it.
 pub(super) const POD_HOST: &str = "pod.test";
+/// Likewise, with a certificate.
+pub(super) const TLS_HOST: &str = "tls.test";
 
 /// Path of connections to the proxy, and defence against floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,10 @@ pub(super) enum Way {
     Limiting,
     /// Like [`Way::Steered`], with SYN cookies of XDP.
     Answering,
+    /// Like [`Way::Answering`], with the kernel's defaults for SYN cookies and timestamps.
+    AnsweringByDefault,
+    /// Like [`Way::Answering`], with the deny list and the limits of clients.
+    AnsweringAndLimiting,
     /// The proxy binds the port.
     Bound,
     /// Like [`Way::Bound`], with XDP, which only counts.
@@ -56,6 +63,10 @@ pub(super) enum Way {
     Redirected,
     /// The proxy binds the port, and nft drops in `netdev` ingress the packets that [`Way::Limiting`] would drop.
     Filtered,
+    /// Like [`Way::Counted`], and nft's `synproxy` answers SYNs in front of the proxy.
+    Proxied,
+    /// Like [`Way::Counted`], and the stack answers each SYN by a cookie.
+    StackAnswers,
 }
 
 /// A running node. Fields are dropped in this order, so the lab is last.
@@ -63,8 +74,10 @@ pub(super) enum Way {
 pub(super) struct Node {
     process: Process,
     /// A process with a program at the router's end of the link.
-    _polling: Option<Process>,
+    polling: Option<Process>,
     pub(super) topology: Topology,
+    /// The authority of [`TLS_HOST`]'s certificate.
+    pub(super) trust: Trust,
     bpffs: PathBuf,
     lab: Lab,
 }
@@ -78,6 +91,10 @@ impl Way {
             Self::Denying => "denying",
             Self::Limiting => "limiting",
             Self::Answering => "answering",
+            Self::AnsweringByDefault => "answering-default",
+            Self::AnsweringAndLimiting => "answering-limiting",
+            Self::Proxied => "proxied",
+            Self::StackAnswers => "stack",
             Self::Bound => "bound",
             Self::Counted => "counted",
             Self::Redirected => "redirected",
@@ -85,9 +102,38 @@ impl Way {
         }
     }
 
+    /// Returns `true` if XDP answers SYNs by cookies.
+    pub(super) const fn has_cookies(self) -> bool {
+        matches!(self, Self::Answering | Self::AnsweringByDefault | Self::AnsweringAndLimiting)
+    }
+
+    /// Returns the value of `net.ipv4.tcp_syncookies` and `net.ipv4.tcp_timestamps`, if it is not the kernel's default.
+    const fn sysctl(self) -> Option<&'static str> {
+        match self {
+            Self::Answering | Self::AnsweringAndLimiting | Self::StackAnswers => Some("2"),
+            _ => None,
+        }
+    }
+
     fn rules(self) -> Option<String> {
         match self {
-            Self::Steered | Self::Denying | Self::Limiting | Self::Answering | Self::Bound | Self::Counted => None,
+            Self::Steered
+            | Self::Denying
+            | Self::Limiting
+            | Self::Answering
+            | Self::AnsweringByDefault
+            | Self::AnsweringAndLimiting
+            | Self::Bound
+            | Self::StackAnswers
+            | Self::Counted => None,
+            Self::Proxied => Some(
+                "table ip front {\nchain prerouting {\ntype filter hook prerouting priority raw;\n\
+                 tcp dport 80 tcp flags & (fin | syn | rst | ack) == syn notrack\n}\n\
+                 chain input {\ntype filter hook input priority filter;\n\
+                 tcp dport 80 ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm\n\
+                 tcp dport 80 ct state invalid drop\n}\n}\n"
+                    .into(),
+            ),
             Self::Redirected => Some(
                 "table ip nat {\nchain prerouting {\ntype nat hook prerouting priority dstnat;\n\
                  tcp dport 80 redirect to :8080\n}\n}\n"
@@ -111,21 +157,24 @@ impl Way {
     fn settings(self) -> Vec<String> {
         let deny = || format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","));
         match self {
-            Self::Steered | Self::Answering | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => {
-                Vec::new()
-            }
             Self::Denying => vec![deny()],
-            Self::Limiting => vec![deny(), format!("client-syns-per-second: \"{SYNS_PER_SECOND}\"")],
+            Self::Limiting | Self::AnsweringAndLimiting => {
+                vec![deny(), format!("client-syns-per-second: \"{SYNS_PER_SECOND}\"")]
+            }
+            _ => Vec::new(),
         }
     }
 
     /// Returns the messages that the proxy logs once the kernel has its settings.
     const fn announcements(self) -> &'static [&'static str] {
         match self {
-            Self::Answering => &["SYN cookies of XDP are ready"],
-            Self::Steered | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => &[],
+            Self::Answering | Self::AnsweringByDefault => &["SYN cookies of XDP are ready"],
             Self::Denying => &["deny list changed"],
             Self::Limiting => &["deny list changed", "limits of clients changed"],
+            Self::AnsweringAndLimiting => {
+                &["SYN cookies of XDP are ready", "deny list changed", "limits of clients changed"]
+            }
+            _ => &[],
         }
     }
 }
@@ -136,6 +185,17 @@ impl Node {
     /// Creates the network, starts the proxy with this number of workers and waits until it serves; with `pin`, all of
     /// its threads run on CPU 1.
     pub(super) fn start(way: Way, binary: &Path, workers: usize, pin: bool) -> anyhow::Result<Self> {
+        Self::start_with(way, binary, workers, pin, &[])
+    }
+
+    /// Like [`Self::start`], with further options of the proxy.
+    pub(super) fn start_with(
+        way: Way,
+        binary: &Path,
+        workers: usize,
+        pin: bool,
+        further: &[&str],
+    ) -> anyhow::Result<Self> {
         let lab = Lab::open(&format!("xb-{}", way.name()))?;
         let topology = Topology::build(&lab)?;
         for client in [&topology.client, &topology.router] {
@@ -157,27 +217,41 @@ impl Node {
             way.settings().join(", ")
         );
         fs::write(manifests.join("settings.yaml"), settings)?;
+        let authority = Authority::generate()?;
+        fs::write(manifests.join("tls.yaml"), authority.secret("default", "tls", &[TLS_HOST])?)?;
         let bpffs = lab.bpffs()?.join("xdp-ingress");
         let mut options = Options::kernel(binary, &manifests, NODE_NIC, &bpffs);
         options.workers = workers;
         options.path = match way {
-            Way::Steered | Way::Denying | Way::Limiting | Way::Answering => options.path,
+            Way::Steered
+            | Way::Denying
+            | Way::Limiting
+            | Way::Answering
+            | Way::AnsweringByDefault
+            | Way::AnsweringAndLimiting => options.path,
             Way::Bound | Way::Filtered => DataPath::Bind { http: 80, https: 443 },
-            Way::Counted => DataPath::Count { interface: NODE_NIC.into(), bpffs: bpffs.clone() },
+            Way::Counted | Way::Proxied | Way::StackAnswers => {
+                DataPath::Count { interface: NODE_NIC.into(), bpffs: bpffs.clone() }
+            }
             Way::Redirected => DataPath::Bind { http: 8080, https: 8443 },
         };
         let mut command = options.command();
-        command.args(["--configmap", "default/settings"]);
-        let mut polling = None;
-        if way == Way::Answering {
-            command.args(["--syn-cookies=on", "--syn-cookies-threshold=1000"]);
+        command.args(["--configmap", "default/settings"]).args(further);
+        if let Some(value) = way.sysctl() {
             for name in ["ipv4/tcp_syncookies", "ipv4/tcp_timestamps"] {
-                topology.node.sysctl(name, "2")?;
+                topology.node.sysctl(name, value)?;
             }
-            polling = Some(poll(&lab, &topology, binary, &manifests)?);
         }
+        if way == Way::Proxied {
+            // The ACK of a handshake that `synproxy` has answered is no part of a tracked connection.
+            topology.node.sysctl("netfilter/nf_conntrack_tcp_loose", "0")?;
+        }
+        if way.has_cookies() {
+            command.args(["--syn-cookies=on", "--syn-cookies-threshold=1000"]);
+        }
+        let polling = way.has_cookies().then(|| poll(&lab, &topology, binary, &manifests)).transpose()?;
         let process = lab.spawn(&topology.node, "xdp-ingress", command)?;
-        let mut node = Self { process, _polling: polling, topology, bpffs, lab };
+        let mut node = Self { process, polling, topology, trust: authority.trust()?, bpffs, lab };
         node.wait(way)?;
         if pin {
             let pid = node.process.pid().to_string();
@@ -195,6 +269,23 @@ impl Node {
         Ok(())
     }
 
+    /// Lets both ends of its link poll, as network cards do, whatever its way to serve.
+    pub(super) fn poll(&mut self, binary: &Path) -> anyhow::Result<()> {
+        let Self { lab, topology, polling, .. } = self;
+        if polling.is_none() {
+            *polling = Some(poll(lab, topology, binary, &lab.home().join("manifests"))?);
+        }
+        // An end without a program polls with GRO, and only for a sender without TSO.
+        for (namespace, interface, feature) in
+            [(&topology.node, NODE_NIC, ["gro", "on"]), (&topology.router, ROUTER_NIC, ["tso", "off"])]
+        {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace.name(), "ethtool", "--features", interface]).args(feature);
+            process::capture(&mut command)?;
+        }
+        Ok(())
+    }
+
     /// Opens its pinned maps; ways without programs have none.
     pub(super) fn maps(&self) -> anyhow::Result<Maps> {
         Maps::open(&self.bpffs)
@@ -206,8 +297,8 @@ impl Node {
         let (ip, http) = SERVED;
         let before = cpu.used(proxy)?;
         // The router is next to the node, so no other machine forwards.
-        let (ports, trust) = (Ports { http, https: 443 }, Trust::none());
-        let target = Target { ip, ports, folder: self.lab.home(), trust: &trust, pin };
+        let ports = Ports { http, https: 443 };
+        let target = Target { ip, ports, folder: self.lab.home(), trust: &self.trust, pin };
         let sample = self.topology.router.run(|| load::run(Case::H1close, target, length))?;
         let used = cpu.used(proxy)? - before;
         anyhow::ensure!(sample.errors == 0, "{} of {} requests failed", sample.errors, sample.requests);
@@ -215,7 +306,8 @@ impl Node {
     }
 }
 
-/// Attaches a program to the router's end of the link: a veth delivers what XDP sends only to an end that polls.
+/// Attaches a program to the router's end of the link: a veth delivers what XDP sends only to an end
+/// with a program.
 fn poll(lab: &Lab, topology: &Topology, binary: &Path, manifests: &Path) -> anyhow::Result<Process> {
     let bpffs = lab.bpffs()?.join("router");
     let mut options = Options::kernel(binary, manifests, ROUTER_NIC, &bpffs);

@@ -13,46 +13,79 @@ mod service;
 use std::{path::Path, time::Duration};
 
 use anyhow::ensure;
+use clap::ValueEnum as _;
 
+pub(super) use self::senders::{Aim, Flood, Senders};
 use self::{
-    row::{GOODPUT, HEAD, P99, Row},
-    senders::Senders,
-    service::Service,
+    row::{BESIDE_GOODPUT, BESIDE_P99, GOODPUT, HEAD, P99, Round, Row},
+    service::{Clients, Service, Trial},
 };
 use super::{
-    Args, Verdict,
+    Verdict,
     node::{Node, Way},
 };
+use ingress_lab::topology::Family;
 
 /// Defences against floods.
-const WAYS: [Way; 6] = [Way::Limiting, Way::Denying, Way::Answering, Way::Bound, Way::Counted, Way::Filtered];
+const WAYS: [Way; 9] = [
+    Way::Limiting,
+    Way::Denying,
+    Way::Answering,
+    Way::AnsweringByDefault,
+    Way::AnsweringAndLimiting,
+    Way::Bound,
+    COUNTED,
+    Way::Filtered,
+    Way::Proxied,
+];
+/// The defence that SYN cookies are compared to.
+const COUNTED: Way = Way::Counted;
 
-/// A turn of a node: its service without a flood, and in each flood.
+/// Options of floods.
+#[derive(Debug, clap::Args)]
+#[group(id = "flood-options")]
+pub(super) struct Options {
+    /// Senders of the floods; by default all of them in turn.
+    #[arg(long, value_delimiter = ',', requires = "flood")]
+    senders: Vec<Senders>,
+    /// Packets of a flood per second; by default as many as a thread can send.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    pub(super) rate: Option<u32>,
+    /// Protocol of the legitimate clients, and thereby the port of the floods.
+    #[arg(long, requires = "flood", value_enum, default_value_t)]
+    clients: Clients,
+}
+
+/// A turn of a node: its service without a flood by family, and in each flood.
 struct Turn {
-    quiet: Service,
-    flooded: [Service; Senders::ALL.len()],
+    quiet: [Option<Service>; 2],
+    flooded: Vec<Service>,
 }
 
 /// Takes turns through all ways, quiet and in each flood, and prints the table.
 ///
 /// # Errors
 /// Fails if a node does not start, or a flood takes more from clients than the limits permit.
-pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
-    let nodes = WAYS.into_iter().map(|way| Node::start(way, binary, 1, pin)).collect::<anyhow::Result<Vec<_>>>()?;
+pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, pin: bool) -> anyhow::Result<()> {
+    let floods = if options.senders.is_empty() { Senders::value_variants() } else { &options.senders };
+    let further = if options.clients == Clients::Http3 { &["--http3=on"][..] } else { &[] };
+    let start = |way| Node::start_with(way, binary, 1, pin, further);
+    let nodes = WAYS.into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
     nodes.iter().try_for_each(service::prepare)?;
     let mut turns: [Vec<Turn>; WAYS.len()] = Default::default();
-    let length = Duration::from_secs(args.seconds);
-    for round in 0..args.rounds as usize {
+    for round in 0..rounds as usize {
         for turn in 0..nodes.len() {
             let index = (turn + round) % nodes.len();
-            turns[index].push(take_turn(&nodes[index], length)?);
+            turns[index].push(Turn::take(&nodes[index], floods, options, Duration::from_secs(seconds))?);
         }
-        eprintln!("round {} of {} done", round + 1, args.rounds);
+        eprintln!("round {} of {rounds} done", round + 1);
     }
+    let counted = WAYS.into_iter().zip(&turns).find(|(way, _)| *way == COUNTED).map_or(&[][..], |(_, turns)| turns);
     let mut rows = Vec::new();
-    for (which, senders) in Senders::ALL.into_iter().enumerate() {
+    for (which, &senders) in floods.iter().enumerate() {
         for (way, turns) in WAYS.into_iter().zip(&turns) {
-            rows.push(Row::of(senders, way, turns.iter().map(|turn| (turn.quiet, turn.flooded[which]))));
+            let rounds = turns.iter().zip(counted).filter_map(|(turn, counted)| turn.round(which, senders, counted));
+            rows.push(Row::of(senders, way, &rounds.collect::<Vec<_>>()));
         }
     }
     println!("{HEAD}");
@@ -60,11 +93,11 @@ pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
         println!("{row}");
     }
     println!(
-        "\nMedians of {} rounds of {} s. What is kept is a flooded figure relative to the quiet one of its round; the\n\
-         target is goodput {GOODPUT} and p99 {P99}. In brackets: what nothing of ours is in the way of, and nft. The\n\
-         flood comes from one thread, which on a link within one machine also receives what it sends: the cheaper a\n\
-         drop, the more it can send.",
-        args.rounds, args.seconds
+        "\nMedians of {rounds} rounds of {seconds} s. What is kept is a flooded figure relative to the quiet one of its round; the\n\
+         target is goodput {GOODPUT} and p99 {P99}. SYN cookies are judged by the flooded figures of a program that only\n\
+         counts, in the same round: goodput {BESIDE_GOODPUT} and p99 {BESIDE_P99}. In brackets: what nothing of ours is in the way of,\n\
+         and comparisons. The flood comes from one thread, which on a link within one machine also receives what it\n\
+         sends: the cheaper a drop, the more it can send."
     );
     let missed = rows.iter().filter(|row| row.is_promised() && row.verdict() == Verdict::Missed);
     let missed: Vec<String> = missed.map(Row::name).collect();
@@ -72,9 +105,24 @@ pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn take_turn(node: &Node, length: Duration) -> anyhow::Result<Turn> {
-    let quiet = service::measure(node, length, None)?;
-    let flooded = |senders| service::measure(node, length, Some(senders));
-    let [denied, few, many] = Senders::ALL;
-    Ok(Turn { quiet, flooded: [flooded(denied)?, flooded(few)?, flooded(many)?] })
+// === impl Turn ===
+
+impl Turn {
+    fn take(node: &Node, floods: &[Senders], options: &Options, length: Duration) -> anyhow::Result<Self> {
+        let trial = |family, flood| Trial { family, clients: options.clients, length, flood, rate: options.rate };
+        let mut quiet = [None, None];
+        for family in [Family::V4, Family::V6] {
+            if floods.iter().any(|senders| senders.family() == family) {
+                quiet[family as usize] = Some(trial(family, None).run(node)?);
+            }
+        }
+        let flooded = floods.iter().map(|&senders| trial(senders.family(), Some(senders)).run(node));
+        Ok(Self { quiet, flooded: flooded.collect::<anyhow::Result<_>>()? })
+    }
+
+    /// Returns a flood of this round, beside that of a node with a program that only counts.
+    fn round(&self, which: usize, senders: Senders, counted: &Self) -> Option<Round> {
+        let quiet = self.quiet[senders.family() as usize]?;
+        Some(Round { quiet, flooded: *self.flooded.get(which)?, counted: *counted.flooded.get(which)? })
+    }
 }

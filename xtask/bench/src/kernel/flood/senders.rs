@@ -1,42 +1,65 @@
 //! Senders of floods, and a thread that sends for them. The effect of the packets is measured elsewhere.
 
 use std::{
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
     os::fd::AsRawFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::JoinHandle,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 use nix::{
     errno::Errno,
-    sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket},
+    sched::{CpuSet, sched_setaffinity},
+    sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, sendto, socket},
+    unistd::Pid,
 };
 
-use crate::kernel::node::SERVED;
-use ingress_lab::{Namespace, denied, packet};
+use ingress_lab::{
+    Namespace, denied, packet,
+    topology::{Family, node_addr},
+};
 
 /// First of a few addresses, from a network for measurements (RFC 2544).
 const FEW: u32 = 0xc612_0001;
 /// First of many addresses; no other address of the network is among them.
 const MANY: u32 = 0x0a40_0000;
+/// First of many addresses of IPv6, from a documentation prefix.
+const MANY_V6: u128 = 0x2001_0db8_00ff_0000_0000_0000_0000_0000;
+/// Packets that a flood with a rate sends at once: half of what the ring of a veth holds.
+const BURST: u32 = 128;
 
 /// Source addresses of a flood's SYNs. None of them responds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Senders {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::kernel) enum Senders {
     /// An address in each of the denied networks.
     Denied,
     /// Senders with their own addresses: each sends far more than the limit of a client.
     Few,
     /// Senders with forged addresses: each sends a SYN or two, and there are more than any table holds.
     Many,
+    /// Like [`Senders::Many`], over IPv6. The legitimate clients use IPv6, too.
+    ManyV6,
+    /// Like [`Senders::Many`], with clients at 100 addresses that open connections as fast as they can.
+    Mixed,
+}
+
+/// Port and rate of a flood.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kernel) struct Aim {
+    pub(in crate::kernel) port: u16,
+    /// Packets per second; `None` is as many as a thread can send.
+    pub(in crate::kernel) rate: Option<u32>,
+    /// The CPU that sends, if it is a single one.
+    pub(in crate::kernel) cpu: Option<usize>,
 }
 
 /// A running flood, which continues until it is finished.
-pub(super) struct Flood {
+pub(in crate::kernel) struct Flood {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<u64>>,
 }
@@ -44,14 +67,21 @@ pub(super) struct Flood {
 // === impl Senders ===
 
 impl Senders {
-    pub(super) const ALL: [Self; 3] = [Self::Denied, Self::Few, Self::Many];
-
     /// Returns the name in the table.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Denied => "10,000 denied networks",
             Self::Few => "100 addresses",
             Self::Many => "4,194,304 addresses",
+            Self::ManyV6 => "4,194,304 addresses, IPv6",
+            Self::Mixed => "4,194,304 addresses, and 100 clients without pause",
+        }
+    }
+
+    pub(super) const fn family(self) -> Family {
+        match self {
+            Self::Denied | Self::Few | Self::Many | Self::Mixed => Family::V4,
+            Self::ManyV6 => Family::V6,
         }
     }
 
@@ -59,53 +89,77 @@ impl Senders {
         match self {
             Self::Denied => denied::COUNT,
             Self::Few => 100,
-            Self::Many => 1 << 22,
+            Self::Many | Self::ManyV6 | Self::Mixed => 1 << 22,
         }
     }
 
     /// Returns the senders in turn; a sender has another port in each turn.
-    fn sender(self, number: u32) -> SocketAddrV4 {
+    fn sender(self, number: u32) -> SocketAddr {
         let index = number % self.count();
-        let address = match self {
-            Self::Denied => denied::address(index),
-            Self::Few => Ipv4Addr::from(FEW + index),
-            Self::Many => Ipv4Addr::from(MANY + index),
-        };
         let port = 1024 + (number / self.count() % 60_000) as u16;
-        SocketAddrV4::new(address, port)
+        match self {
+            Self::Denied => SocketAddrV4::new(denied::address(index), port).into(),
+            Self::Few => SocketAddrV4::new(Ipv4Addr::from(FEW + index), port).into(),
+            Self::Many | Self::Mixed => SocketAddrV4::new(Ipv4Addr::from(MANY + index), port).into(),
+            Self::ManyV6 => SocketAddrV6::new(Ipv6Addr::from(MANY_V6 + u128::from(index)), port, 0, 0).into(),
+        }
     }
 }
 
 // === impl Flood ===
 
 impl Flood {
-    /// Sends as fast as a thread of this namespace can.
-    pub(super) fn start(namespace: &Namespace, senders: Senders) -> anyhow::Result<Self> {
+    /// Sends from this namespace until [`Self::finish`].
+    pub(in crate::kernel) fn start(namespace: &Namespace, senders: Senders, aim: Aim) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&stop);
-        let thread = namespace.thread("flood", move || send(senders, &theirs))?;
+        let thread = namespace.thread("flood", move || send(senders, aim, &theirs))?;
         Ok(Self { stop, thread })
     }
 
     /// Ends the flood; returns the number of packets sent.
-    pub(super) fn finish(self) -> anyhow::Result<u64> {
+    pub(in crate::kernel) fn finish(self) -> anyhow::Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-fn send(senders: Senders, stop: &AtomicBool) -> anyhow::Result<u64> {
-    let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)
-        .context("cannot open a raw socket")?;
-    let (to, mut sent) = (SERVED.0, 0);
-    let [a, b, c, d] = to.octets();
-    let address = SockaddrIn::new(a, b, c, d, 0);
+fn send(senders: Senders, aim: Aim, stop: &AtomicBool) -> anyhow::Result<u64> {
+    let family = match senders.family() {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    let socket =
+        socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).context("cannot open a raw socket")?;
+    if let Some(cpu) = aim.cpu {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu)?;
+        sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot choose the CPU of the flood")?;
+    }
+    let to = SocketAddr::new(node_addr(senders.family()), aim.port);
+    let (mut sent, began) = (0, Instant::now());
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let syn = packet::syn(senders.sender(number), to);
-        match sendto(socket.as_raw_fd(), &syn, &address, MsgFlags::empty()) {
+        if let Some(rate) = aim.rate
+            && number % BURST == 0
+        {
+            let due = Duration::from_secs_f64(f64::from(number) / f64::from(rate));
+            thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+        let result = match (senders.sender(number), to) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+                let address = SockaddrIn::from(SocketAddrV4::new(*to.ip(), 0));
+                sendto(socket.as_raw_fd(), &packet::syn(from, to), &address, MsgFlags::empty())
+            }
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => {
+                let address = SockaddrIn6::from(SocketAddrV6::new(*to.ip(), 0, 0, 0));
+                sendto(socket.as_raw_fd(), &packet::syn6(from, to), &address, MsgFlags::empty())
+            }
+            (from, to) => anyhow::bail!("{from} cannot send to {to}"),
+        };
+        match result {
             Ok(_) => sent += 1,
             // Packets that do not fit on the link are lost, as on any other link.
             Err(Errno::ENOBUFS) => {}
@@ -117,23 +171,24 @@ fn send(senders: Senders, stop: &AtomicBool) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, net::IpAddr};
 
     use super::*;
 
     #[test]
     fn senders_rotate_through_their_own_addresses() {
-        let shut_out: BTreeSet<Ipv4Addr> =
-            (0..denied::COUNT).map(|number| *Senders::Denied.sender(number).ip()).collect();
+        let shut_out: BTreeSet<IpAddr> = (0..denied::COUNT).map(|number| Senders::Denied.sender(number).ip()).collect();
         assert_eq!(shut_out.len(), denied::COUNT as usize);
         for (senders, first, last) in [
-            (Senders::Few, Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 100)),
-            (Senders::Many, Ipv4Addr::new(10, 64, 0, 0), Ipv4Addr::new(10, 127, 255, 255)),
+            (Senders::Few, "198.18.0.1", "198.18.0.100"),
+            (Senders::Many, "10.64.0.0", "10.127.255.255"),
+            (Senders::ManyV6, "2001:db8:ff::", "2001:db8:ff::3f:ffff"),
         ] {
             let count = senders.count();
-            assert_eq!(senders.sender(0), SocketAddrV4::new(first, 1024));
-            assert_eq!(senders.sender(count - 1), SocketAddrV4::new(last, 1024));
-            assert_eq!(senders.sender(count), SocketAddrV4::new(first, 1025), "the next turn");
+            let [first, last] = [first, last].map(|address| address.parse::<IpAddr>().expect("an address"));
+            assert_eq!(senders.sender(0), SocketAddr::new(first, 1024));
+            assert_eq!(senders.sender(count - 1), SocketAddr::new(last, 1024));
+            assert_eq!(senders.sender(count), SocketAddr::new(first, 1025), "the next turn");
             assert!(shut_out.range(first..=last).next().is_none(), "{senders:?} are not denied");
         }
     }

@@ -1,30 +1,34 @@
-//! The service that legitimate clients get from a node, quiet or flooded, and the ratio of the two.
+//! The service that legitimate clients get from a node, quiet or flooded.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::ensure;
 
-use super::senders::{Flood, Senders};
+use super::senders::{Aim, Flood, Senders};
 use crate::{
-    kernel::node::{Node, POD_HOST, SERVED},
+    http3::{self, Paced},
+    kernel::node::{Node, POD_HOST, TLS_HOST},
     report::{Times, median},
 };
 use ingress_lab::{
-    client::Ask,
-    load::{Clients, Connections, Load},
-    topology::CLIENT_V4,
+    client::{Ask, Protocol},
+    load::{self, Connections, Load, Target},
+    topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
 };
 
-/// Number of legitimate clients, each with its own address and a new connection for each request.
+/// Number of legitimate clients, each with its own address (of IPv6: its own network) and a new connection for each request.
 const CLIENTS: u32 = 32;
 /// Pause of each client between two requests, so that it stays below the limit of connections.
 const PAUSE: Duration = Duration::from_millis(60);
+/// Clients of [`Senders::Mixed`], each with its own address, from a network for measurements (RFC 2544).
+const ATTACKERS: u32 = 100;
+const ATTACKER: u32 = 0xc612_0101;
 
-/// Service to clients within one measurement, or the median of several.
+/// Measured service, or the median of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Service {
     /// Answers per second.
@@ -37,38 +41,125 @@ pub(super) struct Service {
     pub(super) flood: f64,
 }
 
-/// Assigns the clients of a node their addresses.
+/// Protocol of the legitimate clients. The flood goes to the same port, of TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::kernel) enum Clients {
+    #[default]
+    Http,
+    Https,
+    Http3,
+}
+
+/// A measurement of the service: its clients, and the flood meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    pub(super) family: Family,
+    pub(super) clients: Clients,
+    pub(super) length: Duration,
+    pub(super) flood: Option<Senders>,
+    /// Packets of the flood per second; `None` is as many as a thread can send.
+    pub(super) rate: Option<u32>,
+}
+
+/// Assigns the clients of a node, and those of the router, their addresses.
 pub(super) fn prepare(node: &Node) -> anyhow::Result<()> {
-    let further = addresses().skip(1).map(|address| format!("addr add {address}/24 dev eth0\n"));
-    node.topology.client.ip(&further.collect::<String>())
-}
-
-/// Lets the clients send requests to a node, flooded or not.
-pub(super) fn measure(node: &Node, length: Duration, flooded: Option<Senders>) -> anyhow::Result<Service> {
-    let clients = Clients {
-        target: SocketAddr::from(SERVED).into(),
-        ask: Ask::get(POD_HOST, "/"),
-        count: CLIENTS as usize,
-        from: addresses().map(IpAddr::from).collect(),
-        connections: Connections::New,
-        pause: PAUSE,
+    let further = |family, link: &str| {
+        let addresses = clients(family).skip(1);
+        addresses.map(|address| format!("addr add {address}/{link}\n")).collect::<String>()
     };
-    let load = Load::of(&node.topology.client, clients)?;
-    let flood = flooded.map(|senders| Flood::start(&node.topology.router, senders)).transpose()?;
-    let (began, before) = (Instant::now(), [load.answered(), load.failed()]);
-    thread::sleep(length);
-    let (after, seconds) = ([load.answered(), load.failed()], began.elapsed().as_secs_f64());
-    let sent = flood.map(Flood::finish).transpose()?.unwrap_or_default();
-    let times = load.stop()?.times;
-    ensure!(!times.is_empty(), "nothing was answered");
-    let p99 = Times::of(times).p99.as_secs_f64() * 1e3;
-    let per_second = |count: u64| count as f64 / seconds;
-    let [goodput, failed] = [0, 1].map(|which| per_second(after[which] - before[which]));
-    Ok(Service { goodput, p99, failed, flood: per_second(sent) })
+    node.topology.client.ip(&(further(Family::V4, "24 dev eth0") + &further(Family::V6, "128 dev lo")))?;
+    node.topology.router.ip(&attackers().map(|address| format!("addr add {address}/32 dev lo\n")).collect::<String>())
 }
 
-fn addresses() -> impl Iterator<Item = Ipv4Addr> {
-    (0..CLIENTS).map(|number| Ipv4Addr::from(u32::from(CLIENT_V4) + number))
+impl Trial {
+    /// Lets the clients send requests to a node, flooded or not.
+    ///
+    /// # Errors
+    /// Fails if no request is answered, or the flood cannot be sent.
+    pub(super) fn run(self, node: &Node) -> anyhow::Result<Service> {
+        let addr = SocketAddr::new(node_addr(self.family), self.clients.port());
+        let attack = if self.flood == Some(Senders::Mixed) {
+            let attack = self.clients.load(node, addr, ATTACKERS, attackers().collect(), Duration::ZERO);
+            Some(Load::of(&node.topology.router, attack)?)
+        } else {
+            None
+        };
+        let from: Vec<IpAddr> = clients(self.family).collect();
+        let (times, [answered, failed], seconds, sent) = if self.clients == Clients::Http3 {
+            let paced = Paced { target: addr, host: TLS_HOST, from, pause: PAUSE, trust: node.trust.clone() };
+            let serve = || node.topology.client.run(|| http3::paced(&paced, self.length));
+            let ((times, failed), sent) = self.flooded(node, addr.port(), serve)?;
+            let answered = times.len() as u64;
+            (times, [answered, failed], self.length.as_secs_f64(), sent)
+        } else {
+            let load = Load::of(&node.topology.client, self.clients.load(node, addr, CLIENTS, from, PAUSE))?;
+            let counts = || [load.answered(), load.failed()];
+            let (began, before) = (Instant::now(), counts());
+            let ((after, seconds), sent) = self.flooded(node, addr.port(), || {
+                thread::sleep(self.length);
+                Ok((counts(), began.elapsed().as_secs_f64()))
+            })?;
+            let during = [0, 1].map(|which| after[which] - before[which]);
+            (load.stop()?.times, during, seconds, sent)
+        };
+        drop(attack);
+        ensure!(!times.is_empty(), "nothing was answered");
+        let p99 = Times::of(times).p99.as_secs_f64() * 1e3;
+        let [goodput, failed, flood] = [answered, failed, sent].map(|count| count as f64 / seconds);
+        Ok(Service { goodput, p99, failed, flood })
+    }
+
+    /// Floods a node while `serve` runs. Returns the number of packets sent as well.
+    fn flooded<T>(
+        &self,
+        node: &Node,
+        port: u16,
+        serve: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, u64)> {
+        let aim = Aim { port, rate: self.rate, cpu: None };
+        let flood = self.flood.map(|senders| Flood::start(&node.topology.router, senders, aim)).transpose()?;
+        let served = serve()?;
+        Ok((served, flood.map(Flood::finish).transpose()?.unwrap_or_default()))
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    const fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https | Self::Http3 => 443,
+        }
+    }
+
+    /// Returns clients that connect over TCP for each request.
+    fn load(self, node: &Node, addr: SocketAddr, count: u32, from: Vec<IpAddr>, pause: Duration) -> load::Clients {
+        let (host, protocol) = match self {
+            Self::Http => (POD_HOST, Protocol::Http1),
+            Self::Https | Self::Http3 => (TLS_HOST, Protocol::Https1),
+        };
+        load::Clients {
+            target: Target { addr, protocol, trust: node.trust.clone() },
+            ask: Ask::get(host, "/"),
+            count: count as usize,
+            from,
+            connections: Connections::New,
+            pause,
+        }
+    }
+}
+
+fn clients(family: Family) -> impl Iterator<Item = IpAddr> {
+    (0..CLIENTS).map(move |number| match family {
+        Family::V4 => Ipv4Addr::from(u32::from(CLIENT_V4) + number).into(),
+        // Limits apply to networks of 64 bits.
+        Family::V6 => Ipv6Addr::from(u128::from(CLIENT_V6) + (u128::from(number) << 64)).into(),
+    })
+}
+
+fn attackers() -> impl Iterator<Item = IpAddr> {
+    (0..ATTACKERS).map(|number| Ipv4Addr::from(ATTACKER + number).into())
 }
 
 // === impl Service ===
@@ -94,8 +185,10 @@ mod tests {
     #[test]
     fn benign_clients_stay_within_limits() {
         assert!(PAUSE * SYNS_PER_SECOND > Duration::from_secs(1));
-        let addresses: Vec<_> = addresses().collect();
-        assert_eq!((addresses[0], addresses[31]), (CLIENT_V4, Ipv4Addr::new(192, 0, 2, 33)));
+        let last = |family| clients(family).last().map(|address| address.to_string());
+        assert_eq!(clients(Family::V4).next(), Some(CLIENT_V4.into()));
+        assert_eq!(last(Family::V4).as_deref(), Some("192.0.2.33"));
+        assert_eq!(last(Family::V6).as_deref(), Some("2001:db8:1:1f::2"));
     }
 
     #[test]
