@@ -41,6 +41,8 @@ mod syn_cookies;
 #[cfg(target_arch = "bpf")]
 mod syn_helpers;
 #[cfg(target_arch = "bpf")]
+mod syn_rate;
+#[cfg(target_arch = "bpf")]
 mod tc_in;
 #[cfg(target_arch = "bpf")]
 mod tc_out;

@@ -9,21 +9,18 @@
 //! cookie for that listener, which makes the note. It refuses while the listener's queue is not full, if it sends cookies
 //! only then: the SYN passes, and an ACK is dropped, so that its client sends it again.
 
-use core::{
-    hint::black_box,
-    intrinsics::{AtomicOrdering, atomic_xadd},
-};
+use core::hint::black_box;
 
 use aya_ebpf::{
-    helpers::generated::{bpf_ktime_get_ns, bpf_xdp_adjust_tail, bpf_xdp_load_bytes},
+    helpers::generated::{bpf_xdp_adjust_tail, bpf_xdp_load_bytes},
     programs::XdpContext,
 };
 use ingress_common::{
     ClientKey, FlowKey, Handoff, PortRule, Total,
     flow::UNATTRIBUTED,
-    map::{SYN_COOKIES_ONLY, SYN_COUNTS_ONLY, SYN_FLOOD_ONLY, SYN_SCRATCH_ONLY},
+    map::{SYN_COOKIES_ONLY, SYN_SCRATCH_ONLY},
     steer::{CHOSEN_BY_XDP, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, LEFT_BY_SHARE, default_worker, fresh},
-    syn_cookies::{BATCH, STAMP_FRESH_NS, STAMP_VALID_NS, SYN_COOKIES_DRY_RUN, SYN_COOKIES_OPTIONS, begun, counted},
+    syn_cookies::{STAMP_FRESH_NS, STAMP_VALID_NS, SYN_COOKIES_DRY_RUN, SYN_COOKIES_OPTIONS},
 };
 use ingress_ebpf::{
     decide::{Decision, Node as _, WorkerChoice, admit, choice},
@@ -35,11 +32,12 @@ use ingress_ebpf::{
 use crate::{
     client_limits, count, handoffs,
     linear::Linear,
-    maps::{SYN_COOKIES, SYN_COUNTS, SYN_FLOOD, SYN_SCRATCH, SYN_STAMPS},
+    maps::{SYN_COOKIES, SYN_SCRATCH, SYN_STAMPS},
     node::{Maps, count_choice, known_host},
     receive::{PacketAction, Received},
     sockets::{IpHeader, TCP_LENGTH, ip_header},
     syn_helpers::{Syn, ask, cookie, is_confirmed, is_connection, own_mss, ports, simplify},
+    syn_rate::{is_flood, now_ns},
 };
 
 /// Smallest frame of Ethernet, without its checksum.
@@ -85,66 +83,6 @@ pub(crate) fn in_flood(packet: &XdpContext, segment: &Segment, rule: &PortRule, 
     scratch.rule = *rule;
     // Forgets what the parser knew, as in `neighbours.rs`.
     Some(act(black_box(packet), black_box(scratch), bytes))
-}
-
-/// Returns `true` if there is a flood.
-#[inline(always)]
-fn is_flood(is_request: bool) -> bool {
-    let Some(flood) = SYN_FLOOD.get_ptr_mut(SYN_FLOOD_ONLY) else { return false };
-    // SAFETY: checked against null, and a field of the value.
-    let until = unsafe { &raw mut (*flood).until_ns };
-    if is_request {
-        // SAFETY: as above.
-        count_request(until, unsafe { &raw mut (*flood).window });
-    }
-    // SAFETY: as above; volatile because programs on other CPUs write it.
-    let until_ns = unsafe { until.read_volatile() };
-    if until_ns == 0 {
-        return false;
-    }
-    if now_ns() <= until_ns {
-        return true;
-    }
-    // Spares the next packets the clock.
-    // SAFETY: as above.
-    unsafe { until.write_volatile(0) };
-    false
-}
-
-/// Counts a request on this CPU, and each batch in the shared window.
-#[inline(always)]
-fn count_request(until: *mut u64, window: *mut u64) {
-    let Some(count) = SYN_COUNTS.get_ptr_mut(SYN_COUNTS_ONLY) else { return };
-    // SAFETY: checked against null; the value belongs to this CPU.
-    let count = unsafe { &mut *count };
-    *count = count.wrapping_add(1);
-    if *count % u64::from(BATCH) != 0 {
-        return;
-    }
-    let Some(settings) = SYN_COOKIES.get(SYN_COOKIES_ONLY) else { return };
-    let now = now_ns();
-    // SAFETY: the caller's pointer to a field; volatile because programs on other CPUs write it.
-    let counted = counted(unsafe { window.read_volatile() }, now);
-    let count = if let Some(count) = counted {
-        // SAFETY: as above. An addition loses no batch, unless another CPU begins the next window meanwhile.
-        unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(window, u64::from(BATCH)) };
-        count + BATCH
-    } else {
-        // SAFETY: as above.
-        unsafe { window.write_volatile(begun(now)) };
-        BATCH
-    };
-    // SAFETY: as above.
-    if let Some(end) = settings.flood_until(count, unsafe { until.read_volatile() }, now) {
-        // SAFETY: as above.
-        unsafe { until.write_volatile(end) };
-    }
-}
-
-#[inline(always)]
-fn now_ns() -> u64 {
-    // SAFETY: the helper takes no arguments and always succeeds.
-    unsafe { bpf_ktime_get_ns() }
 }
 
 /// Does the work of `act` in `receive.rs`.

@@ -36,6 +36,7 @@ mod spoofed;
 mod syn_choices;
 mod syn_clients;
 mod syn_cookies;
+mod syn_cost;
 mod tc_out;
 mod verdicts;
 mod workers;
