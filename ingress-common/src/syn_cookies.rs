@@ -64,7 +64,8 @@ pub struct SynStamp {
     pub time_ns: u64,
     /// Number of that listener.
     pub noted: u32,
-    /// Number of the present listener; userspace changes it with the listener, which has no note at first.
+    /// Number of the present listener: the lower half of its `SO_COOKIE`, which no other socket has until the node
+    /// restarts. Userspace changes it with the listener.
     pub listener: u32,
 }
 
@@ -99,10 +100,10 @@ impl SynStamp {
         self.noted == self.listener && self.time_ns != 0 && age <= age_ns
     }
 
-    /// Returns the stamp of the slot after it has got another listener.
+    /// Returns the stamp of the slot once it has the listener with this number. The present listener keeps its note.
     #[must_use]
-    pub const fn replaced(&self) -> Self {
-        Self { time_ns: 0, noted: self.listener, listener: self.listener.wrapping_add(1) }
+    pub const fn with(self, listener: u32) -> Self {
+        if self.listener == listener { self } else { Self { time_ns: 0, noted: self.listener, listener } }
     }
 }
 
@@ -202,7 +203,8 @@ mod tests {
             assert_eq!(stamp.is_within(STAMP_FRESH_NS, NOW + later), expect, "{later} ns");
         }
         assert!(!SynStamp::default().is_within(STAMP_FRESH_NS, 1));
-        let replaced = stamp.replaced();
+        assert_eq!(stamp.with(3), stamp, "the same listener");
+        let replaced = stamp.with(7);
         assert!(!replaced.is_within(STAMP_FRESH_NS, NOW));
         // A program that looked the listener up before the change writes its note after it.
         assert!(!SynStamp { time_ns: NOW, noted: stamp.listener, ..replaced }.is_within(STAMP_FRESH_NS, NOW));

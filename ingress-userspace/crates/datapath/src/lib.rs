@@ -45,6 +45,7 @@ mod quic;
 mod report;
 mod share;
 mod shared;
+mod socket;
 mod syn_cookies;
 mod sys;
 mod table;
@@ -257,7 +258,7 @@ impl Datapath {
     pub fn register_listener(&self, slot: u32, listener: BorrowedFd<'_>) -> Result<(), Error> {
         slot_fits(slot)?;
         self.shared.maps.listeners.set(&slot, &listener.as_raw_fd().cast_unsigned())?;
-        self.syn_cookies.forget(slot)
+        self.syn_cookies.record(slot, listener)
     }
 
     /// Returns a handle with which the proxy attributes connections to hosts.

@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    os::fd::BorrowedFd,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
@@ -17,6 +18,7 @@ use super::{
     options::{SynCookieOptions, SynThreshold},
     report::SynCookieState,
     shared::DatapathShared,
+    socket,
     sys::{self, PinAccess},
     table::{MapTable, PerCpu},
 };
@@ -177,10 +179,13 @@ impl SynCookies {
         Ok(watch.view)
     }
 
-    /// Forgets that the kernel has a note for the listener in this slot, which has just been replaced.
-    pub(super) fn forget(&self, slot: u32) -> Result<(), Error> {
-        let stamp = self.stamps.get(&slot)?.unwrap_or_default();
-        self.stamps.set(&slot, &stamp.replaced())
+    /// Records the listener that has just been put into this slot. If it is another one than before, it has no note of the
+    /// kernel. A changed configuration puts the same listeners into their slots again.
+    pub(super) fn record(&self, slot: u32, listener: BorrowedFd<'_>) -> Result<(), Error> {
+        let number = socket::number(listener).map_err(|e| Error::kernel("read the cookie of", "a listener", e))?;
+        let before = self.stamps.get(&slot)?.unwrap_or_default();
+        let stamp = before.with(number);
+        if stamp == before { Ok(()) } else { self.stamps.set(&slot, &stamp) }
     }
 
     /// Returns the threshold; 0 for every SYN.

@@ -1,6 +1,6 @@
 //! Choices in a flood of SYNs: the worker of a confirmed client, clients outside the share, and the age of a note.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::TcpListener, os::fd::AsFd as _};
 
 use aya::maps::{Array, Map};
 use ingress_common::{
@@ -13,7 +13,7 @@ use crate::{
     packets::{ACK, Packet, SYN},
     sandbox::{Sandbox, sandboxed},
     syn_cookies::{ALWAYS, BOTH, LINUX, NUMBER, forget, frame, node, run, sysctl},
-    verdicts::{XDP_PASS, XDP_TX},
+    verdicts::{XDP_DROP, XDP_PASS, XDP_TX},
 };
 
 /// Returns a segment of the IPv4 client with this port.
@@ -96,5 +96,28 @@ fn a_cookie_can_be_confirmed_for_longer_than_cookies_are_sent() {
         run(&datapath, &syn(40_000), XDP_PASS, &[Total::Accepted, Total::Decided]);
         forget(sandbox);
         run(&datapath, &ack, XDP_PASS, &[Total::Accepted, Total::SynCookieValid, Total::Decided]);
+    });
+}
+
+/// A changed configuration does that, and the queue of the listener may be empty by then.
+#[test]
+fn a_listener_that_gets_its_slot_again_keeps_its_note() {
+    sandboxed(|sandbox| {
+        sysctl("tcp_syncookies", 2);
+        let (datapath, listener) = node(sandbox, Some(ALWAYS));
+        let ack = confirmation(&datapath, 40_000);
+        let register = |listener: &TcpListener| {
+            (0..2).for_each(|slot| datapath.register_listener(slot, listener.as_fd()).expect("registered"));
+        };
+        // Processes keep duplicates for the slots.
+        register(&listener.try_clone().expect("a duplicate"));
+        sysctl("tcp_syncookies", 1);
+        run(&datapath, &ack, XDP_PASS, &[Total::Accepted, Total::SynCookieValid, Total::Decided]);
+        forget(sandbox);
+        register(&TcpListener::bind("[::]:0").expect("listens"));
+        run(&datapath, &ack, XDP_DROP, &[Total::SynCookieInvalid]);
+        // Another note may have been made for the other one, so the first has to get one anew.
+        register(&listener);
+        run(&datapath, &ack, XDP_DROP, &[Total::SynCookieInvalid]);
     });
 }
