@@ -1,4 +1,4 @@
-//! The beginning and the end of connections: Retry, half-open connections, idle ones, drain, and changed addresses.
+//! The beginning and the end of connections: Retry, half-open connections, idle ones, and changed addresses.
 
 use std::{
     cell::RefCell,
@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
     sync::mpsc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -18,33 +18,21 @@ use tokio::time::timeout;
 use crate::{
     errors::{good, headers},
     support::{
-        Plain, Server, bind, client_config, connect, connect_raw, connect_to, exchange, get, options, pattern, post,
+        Plain, Server, bind, connect, connect_raw, connect_to, exchange, first_packets, get, options, pattern, post,
         request, run, start, start_with, until,
     },
 };
 
 /// Sends the first packet of a handshake that is never continued.
-fn half_open(server: &Server) -> UdpSocket {
+pub(crate) fn half_open(server: &Server) -> UdpSocket {
     let socket = bind();
-    let hmac = aws_lc_rs_key();
-    let mut endpoint =
-        quinn_proto::Endpoint::new(std::sync::Arc::new(quinn_proto::EndpointConfig::new(hmac)), None, true, None);
-    let now = Instant::now();
-    let config = client_config(&server.certificate);
-    let (_handle, mut connection) = endpoint.connect(now, config, server.address, "localhost").expect("a connection");
-    let mut packet = Vec::new();
-    while let Some(transmit) = connection.poll_transmit(now, 1, &mut packet) {
-        socket.send_to(&packet[..transmit.size], server.address).expect("sent");
-        packet.clear();
+    for packet in first_packets(server) {
+        socket.send_to(&packet, server.address).expect("sent");
     }
     socket
 }
 
-fn aws_lc_rs_key() -> std::sync::Arc<dyn quinn_proto::crypto::HmacKey> {
-    std::sync::Arc::new(aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]))
-}
-
-fn close_code(error: ConnectionError) -> VarInt {
+pub(crate) fn close_code(error: ConnectionError) -> VarInt {
     match error {
         ConnectionError::ApplicationClosed(close) => close.error_code,
         other => panic!("{other}"),
@@ -100,78 +88,6 @@ fn connections_without_requests_are_closed() {
         let (_endpoint, quic) = connect_raw(&server).await;
         assert_eq!(close_code(quic.closed().await), VarInt::from_u32(0x100));
         until(|| server.handle.counters().open.get() == 0).await;
-    });
-}
-
-#[test]
-fn a_drain_serves_what_is_in_flight() {
-    run(async {
-        let limits = Limits {
-            drain_grace: Duration::from_millis(200),
-            drain_idle: Duration::from_millis(20),
-            ..Limits::default()
-        };
-        let server = start(limits);
-        let client = Rc::new(connect(&server).await);
-        let asked: Vec<_> = (0..10)
-            .map(|number| {
-                let client = Rc::clone(&client);
-                tokio::task::spawn_local(async move { post(&client, "/gate/", pattern(number * 10_000)).await })
-            })
-            .collect();
-        until(|| server.seen.begun.get() == 10).await;
-        server.handle.drain(Duration::from_secs(50));
-        // New clients are refused; requests in flight go on.
-        let refused = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("an endpoint");
-        let connecting = refused.connect_with(client_config(&server.certificate), server.address, "localhost");
-        assert!(connecting.expect("an address").await.is_err());
-        server.seen.is_open.set(true);
-        server.seen.gate.notify_one();
-        for (number, task) in asked.into_iter().enumerate() {
-            let got = task.await.expect("a task").expect("a response");
-            assert!(got.body == pattern(number * 10_000), "{number}");
-        }
-        assert_eq!(close_code(client.quic.closed().await), VarInt::from_u32(0x100));
-        server.task.await.expect("a task").expect("the driver ends");
-    });
-}
-
-#[test]
-fn a_drain_waits_for_no_handshake_beyond_its_deadline() {
-    run(async {
-        let server = start(Limits { handshake_timeout: Duration::from_secs(600), ..Limits::default() });
-        let _socket = half_open(&server);
-        until(|| server.handle.counters().half_open.get() == 1).await;
-        server.handle.drain(Duration::ZERO);
-        let ended = timeout(Duration::from_secs(60), server.task).await;
-        ended.expect("before the handshake's own end").expect("a task").expect("the driver ends");
-    });
-}
-
-#[test]
-fn a_drain_ends_at_its_deadline() {
-    run(async {
-        let server = start(Limits::default());
-        let client = connect(&server).await;
-        let hanging = get(&client, "/hang/");
-        let drained = async {
-            until(|| server.seen.begun.get() == 1).await;
-            server.handle.drain(Duration::ZERO);
-            assert_eq!(close_code(client.quic.closed().await), VarInt::from_u32(0x100));
-        };
-        let (failed, ()) = tokio::join!(hanging, drained);
-        failed.expect_err("no response");
-        server.task.await.expect("a task").expect("the driver ends");
-        assert_eq!(server.seen.ended.get(), 1);
-    });
-}
-
-#[test]
-fn a_worker_without_connections_drains_at_once() {
-    run(async {
-        let server = start(Limits::default());
-        server.handle.drain(Duration::from_secs(50));
-        server.task.await.expect("a task").expect("the driver ends");
     });
 }
 

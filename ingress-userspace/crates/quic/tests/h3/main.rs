@@ -3,6 +3,7 @@
 
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
+mod drains;
 mod errors;
 mod floods;
 mod lifetime;
