@@ -65,7 +65,8 @@ pub struct Limits {
     /// Time after the announcement of a drain in which requests are still taken; 1 s by default. A request that crosses
     /// the announcement is served.
     pub drain_grace: Duration,
-    /// Time without a request after which a draining connection is closed; 5 s by default.
+    /// Time without a request after which a draining connection is closed; 5 s by default. A client that is silent for so
+    /// long is asked whether it lives, and is given up after the same time again.
     pub drain_idle: Duration,
     /// Whether clients may open WebSockets by extended CONNECT (RFC 9220); `false` by default.
     pub connect_protocol: bool,

@@ -26,6 +26,7 @@ use crate::{
     conn::Conn,
     exchange::Exchange,
     held::Looked,
+    lifetime::Vigil,
     shared::{Drain, Peer, PeerOrder, Shared, count},
 };
 
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) idle_since: Instant,
     /// The GOAWAY that was sent.
     pub(crate) goaway: GoAway,
+    /// Whether the client still answers, since an end was announced.
+    pub(crate) vigil: Option<Vigil>,
     /// The end of this connection alone, as its owner ordered it.
     finishing: Option<Drain>,
     unidirectional: HashMap<StreamId, UniStream, RandomState>,
@@ -124,6 +127,7 @@ impl State {
             stage: Stage::Handshake,
             idle_since: now,
             goaway: GoAway::None,
+            vigil: None,
             finishing: None,
             unidirectional: HashMap::default(),
             peer_streams: PeerStreams::default(),
@@ -394,6 +398,7 @@ impl State {
         };
         control::write_goaway(id, &mut self.control_out);
         self.goaway = goaway;
+        self.watch();
     }
 
     /// Opens our control stream, and writes its bytes. The client's limits permit both at once, or soon.

@@ -1,6 +1,6 @@
 //! Deadlines of a connection: handshake, heads of requests, keep-alive, and the end of the worker's service.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ingress_http3::Code;
 
@@ -13,7 +13,48 @@ use crate::{
 /// Largest heads whose bytes a connection keeps while the rest of them is awaited.
 const HEADS_MAX: usize = 8;
 
+/// Signs of life from a client after the announcement of an end. UDP does not tell of a client that is gone, which would
+/// hold the end of the worker by a request or by a response that it has not acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Vigil {
+    /// When its latest packet was seen; `None` before the first look.
+    heard: Option<Instant>,
+    /// Number of datagrams that have come.
+    datagrams: u64,
+    /// Whether it was asked since then.
+    is_asked: bool,
+}
+
+impl Vigil {
+    /// Returns when the client is to be asked, or counts as gone. It has `patience` for each.
+    fn deadline(&self, patience: Duration) -> Option<Instant> {
+        self.heard.map(|heard| heard + if self.is_asked { 2 * patience } else { patience })
+    }
+}
+
 impl State {
+    /// Begins to watch whether the client answers.
+    pub(crate) fn watch(&mut self) {
+        self.vigil.get_or_insert_default();
+    }
+
+    /// Asks a client that was silent, and then closes the connection to one that is gone.
+    fn expire_vigil(&mut self, now: Instant) {
+        let patience = self.limits.drain_idle;
+        let Some(vigil) = &mut self.vigil else { return };
+        let datagrams = self.quic.stats().udp_rx.datagrams;
+        if vigil.heard.is_none() || vigil.datagrams != datagrams {
+            *vigil = Vigil { heard: Some(now), datagrams, is_asked: false };
+        }
+        if vigil.deadline(patience).is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        if std::mem::replace(&mut vigil.is_asked, true) {
+            return self.close(Code::NoError, "the client is gone", now);
+        }
+        self.quic.ping();
+    }
+
     /// Returns when the connection needs a turn, unless something happens before.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         self.quic.poll_timeout().into_iter().chain(self.own_deadline()).min()
@@ -35,7 +76,8 @@ impl State {
                     GoAway::Soon => deadline.min(begun + limits.drain_grace),
                     GoAway::At(_) => deadline,
                 });
-                head.into_iter().chain(end).chain(self.idle_deadline()).min()
+                let vigil = self.vigil.as_ref().and_then(|vigil| vigil.deadline(limits.drain_idle));
+                head.into_iter().chain(end).chain(self.idle_deadline()).chain(vigil).min()
             }
         }
     }
@@ -61,7 +103,10 @@ impl State {
                 return self.close(Code::NoError, "the handshake takes too long", now);
             }
             Stage::Handshake => {}
-            Stage::Serving => self.expire_heads(now, head),
+            Stage::Serving => {
+                self.expire_heads(now, head);
+                self.expire_vigil(now);
+            }
         }
         if let Some(Drain { begun, deadline }) = self.ending() {
             if now >= deadline {
@@ -104,7 +149,7 @@ impl State {
         }
     }
 
-    fn expire_heads(&mut self, now: Instant, timeout: std::time::Duration) {
+    fn expire_heads(&mut self, now: Instant, timeout: Duration) {
         while let Some(&(since, id)) = self.heads.front() {
             let is_awaited = self.awaits_head(id);
             if is_awaited && now < since + timeout {

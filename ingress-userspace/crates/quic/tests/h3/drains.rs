@@ -1,14 +1,19 @@
-//! The end of a worker: requests in flight go on, and handshakes do not hold it.
+//! The end of a worker: requests in flight go on, and neither handshakes nor clients that are gone hold it.
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
+use bytes::Bytes;
 use ingress_quic::Limits;
 use quinn::VarInt;
 use tokio::time::timeout;
 
 use crate::{
     lifetime::{close_code, half_open},
-    support::{client_config, connect, get, pattern, post, run, start, until},
+    relay::{Faults, Relay},
+    support::{client_config, connect, connect_to, get, http3, pattern, post, run, start, until},
 };
 
 #[test]
@@ -72,6 +77,47 @@ fn a_drain_ends_at_its_deadline() {
         server.task.await.expect("a task").expect("the driver ends");
         assert_eq!(server.seen.ended.get(), 1);
     });
+}
+
+#[test]
+fn a_client_that_is_gone_holds_no_drain_and_a_silent_one_keeps_its_request() {
+    for is_gone in [true, false] {
+        run(async {
+            let limits = Limits {
+                drain_grace: Duration::from_millis(10),
+                drain_idle: Duration::from_millis(300),
+                idle_timeout: Duration::from_secs(600),
+                ..Limits::default()
+            };
+            let drain_idle = limits.drain_idle;
+            let server = start(limits);
+            let relay = Relay::start(server.address, Faults::default(), 1).await;
+            let client = http3(connect_to(relay.address, &server.certificate).await).await;
+            let path = if is_gone { "/hang/" } else { "/gate/" };
+            let asked = post(&client, path, Bytes::new());
+            let drained = async {
+                until(|| server.seen.begun.get() == 1).await;
+                if is_gone {
+                    relay.hold();
+                }
+                let begun = Instant::now();
+                server.handle.drain(Duration::from_secs(600));
+                if is_gone {
+                    let ended = timeout(Duration::from_secs(50), server.task).await;
+                    ended.expect("long before the end of the drain").expect("a task").expect("the driver ends");
+                    assert_eq!(server.seen.ended.get(), 1);
+                    return;
+                }
+                // It has nothing to say, but answers.
+                until(|| begun.elapsed() > 5 * drain_idle).await;
+                assert_eq!((server.handle.counters().open.get(), server.seen.ended.get()), (1, 0));
+                server.seen.is_open.set(true);
+                server.seen.gate.notify_one();
+            };
+            let (got, ()) = tokio::join!(asked, drained);
+            assert_eq!(got.map(|got| got.head.status().as_u16()).ok(), (!is_gone).then_some(200));
+        });
+    }
 }
 
 #[test]
