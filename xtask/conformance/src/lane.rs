@@ -28,13 +28,14 @@ const OWN: &str = "gateway::";
 pub const AFTER_HELP: &str = "\
 The lane fails if a test does not pass. A test that is skipped has not passed. The output of the suite and its report are
 kept in target/gateway-conformance. Names in lower case are of tests of the product with Gateways, which run after the suite:
-statuses and scale.
+statuses, changes and scale.
 
 Examples:
   cargo xtask test gateway
   cargo xtask test gateway -- HTTPRouteWeight GatewaySecret   # this test, and all with `GatewaySecret` in their names
   XDP_INGRESS_ROUTES=1000 cargo xtask test gateway -- routes_are_counted
   XDP_INGRESS_IDLE=600 cargo xtask test gateway -- no_status
+  XDP_INGRESS_REQUESTS=1000000 cargo xtask test gateway -- no_answer
   XDP_INGRESS_BINARY=PATH XDP_INGRESS_ROUTES=3000 XDP_INGRESS_CHANGES=200 cargo xtask test gateway -- many_routes";
 
 /// Run the conformance tests of Gateway API against the product in a Kubernetes

@@ -1,6 +1,7 @@
-//! Gateway API in a real Kubernetes: many routes and their statuses. The lane `gateway` runs these
+//! Gateway API in a real Kubernetes: many routes, statuses, and changes under load. The lane `gateway` runs
 //! tests beside the conformance tests, since it installs the custom resources.
 
+mod changes;
 mod product;
 mod scale;
 mod statuses;
@@ -19,7 +20,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Scope, Stage, until};
+use crate::{
+    objects::pods,
+    stage::{Scope, Stage, until},
+};
 
 const GROUP: &str = "gateway.networking.k8s.io";
 /// The GatewayClass of `deploy/gateway-api`.
@@ -31,11 +35,15 @@ const QUIET: Duration = Duration::from_secs(4);
 
 /// Returns the API of one kind in a scope's namespace. To be used inside of the control plane's namespace.
 async fn api(scope: &Scope<'_>, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
+    api_in(scope.stage, &scope.name, kind).await
+}
+
+async fn api_in(stage: &Stage, namespace: &str, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
     let resource = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk(GROUP, "v1", kind),
         &format!("{}s", kind.to_lowercase()),
     );
-    Ok(Api::namespaced_with(scope.stage.connect().await?, &scope.name, &resource))
+    Ok(Api::namespaced_with(stage.connect().await?, namespace, &resource))
 }
 
 /// Returns an object of this kind.
@@ -88,11 +96,30 @@ fn programmed(scope: &Scope<'_>) -> SocketAddr {
     (address, 80).into()
 }
 
+/// Runs one test pod behind a Service of each name. They have no probe: on a busy machine it would fail now and then, and a
+/// Service without ready pods answers 503.
+fn run(scope: &Scope<'_>, services: &[&str]) {
+    for name in services {
+        let pods = pods(name, 1);
+        let lines = pods.lines().filter(|line| !line.contains("readinessProbe"));
+        scope.apply(&lines.map(|line| format!("{line}\n")).collect::<String>());
+    }
+    scope.await_pods(services);
+}
+
+/// Writes objects of a scope.
+fn apply_all(scope: &Scope<'_>, objects: impl Iterator<Item = Value>) {
+    let placed = objects.map(|mut object| {
+        object["metadata"]["namespace"] = scope.name.as_str().into();
+        object
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": placed.collect::<Vec<_>>()});
+    scope.stage.apply(&list.to_string());
+}
+
 /// Writes one object of a scope.
 fn apply(scope: &Scope<'_>, object: &Value) {
-    let mut object = object.clone();
-    object["metadata"]["namespace"] = scope.name.as_str().into();
-    scope.stage.apply(&object.to_string());
+    apply_all(scope, std::iter::once(object.clone()));
 }
 
 /// Returns whether a condition is true; `None` if it is absent.
