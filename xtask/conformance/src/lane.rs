@@ -28,7 +28,7 @@ const OWN: &str = "gateway::";
 pub const AFTER_HELP: &str = "\
 The lane fails if a test does not pass. A test that is skipped has not passed. The output of the suite and its report are
 kept in target/gateway-conformance. Names in lower case are of tests of the product with Gateways, which run after the suite:
-statuses, changes and scale.
+statuses, changes, updates and scale.
 
 Examples:
   cargo xtask test gateway
@@ -36,6 +36,7 @@ Examples:
   XDP_INGRESS_ROUTES=1000 cargo xtask test gateway -- routes_are_counted
   XDP_INGRESS_IDLE=600 cargo xtask test gateway -- no_status
   XDP_INGRESS_REQUESTS=1000000 cargo xtask test gateway -- no_answer
+  XDP_INGRESS_BEFORE=PATH cargo xtask test gateway -- updates_from
   XDP_INGRESS_BINARY=PATH XDP_INGRESS_ROUTES=3000 XDP_INGRESS_CHANGES=200 cargo xtask test gateway -- many_routes";
 
 /// Run the conformance tests of Gateway API against the product in a Kubernetes

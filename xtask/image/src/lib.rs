@@ -135,6 +135,17 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     })
 }
 
+/// Writes an image of another build of the product to `output`, for tests. The image is called `name`.
+///
+/// # Errors
+/// Fails if the program cannot be read, or the image cannot be written.
+pub fn of_program(program: &Path, name: &str, output: &Path) -> Result<Made> {
+    let about = "Kubernetes ingress controller with an XDP data path, another build";
+    let mut product = image(programs::XDP_INGRESS, name, about);
+    product.command = vec!["run".to_owned()];
+    write(product, program, Profile::Dev, output)
+}
+
 /// Builds the product for `platform` and returns its image under `name`, unwritten. A guided build for another platform
 /// than this machine's is an ordinary release: the training cannot run here.
 ///

@@ -1,7 +1,8 @@
-//! Gateway API in a real Kubernetes: many routes, statuses, and changes under load. The lane `gateway` runs
+//! Gateway API in a real Kubernetes: many routes, statuses, changes and updates under load. The lane `gateway` runs
 //! tests beside the conformance tests, since it installs the custom resources.
 
 mod changes;
+mod earlier;
 mod product;
 mod scale;
 mod statuses;
