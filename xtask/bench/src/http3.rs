@@ -129,6 +129,16 @@ async fn load(address: SocketAddr, shape: Shape, trust: &Trust, amount: Amount) 
     Ok(Sample { requests: sum.requests, errors: sum.errors, seconds: begun.elapsed().as_secs_f64() })
 }
 
+/// Sends the first packet of a connection, and waits for its first probe.
+pub(super) async fn begin(target: SocketAddr, host: &'static str, trust: &Trust) -> anyhow::Result<()> {
+    let shape = Shape { connections: 1, streams: 1, path: "/", upload: 0, connects: Connects::Always };
+    let client = Client::new((target.ip(), target), host, shape, trust)?;
+    let connecting = client.endpoint.connect_with(client.config.clone(), target, host)?;
+    // A server that does not answer.
+    timeout(Duration::from_millis(100), connecting).await.ok();
+    Ok(())
+}
+
 /// Clients that pause after each request, and open a connection for each.
 #[derive(Clone, Debug)]
 pub(super) struct Paced {

@@ -43,6 +43,26 @@ pub fn syn6(from: SocketAddrV6, to: SocketAddrV6) -> [u8; 60] {
     packet
 }
 
+/// Returns a datagram of UDP with its header of IPv4, and without a checksum of UDP (RFC 768). For a raw socket the kernel
+/// fills in the rest.
+///
+/// # Panics
+/// If the datagram is longer than a packet.
+#[must_use]
+pub fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len() + 8).expect("a datagram fits into a packet");
+    let mut packet = vec![0; 28];
+    packet[0] = 0x45;
+    packet[8..10].copy_from_slice(&[64, 17]);
+    packet[12..16].copy_from_slice(&from.ip().octets());
+    packet[16..20].copy_from_slice(&to.ip().octets());
+    packet[20..22].copy_from_slice(&from.port().to_be_bytes());
+    packet[22..24].copy_from_slice(&to.port().to_be_bytes());
+    packet[24..26].copy_from_slice(&length.to_be_bytes());
+    packet.extend_from_slice(payload);
+    packet
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};

@@ -8,7 +8,7 @@
 //!                                                    ├── docs/kernel-figures.md
 //! node ── balance: how two workers share ────────────┘
 //! node ── flood: service to legitimate clients, a separate run
-//!      ── syn_cost: CPU for a SYN of a flood, a separate run
+//!      ── syn_cost: CPU for a SYN of a flood, transfers: rate of connections from cookies, a separate run
 //! ```
 
 mod balance;
@@ -19,6 +19,7 @@ mod figure;
 mod flood;
 mod node;
 mod syn_cost;
+mod transfers;
 
 use std::{path::Path, time::Duration};
 
@@ -73,7 +74,8 @@ pub(super) struct Args {
     /// Measure instead the goodput and the 99th percentile of clients during floods of SYNs.
     #[arg(long, conflicts_with_all = ["all", "record"])]
     flood: bool,
-    /// Measure instead the CPU for each SYN of a flood, by XDP, by the stack and by nft.
+    /// Measure instead the CPU for each SYN of a flood, by XDP, by the stack and by nft, and the rate of connections from
+    /// SYN cookies.
     #[arg(long, conflicts_with_all = ["all", "record", "flood"])]
     syn_cost: bool,
     #[command(flatten)]
@@ -102,7 +104,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return flood::run(&args.options, args.rounds, args.seconds, &binary, pin);
     }
     if args.syn_cost {
-        return syn_cost::run(args.options.rate, args.rounds, args.seconds, &binary);
+        syn_cost::run(args.options.rate, args.rounds, args.seconds, &binary)?;
+        return transfers::run(args.rounds, &binary);
     }
     let costs = Costs::take()?;
     let balance = balance::measure(args.rounds, &binary)?;

@@ -41,7 +41,7 @@ pub(super) const POD_HOST: &str = "pod.test";
 pub(super) const TLS_HOST: &str = "tls.test";
 
 /// Path of connections to the proxy, and defence against floods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Way {
     /// XDP and sk_lookup.
     Steered,

@@ -1,4 +1,4 @@
-//! Floods of SYNs, and the service that remains for legitimate clients: with the deny list and the limits of clients in
+//! Floods of SYNs and of QUIC, and the service that remains for legitimate clients: with the deny list and the limits of clients in
 //! XDP, with the list alone, with SYN cookies of XDP, with a program that only counts, and with nft.
 //!
 //! ```text
@@ -6,6 +6,7 @@
 //! node (the defence against them) ────────────┼── service: goodput, p99 ── row: flooded compared to quiet, verdict
 //! ```
 
+mod quic;
 mod row;
 mod senders;
 mod service;
@@ -26,7 +27,7 @@ use super::{
 };
 use ingress_lab::topology::Family;
 
-/// Defences against floods.
+/// Defences against floods of SYNs.
 const WAYS: [Way; 9] = [
     Way::Limiting,
     Way::Denying,
@@ -45,9 +46,12 @@ const COUNTED: Way = Way::Counted;
 #[derive(Debug, clap::Args)]
 #[group(id = "flood-options")]
 pub(super) struct Options {
-    /// Senders of the floods; by default all of them in turn.
+    /// Senders of the floods; by default those of SYNs in turn.
     #[arg(long, value_delimiter = ',', requires = "flood")]
     senders: Vec<Senders>,
+    /// Defences; by default those against SYNs.
+    #[arg(long, value_delimiter = ',', requires = "flood")]
+    ways: Vec<Way>,
     /// Packets of a flood per second; by default as many as a thread can send.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     pub(super) rate: Option<u32>,
@@ -67,25 +71,30 @@ struct Turn {
 /// # Errors
 /// Fails if a node does not start, or a flood takes more from clients than the limits permit.
 pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, pin: bool) -> anyhow::Result<()> {
-    let floods = if options.senders.is_empty() { Senders::value_variants() } else { &options.senders };
-    let further = if options.clients == Clients::Http3 { &["--http3=on"][..] } else { &[] };
-    let start = |way| Node::start_with(way, binary, 1, pin, further);
-    let nodes = WAYS.into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let of_syns = || Senders::value_variants().iter().filter(|senders| !senders.is_quic()).copied().collect();
+    let floods = if options.senders.is_empty() { of_syns() } else { options.senders.clone() };
+    let ways = if options.ways.is_empty() { WAYS.to_vec() } else { options.ways.clone() };
+    let has_http3 = options.clients == Clients::Http3 || floods.iter().any(|senders| senders.is_quic());
+    let further = if has_http3 { &["--http3=on"][..] } else { &[] };
+    let start = |&way: &Way| Node::start_with(way, binary, 1, pin, further);
+    let nodes = ways.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
     nodes.iter().try_for_each(service::prepare)?;
-    let mut turns: [Vec<Turn>; WAYS.len()] = Default::default();
+    let mut turns: Vec<Vec<Turn>> = ways.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds as usize {
         for turn in 0..nodes.len() {
             let index = (turn + round) % nodes.len();
-            turns[index].push(Turn::take(&nodes[index], floods, options, Duration::from_secs(seconds))?);
+            turns[index].push(Turn::take(&nodes[index], &floods, options, Duration::from_secs(seconds))?);
         }
         eprintln!("round {} of {rounds} done", round + 1);
     }
-    let counted = WAYS.into_iter().zip(&turns).find(|(way, _)| *way == COUNTED).map_or(&[][..], |(_, turns)| turns);
+    let counted = ways.iter().position(|way| *way == COUNTED).map(|index| &turns[index]);
     let mut rows = Vec::new();
     for (which, &senders) in floods.iter().enumerate() {
-        for (way, turns) in WAYS.into_iter().zip(&turns) {
-            let rounds = turns.iter().zip(counted).filter_map(|(turn, counted)| turn.round(which, senders, counted));
-            rows.push(Row::of(senders, way, &rounds.collect::<Vec<_>>()));
+        for (&way, turns) in ways.iter().zip(&turns) {
+            let round =
+                |(index, turn): (usize, &Turn)| turn.round(which, senders, counted.and_then(|of| of.get(index)));
+            let rounds: Vec<_> = turns.iter().enumerate().filter_map(round).collect();
+            rows.push(Row::of(senders, way, &rounds));
         }
     }
     println!("{HEAD}");
@@ -121,8 +130,9 @@ impl Turn {
     }
 
     /// Returns a flood of this round, beside that of a node with a program that only counts.
-    fn round(&self, which: usize, senders: Senders, counted: &Self) -> Option<Round> {
+    fn round(&self, which: usize, senders: Senders, counted: Option<&Self>) -> Option<Round> {
         let quiet = self.quiet[senders.family() as usize]?;
-        Some(Round { quiet, flooded: *self.flooded.get(which)?, counted: *counted.flooded.get(which)? })
+        let counted = counted.and_then(|turn| turn.flooded.get(which)).copied();
+        Some(Round { quiet, flooded: *self.flooded.get(which)?, counted })
     }
 }

@@ -41,24 +41,24 @@ pub(super) struct Row {
 pub(super) struct Round {
     pub(super) quiet: Service,
     pub(super) flooded: Service,
-    /// The flooded service with a program that only counts.
-    pub(super) counted: Service,
+    /// The flooded service with a program that only counts, if there is such a node.
+    pub(super) counted: Option<Service>,
 }
 
 impl Row {
     /// Creates a row from its rounds.
     pub(super) fn of(senders: Senders, way: Way, rounds: &[Round]) -> Self {
-        let ratio = |figure: fn(&Service) -> f64, to: fn(&Round) -> &Service| {
-            median(rounds.iter().map(|round| figure(&round.flooded) / figure(to(round))))
+        let ratio = |figure: fn(&Service) -> f64, to: fn(&Round) -> Option<&Service>| {
+            median(rounds.iter().filter_map(|round| Some(figure(&round.flooded) / figure(to(round)?))))
         };
         let middle = |of: fn(&Round) -> Service| Service::median(&rounds.iter().map(of).collect::<Vec<_>>());
         Self {
             senders,
             way,
-            goodput_kept: ratio(|service| service.goodput, |round| &round.quiet),
-            p99_kept: ratio(|service| service.p99, |round| &round.quiet),
-            goodput_beside: ratio(|service| service.goodput, |round| &round.counted),
-            p99_beside: ratio(|service| service.p99, |round| &round.counted),
+            goodput_kept: ratio(|service| service.goodput, |round| Some(&round.quiet)),
+            p99_kept: ratio(|service| service.p99, |round| Some(&round.quiet)),
+            goodput_beside: ratio(|service| service.goodput, |round| round.counted.as_ref()),
+            p99_beside: ratio(|service| service.p99, |round| round.counted.as_ref()),
             quiet: middle(|round| round.quiet),
             flooded: middle(|round| round.flooded),
         }
@@ -104,8 +104,14 @@ const fn in_the_way(way: Way) -> &'static str {
         Way::StackAnswers => "plain bind, XDP that only counts, tcp_syncookies=2",
         Way::Bound => "plain bind: nothing",
         Way::Counted => "plain bind, XDP that only counts",
-        Way::Steered | Way::Redirected => "nothing",
+        Way::Steered => "XDP: nothing",
+        Way::Redirected => "nft REDIRECT",
     }
+}
+
+/// Returns a ratio as text, or a dash without a node to compare with.
+fn beside(ratio: f64) -> String {
+    if ratio.is_nan() { "-".into() } else { format!("{ratio:.2}") }
 }
 
 impl fmt::Display for Row {
@@ -116,7 +122,7 @@ impl fmt::Display for Row {
         write!(
             f,
             "| {} | {} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} | {goodput_kept:.2} | {p99_kept:.2} \
-             | {goodput_beside:.2} | {p99_beside:.2} | {verdict} |",
+             | {} | {} | {verdict} |",
             senders.name(),
             in_the_way(*way),
             quiet.goodput,
@@ -125,6 +131,8 @@ impl fmt::Display for Row {
             flooded.p99,
             flooded.failed,
             flooded.flood,
+            beside(*goodput_beside),
+            beside(*p99_beside),
         )
     }
 }
@@ -140,7 +148,7 @@ mod tests {
     /// A row that keeps this much of the quiet service, or of that with a program that only counts.
     fn row(way: Way, senders: Senders, goodput: f64, p99: f64) -> Row {
         let usual = service(1.0, 1.0);
-        Row::of(senders, way, &[Round { quiet: usual, flooded: service(goodput, p99), counted: usual }])
+        Row::of(senders, way, &[Round { quiet: usual, flooded: service(goodput, p99), counted: Some(usual) }])
     }
 
     #[test]
@@ -166,7 +174,7 @@ mod tests {
         let round = |scale: f64| Round {
             quiet: service(scale, 1.0),
             flooded: service(scale / 2.0, 1.0),
-            counted: service(scale * 2.0, 2.0),
+            counted: Some(service(scale * 2.0, 2.0)),
         };
         let row = Row::of(Senders::Denied, Way::Denying, &[round(1.0), round(100.0)]);
         let found = [row.goodput_kept, row.p99_kept, row.goodput_beside, row.p99_beside];

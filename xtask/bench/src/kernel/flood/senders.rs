@@ -19,6 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
+use super::quic;
 use ingress_lab::{
     Namespace, denied, packet,
     topology::{Family, node_addr},
@@ -33,7 +34,7 @@ const MANY_V6: u128 = 0x2001_0db8_00ff_0000_0000_0000_0000_0000;
 /// Packets that a flood with a rate sends at once: half of what the ring of a veth holds.
 const BURST: u32 = 128;
 
-/// Source addresses of a flood's SYNs. None of them responds.
+/// Source addresses of a flood's packets, SYNs unless it says otherwise. None of them responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(in crate::kernel) enum Senders {
     /// An address in each of the denied networks.
@@ -46,6 +47,14 @@ pub(in crate::kernel) enum Senders {
     ManyV6,
     /// Like [`Senders::Many`], with clients at 100 addresses that open connections as fast as they can.
     Mixed,
+    /// First packets of QUIC from the senders of [`Senders::Many`], to the UDP port.
+    QuicMany,
+    /// First packets of QUIC from one address, each with another port.
+    QuicOne,
+    /// Packets of QUIC with connection IDs that no node has issued, from the senders of [`Senders::Many`].
+    QuicUnknown,
+    /// First packets of QUIC from the senders of [`Senders::Denied`].
+    QuicDenied,
 }
 
 /// Port and rate of a flood.
@@ -75,22 +84,32 @@ impl Senders {
             Self::Many => "4,194,304 addresses",
             Self::ManyV6 => "4,194,304 addresses, IPv6",
             Self::Mixed => "4,194,304 addresses, and 100 clients without pause",
+            Self::QuicMany => "4,194,304 addresses, first packets of QUIC",
+            Self::QuicOne => "one address, first packets of QUIC",
+            Self::QuicUnknown => "4,194,304 addresses, packets of QUIC with unknown IDs",
+            Self::QuicDenied => "10,000 denied networks, first packets of QUIC",
         }
     }
 
     pub(super) const fn family(self) -> Family {
         match self {
-            Self::Denied | Self::Few | Self::Many | Self::Mixed => Family::V4,
             Self::ManyV6 => Family::V6,
+            _ => Family::V4,
         }
     }
 
     const fn count(self) -> u32 {
         match self {
-            Self::Denied => denied::COUNT,
+            Self::Denied | Self::QuicDenied => denied::COUNT,
             Self::Few => 100,
-            Self::Many | Self::ManyV6 | Self::Mixed => 1 << 22,
+            Self::QuicOne => 1,
+            Self::Many | Self::ManyV6 | Self::Mixed | Self::QuicMany | Self::QuicUnknown => 1 << 22,
         }
+    }
+
+    /// Returns `true` if they send to the UDP port.
+    pub(super) const fn is_quic(self) -> bool {
+        matches!(self, Self::QuicMany | Self::QuicOne | Self::QuicUnknown | Self::QuicDenied)
     }
 
     /// Returns the senders in turn; a sender has another port in each turn.
@@ -98,9 +117,11 @@ impl Senders {
         let index = number % self.count();
         let port = 1024 + (number / self.count() % 60_000) as u16;
         match self {
-            Self::Denied => SocketAddrV4::new(denied::address(index), port).into(),
-            Self::Few => SocketAddrV4::new(Ipv4Addr::from(FEW + index), port).into(),
-            Self::Many | Self::Mixed => SocketAddrV4::new(Ipv4Addr::from(MANY + index), port).into(),
+            Self::Denied | Self::QuicDenied => SocketAddrV4::new(denied::address(index), port).into(),
+            Self::Few | Self::QuicOne => SocketAddrV4::new(Ipv4Addr::from(FEW + index), port).into(),
+            Self::Many | Self::Mixed | Self::QuicMany | Self::QuicUnknown => {
+                SocketAddrV4::new(Ipv4Addr::from(MANY + index), port).into()
+            }
             Self::ManyV6 => SocketAddrV6::new(Ipv6Addr::from(MANY_V6 + u128::from(index)), port, 0, 0).into(),
         }
     }
@@ -137,6 +158,7 @@ fn send(senders: Senders, aim: Aim, stop: &AtomicBool) -> anyhow::Result<u64> {
         sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot choose the CPU of the flood")?;
     }
     let to = SocketAddr::new(node_addr(senders.family()), aim.port);
+    let first = if senders.is_quic() { quic::first()? } else { Vec::new() };
     let (mut sent, began) = (0, Instant::now());
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -151,7 +173,12 @@ fn send(senders: Senders, aim: Aim, stop: &AtomicBool) -> anyhow::Result<u64> {
         let result = match (senders.sender(number), to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
                 let address = SockaddrIn::from(SocketAddrV4::new(*to.ip(), 0));
-                sendto(socket.as_raw_fd(), &packet::syn(from, to), &address, MsgFlags::empty())
+                let send = |packet: &[u8]| sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty());
+                match senders {
+                    Senders::QuicMany | Senders::QuicOne | Senders::QuicDenied => send(&packet::udp(from, to, &first)),
+                    Senders::QuicUnknown => send(&packet::udp(from, to, &quic::unknown(number))),
+                    _ => send(&packet::syn(from, to)),
+                }
             }
             (SocketAddr::V6(from), SocketAddr::V6(to)) => {
                 let address = SockaddrIn6::from(SocketAddrV6::new(*to.ip(), 0, 0, 0));

@@ -116,6 +116,7 @@ impl Trial {
         port: u16,
         serve: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, u64)> {
+        let port = if self.flood.is_some_and(Senders::is_quic) { Clients::Http3.port() } else { port };
         let aim = Aim { port, rate: self.rate, cpu: None };
         let flood = self.flood.map(|senders| Flood::start(&node.topology.router, senders, aim)).transpose()?;
         let served = serve()?;
