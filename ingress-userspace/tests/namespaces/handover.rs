@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ingress_datapath::{Hook, Pinned};
 use ingress_lab::{
     client::{Ask, Protocol, Trust},
     credentials::Authority,
@@ -151,11 +152,19 @@ fn a_roll_back_fails_no_request() {
     clients.stop("5 roll-backs");
 }
 
+/// Returns the program that sees the packets of the node's interface.
+fn xdp_program(net: &Net) -> u32 {
+    let links = Pinned::open(&net.bpffs).and_then(|pins| pins.links()).expect("pinned links");
+    let link = links.into_iter().find(|link| matches!(link.hook, Hook::Xdp { .. }));
+    link.expect("an interface with XDP").program_id
+}
+
 #[test]
 fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
     let Some((net, trust)) = network("crashes") else { return };
     let old = Generation::start(&net, "old", &[]);
     let ask = Ask::get("web.test", "/");
+    let program = xdp_program(&net);
     // Crashes before readiness have no effect on clients.
     let clients = Clients::start(&net, &trust);
     for number in 0..5 {
@@ -169,6 +178,7 @@ fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
         clients.pass(5);
     }
     clients.stop("5 crashes before readiness");
+    until("the old one's program", || (xdp_program(&net) == program).then_some(())).expect("it is attached again");
     // A process that owns the node takes its accepted connections down; then the old one serves again.
     let mut longest = Duration::ZERO;
     for number in 0..5 {

@@ -15,8 +15,9 @@
 //!
 //! All state is below `<bpffs>/v1` and outlives the process: dropping a [`Datapath`] detaches nothing. A second process
 //! that opens the same directory adopts maps and links, and replaces the programs in the links. Once it can serve, it
-//! takes the node over ([`Datapath::take_over`]). The first process notices through [`Datapath::owner`]. [`unload`]
-//! removes all state.
+//! takes the node over ([`Datapath::take_over`]). The first process notices through [`Datapath::owner`]. If the second one
+//! ends before, the first puts its XDP program into the links again ([`Datapath::keep_programs`]). [`unload`] removes all
+//! state.
 //!
 //! All methods take `&self`, so that one `Arc<Datapath>` serves every thread.
 #![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]

@@ -7,7 +7,7 @@
 //! leaves correct ones alone, because some drivers stop for a moment when a program is attached.
 
 use std::{
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -39,6 +39,8 @@ pub(super) struct Nics {
     pub(super) object: Ebpf,
     /// Name of the program for XDP.
     pub(super) xdp: &'static str,
+    /// Number of that program in the kernel.
+    xdp_id: u32,
     mode: XdpMode,
     hook: Option<TcHook>,
     /// Error for which `ingress_tc_out` is not available.
@@ -74,20 +76,34 @@ impl Datapath {
         self.nics_mut().reconcile(NicContext { pins, maps }, interfaces)
     }
 
-    /// Puts the XDP program of this process into the links again, which another process may have replaced meanwhile. Must
-    /// be called by the owner of the node, under the lock held by [`Datapath::take_over_with`]. Idempotent.
+    /// Puts the XDP program of this process into links where another process has put its own. Must be called by the owner
+    /// of the node, under the lock held by [`Datapath::take_over_with`]. Returns whether there were such links. Idempotent.
     ///
     /// # Errors
     /// Fails if the pins cannot be read; some interfaces then keep the other program.
-    pub fn renew_programs(&self) -> Result<(), Error> {
+    pub fn renew_programs(&self) -> Result<bool, Error> {
         let nics = self.nics();
-        for NicReport { name, index, state, .. } in nics.reports() {
-            if matches!(state, NicState::Attached { mode: NicMode::Native | NicMode::Generic, .. }) {
-                // An interface that is gone has no link, and `reconcile` sees to it.
-                let _is_there = link::adopt_xdp(&self.shared.pins, nics.xdp()?.as_fd(), (name, *index))?;
-            }
+        let program = nics.xdp()?.as_fd();
+        // An interface may be gone by now, and `reconcile` sees to it.
+        let is_renewed = |link: &&OwnedFd| sys::link_update(link.as_fd(), program).is_ok();
+        Ok(nics.links_of_others(&self.shared.pins)?.iter().filter(is_renewed).count() != 0)
+    }
+
+    /// Same as [`Datapath::renew_programs`], for processes that have attached their program and ended before they took the
+    /// node over. For the owner of the node, about each second. Changes nothing while a newer process is alive, which may
+    /// take the node over, or while another one changes the pins.
+    ///
+    /// # Errors
+    /// Fails like [`Datapath::renew_programs`].
+    pub fn keep_programs(&self) -> Result<bool, Error> {
+        let DatapathShared { pins, life, .. } = &*self.shared;
+        if self.nics().links_of_others(pins)?.is_empty() {
+            return Ok(false);
         }
-        Ok(())
+        // A starting process holds the lock while it verifies its programs: the owner does not wait that long.
+        let Some(_exclusive) = pins.try_lock() else { return Ok(false) };
+        let is_newest = pins.live_epochs()?.iter().all(|&epoch| epoch <= life.epoch());
+        if is_newest && self.owner() == Owner::This { self.renew_programs() } else { Ok(false) }
     }
 
     /// Returns the state of each interface after the latest [`Datapath::reconcile`].
@@ -123,7 +139,8 @@ impl Nics {
         let loaded = object::program(&mut object, object::TC_OUT).map(|(_, report)| programs.push(report));
         let silent = loaded.err().map(Arc::new);
         let (mode, hook) = (options.xdp_mode, options.tc_hook);
-        let mut nics = Self { object, xdp, mode, hook, silent, reports: Vec::new() };
+        let xdp_id = object::id(&object, xdp)?;
+        let mut nics = Self { object, xdp, xdp_id, mode, hook, silent, reports: Vec::new() };
         nics.reconcile(place, &options.interfaces)?;
         if mode != XdpMode::Auto
             && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
@@ -249,6 +266,21 @@ impl Nics {
 
     fn attach_xdp(&self, pins: &Pins, nic: (&str, u32), hook: XdpHook) -> Result<(), Error> {
         link::create_xdp(pins, self.xdp()?.as_fd(), nic, hook)
+    }
+
+    /// Returns the XDP links of our interfaces with the program of another process.
+    fn links_of_others(&self, pins: &Pins) -> Result<Vec<OwnedFd>, Error> {
+        let mut links = Vec::new();
+        for NicReport { name, index, state, .. } in &self.reports {
+            if matches!(state, NicState::Attached { mode: NicMode::Native | NicMode::Generic, .. })
+                && let Some((link, info)) = link::pinned(&pins.xdp_link(name))?
+                && info.target == *index
+                && info.prog_id != self.xdp_id
+            {
+                links.push(link);
+            }
+        }
+        Ok(links)
     }
 
     /// Returns the program for XDP.

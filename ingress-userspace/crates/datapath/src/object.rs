@@ -141,6 +141,12 @@ pub(super) fn fd<'a>(object: &'a Ebpf, name: &'static str) -> Result<&'a Program
     program.and_then(Program::fd).map_err(|source| refused(name, source))
 }
 
+/// Returns the kernel's number of a program that is already loaded.
+pub(super) fn id(object: &Ebpf, name: &'static str) -> Result<u32, Error> {
+    let program = object.program(name).ok_or(ProgramError::NotLoaded);
+    program.and_then(Program::info).map(|info| info.id()).map_err(|source| refused(name, source))
+}
+
 /// Returns a tc program ([`loaded`] if necessary), to attach it.
 pub(super) fn classifier<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, Error> {
     <&mut SchedClassifier>::try_from(loaded(object, name)?).map_err(|source| refused(name, source))

@@ -301,6 +301,7 @@ impl Kernel {
                     self.escalate(shared);
                     if self.owns(owner) {
                         self.tend_syn_cookies();
+                        self.keep_programs();
                     }
                     self.refresh(owner, shared);
                     self.settle(self.owns(owner)).await;

@@ -134,6 +134,18 @@ impl Kernel {
         let is_new = |nic: &&NicReport| !before.iter().any(|other| is_same(nic, other));
         now.iter().filter(is_new).for_each(report);
     }
+
+    /// Attaches our program again if a process has attached its own and ended before it took the node over. For the owner
+    /// of the node.
+    pub(super) fn keep_programs(&self) {
+        match self.datapath.keep_programs() {
+            Ok(false) => {}
+            Ok(true) => info!("a process ended before it took the node over; our XDP program is attached again"),
+            Err(error) => {
+                warn!(error = &error as &dyn Error, "cannot see which programs the interfaces have; trying again");
+            }
+        }
+    }
 }
 
 /// Returns whether two reports would give the same log line.

@@ -41,10 +41,8 @@ impl Kernel {
 /// service.
 pub(super) fn apply_syn_cookies(datapath: &Datapath) {
     let cookies = datapath.syn_cookies();
-    let is_wanted = !matches!(cookies.state(), SynCookieState::Off);
     // After a roll-back the interfaces have the program of the process that has ended.
-    let renewed = if is_wanted { datapath.renew_programs() } else { Ok(()) };
-    if let Err(error) = renewed.and_then(|()| cookies.apply()) {
+    if let Err(error) = datapath.renew_programs().and_then(|_| cookies.apply()) {
         let error = &error as &dyn std::error::Error;
         warn!(error, "cannot set SYN cookies of XDP; the previous settings apply");
     }

@@ -113,6 +113,31 @@ fn second_open_adopts_maps_and_links_and_keeps_counters() {
 }
 
 #[test]
+fn the_owner_attaches_its_program_again_after_a_process_that_did_not_take_over() {
+    sandboxed(|sandbox| {
+        veth();
+        let options = sandbox.options(&[VETH]);
+        let owner = open(&options);
+        owner.take_over().expect("takes over");
+        let (own_link, own_program) = link(sandbox, "xdp-xk-a");
+        assert!(!owner.keep_programs().expect("readable"), "nothing has changed");
+        let newer = open(&options);
+        assert_ne!(link(sandbox, "xdp-xk-a").1, own_program);
+        assert!(!owner.keep_programs().expect("readable"), "the newer one may take the node over");
+        drop(newer);
+        assert!(owner.keep_programs().expect("readable"));
+        assert_eq!(link(sandbox, "xdp-xk-a"), (own_link, own_program), "the link was never detached");
+
+        let successor = open(&options);
+        successor.take_over().expect("takes over");
+        let theirs = link(sandbox, "xdp-xk-a");
+        drop(successor);
+        assert!(!owner.keep_programs().expect("readable"), "the node has no owner");
+        assert_eq!(link(sandbox, "xdp-xk-a"), theirs);
+    });
+}
+
+#[test]
 fn the_newer_process_owns_the_node_and_both_send_heartbeats() {
     sandboxed(|sandbox| {
         let options = sandbox.options(&[]);
