@@ -19,6 +19,8 @@ const REJECTED: u32 = 0x10b;
 const INCOMPLETE: u32 = 0x10d;
 const MESSAGE: u32 = 0x10e;
 const DECOMPRESSION: u32 = 0x200;
+const ENCODER_STREAM: u32 = 0x201;
+const DECODER_STREAM: u32 = 0x202;
 
 /// HEADERS with literal lines.
 pub(crate) fn headers(lines: &[(&str, &str)]) -> Vec<u8> {
@@ -144,6 +146,7 @@ fn frames_that_are_not_permitted_end_the_connection() {
     let cases = [
         ("DATA before HEADERS", frame(0, b"data"), FRAME_UNEXPECTED),
         ("SETTINGS on a request", frame(4, b""), FRAME_UNEXPECTED),
+        ("CANCEL_PUSH on a request", frame(3, b"\0"), FRAME_UNEXPECTED),
         ("GOAWAY on a request", frame(7, b"\0"), FRAME_UNEXPECTED),
         ("PUSH_PROMISE", frame(5, b"\0"), FRAME_UNEXPECTED),
         ("a frame of HTTP/2", frame(2, b""), FRAME_UNEXPECTED),
@@ -176,6 +179,7 @@ fn control_streams_have_their_rules() {
     let update = |id: [u8; 4]| [&[0x80, 0x0f, 0x07, 0x00, 5][..], &id, b"u"].concat();
     let cases = [
         ("no SETTINGS", vec![control(&frame(7, b"\0"))], MISSING_SETTINGS),
+        ("DATA before SETTINGS", vec![control(&[&frame(0, b"")[..], &settings].concat())], MISSING_SETTINGS),
         ("two SETTINGS", vec![control(&[&settings[..], &settings].concat())], FRAME_UNEXPECTED),
         ("a setting of HTTP/2", vec![control(&frame(4, &[2, 0]))], SETTINGS),
         ("a setting twice", vec![control(&frame(4, &[6, 1, 6, 1]))], SETTINGS),
@@ -184,6 +188,8 @@ fn control_streams_have_their_rules() {
         ("a second control stream", vec![control(&settings), control(&settings)], STREAM_CREATION),
         ("a push stream", vec![vec![1, 0]], STREAM_CREATION),
         ("a second encoder stream", vec![vec![2], vec![2]], STREAM_CREATION),
+        ("a table above the limit", vec![vec![2, 0x3f, 0x45]], ENCODER_STREAM),
+        ("a count of insertions without any", vec![vec![3, 0]], DECODER_STREAM),
         ("a priority beyond the limit", vec![control(&[&settings[..], &update([0x90, 0, 0, 0])].concat())], ID),
     ];
     run(async {

@@ -11,4 +11,5 @@ mod paths;
 mod relay;
 mod requests;
 mod support;
+mod transport;
 mod workers;

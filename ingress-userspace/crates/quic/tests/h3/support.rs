@@ -19,7 +19,12 @@ use ingress_quic::{
     BodyError, Driver, Handle, ID_LENGTH, ID_NONCE, Ids, Keys, Limits, Options, Owner, Peer, Pressure, RequestBody,
 };
 use quinn::crypto::rustls::QuicClientConfig;
-use rustls::{RootCertStore, crypto::aws_lc_rs, pki_types::CertificateDer, version::TLS13};
+use rustls::{
+    RootCertStore,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::CertificateDer,
+    version::TLS13,
+};
 use tokio::{
     sync::Notify,
     task::{JoinHandle, LocalSet},
@@ -317,15 +322,20 @@ pub(crate) struct Client {
     pub(crate) requests: h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>,
 }
 
-pub(crate) fn client_config(certificate: &CertificateDer<'static>) -> quinn::ClientConfig {
+pub(crate) fn client_tls(certificate: &CertificateDer<'static>, provider: CryptoProvider) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).expect("a certificate");
-    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&TLS13])
         .expect("TLS 1.3")
         .with_root_certificates(roots)
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"h3".to_vec()];
+    tls
+}
+
+pub(crate) fn client_config(certificate: &CertificateDer<'static>) -> quinn::ClientConfig {
+    let tls = client_tls(certificate, aws_lc_rs::default_provider());
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("a configuration")))
 }
 
