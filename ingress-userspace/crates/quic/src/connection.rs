@@ -36,7 +36,9 @@ pub(crate) struct State {
     pub(crate) shared: Rc<Shared>,
     /// The limits when the connection was accepted.
     pub(crate) limits: Rc<Limits>,
-    peer: Rc<Peer>,
+    pub(crate) peer: Rc<Peer>,
+    /// Whether the client's address has changed since packets were last written.
+    pub(crate) has_moved: bool,
     /// The requests that have not ended, by their stream.
     pub(crate) requests: HashMap<StreamId, Exchange, RandomState>,
     /// Requests whose head is complete. The driver begins their tasks after the turn.
@@ -120,6 +122,7 @@ impl State {
             limits: shared.limits(),
             shared,
             peer,
+            has_moved: false,
             requests: HashMap::default(),
             begun: Vec::new(),
             heads: VecDeque::new(),
@@ -148,9 +151,7 @@ impl State {
 
     /// Reacts to the events since the last turn.
     pub(crate) fn turn(&mut self, conn: &Rc<Conn>, now: Instant) {
-        if self.quic.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            self.quic.handle_timeout(now);
-        }
+        self.expire_quic(now);
         while let Some(event) = self.quic.poll() {
             match event {
                 Event::HandshakeDataReady => self.take_server_name(conn),

@@ -264,7 +264,7 @@ where
                 return self.waiting.push(conn.key);
             }
             self.buffer.clear();
-            let Some(transmit) = conn.with(|state| state.quic.poll_transmit(now, segments, &mut self.buffer)) else {
+            let Some(transmit) = conn.with(|state| state.poll_transmit(now, segments, &mut self.buffer)) else {
                 return;
             };
             if !self.socket.send(&transmit, &self.buffer[..transmit.size]) {

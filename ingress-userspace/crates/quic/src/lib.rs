@@ -20,6 +20,7 @@ mod held;
 mod ids;
 mod keys;
 mod lifetime;
+mod moves;
 mod options;
 mod respond;
 mod shared;

@@ -57,7 +57,7 @@ impl State {
 
     /// Returns when the connection needs a turn, unless something happens before.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        self.quic.poll_timeout().into_iter().chain(self.own_deadline()).min()
+        self.quic_deadline().into_iter().chain(self.own_deadline()).min()
     }
 
     fn own_deadline(&self) -> Option<Instant> {
