@@ -35,19 +35,23 @@ pub(crate) enum Class {
     Open,
     /// An Initial packet to an ID that this node has issued: the answer to a Retry, or the rest of a handshake.
     Returning,
-    /// A packet of another version. The node asks its own port by such ones, also in a flood.
+    /// A packet of another version.
     OtherVersion,
+    /// The same from the address that it came to: the node asks its own port, also in a flood of the others. The kernel
+    /// drops those that come from elsewhere by IPv4.
+    OfNode,
     /// Any other packet with a long header.
     Fresh,
 }
 
 /// The classes that wait, in the order of their turns.
-const WAITING: [Class; 3] = [Class::Returning, Class::OtherVersion, Class::Fresh];
+const WAITING: [Class; 4] = [Class::Returning, Class::OtherVersion, Class::OfNode, Class::Fresh];
 
 impl Class {
-    /// Returns the class of a datagram whose destination is of `owner`. Clients can forge what this reads, except for
-    /// the destination: they need a packet from this node to know one.
-    pub(crate) fn of(datagram: &[u8], owner: Owner) -> Self {
+    /// Returns the class of a datagram whose destination is of `owner`; `is_of_node` tells that source and destination are
+    /// one address. Clients can forge what this reads, except for the destination: they need a packet from this node to
+    /// know one.
+    pub(crate) fn of(datagram: &[u8], owner: Owner, is_of_node: bool) -> Self {
         const LONG: u8 = 0x80;
         /// The type of Handshake packets, in version 1.
         const HANDSHAKE: u8 = 0x20;
@@ -58,6 +62,7 @@ impl Class {
         match owner {
             _ if first & LONG == 0 => Self::Open,
             Owner::Unknown if datagram.len() < INITIAL_MIN => Self::Open,
+            _ if !rest.starts_with(&[0, 0, 0, 1]) && is_of_node => Self::OfNode,
             _ if !rest.starts_with(&[0, 0, 0, 1]) => Self::OtherVersion,
             Owner::Unknown => Self::Fresh,
             _ if first & 0x30 == HANDSHAKE => Self::Open,
@@ -211,7 +216,9 @@ mod tests {
             (&initial[..1_199].to_vec(), Owner::Unknown, Class::Open),
             (&Vec::new(), Owner::Unknown, Class::Open),
         ] {
-            assert_eq!(Class::of(datagram, owner), expected, "{datagram:?} {owner:?}");
+            assert_eq!(Class::of(datagram, owner, false), expected, "{datagram:?} {owner:?}");
+            let expected = if expected == Class::OtherVersion { Class::OfNode } else { expected };
+            assert_eq!(Class::of(datagram, owner, true), expected, "{datagram:?} {owner:?}");
             let found = owner_of(datagram, |_| owner);
             assert_eq!(found, if datagram.is_empty() { Owner::Unknown } else { owner });
         }
@@ -227,7 +234,7 @@ mod tests {
         assert!(push(&mut firsts, Class::Fresh, 1));
         assert_eq!(taken(&mut firsts, Class::Fresh, &mut (0..1_000)), ROOM / 2 - 1);
         assert!(!push(&mut firsts, Class::Fresh, 2_000));
-        let others = [Class::Returning, Class::OtherVersion];
+        let others = [Class::Returning, Class::OtherVersion, Class::OfNode];
         assert!(others.iter().all(|class| push(&mut firsts, *class, 2_000)));
         // The classes take turns.
         let first = [(); WAITING.len()].map(|()| firsts.pop().expect("a datagram").0);

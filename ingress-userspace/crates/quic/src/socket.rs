@@ -32,7 +32,7 @@ pub struct Datagram {
 /// A datagram in the arena.
 pub(crate) struct View<'a> {
     pub(crate) remote: SocketAddr,
-    local: Option<IpAddr>,
+    pub(crate) local: Option<IpAddr>,
     ecn: Option<EcnCodepoint>,
     pub(crate) data: &'a [u8],
 }

@@ -63,11 +63,14 @@ impl<S> Driver<S> {
             socket.receive(|datagram| {
                 taken += 1;
                 match owner_of(datagram.data, |id| ids.owner(id)) {
-                    owner @ (Owner::Own | Owner::Unknown | Owner::Gone) => match Class::of(datagram.data, owner) {
-                        Class::Open => received.push(datagram.into_owned()),
-                        _ if datagram.data.len() > LARGEST => count(&shared.counters.dropped),
-                        class => keep(firsts, &shared.counters, class, datagram.remote, || datagram.into_owned()),
-                    },
+                    owner @ (Owner::Own | Owner::Unknown | Owner::Gone) => {
+                        let is_of_node = datagram.local == Some(datagram.remote.ip());
+                        match Class::of(datagram.data, owner, is_of_node) {
+                            Class::Open => received.push(datagram.into_owned()),
+                            _ if datagram.data.len() > LARGEST => count(&shared.counters.dropped),
+                            class => keep(firsts, &shared.counters, class, datagram.remote, || datagram.into_owned()),
+                        }
+                    }
                     // It was steered here before its owner was known, or merged with packets for us.
                     Owner::Sibling(worker) => {
                         count(&shared.counters.foreign);
@@ -92,7 +95,8 @@ impl<S> Driver<S> {
         loop {
             let injected = self.shared.injected.borrow_mut().pop_front();
             let Some(datagram) = injected else { return };
-            match Class::of(&datagram.data, owner_of(&datagram.data, |id| self.ids.owner(id))) {
+            let owner = owner_of(&datagram.data, |id| self.ids.owner(id));
+            match Class::of(&datagram.data, owner, datagram.local == Some(datagram.remote.ip())) {
                 Class::Open => _ = self.take(datagram, now),
                 _ if datagram.data.len() > LARGEST => count(&self.shared.counters.dropped),
                 class => {
