@@ -28,7 +28,7 @@ const OWN: &str = "gateway::";
 pub const AFTER_HELP: &str = "\
 The lane fails if a test does not pass. A test that is skipped has not passed. The output of the suite and its report are
 kept in target/gateway-conformance. Names in lower case are of tests of the product with Gateways, which run after the suite:
-statuses, changes, updates and scale.
+statuses, changes, updates, scale and faults.
 
 Examples:
   cargo xtask test gateway

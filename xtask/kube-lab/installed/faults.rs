@@ -18,26 +18,26 @@ use crate::{
 };
 
 /// Length of the API server's outage; a soak takes two minutes.
-fn outage() -> Duration {
+pub(crate) fn outage() -> Duration {
     Duration::from_secs(number("XDP_INGRESS_OUTAGE", 15))
 }
 
 /// Part to break.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+pub(crate) enum Part {
     ApiServer,
     Kubelet(NodePlan),
     Link(NodePlan),
 }
 
 /// Keeps a part broken for as long as it lives.
-struct Broken<'s> {
+pub(crate) struct Broken<'s> {
     stage: &'s Stage,
     part: Part,
 }
 
 impl<'s> Broken<'s> {
-    fn begin(stage: &'s Stage, part: Part) -> Self {
+    pub(crate) fn begin(stage: &'s Stage, part: Part) -> Self {
         let cluster = &stage.cluster;
         let broken = match part {
             Part::ApiServer => cluster.kill_apiserver(),

@@ -1,8 +1,10 @@
-//! Gateway API in a real Kubernetes: many routes, statuses, changes and updates under load. The lane `gateway` runs
+//! Gateway API in a real Kubernetes: many routes, statuses, changes and updates under load, and faults. The lane `gateway` runs
 //! tests beside the conformance tests, since it installs the custom resources.
 
 mod changes;
 mod earlier;
+mod faults;
+mod other_controllers;
 mod product;
 mod scale;
 mod statuses;
