@@ -304,14 +304,15 @@ fn read(packet: &XdpContext, scratch: &mut SynScratch) -> bool {
     if length == 0 {
         return true;
     }
-    // The verifier loses the bounds of the number otherwise.
-    let length = black_box(length) & 0x3f;
-    if length == 0 || length > OPTIONS_MAX {
+    // The verifier loses the bounds of the number otherwise. Before Linux 6.8, it does not take a number other than 0 for
+    // one of at least 1.
+    let last = black_box(length - 1) & 0x3f;
+    if last >= OPTIONS_MAX {
         return false;
     }
     let options = reading.options.as_mut_ptr().cast();
     // SAFETY: as above.
-    unsafe { bpf_xdp_load_bytes(packet.ctx, at + TCP_HEADER as u32, options, length) == 0 }
+    unsafe { bpf_xdp_load_bytes(packet.ctx, at + TCP_HEADER as u32, options, last + 1) == 0 }
 }
 
 #[inline(always)]
