@@ -14,6 +14,7 @@ while read -r module; do
     insmod "/modules/$module" || echo "guest: failed: cannot load $module"
 done </modules/order
 
+sysctl -q -p /sysctls
 ip link set lo up
 # DRIVER SUBNET in each line.
 while read -r driver subnet; do
@@ -40,8 +41,8 @@ serve() {
     done
 }
 
-# shellcheck disable=SC2086 # each word is an argument
-if serve $interfaces; then
+# shellcheck disable=SC2046,SC2086 # each word is an argument
+if serve $interfaces $(cat /arguments); then
     echo "guest: serves by programs"
 elif serve --steer bind --xdp-mode off; then
     echo "guest: serves by listeners"

@@ -1,6 +1,7 @@
 //! `cargo xtask kernels`: runs the product under the kernels of distributions. Each kernel boots in a machine that QEMU
 //! emulates, with two NICs. The product steers real requests that arrive on each, and its admin output is compared with
-//! the expected one. If a kernel refuses the programs, the fallback that the product recommends is tried instead.
+//! the expected one. If a kernel refuses the programs, the fallback that the product recommends is tried instead. A second
+//! machine, with SYN cookies of XDP, gets a flood of SYNs from spoofed senders, and requests meanwhile.
 //!
 //! ```text
 //!  this process                       QEMU, user-mode networks          machine
@@ -13,6 +14,7 @@
 
 mod console;
 mod debian;
+mod flood;
 mod initramfs;
 mod machine;
 mod scenario;
@@ -142,6 +144,11 @@ impl Version {
         }
     }
 
+    /// Returns whether XDP can send SYN cookies: from Linux 6.0 on.
+    fn has_syn_cookies(self) -> bool {
+        self != Self::Bullseye
+    }
+
     /// Returns the fault of `support`, if any.
     fn objection(self, support: &Support) -> Option<String> {
         match support {
@@ -182,7 +189,7 @@ fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()>
     let mut failed = Vec::new();
     for (version, kernel) in kernels {
         // A failure does not hide the results of the other kernels.
-        match observe(&kernel, &product, show_console) {
+        match observe(version, &kernel, &product, show_console) {
             Ok(findings) => {
                 failed.extend(version.objection(&findings.support).map(|why| format!("{}: {why}", kernel.release)));
                 rows.push((kernel.release, findings));
@@ -194,9 +201,20 @@ fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()>
     if failed.is_empty() { Ok(()) } else { bail!("not as it must be:\n{}", failed.join("\n")) }
 }
 
-fn observe(kernel: &debian::Kernel, product: &[File], show_console: bool) -> Result<Findings> {
-    let progress = Progress::begin(format!("Linux {}", kernel.release));
-    let (findings, console) = scenario::observe(kernel, product);
+fn observe(version: Version, kernel: &debian::Kernel, product: &[File], show_console: bool) -> Result<Findings> {
+    let release = &kernel.release;
+    let mut findings = shown(format!("Linux {release}"), show_console, || scenario::observe(kernel, product))?;
+    if version.has_syn_cookies() && matches!(findings.support, Support::Programs(_)) {
+        let label = format!("Linux {release}, a flood of SYNs");
+        findings.cookies = Some(shown(label, show_console, || flood::observe(kernel, product))?);
+    }
+    Ok(findings)
+}
+
+/// Shows the progress of one machine, and its console if wanted.
+fn shown<T>(label: String, show_console: bool, run: impl FnOnce() -> (Result<T>, String)) -> Result<T> {
+    let progress = Progress::begin(label);
+    let (findings, console) = run();
     progress.end(if findings.is_ok() { "done" } else { "failed" });
     if show_console {
         println!("{console}");

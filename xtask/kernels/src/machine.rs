@@ -5,7 +5,7 @@
 //! time do not conflict, because each process forwards from its own loopback address.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -20,8 +20,20 @@ use super::{NICS, Nic};
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The port of the admin address, in the machine and on this one.
 const ADMIN: u16 = 9110;
+/// Ports on this machine of the two ends of a wire: that of the NIC, and that of the caller.
+const WIRE: [u16; 2] = [8002, 8003];
 /// Address of this machine's loopback inside the emulated machine, through its first NIC.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, NICS[0].subnet, 2);
+
+/// Networks of the NICs of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Networks {
+    /// User-mode networks, through which clients reach the machine.
+    Users,
+    /// A user-mode network for the first NIC. The second one has a wire of its own: each frame is a datagram from or to
+    /// [`WIRE`].
+    UsersAndWire,
+}
 
 /// A running machine.
 #[derive(Debug)]
@@ -36,7 +48,7 @@ impl Machine {
     ///
     /// # Errors
     /// Fails if a file cannot be written, or QEMU not be started.
-    pub(super) fn start(image: &Path, initramfs: &[u8]) -> Result<Self> {
+    pub(super) fn start(image: &Path, initramfs: &[u8], networks: Networks) -> Result<Self> {
         let dir = TempDir::with_prefix("xdp-ingress-machine-").context("cannot make a temporary directory")?;
         let file = dir.path().join("initramfs");
         fs::write(&file, initramfs).with_context(|| format!("cannot write `{}`", file.display()))?;
@@ -50,7 +62,9 @@ impl Machine {
         qemu.arg("-kernel").arg(image).arg("-initrd").arg(&file);
         for nic in &NICS {
             let Nic { driver, device, subnet, port: _, receives: _ } = nic;
-            qemu.args(["-netdev", &network(nic), "-device"]);
+            let has_wire = networks == Networks::UsersAndWire && *driver != NICS[0].driver;
+            let network = if has_wire { wire(nic) } else { network(nic) };
+            qemu.args(["-netdev", &network, "-device"]);
             // No ROM: it is needed only to boot over the network and comes in a separate package.
             qemu.arg(format!("{device},netdev={driver},romfile=,mac=52:54:00:12:34:{subnet:02x}"));
         }
@@ -67,6 +81,17 @@ impl Machine {
     /// Returns the address that forwards to the machine's admin address.
     pub(super) fn admin() -> SocketAddr {
         (address(), ADMIN).into()
+    }
+
+    /// Returns the socket of the caller's end of a wire, connected to the NIC's end.
+    ///
+    /// # Errors
+    /// Fails if the port is taken.
+    pub(super) fn wire() -> Result<UdpSocket> {
+        let [theirs, ours] = WIRE.map(|port| SocketAddr::from((address(), port)));
+        let socket = UdpSocket::bind(ours).with_context(|| format!("cannot bind `{ours}`"))?;
+        socket.connect(theirs).with_context(|| format!("cannot send to `{theirs}`"))?;
+        Ok(socket)
     }
 
     /// Returns the whole console output so far.
@@ -122,6 +147,12 @@ fn network(nic: &Nic) -> String {
     format!("user,id={driver},net=10.0.{subnet}.0/24{}{admin}", forward(*port, 80))
 }
 
+/// Returns QEMU's description of the wire of one NIC.
+fn wire(nic: &Nic) -> String {
+    let (here, [own, other]) = (address(), WIRE);
+    format!("socket,id={},localaddr={here}:{own},udp={here}:{other}", nic.driver)
+}
+
 /// Returns the loopback address of this process, built from its process id, which has 22 bits at most (proc(5),
 /// `pid_max`).
 fn address() -> Ipv4Addr {
@@ -147,5 +178,6 @@ mod tests {
                 format!("user,id=e1000,net=10.0.3.0/24,hostfwd=tcp:{here}:8001-10.0.3.15:80"),
             ]
         );
+        assert_eq!(wire(&NICS[1]), format!("socket,id=e1000,localaddr={here}:8002,udp={here}:8003"));
     }
 }

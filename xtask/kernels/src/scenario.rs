@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 
 use super::console::{self, Stage};
 use super::debian::Kernel;
+use super::flood::Cookies;
 use super::initramfs;
-use super::machine::{HOST, Machine};
+use super::machine::{HOST, Machine, Networks};
 use super::{Attached, Hooks, NICS, Support};
 use ingress_lab::Namespace;
 use ingress_lab::client::{Answer, Ask, Connection, Protocol, Trust, block_on};
@@ -27,9 +28,9 @@ use xtask_image::oci::File;
 /// busy.
 const READY: Duration = Duration::from_secs(600);
 /// Longest time until the last packets of a closed connection have arrived.
-const SETTLED: Duration = Duration::from_secs(60);
+pub(super) const SETTLED: Duration = Duration::from_secs(60);
 /// Connections through each NIC, with a request each.
-const CONNECTIONS: u64 = 8;
+pub(super) const CONNECTIONS: u64 = 8;
 /// Bytes of each response: some tens of segments.
 const BYTES: u64 = 50_000;
 /// Maximum payload of a segment in bytes.
@@ -48,13 +49,37 @@ pub(super) struct Findings {
     pub(super) requests: u64,
     /// Connections for which XDP chose a worker and sk_lookup delivered to it.
     pub(super) steered: u64,
+    /// SYN cookies of XDP in a flood. `None` if this kernel has none, or was not flooded.
+    pub(super) cookies: Option<Cookies>,
 }
+
+/// Settings of a machine beyond the usual ones.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup {
+    /// Further arguments of the product, where its programs run.
+    pub(super) arguments: &'static str,
+    /// Lines of sysctl.conf(5).
+    pub(super) sysctls: &'static str,
+    pub(super) networks: Networks,
+}
+
+const USUAL: Setup = Setup { arguments: "", sysctls: "", networks: Networks::Users };
 
 /// Boots `kernel` with the `product` and observes it; also returns the console output of the machine.
 pub(super) fn observe(kernel: &Kernel, product: &[File]) -> (Result<Findings>, String) {
+    in_machine(kernel, product, &USUAL, ask)
+}
+
+/// Boots `kernel` with the `product`, and calls `ask` with the machine; also returns the machine's console output.
+pub(super) fn in_machine<T>(
+    kernel: &Kernel,
+    product: &[File],
+    setup: &Setup,
+    ask: impl FnOnce(&mut Machine) -> Result<T>,
+) -> (Result<T>, String) {
     let started = Pod::start().and_then(|pod| {
-        let initramfs = initramfs::archive(&files(kernel, product, pod.port)?)?;
-        Ok((Machine::start(&kernel.image, &initramfs)?, pod))
+        let initramfs = initramfs::archive(&files(kernel, product, pod.port, setup)?)?;
+        Ok((Machine::start(&kernel.image, &initramfs, setup.networks)?, pod))
     });
     match started {
         Ok((mut machine, _pod)) => {
@@ -66,7 +91,7 @@ pub(super) fn observe(kernel: &Kernel, product: &[File]) -> (Result<Findings>, S
 }
 
 /// Returns all files of the machine.
-fn files(kernel: &Kernel, product: &[File], pod_port: u16) -> Result<Vec<File>> {
+fn files(kernel: &Kernel, product: &[File], pod_port: u16, setup: &Setup) -> Result<Vec<File>> {
     let text = |path: &str, mode: u32, content: String| File { path: path.to_owned(), mode, content: content.into() };
     let manifests = MANIFESTS.replace(POD[0], &HOST.to_string()).replace(POD[1], &pod_port.to_string());
     let nics: String = NICS.iter().map(|nic| format!("{} {}\n", nic.driver, nic.subnet)).collect();
@@ -74,6 +99,8 @@ fn files(kernel: &Kernel, product: &[File], pod_port: u16) -> Result<Vec<File>> 
     files.push(text("/init", 0o755, INIT.to_owned()));
     files.push(text("/manifests/site.yaml", 0o644, manifests));
     files.push(text("/nics", 0o644, nics));
+    files.push(text("/arguments", 0o644, setup.arguments.to_owned()));
+    files.push(text("/sysctls", 0o644, setup.sysctls.to_owned()));
     let mut order = String::new();
     let mut read = |path: String, from: &Path| -> Result<()> {
         let content = fs::read(from).with_context(|| format!("cannot read `{}`", from.display()))?;
@@ -91,15 +118,20 @@ fn files(kernel: &Kernel, product: &[File], pod_port: u16) -> Result<Vec<File>> 
     Ok(files)
 }
 
-fn ask(machine: &mut Machine) -> Result<Findings> {
-    let refusal = machine.wait("the product is ready", READY, |console| {
+/// Waits until the product serves. Returns the reason for which the programs do not run.
+pub(super) fn refusal(machine: &mut Machine) -> Result<Option<String>> {
+    machine.wait("the product is ready", READY, |console| {
         Ok(match console::stage(console) {
             Stage::Starting => None,
             Stage::Programs => Some(None),
             Stage::Listeners(reason) => Some(Some(reason)),
             Stage::Failed(reason) => bail!("{reason}"),
         })
-    })?;
+    })
+}
+
+fn ask(machine: &mut Machine) -> Result<Findings> {
+    let refusal = refusal(machine)?;
     for nic in &NICS {
         for _ in 0..CONNECTIONS {
             request(Machine::http(nic)).with_context(|| format!("a request by way of `{}`", nic.driver))?;
@@ -116,11 +148,11 @@ fn ask(machine: &mut Machine) -> Result<Findings> {
             (Support::Programs(attached(&admin("/interfaces")?.json()?)?), steered(&counts, requests)?)
         }
     };
-    Ok(Findings { support, requests, steered })
+    Ok(Findings { support, requests, steered, cookies: None })
 }
 
 /// Sends a request on a new connection and reads its answer to the end.
-fn request(to: SocketAddr) -> Result<()> {
+pub(super) fn request(to: SocketAddr) -> Result<()> {
     block_on(async {
         let mut connection = Connection::open(to, Protocol::Http1, SITE, &Trust::none()).await?;
         let answer = connection.send(&Ask::get(SITE, &format!("/bytes/{BYTES}"))).await?;
@@ -134,7 +166,7 @@ fn request(to: SocketAddr) -> Result<()> {
     })
 }
 
-fn admin(path: &str) -> Result<Answer> {
+pub(super) fn admin(path: &str) -> Result<Answer> {
     let answer = get(&Namespace::current(), Machine::admin(), path)?;
     ensure!(answer.status.is_success(), "admin path `{path}` answers {}", answer.status);
     Ok(answer)
@@ -142,14 +174,14 @@ fn admin(path: &str) -> Result<Answer> {
 
 /// Returns `true` if the sums hold that hold once all packets have arrived: Σ hosts = accepted, and = transmitted. The
 /// end of a response may arrive before its request is counted.
-fn adds_up(counts: &Counts, requests: u64) -> bool {
+pub(super) fn adds_up(counts: &Counts, requests: u64) -> bool {
     let sum = |of: fn(&Host) -> u64| counts.hosts.values().map(of).sum::<u64>();
     sum(|host| host.net.rx_packets) == total(counts, "accepted")
         && sum(|host| host.net.tx_packets) == total(counts, "transmitted")
         && sum(|host| host.l7.requests.to_array().into_iter().sum()) >= requests
 }
 
-fn total(counts: &Counts, name: &str) -> u64 {
+pub(super) fn total(counts: &Counts, name: &str) -> u64 {
     counts.totals.get(name).map_or(0, |traffic| traffic.packets)
 }
 
@@ -337,7 +369,7 @@ mod tests {
             modules: vec![put("b.ko"), put("a.ko")],
             busybox: put("busybox"),
         };
-        let files = files(&kernel, &[], 4711).expect("files");
+        let files = files(&kernel, &[], 4711, &USUAL).expect("files");
         let content = |path: &str| {
             let file = files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("no `{path}`"));
             String::from_utf8_lossy(&file.content).into_owned()

@@ -1,5 +1,6 @@
 //! The findings as a table, for a terminal and for `docs/kernels.md` alike.
 
+use super::flood::Cookies;
 use super::scenario::Findings;
 use super::{Hooks, NICS, Support};
 
@@ -7,7 +8,12 @@ use super::{Hooks, NICS, Support};
 pub(super) fn table(rows: &[(String, Findings)]) -> String {
     let mut head = vec!["kernel".to_owned(), "programs".to_owned()];
     head.extend(NICS.iter().map(|nic| format!("{}: receives, transmits", nic.driver)));
-    head.extend(["requests".to_owned(), "steered".to_owned(), "fallback".to_owned()]);
+    head.extend([
+        "requests".to_owned(),
+        "steered".to_owned(),
+        "SYN cookies sent, confirmed".to_owned(),
+        "fallback".to_owned(),
+    ]);
     let mut lines = vec![head];
     lines.extend(rows.iter().map(|(release, findings)| cells(release, findings)));
     let widths: Vec<usize> = (0..lines[0].len())
@@ -24,7 +30,7 @@ pub(super) fn table(rows: &[(String, Findings)]) -> String {
 }
 
 fn cells(release: &str, findings: &Findings) -> Vec<String> {
-    let Findings { support, requests, steered } = findings;
+    let Findings { support, requests, steered, cookies } = findings;
     let mut cells = vec![release.to_owned()];
     match support {
         Support::Programs(attached) => {
@@ -36,7 +42,8 @@ fn cells(release: &str, findings: &Findings) -> Vec<String> {
             cells.extend(NICS.iter().map(|_| "–".to_owned()));
         }
     }
-    cells.extend([requests.to_string(), steered.to_string(), fallback(support)]);
+    let cookies = cookies.map_or_else(|| "–".to_owned(), |Cookies { sent, confirmed }| format!("{sent}, {confirmed}"));
+    cells.extend([requests.to_string(), steered.to_string(), cookies, fallback(support)]);
     // A bar would begin another cell.
     cells.into_iter().map(|cell| cell.replace('|', "\\|")).collect()
 }
@@ -74,7 +81,12 @@ mod tests {
         let rows = [
             (
                 "4.19".to_owned(),
-                Findings { support: Support::Refused("it is too old | x".to_owned()), requests: 16, steered: 0 },
+                Findings {
+                    support: Support::Refused("it is too old | x".to_owned()),
+                    requests: 16,
+                    steered: 0,
+                    cookies: None,
+                },
             ),
             (
                 "6.1".to_owned(),
@@ -82,6 +94,7 @@ mod tests {
                     support: Support::Programs([hooks("native", "clsact"), hooks("generic", "clsact")]),
                     requests: 16,
                     steered: 16,
+                    cookies: Some(Cookies { sent: 1500, confirmed: 8 }),
                 },
             ),
         ];
@@ -94,11 +107,20 @@ mod tests {
         assert!(lines[1].chars().all(|char| matches!(char, '|' | '-')), "{table}");
         assert_eq!(
             cells(lines[2]),
-            ["4.19", "refused", "–", "–", "16", "0", "`--steer bind --xdp-mode off`, for it is too old \\| x"]
+            ["4.19", "refused", "–", "–", "16", "0", "–", "`--steer bind --xdp-mode off`, for it is too old \\| x"]
         );
         assert_eq!(
             cells(lines[3]),
-            ["6.1", "run", "native, clsact", "generic, clsact", "16", "16", "XDP generic on e1000; clsact for tcx"]
+            [
+                "6.1",
+                "run",
+                "native, clsact",
+                "generic, clsact",
+                "16",
+                "16",
+                "1500, 8",
+                "XDP generic on e1000; clsact for tcx"
+            ]
         );
     }
 
