@@ -48,6 +48,15 @@ pub(super) fn apply_syn_cookies(datapath: &Datapath) {
     }
 }
 
+/// Returns the end of an error's causes: the verifier's log ends with the reason of a refusal, and can be long.
+fn reason(error: &dyn std::error::Error) -> String {
+    const LENGTH: usize = 500;
+    let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
+    let text = causes.collect::<Vec<_>>().join(": ");
+    let start = text.len().saturating_sub(LENGTH);
+    text.char_indices().find(|(at, _)| *at >= start).map_or("", |(at, _)| &text[at..]).trim_end().to_owned()
+}
+
 impl SynFloods {
     /// Logs a state that is new.
     fn say_state(&mut self, state: &SynCookieState) {
@@ -65,9 +74,9 @@ impl SynFloods {
                 needed, "this kernel has no SYN cookies for XDP; the stack answers floods of SYNs by its own"
             ),
             SynCookieState::Failed(error) => {
-                let error = &**error as &dyn std::error::Error;
+                let reason = reason(&**error);
                 warn!(
-                    error,
+                    reason,
                     "the kernel refuses the program with SYN cookies; the one without them is attached, and the stack \
                      answers floods of SYNs by its own"
                 );
@@ -115,5 +124,19 @@ impl SynFloods {
         } else {
             info!(rate, threshold, "the flood of SYNs has ended");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn the_end_of_all_causes_is_logged() {
+        let cause = |length: usize| std::io::Error::other(format!("{}is refused\n", "é".repeat(length)));
+        let error = std::io::Error::other(anyhow::Error::from(cause(1)).context("the program"));
+        assert_eq!(reason(&error), "the program: éis refused");
+        let long = reason(&cause(1000));
+        assert!(long.ends_with("éis refused") && (480..=500).contains(&long.len()), "{long}");
     }
 }
