@@ -9,7 +9,7 @@ use std::{
     convert::Infallible,
     net::UdpSocket,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -40,6 +40,8 @@ pub(super) struct Http3 {
     settings: Http3Settings,
     /// Number of open sockets, one for each worker.
     sockets: AtomicUsize,
+    /// Their numbers in the kernel's lists.
+    inodes: Mutex<Vec<u64>>,
 }
 
 /// A reason why HTTP/3 is off although it is wanted.
@@ -84,7 +86,7 @@ struct Secret {
 
 impl Http3 {
     pub(super) fn new(settings: Http3Settings) -> Self {
-        Self { settings, sockets: AtomicUsize::new(0) }
+        Self { settings, sockets: AtomicUsize::new(0), inodes: Mutex::default() }
     }
 
     /// Returns whether HTTP/3 works; `None` if it is not open, and need not be (`auto`).
@@ -92,7 +94,7 @@ impl Http3 {
         let (sockets, workers) = (self.sockets.load(Relaxed), shared.http3_workers());
         let receive_drops = match sockets {
             0 => 0,
-            _ => udp_drops::of_port(self.settings.port),
+            _ => udp_drops::of_sockets(&self.inodes.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         let is_ready = sockets > 0 && workers >= sockets && shared.http3_answers();
         (self.settings.is_expected || sockets > 0).then_some(Http3State { is_ready, workers, receive_drops })
@@ -198,6 +200,8 @@ impl Http3 {
             }
         };
         report_buffers(&sockets);
+        *self.inodes.lock().unwrap_or_else(PoisonError::into_inner) =
+            sockets.iter().filter_map(|socket| udp_drops::inode(socket).ok()).collect();
         for ((listener, socket), ids) in listeners.iter_mut().zip(sockets).zip(ids) {
             listener.quic = Some(QuicListener { socket, ids, keys: keys()? });
         }
