@@ -16,6 +16,10 @@ use super::listen::{ListenError, unspecified};
 /// not fit are lost.
 pub const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
 
+/// Send buffer of each socket, likewise. Packets to addresses on the node's links that do not answer stay in it for seconds.
+/// With the kernel's default, those of a few such addresses would keep a worker from sending to anyone.
+const SEND_BUFFER: usize = 4 * 1024 * 1024;
+
 /// The part of a worker in QUIC.
 pub struct QuicListener {
     /// Bound to the port of HTTPS on all addresses, in one group with the sockets of the other workers and processes.
@@ -72,8 +76,12 @@ fn bind_one(address: SocketAddr, shares: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Sets the receive buffer, beyond `net.core.rmem_max` if this thread has CAP_NET_ADMIN.
+/// Sets both buffers, beyond `net.core.rmem_max` and `wmem_max` if this thread has CAP_NET_ADMIN.
 fn enlarge(socket: &Socket) -> io::Result<()> {
+    match rustix::net::sockopt::set_socket_send_buffer_size_force(socket, SEND_BUFFER).map_err(io::Error::from) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => socket.set_send_buffer_size(SEND_BUFFER)?,
+        forced => forced?,
+    }
     match rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER).map_err(io::Error::from) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => socket.set_recv_buffer_size(RECEIVE_BUFFER),
         forced => forced,
@@ -146,5 +154,9 @@ mod tests {
         let most: usize = most.trim().parse().expect("a number");
         // The kernel doubles the value for its own overhead (socket(7)).
         assert!(size == 2 * RECEIVE_BUFFER || size >= 2 * most.min(RECEIVE_BUFFER), "{size}");
+        let size = socket2::SockRef::from(&sockets[0]).send_buffer_size().expect("a size");
+        let most = std::fs::read_to_string("/proc/sys/net/core/wmem_max").expect("readable");
+        let most: usize = most.trim().parse().expect("a number");
+        assert!(size == 2 * SEND_BUFFER || size >= 2 * most.min(SEND_BUFFER), "{size}");
     }
 }
