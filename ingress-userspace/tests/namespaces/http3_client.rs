@@ -157,6 +157,11 @@ impl MovingLoad {
         load
     }
 
+    /// Returns the number of responses so far.
+    pub(crate) fn answered(&self) -> u64 {
+        self.shared.answered.load(Relaxed)
+    }
+
     /// Waits until this many more requests have been answered.
     pub(crate) fn pass(&self, requests: u64) {
         let goal = self.shared.answered.load(Relaxed) + requests;

@@ -23,6 +23,7 @@ mod handover;
 mod health;
 mod http3;
 mod http3_client;
+mod http3_flood;
 mod inputs;
 mod inspect;
 mod leaving;
