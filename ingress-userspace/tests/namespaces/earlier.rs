@@ -26,7 +26,7 @@ const ROUNDS: usize = 2;
 const END: Duration = Duration::from_secs(40);
 
 /// Starts the earlier build, and waits until it is ready.
-fn earlier(net: &Net, name: &str) -> Generation {
+pub(crate) fn earlier(net: &Net, name: &str, more: &[&str]) -> Generation {
     let other = |command: Command| match std::env::var_os("XDP_INGRESS_BEFORE") {
         None => command,
         Some(path) => {
@@ -35,7 +35,7 @@ fn earlier(net: &Net, name: &str) -> Generation {
             other
         }
     };
-    let generation = Generation::spawn_in(net, name, &[], other);
+    let generation = Generation::spawn_in(net, name, more, other);
     until("readiness", || generation.probe("ready").ok())
         .unwrap_or_else(|error| panic!("{error:#}\n{}", generation.process.log_tail(20)));
     generation
@@ -52,7 +52,7 @@ fn updates_from_a_build_without_gateways_and_back_fail_no_request() {
         let load = Load::start(&net.topology.client, to, Ask::get("web.test", "/"), 2, connections).expect("starts");
         (format!("{connections:?} at {to}"), load)
     };
-    let mut before = earlier(&net, "earlier");
+    let mut before = earlier(&net, "earlier", &[]);
     let loads = vec![
         load(http(Family::V4), Connections::Kept),
         load(http(Family::V4), Connections::New),
@@ -72,7 +72,7 @@ fn updates_from_a_build_without_gateways_and_back_fail_no_request() {
             });
             served.unwrap_or_else(|error| panic!("{error:#}"));
         }
-        before = earlier(&net, &format!("back-{round}"));
+        before = earlier(&net, &format!("back-{round}"), &[]);
         process.terminate(END).expect("it drains and ends");
         go_on();
         assert_eq!(node.held(), (BTreeSet::new(), BTreeSet::new()), "the earlier build has no pool");

@@ -29,10 +29,10 @@ fn network(name: &str) -> Option<(Net, Trust)> {
 }
 
 /// Clients of every kind: HTTP/1.1 and HTTP/2, with and without TLS, kept connections and new ones.
-struct Clients(Vec<(&'static str, Load)>);
+pub(crate) struct Clients(Vec<(&'static str, Load)>);
 
 impl Clients {
-    fn start(net: &Net, trust: &Trust) -> Self {
+    pub(crate) fn start(net: &Net, trust: &Trust) -> Self {
         let over = |protocol| Target { addr: (node_addr(Family::V4), 443).into(), protocol, trust: trust.clone() };
         let plain = || Target::from(http(Family::V4));
         let kinds = [
@@ -53,14 +53,14 @@ impl Clients {
     }
 
     /// Waits until every kind has been answered some more.
-    fn pass(&self, requests: u64) {
+    pub(crate) fn pass(&self, requests: u64) {
         for (name, load) in &self.0 {
             load.pass(requests).unwrap_or_else(|error| panic!("{name}: {error:#}"));
         }
     }
 
     /// Ends the load; none may have failed. Returns the number of answers.
-    fn stop(self, what: &str) -> u64 {
+    pub(crate) fn stop(self, what: &str) -> u64 {
         let mut answered = 0;
         let mut failures = Vec::new();
         for (name, load) in self.0 {

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Flags of a process with HTTP/3, and with keys that it shares with its successors.
-const FLAGS: [&str; 4] = ["--http3", "on", "--tls-ticket-secret", "default/tickets"];
+pub(crate) const FLAGS: [&str; 4] = ["--http3", "on", "--tls-ticket-secret", "default/tickets"];
 
 /// A network that serves `web.test` over TLS; no process runs yet.
 pub(crate) fn network(name: &str) -> Option<(Net, Trust)> {
@@ -91,11 +91,11 @@ fn answered(response: Result<(StatusCode, Vec<u8>), Failure>) -> anyhow::Result<
 }
 
 /// The number of rounds: small unless `XDP_INGRESS_HTTP3_UPDATES` gives another one.
-fn rounds() -> usize {
+pub(crate) fn rounds() -> usize {
     std::env::var("XDP_INGRESS_HTTP3_UPDATES").map_or(3, |rounds| rounds.parse().expect("a number"))
 }
 
-fn print(what: &str, report: &Report) {
+pub(crate) fn print(what: &str, report: &Report) {
     let Report { answered, connections, moves, slowest, failures } = report;
     println!(
         "{what}: {answered} answered, {} failed, {connections} connections, {moves} changes of ports, slowest {} ms",

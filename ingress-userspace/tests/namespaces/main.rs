@@ -24,6 +24,7 @@ mod health;
 mod http3;
 mod http3_client;
 mod http3_flood;
+mod http3_release;
 mod inputs;
 mod inspect;
 mod leaving;
