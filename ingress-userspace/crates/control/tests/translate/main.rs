@@ -6,6 +6,7 @@ mod bounds;
 mod case;
 mod changes;
 mod feud;
+mod gateway_bad_input;
 mod gateway_laws;
 mod gateway_migration;
 mod gateway_objects;
