@@ -55,7 +55,8 @@ impl<'s> Resources<'s> {
         let bare = resources.iter().map(|resource| {
             let metadata = &resource["metadata"];
             let metadata = json!({"name": metadata["name"], "annotations": metadata["annotations"]});
-            json!({"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata, "spec": resource["spec"]})
+            let (version, kind) = (&resource["apiVersion"], &resource["kind"]);
+            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": resource["spec"]})
         });
         let list = json!({"apiVersion": "v1", "kind": "List", "items": bare.collect::<Vec<_>>()});
         let file = tempfile::NamedTempFile::new().expect("a file");
