@@ -129,12 +129,11 @@ async fn load(address: SocketAddr, shape: Shape, trust: &Trust, amount: Amount) 
     Ok(Sample { requests: sum.requests, errors: sum.errors, seconds: begun.elapsed().as_secs_f64() })
 }
 
-/// Sends the first packet of a connection, and waits for its first probe.
+/// Sends the first packet of a connection to a server that does not answer.
 pub(super) async fn begin(target: SocketAddr, host: &'static str, trust: &Trust) -> anyhow::Result<()> {
     let shape = Shape { connections: 1, streams: 1, path: "/", upload: 0, connects: Connects::Always };
     let client = Client::new((target.ip(), target), host, shape, trust)?;
     let connecting = client.endpoint.connect_with(client.config.clone(), target, host)?;
-    // A server that does not answer.
     timeout(Duration::from_millis(100), connecting).await.ok();
     Ok(())
 }
@@ -150,11 +149,21 @@ pub(super) struct Paced {
     pub(super) trust: Trust,
 }
 
-/// Sends requests for this long. Returns the time of each answered one with its connection, and the number of others.
+/// Requests of [`paced`] clients.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Time of each answered request with its connection, also of those that were under way at the end.
+    pub(super) times: Vec<Duration>,
+    /// Requests answered before the end.
+    pub(super) answered: u64,
+    pub(super) failed: u64,
+}
+
+/// Sends requests for this long, and waits for the answers.
 ///
 /// # Errors
 /// Fails if the clients cannot be created.
-pub(super) fn paced(paced: &Paced, length: Duration) -> anyhow::Result<(Vec<Duration>, u64)> {
+pub(super) fn paced(paced: &Paced, length: Duration) -> anyhow::Result<Asked> {
     block_on(async {
         let end = Instant::now() + length;
         let shape = Shape { connections: 1, streams: 1, path: "/", upload: 0, connects: Connects::Always };
@@ -163,13 +172,14 @@ pub(super) fn paced(paced: &Paced, length: Duration) -> anyhow::Result<(Vec<Dura
             let client = Client::new((from, paced.target), paced.host, shape, &paced.trust)?;
             clients.spawn(client.ask_in_turns(paced.pause, end));
         }
-        let (mut times, mut failed) = (Vec::new(), 0);
-        while let Some(done) = clients.join_next().await {
-            let done = done?;
-            times.extend(done.0);
-            failed += done.1;
+        let mut sum = Asked::default();
+        while let Some(asked) = clients.join_next().await {
+            let Asked { times, answered, failed } = asked?;
+            sum.times.extend(times);
+            sum.answered += answered;
+            sum.failed += failed;
         }
-        Ok((times, failed))
+        Ok(sum)
     })
 }
 
@@ -293,17 +303,20 @@ impl Client {
         done
     }
 
-    async fn ask_in_turns(self, pause: Duration, end: Instant) -> (Vec<Duration>, u64) {
-        let (mut times, mut failed) = (Vec::new(), 0);
+    async fn ask_in_turns(self, pause: Duration, end: Instant) -> Asked {
+        let mut asked = Asked::default();
         while Instant::now() < end {
             let begun = Instant::now();
             match self.ask_once(true).await {
-                Ok(()) => times.push(begun.elapsed()),
-                Err(_failed) => failed += 1,
+                Ok(()) => {
+                    asked.times.push(begun.elapsed());
+                    asked.answered += u64::from(Instant::now() <= end);
+                }
+                Err(_failed) => asked.failed += 1,
             }
             tokio::time::sleep(pause).await;
         }
-        (times, failed)
+        asked
     }
 
     /// Sends a request on a connection of its own, whose handshake must be of the right kind.

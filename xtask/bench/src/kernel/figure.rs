@@ -20,7 +20,7 @@ pub(super) struct Clause {
     pub(super) limit: Limit,
     /// Object of the limit: words that follow its number.
     pub(super) of: String,
-    /// The measured value; the best round is judged.
+    /// The measured value.
     pub(super) found: Spread,
 }
 
@@ -59,10 +59,19 @@ impl Spread {
 // === impl Row ===
 
 impl Row {
-    /// Returns the row of a figure, which is met if all its clauses are.
+    /// Returns the row of a figure, which is met if all its clauses are, in the best round.
     pub(super) fn judged(number: u8, figure: &str, clauses: &[Clause]) -> Self {
+        Self::judged_by(|found| found.best, number, figure, clauses)
+    }
+
+    /// Like [`Row::judged`], by the median of the rounds.
+    pub(super) fn judged_by_median(number: u8, figure: &str, clauses: &[Clause]) -> Self {
+        Self::judged_by(|found| found.median, number, figure, clauses)
+    }
+
+    fn judged_by(judged: fn(Spread) -> f64, number: u8, figure: &str, clauses: &[Clause]) -> Self {
         let list = |each: fn(&Clause) -> String| clauses.iter().map(each).collect::<Vec<_>>().join("; ");
-        let is_met = clauses.iter().all(|Clause { limit, of: _, found }| limit.holds(found.best));
+        let is_met = clauses.iter().all(|Clause { limit, of: _, found }| limit.holds(judged(*found)));
         let verdict = if is_met { Verdict::Met } else { Verdict::Missed };
         let measured = |clause: &Clause| {
             let Spread { best, median } = clause.found;

@@ -72,11 +72,11 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Measure instead the goodput and the 99th percentile of clients during floods of SYNs.
-    #[arg(long, conflicts_with_all = ["all", "record"])]
+    #[arg(long, conflicts_with_all = ["all", "record"], group = "flooding")]
     flood: bool,
     /// Measure instead the CPU for each SYN of a flood, by XDP, by the stack and by nft, and the rate of connections from
     /// SYN cookies.
-    #[arg(long, conflicts_with_all = ["all", "record", "flood"])]
+    #[arg(long, conflicts_with_all = ["all", "record"], group = "flooding")]
     syn_cost: bool,
     #[command(flatten)]
     options: flood::Options,

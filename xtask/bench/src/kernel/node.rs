@@ -127,11 +127,11 @@ impl Way {
             | Self::StackAnswers
             | Self::Counted => None,
             Self::Proxied => Some(
-                "table ip front {\nchain prerouting {\ntype filter hook prerouting priority raw;\n\
-                 tcp dport 80 tcp flags & (fin | syn | rst | ack) == syn notrack\n}\n\
+                "table inet front {\nchain prerouting {\ntype filter hook prerouting priority raw;\n\
+                 tcp dport { 80, 443 } tcp flags & (fin | syn | rst | ack) == syn notrack\n}\n\
                  chain input {\ntype filter hook input priority filter;\n\
-                 tcp dport 80 ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm\n\
-                 tcp dport 80 ct state invalid drop\n}\n}\n"
+                 tcp dport { 80, 443 } ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm\n\
+                 tcp dport { 80, 443 } ct state invalid drop\n}\n}\n"
                     .into(),
             ),
             Self::Redirected => Some(
@@ -144,10 +144,13 @@ impl Way {
             Self::Filtered => Some(format!(
                 "table netdev filter {{\n{}\n\
                  set clients {{\ntype ipv4_addr; size {CLIENTS_MAX}; flags dynamic,timeout; timeout 1m;\n}}\n\
+                 set clients6 {{\ntype ipv6_addr; size {CLIENTS_MAX}; flags dynamic,timeout; timeout 1m;\n}}\n\
                  chain ingress {{\ntype filter hook ingress device \"{NODE_NIC}\" priority 0;\n\
                  ip saddr @denied drop\n\
-                 tcp dport 80 tcp flags & (fin | syn | rst | ack) == syn update @clients {{ \
-                 ip saddr limit rate over {SYNS_PER_SECOND}/second burst {SYNS_PER_SECOND} packets }} drop\n}}\n}}\n",
+                 tcp dport {{ 80, 443 }} tcp flags & (fin | syn | rst | ack) == syn update @clients {{ \
+                 ip saddr limit rate over {SYNS_PER_SECOND}/second burst {SYNS_PER_SECOND} packets }} drop\n\
+                 tcp dport {{ 80, 443 }} tcp flags & (fin | syn | rst | ack) == syn update @clients6 {{ \
+                 ip6 saddr limit rate over {SYNS_PER_SECOND}/second burst {SYNS_PER_SECOND} packets }} drop\n}}\n}}\n",
                 denied::nft_set()
             )),
         }
@@ -204,7 +207,7 @@ impl Node {
         }
         // An owner of a forged address does not respond to a SYN-ACK, and neither does this network. An ICMP error
         // (host unreachable) would make the node forget the connection request.
-        topology.router.ip("route add blackhole default")?;
+        topology.router.ip("route add blackhole default\nroute add blackhole ::/0")?;
         if let Some(rules) = way.rules() {
             nft::apply(&topology.node, &lab.home().join("rules.nft"), &rules)?;
         }

@@ -22,7 +22,7 @@ use ingress_lab::client::{Ask, Connection, Protocol, Trust, block_on};
 /// Bytes of a transfer.
 const LENGTH: u64 = 10 << 20;
 /// Transfers of a round in each direction, each on a new connection, and in turns.
-const TRANSFERS: u32 = 20;
+const TRANSFERS: u32 = 50;
 /// SYNs per second that begin a flood, and those that keep it up without taking CPU from transfers.
 const BEGIN: u32 = 2000;
 const KEEP: u32 = 700;

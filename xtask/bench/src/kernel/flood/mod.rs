@@ -53,7 +53,7 @@ pub(super) struct Options {
     #[arg(long, value_delimiter = ',', requires = "flood")]
     ways: Vec<Way>,
     /// Packets of a flood per second; by default as many as a thread can send.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1000..=10_000_000), requires = "flooding")]
     pub(super) rate: Option<u32>,
     /// Protocol of the legitimate clients, and thereby the port of the floods.
     #[arg(long, requires = "flood", value_enum, default_value_t)]
@@ -73,7 +73,11 @@ struct Turn {
 pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, pin: bool) -> anyhow::Result<()> {
     let of_syns = || Senders::value_variants().iter().filter(|senders| !senders.is_quic()).copied().collect();
     let floods = if options.senders.is_empty() { of_syns() } else { options.senders.clone() };
-    let ways = if options.ways.is_empty() { WAYS.to_vec() } else { options.ways.clone() };
+    let mut ways = if options.ways.is_empty() { WAYS.to_vec() } else { options.ways.clone() };
+    // SYN cookies are judged by it.
+    if ways.iter().any(|way| way.has_cookies()) && !ways.contains(&COUNTED) {
+        ways.push(COUNTED);
+    }
     let has_http3 = options.clients == Clients::Http3 || floods.iter().any(|senders| senders.is_quic());
     let further = if has_http3 { &["--http3=on"][..] } else { &[] };
     let start = |&way: &Way| Node::start_with(way, binary, 1, pin, further);

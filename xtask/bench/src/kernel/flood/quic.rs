@@ -17,15 +17,13 @@ const SHORT: usize = 60;
 pub(super) fn first() -> anyhow::Result<Vec<u8>> {
     let socket = UdpSocket::bind("127.0.0.1:0").context("no socket for a first packet")?;
     let server = socket.local_addr().context("a socket without an address")?;
-    let received = std::thread::spawn(move || {
-        let mut packet = vec![0; 1500];
-        let length = socket.recv(&mut packet).context("no first packet came")?;
-        packet.truncate(length);
-        anyhow::Ok(packet)
-    });
     let trust = Authority::generate()?.trust()?;
-    block_on(async { http3::begin(server, TLS_HOST, &trust).await })?;
-    received.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    block_on(http3::begin(server, TLS_HOST, &trust))?;
+    socket.set_nonblocking(true).context("a socket that blocks")?;
+    let mut packet = vec![0; 1500];
+    let length = socket.recv(&mut packet).context("no first packet came")?;
+    packet.truncate(length);
+    Ok(packet)
 }
 
 /// Returns a packet with a connection ID that no node has issued, another one for each number.

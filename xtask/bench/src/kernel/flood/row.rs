@@ -19,7 +19,7 @@ pub(super) const BESIDE_GOODPUT: Limit = Limit::AtLeast(0.95);
 pub(super) const BESIDE_P99: Limit = Limit::AtMost(1.5);
 
 pub(super) const HEAD: &str = "\
-| flood of SYNs from | in its way | quiet, req/s | p99, ms | flooded, req/s | p99, ms | failed/s | flood, packets/s \
+| flood from | in its way | quiet, req/s | p99, ms | flooded, req/s | p99, ms | failed/s | flood, packets/s \
 | goodput kept | p99 kept | goodput, counting | p99, counting | verdict |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|";
 

@@ -39,6 +39,8 @@ const BURST: u32 = 128;
 pub(in crate::kernel) enum Senders {
     /// An address in each of the denied networks.
     Denied,
+    /// An address in one of the denied networks.
+    OneDenied,
     /// Senders with their own addresses: each sends far more than the limit of a client.
     Few,
     /// Senders with forged addresses: each sends a SYN or two, and there are more than any table holds.
@@ -80,6 +82,7 @@ impl Senders {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Denied => "10,000 denied networks",
+            Self::OneDenied => "one denied address",
             Self::Few => "100 addresses",
             Self::Many => "4,194,304 addresses",
             Self::ManyV6 => "4,194,304 addresses, IPv6",
@@ -102,7 +105,7 @@ impl Senders {
         match self {
             Self::Denied | Self::QuicDenied => denied::COUNT,
             Self::Few => 100,
-            Self::QuicOne => 1,
+            Self::OneDenied | Self::QuicOne => 1,
             Self::Many | Self::ManyV6 | Self::Mixed | Self::QuicMany | Self::QuicUnknown => 1 << 22,
         }
     }
@@ -117,7 +120,7 @@ impl Senders {
         let index = number % self.count();
         let port = 1024 + (number / self.count() % 60_000) as u16;
         match self {
-            Self::Denied | Self::QuicDenied => SocketAddrV4::new(denied::address(index), port).into(),
+            Self::Denied | Self::OneDenied | Self::QuicDenied => SocketAddrV4::new(denied::address(index), port).into(),
             Self::Few | Self::QuicOne => SocketAddrV4::new(Ipv4Addr::from(FEW + index), port).into(),
             Self::Many | Self::Mixed | Self::QuicMany | Self::QuicUnknown => {
                 SocketAddrV4::new(Ipv4Addr::from(MANY + index), port).into()
@@ -132,9 +135,10 @@ impl Senders {
 impl Flood {
     /// Sends from this namespace until [`Self::finish`].
     pub(in crate::kernel) fn start(namespace: &Namespace, senders: Senders, aim: Aim) -> anyhow::Result<Self> {
+        let first = if senders.is_quic() { quic::first()? } else { Vec::new() };
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&stop);
-        let thread = namespace.thread("flood", move || send(senders, aim, &theirs))?;
+        let thread = namespace.thread("flood", move || send(senders, aim, &first, &theirs))?;
         Ok(Self { stop, thread })
     }
 
@@ -145,7 +149,8 @@ impl Flood {
     }
 }
 
-fn send(senders: Senders, aim: Aim, stop: &AtomicBool) -> anyhow::Result<u64> {
+/// Sends until `stop`. `first` is the first packet of a client of QUIC.
+fn send(senders: Senders, aim: Aim, first: &[u8], stop: &AtomicBool) -> anyhow::Result<u64> {
     let family = match senders.family() {
         Family::V4 => AddressFamily::Inet,
         Family::V6 => AddressFamily::Inet6,
@@ -158,7 +163,6 @@ fn send(senders: Senders, aim: Aim, stop: &AtomicBool) -> anyhow::Result<u64> {
         sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot choose the CPU of the flood")?;
     }
     let to = SocketAddr::new(node_addr(senders.family()), aim.port);
-    let first = if senders.is_quic() { quic::first()? } else { Vec::new() };
     let (mut sent, began) = (0, Instant::now());
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -175,7 +179,7 @@ fn send(senders: Senders, aim: Aim, stop: &AtomicBool) -> anyhow::Result<u64> {
                 let address = SockaddrIn::from(SocketAddrV4::new(*to.ip(), 0));
                 let send = |packet: &[u8]| sendto(socket.as_raw_fd(), packet, &address, MsgFlags::empty());
                 match senders {
-                    Senders::QuicMany | Senders::QuicOne | Senders::QuicDenied => send(&packet::udp(from, to, &first)),
+                    Senders::QuicMany | Senders::QuicOne | Senders::QuicDenied => send(&packet::udp(from, to, first)),
                     Senders::QuicUnknown => send(&packet::udp(from, to, &quic::unknown(number))),
                     _ => send(&packet::syn(from, to)),
                 }

@@ -10,7 +10,7 @@ use anyhow::ensure;
 
 use super::senders::{Aim, Flood, Senders};
 use crate::{
-    http3::{self, Paced},
+    http3::{self, Asked, Paced},
     kernel::node::{Node, POD_HOST, TLS_HOST},
     report::{Times, median},
 };
@@ -41,7 +41,7 @@ pub(super) struct Service {
     pub(super) flood: f64,
 }
 
-/// Protocol of the legitimate clients. The flood goes to the same port, of TCP.
+/// Protocol of the legitimate clients. A flood of SYNs goes to the same port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(in crate::kernel) enum Clients {
     #[default]
@@ -85,42 +85,43 @@ impl Trial {
             None
         };
         let from: Vec<IpAddr> = clients(self.family).collect();
-        let (times, [answered, failed], seconds, sent) = if self.clients == Clients::Http3 {
+        let (times, [answered, failed], seconds, flood) = if self.clients == Clients::Http3 {
             let paced = Paced { target: addr, host: TLS_HOST, from, pause: PAUSE, trust: node.trust.clone() };
             let serve = || node.topology.client.run(|| http3::paced(&paced, self.length));
-            let ((times, failed), sent) = self.flooded(node, addr.port(), serve)?;
-            let answered = times.len() as u64;
-            (times, [answered, failed], self.length.as_secs_f64(), sent)
+            let (Asked { times, answered, failed }, flood) = self.flooded(node, addr.port(), serve)?;
+            (times, [answered, failed], self.length.as_secs_f64(), flood)
         } else {
             let load = Load::of(&node.topology.client, self.clients.load(node, addr, CLIENTS, from, PAUSE))?;
             let counts = || [load.answered(), load.failed()];
-            let (began, before) = (Instant::now(), counts());
-            let ((after, seconds), sent) = self.flooded(node, addr.port(), || {
+            let ((during, seconds), flood) = self.flooded(node, addr.port(), || {
+                let (began, before) = (Instant::now(), counts());
                 thread::sleep(self.length);
-                Ok((counts(), began.elapsed().as_secs_f64()))
+                let after = counts();
+                Ok(([0, 1].map(|which| after[which] - before[which]), began.elapsed().as_secs_f64()))
             })?;
-            let during = [0, 1].map(|which| after[which] - before[which]);
-            (load.stop()?.times, during, seconds, sent)
+            (load.stop()?.times, during, seconds, flood)
         };
         drop(attack);
         ensure!(!times.is_empty(), "nothing was answered");
         let p99 = Times::of(times).p99.as_secs_f64() * 1e3;
-        let [goodput, failed, flood] = [answered, failed, sent].map(|count| count as f64 / seconds);
+        let [goodput, failed] = [answered, failed].map(|count| count as f64 / seconds);
         Ok(Service { goodput, p99, failed, flood })
     }
 
-    /// Floods a node while `serve` runs. Returns the number of packets sent as well.
+    /// Floods a node while `serve` runs. Returns the packets of the flood per second as well.
     fn flooded<T>(
         &self,
         node: &Node,
         port: u16,
         serve: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<(T, u64)> {
+    ) -> anyhow::Result<(T, f64)> {
         let port = if self.flood.is_some_and(Senders::is_quic) { Clients::Http3.port() } else { port };
         let aim = Aim { port, rate: self.rate, cpu: None };
         let flood = self.flood.map(|senders| Flood::start(&node.topology.router, senders, aim)).transpose()?;
+        let began = Instant::now();
         let served = serve()?;
-        Ok((served, flood.map(Flood::finish).transpose()?.unwrap_or_default()))
+        let sent = flood.map(Flood::finish).transpose()?.unwrap_or_default();
+        Ok((served, sent as f64 / began.elapsed().as_secs_f64()))
     }
 }
 
