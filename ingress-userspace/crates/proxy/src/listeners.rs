@@ -124,23 +124,27 @@ impl Listeners {
         }
         let known = std::mem::replace(&mut next.source, listeners.clone());
         let changed: BTreeSet<_> = known.differences(listeners).into_iter().map(|Difference { key, .. }| key).collect();
-        let unnumbered = std::mem::take(&mut next.unnumbered);
-        for name in changed.union(&unnumbered.keys().collect()) {
+        let unnumbered = next.unnumbered.clone();
+        let again = unnumbered.keys().filter(|name| !changed.contains(name));
+        for name in changed.iter().copied().chain(again) {
             let before = next.served.get(name.as_str()).map(Arc::clone);
-            let served = listeners.get(*name).map(|listener| {
+            let served = listeners.get(name).map(|listener| {
                 let host_id = |pattern: &HostPattern| host_id(HostName { listener: Some(name), pattern });
                 Arc::new(ServedListener::compile(listener, before.as_deref(), &mut upstream, host_id))
             });
             if served.as_ref().is_some_and(|served| served.relays_tls()) {
-                next.relaying.insert((*name).clone());
+                next.relaying.insert(name.clone());
             } else {
-                next.relaying.remove(*name);
+                next.relaying.remove(name);
             }
             let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered() + served.unnumbered_streams());
-            if missing > 0 {
-                next.unnumbered.insert((*name).clone(), missing);
-            }
             next.served.set(name, served);
+            let known =
+                if missing > 0 { next.unnumbered.insert(name.clone(), missing) } else { next.unnumbered.remove(name) };
+            // If there is no number for a listener that has not changed, there is none for the others.
+            if !changed.contains(name) && known == Some(missing) {
+                break;
+            }
         }
         next
     }

@@ -48,7 +48,7 @@ pub struct Routes {
     /// Number of hosts without their own number.
     unnumbered: usize,
     // The following are trees: they may be large, and each change clones them.
-    /// Hosts that did not get a number in the last compilation.
+    /// Hosts that have not got a number.
     unasked: Tree<HostPattern, ()>,
     /// Hosts that request client certificates.
     asking: Tree<HostPattern, ()>,
@@ -189,7 +189,7 @@ impl Routes {
     ///
     /// The cost is that of the difference to `previous`. A host with unchanged rules keeps its entry without any call,
     /// so an upstream in both tables must have the same number. Hosts without a number (`None`) use
-    /// [`HostId::UNATTRIBUTED`] and are requested again in the next compilation.
+    /// [`HostId::UNATTRIBUTED`]. The next compilation requests their numbers again, until it gets `None` for one of them.
     pub fn of_listener(
         previous: Option<&Self>,
         listener: &Listener,
@@ -210,42 +210,54 @@ impl Routes {
         let mut routes = previous.cloned().unwrap_or_default();
         routes.precedence = precedence;
         let source = std::mem::replace(&mut routes.source, hosts.clone());
-        let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
-        let changed: BTreeSet<_> = changed.collect();
-        let unasked = std::mem::take(&mut routes.unasked);
-        let mut sets = Sets::new();
-        for pattern in changed.union(&unasked.keys().collect()) {
-            let previous = routes.entries.get(pattern).map(Arc::clone);
-            let rules = hosts.get(*pattern);
-            let answer = rules.and_then(|_| host_id(pattern));
-            if rules.is_some() && answer.is_none() {
-                routes.unasked.insert((*pattern).clone(), ());
-                if !changed.contains(pattern) {
-                    continue;
-                }
-            }
-            let entry = rules.map(|rules| {
-                let id = answer.unwrap_or(HostId::UNATTRIBUTED);
-                Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut sets, &mut upstream))
-            });
-            routes.unnumbered += usize::from(entry.as_deref().is_some_and(HostEntry::is_unnumbered));
-            routes.unnumbered -= usize::from(previous.as_deref().is_some_and(HostEntry::is_unnumbered));
-            let is_asking = entry.as_ref().is_some_and(|entry| entry.clients().is_some());
-            let is_passing = entry.as_ref().is_some_and(|entry| entry.passing().is_some());
-            let is_metered = entry.as_ref().is_some_and(|entry| entry.meters().next().is_some());
-            for (set, is_in) in
-                [(&mut routes.asking, is_asking), (&mut routes.passing, is_passing), (&mut routes.metered, is_metered)]
-            {
-                if is_in {
-                    set.insert((*pattern).clone(), ());
-                } else {
-                    set.remove(*pattern);
-                }
-            }
-            routes.entries.set(pattern, entry);
+        let changed: BTreeSet<_> = source.differences(hosts).into_iter().map(|difference| difference.key).collect();
+        let (unasked, mut sets) = (routes.unasked.clone(), Sets::new());
+        for &pattern in &changed {
+            let rules = hosts.get(pattern);
+            let id = rules.and_then(|_| host_id(pattern));
+            routes.place(pattern, rules, id, &mut sets, &mut upstream);
+        }
+        for pattern in unasked.keys().filter(|pattern| !changed.contains(pattern)) {
+            // If there is no number for one host, there is none for the others: they may be many.
+            let Some(id) = host_id(pattern) else { break };
+            routes.place(pattern, hosts.get(pattern), Some(id), &mut sets, &mut upstream);
         }
         routes.default = default.map(|action| RouteTarget::compile(action, &mut upstream));
         routes
+    }
+
+    /// Replaces the entry of a host. Without `rules` it has none.
+    fn place(
+        &mut self,
+        pattern: &HostPattern,
+        rules: Option<&Arc<HostRoutes>>,
+        id: Option<HostId>,
+        sets: &mut Sets,
+        upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
+    ) {
+        let previous = self.entries.get(pattern).map(Arc::clone);
+        let entry = rules.map(|rules| {
+            let id = id.unwrap_or(HostId::UNATTRIBUTED);
+            Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), sets, upstream))
+        });
+        self.unnumbered += usize::from(entry.as_deref().is_some_and(HostEntry::is_unnumbered));
+        self.unnumbered -= usize::from(previous.as_deref().is_some_and(HostEntry::is_unnumbered));
+        let is_asking = entry.as_ref().is_some_and(|entry| entry.clients().is_some());
+        let is_passing = entry.as_ref().is_some_and(|entry| entry.passing().is_some());
+        let is_metered = entry.as_ref().is_some_and(|entry| entry.meters().next().is_some());
+        for (set, is_in) in [
+            (&mut self.asking, is_asking),
+            (&mut self.passing, is_passing),
+            (&mut self.metered, is_metered),
+            (&mut self.unasked, rules.is_some() && id.is_none()),
+        ] {
+            if is_in {
+                set.insert(pattern.clone(), ());
+            } else {
+                set.remove(pattern);
+            }
+        }
+        self.entries.set(pattern, entry);
     }
 
     /// Returns the rule for `host` (canonical form), `path` (normalised, without query) and the `head` of a request.
@@ -299,7 +311,7 @@ impl Routes {
         self.unnumbered
     }
 
-    /// Returns the hosts that did not get a number in the last compilation.
+    /// Returns the hosts that have not got a number.
     #[must_use]
     pub fn unnumbered_hosts(&self) -> &Tree<HostPattern, ()> {
         &self.unasked

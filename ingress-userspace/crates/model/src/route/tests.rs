@@ -243,6 +243,26 @@ fn host_ids_are_requested_again_only_without_an_answer() {
     }
 }
 
+/// There may be a hundred thousand of them.
+#[test]
+fn hosts_without_a_number_are_left_once_one_of_them_gets_none() {
+    let hosts = ["a.test", "b.test", "c.test", "d.test"];
+    let table = table(hosts.map(|host| (pattern(host), vec![prefix("/")], false)).into());
+    let none = Routes::compile(None, &table, |_| UpstreamId(0), |_| None);
+    let mut routes = none;
+    for (free, asked, left) in [(0, 1, 4), (2, 3, 2), (0, 1, 2), (2, 2, 0), (0, 0, 0)] {
+        let (mut free, mut count) = (free, 0);
+        let mut number = |_: &HostPattern| {
+            count += 1;
+            free -= 1;
+            (free >= 0).then_some(HostId(1))
+        };
+        let next = Routes::compile(Some(&routes), &table, |_| UpstreamId(0), &mut number);
+        assert_eq!((count, next.unnumbered(), next.unnumbered_hosts().len()), (asked, left, left));
+        routes = next;
+    }
+}
+
 #[test]
 fn a_fallback_behind_a_catch_all_prefix_has_no_duplicate_meter() {
     let metered = |path, owner| {
