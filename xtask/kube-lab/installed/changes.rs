@@ -157,14 +157,9 @@ fn updates_fail_no_request() {
         stage.nodes().into_iter().flat_map(|node| stage.loads(node, "ourselves.test", Some(&trust))).collect();
     for _ in 0..2 {
         stage.kubectl(&["--namespace=xdp-ingress", "rollout", "restart", "daemonset/xdp-ingress"]);
-        stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=600s"]);
+        stage.await_rollout();
     }
-    // The old pods are gone, not only outnumbered.
-    until("the old pods have drained", || {
-        let pods = stage.json(&["--namespace=xdp-ingress", "get", "pods"]);
-        let count = pods["items"].as_array().map_or(0, Vec::len);
-        if count == stage.nodes().len() { Ok(()) } else { Err(format!("{count} pods")) }
-    });
+    stage.await_drained();
     demand_no_failure("two rolling updates of ourselves", loads);
 }
 

@@ -84,7 +84,7 @@ fn services_of_the_chart_lead_to_all_nodes() {
         let chart = &deploy("chart");
         helm(stage, &[action, "xdp-ingress", chart, "--create-namespace", &values, LIMIT])
             .expect("the chart is applied");
-        stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=300s"]);
+        stage.await_rollout();
     };
     install("install", "loadbalancer");
     stage.await_status(host, "/", 200);

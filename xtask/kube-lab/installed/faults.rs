@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Length of the API server's outage; a soak takes two minutes.
-pub(crate) fn outage() -> Duration {
+fn outage() -> Duration {
     Duration::from_secs(number("XDP_INGRESS_OUTAGE", 15))
 }
 
@@ -140,8 +140,7 @@ fn a_restart_without_the_api_server_serves_the_saved_configuration() {
     stage.await_status("restart.test", "/", 200);
     println!("killed without the API server, served again after {:?}", killed.elapsed());
     drop(away);
-    let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=300s"];
-    stage.kubectl(&ready);
+    stage.await_rollout();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use xtask_kube_lab::NodePlan;
 use crate::{
     faults::process_on,
     objects::{pods, site},
-    stage::{Stage, demand_no_failure, mended, stage, until},
+    stage::{Stage, demand_no_failure, mended, stage},
 };
 
 /// The directory on the node, and its mount point in the pod.
@@ -138,24 +138,15 @@ fn an_update_from_the_whole_file_system_keeps_pins_and_requests() {
     let before: Vec<_> = nodes.iter().map(|node| pinned(stage, *node)).collect();
     let loads: Vec<_> = nodes.iter().flat_map(|node| stage.loads(*node, "whole-bpffs.test", None)).collect();
     let whole = Whole::begin(stage);
-    await_drained(stage);
+    stage.await_drained();
     for node in &nodes {
         assert_eq!(mounts(stage, *node), [("/".to_owned(), "/bpf".to_owned())], "{}", node.name());
     }
     drop(whole);
-    await_drained(stage);
+    stage.await_drained();
     for (node, before) in nodes.iter().zip(before) {
         assert_eq!(mounts(stage, *node), [("/xdp-ingress".to_owned(), POD.to_owned())], "{}", node.name());
         assert_eq!(pinned(stage, *node), before, "{}", node.name());
     }
     demand_no_failure("an update from the whole BPF file system, and one to it", loads);
-}
-
-/// Waits until the previous pods are gone, and not only outnumbered.
-fn await_drained(stage: &Stage) {
-    until("the old pods have drained", || {
-        let pods = stage.json(&["--namespace=xdp-ingress", "get", "pods"]);
-        let count = pods["items"].as_array().map_or(0, Vec::len);
-        if count == stage.nodes().len() { Ok(()) } else { Err(format!("{count} pods")) }
-    });
 }

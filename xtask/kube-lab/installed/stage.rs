@@ -34,6 +34,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9110);
 /// Pause between two looks at something that kubectl shows.
 const LOOK: Duration = Duration::from_millis(100);
+/// Pause of each client of the usual load between two requests.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Label of the objects that a scope has created outside of its namespace.
 pub(crate) const SCOPE: &str = "xdp-ingress.test/scope";
 
@@ -193,32 +195,42 @@ impl Stage {
         self.await_answer(host, path, |answer| answer.status == status);
     }
 
-    /// Starts the usual load on a node: kept connections, new ones, and, where `trust` is given, HTTP/2; WebSockets if
-    /// wanted.
+    /// Waits until each node runs the DaemonSet's current pod, and it is ready. Previous pods may still drain.
+    pub(crate) fn await_rollout(&self) {
+        self.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=600s"]);
+    }
+
+    /// Waits until the product's previous pods are gone, and not only outnumbered.
+    pub(crate) fn await_drained(&self) {
+        until("the old pods have drained", || {
+            let pods = self.json(&["--namespace=xdp-ingress", "get", "pods"]);
+            let count = pods["items"].as_array().map_or(0, Vec::len);
+            if count == self.nodes().len() { Ok(()) } else { Err(format!("{count} pods")) }
+        });
+    }
+
+    /// Starts the usual load on a node: that of [`Self::loads_at`], and, where `trust` is given, HTTP/2.
     pub(crate) fn loads(&self, node: NodePlan, host: &str, trust: Option<&Trust>) -> Vec<(String, Load)> {
-        let clients = |addr, connections, protocol, trust: &Trust, pause| Clients {
-            target: Target { addr, protocol, trust: trust.clone() },
-            ask: Ask::get(host, "/"),
-            count: 2,
-            from: Vec::new(),
-            connections,
-            pause,
-        };
-        let none = Trust::none();
-        let pause = Duration::from_millis(2);
-        let mut plans = vec![
-            ("kept", clients(http(node), Connections::Kept, Protocol::Http1, &none, pause)),
-            ("new", clients(http(node), Connections::New, Protocol::Http1, &none, pause)),
-            ("websockets", clients(http(node), Connections::WebSockets, Protocol::Http1, &none, Duration::ZERO)),
-        ];
+        let mut loads = self.loads_at(http(node), host, &node.name());
         if let Some(trust) = trust {
-            plans.push(("http/2", clients(https(node), Connections::Kept, Protocol::Https2, trust, pause)));
+            let target = Target { addr: https(node), protocol: Protocol::Https2, trust: trust.clone() };
+            let name = format!("http/2 by {}", node.name());
+            loads.push(self.load(name, target, host, Connections::Kept));
         }
-        let start = |(name, clients)| {
-            let load = Load::of(&self.client, clients).unwrap_or_else(|error| panic!("{name}: {error:#}"));
-            (format!("{name} by {}", node.name()), load)
-        };
-        plans.into_iter().map(start).collect()
+        loads
+    }
+
+    /// Starts the usual load without TLS on an address: kept connections, new ones, and WebSockets. `by` names it in reports.
+    pub(crate) fn loads_at(&self, to: SocketAddr, host: &str, by: &str) -> Vec<(String, Load)> {
+        let kinds = [("kept", Connections::Kept), ("new", Connections::New), ("websockets", Connections::WebSockets)];
+        kinds.map(|(name, connections)| self.load(format!("{name} by {by}"), to.into(), host, connections)).into()
+    }
+
+    fn load(&self, name: String, target: Target, host: &str, connections: Connections) -> (String, Load) {
+        let pause = if matches!(connections, Connections::WebSockets) { Duration::ZERO } else { PAUSE };
+        let clients = Clients { target, ask: Ask::get(host, "/"), count: 2, from: Vec::new(), connections, pause };
+        let load = Load::of(&self.client, clients).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        (name, load)
     }
 }
 

@@ -59,7 +59,7 @@ fn another_pod_leads_after_the_leader_stops() {
         other => Err(format!("{other:?} leads")),
     });
     println!("{first} went, {second} leads");
-    stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=300s"]);
+    stage.await_rollout();
     let scope = stage.scope("leader");
     scope.apply(&site("web", "leader.test", "web"));
     until("the new leader writes", || if entries(&scope).is_empty() { Err("no status".into()) } else { Ok(()) });

@@ -2,12 +2,12 @@
 //! resources of Gateway API and the rights on them are missing, as in a cluster that has never had them.
 //! `XDP_INGRESS_BEFORE=PATH` names the build. If it knows Gateways, these are under load on the way back, too.
 
-use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
+use std::{path::PathBuf, process::Command};
 
 use ingress_lab::{
     capability::skipped,
     client::{Ask, Protocol, Trust},
-    load::{Clients, Connections, Load},
+    load::Load,
 };
 use serde_json::{Value, json};
 use xtask_tools::{process, workspace};
@@ -28,8 +28,6 @@ const IMAGE: &str = "localhost/xdp-ingress:earlier";
 const PRODUCT: &str = "xtask/conformance/product";
 /// Objects that a cluster without Gateway API does not have.
 const RIGHTS: [&str; 3] = ["xdp-ingress-gateway", "xdp-ingress-gateway-class", "xdp-ingress-gateway-services"];
-/// Pause of each client between two requests.
-const PAUSE: Duration = Duration::from_millis(2);
 /// Requests that must be answered after each step.
 const FURTHER: u64 = 50;
 
@@ -111,12 +109,8 @@ impl Build {
     /// Lets this build replace the one that runs, and waits until that is gone on all nodes.
     fn roll(&self, stage: &Stage) {
         stage.apply(&self.0);
-        stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=600s"]);
-        until("the old pods have drained", || {
-            let pods = stage.json(&["--namespace=xdp-ingress", "get", "pods"]);
-            let count = pods["items"].as_array().map_or(0, Vec::len);
-            if count == stage.nodes().len() { Ok(()) } else { Err(format!("{count} pods")) }
-        });
+        stage.await_rollout();
+        stage.await_drained();
     }
 }
 
@@ -131,23 +125,6 @@ fn earlier() -> Option<(PathBuf, bool)> {
     Some((path, help.contains("--gateway-addresses")))
 }
 
-/// Starts load on an address of a Gateway: kept connections, new ones, and WebSockets.
-fn loads(stage: &Stage, to: SocketAddr) -> Vec<(String, Load)> {
-    let kinds = [Connections::Kept, Connections::New, Connections::WebSockets];
-    let start = |connections| {
-        let clients = Clients {
-            target: to.into(),
-            ask: Ask::get(HOST, "/"),
-            count: 2,
-            from: Vec::new(),
-            connections,
-            pause: PAUSE,
-        };
-        (format!("{connections:?} at the Gateway"), Load::of(&stage.client, clients).expect("load begins"))
-    };
-    kinds.map(start).into()
-}
-
 /// Creates a Gateway and a route, and starts load on them once they are served.
 fn gateway(scope: &Scope<'_>) -> Vec<(String, Load)> {
     let to = programmed(scope);
@@ -157,7 +134,7 @@ fn gateway(scope: &Scope<'_>) -> Vec<(String, Load)> {
         let status = answer.map_err(|error| format!("{error:#}"))?.status;
         if status == 200 { Ok(()) } else { Err(status.to_string()) }
     });
-    loads(scope.stage, to)
+    scope.stage.loads_at(to, HOST, "the Gateway")
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn faults_serve_nothing_wrong_and_lose_no_foreign_status() {
     kill_leader(stage, &routes).expect("the leader is killed");
     routes.change("with the leader killed");
     seen.go_on();
-    stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=180s"]);
+    stage.await_rollout();
     routes.everywhere();
 
     let outage = Duration::from_secs(number("XDP_INGRESS_OUTAGE", 5));

@@ -144,7 +144,7 @@ fn no_status_is_written_while_nothing_changes_nor_by_the_next_leader() {
         let now = leader(stage);
         if now == first || now.is_empty() { Err(now) } else { Ok(now) }
     });
-    stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=180s"]);
+    stage.await_rollout();
     std::thread::sleep(idle / 2);
     assert_eq!(writes(stage), before, "`{second}` leads after `{first}`");
     println!("no status was written in {idle:?}, with a change of the leader");
