@@ -20,7 +20,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{api, object, programmed, put, route, run};
+use super::{STEP, api, object, programmed, put, route, run, step_filter};
 use crate::{
     conformance::served_by,
     stage::{Scope, Stage, number, stage, until},
@@ -31,8 +31,6 @@ const CLIENTS: usize = 4;
 /// Names of the Services and their Deployments.
 const ONE: &str = "one";
 const OTHER: &str = "other";
-/// A field of the answer that the route sets to the number of the step. It must agree with the pod.
-const FIELD: &str = "x-step";
 /// Requests of a step after which the next one may follow, all of them sent while the step was the only one that counts.
 const HELD: u64 = 10;
 /// Longest wait until a step is served.
@@ -124,7 +122,8 @@ impl Host {
         match self.step(number).answer {
             None => answer.status == 404 && answer.pod().is_none(),
             Some(service) => {
-                let is_of_number = answer.header(FIELD) == Some(number.to_string().as_str());
+                // The field must agree with the pod.
+                let is_of_number = answer.header(STEP) == Some(number.to_string().as_str());
                 answer.status == 200 && served_by(answer.pod(), service) && is_of_number
             }
         }
@@ -147,9 +146,8 @@ impl Host {
 
     fn route(&self, number: u64, name: &str, kind: &str, service: &str) -> Value {
         let mut spec = route(&json!({"name": "g"}), self.name, service);
-        let set = json!({"set": [{"name": FIELD, "value": number.to_string()}]});
         spec["rules"][0]["matches"] = json!([{"path": {"type": kind, "value": "/"}}]);
-        spec["rules"][0]["filters"] = json!([{"type": "ResponseHeaderModifier", "responseHeaderModifier": set}]);
+        spec["rules"][0]["filters"] = json!([step_filter(number)]);
         object("HTTPRoute", name, &spec)
     }
 }
@@ -227,7 +225,7 @@ impl Run {
             match exchange.await {
                 Ok(answer) if progress.judge(host, sent, &answer) => {}
                 Ok(answer) => {
-                    let (pod, field) = (answer.pod(), answer.header(FIELD));
+                    let (pod, field) = (answer.pod(), answer.header(STEP));
                     let now = progress.turn.load(SeqCst);
                     wrong
                         .push(format!("{}: {} from {pod:?} with {field:?}, {sent} to {now}", host.name, answer.status));
@@ -317,7 +315,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         if let Some((number, service)) = step {
             headers.insert(POD_HEADER, format!("{service}-1").parse().expect("a value"));
-            headers.insert(FIELD, number.parse().expect("a value"));
+            headers.insert(STEP, number.parse().expect("a value"));
         }
         let status = if step.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
         Answer { status, headers, body: Check::default(), text: Vec::new() }

@@ -22,9 +22,9 @@ use xtask_kube_lab::NodePlan;
 use xtask_tools::process;
 
 use super::{
-    apply_all, condition, leader, object,
+    STEP, apply_all, condition, leader, object,
     other_controllers::{Controller, Entries, entry},
-    programmed, route, run,
+    programmed, route, run, step_filter,
 };
 use crate::{
     conformance::served_by,
@@ -36,8 +36,6 @@ use crate::{
 const ROUTES: usize = 5;
 /// The Service of all routes, with one pod.
 const SERVICE: &str = "web";
-/// A field of the answer that the routes set to the number of their last change.
-const FIELD: &str = "x-step";
 const OURS: &str = "xdp-ingress.io/gateway-controller";
 /// Other controllers. The entry of the first one is before ours, that of the second one behind.
 const OTHERS: [&str; 2] = ["one.test/controller", "two.test/controller"];
@@ -87,7 +85,7 @@ struct Routes<'s> {
 
 impl Seen {
     fn is_right(&self, answer: &Answer, oldest: u64) -> bool {
-        let step = answer.header(FIELD).and_then(|step| step.parse().ok());
+        let step = answer.header(STEP).and_then(|step| step.parse().ok());
         let is_known = step.is_some_and(|step| (oldest..=self.newest.load(SeqCst)).contains(&step));
         answer.status == 200 && served_by(answer.pod(), SERVICE) && is_known
     }
@@ -106,7 +104,7 @@ impl Seen {
             match timeout(PATIENCE, ask).await {
                 Ok(Ok(answer)) if self.is_right(&answer, oldest) => drop(self.right.fetch_add(1, SeqCst)),
                 Ok(Ok(answer)) => {
-                    let (pod, step) = (answer.pod(), answer.header(FIELD));
+                    let (pod, step) = (answer.pod(), answer.header(STEP));
                     let newest = self.newest.load(SeqCst);
                     wrong.push(format!("{host}: {} from {pod:?}, {step:?} of {oldest} to {newest}", answer.status));
                 }
@@ -152,9 +150,7 @@ impl Routes<'_> {
         self.seen.newest.store(self.step, SeqCst);
         let routes = (0..ROUTES).map(|number| {
             let mut spec = route(&json!({"name": "g"}), &host(number), SERVICE);
-            let set = json!({"set": [{"name": FIELD, "value": self.step.to_string()}]});
-            let filter = json!({"type": "ResponseHeaderModifier", "responseHeaderModifier": set});
-            spec["rules"][0]["filters"] = json!([filter]);
+            spec["rules"][0]["filters"] = json!([step_filter(self.step)]);
             object("HTTPRoute", &name(number), &spec)
         });
         apply_all(self.scope, routes);
@@ -195,7 +191,7 @@ impl Routes<'_> {
                     let ask = Ask::get(&host(number), "/");
                     let answer = ask_from(&inside, self.address, Protocol::Http1, &Trust::none(), &ask);
                     let answer = answer.map_err(|error| format!("{error:#}"))?;
-                    let found = (answer.status, answer.header(FIELD));
+                    let found = (answer.status, answer.header(STEP));
                     if self.seen.is_right(&answer, self.step) { Ok(()) } else { Err(format!("{found:?}")) }
                 });
             }
@@ -204,7 +200,7 @@ impl Routes<'_> {
 
     /// Waits until a node has saved the last change, so that a process started there never serves an earlier one.
     fn saved(&self, node: NodePlan) {
-        let field = format!("\"name\":\"{FIELD}\",\"value\":\"{}\"", self.step);
+        let field = format!("\"name\":\"{STEP}\",\"value\":\"{}\"", self.step);
         until("the change is saved", || {
             let read = || fs::read_to_string("/run/xdp-ingress/snapshot.json").context("cannot read what was saved");
             let text = self.scope.stage.cluster.inside(node, read).map_err(|error| format!("{error:#}"))?;

@@ -35,6 +35,8 @@ const CLASS: &str = "xdp-ingress";
 const TOGETHER: usize = 32;
 /// Time without a status write after which no further one is expected.
 const QUIET: Duration = Duration::from_secs(4);
+/// A field of the answer that tells which change of its route answers.
+const STEP: &str = "x-step";
 
 /// Returns the API of one kind in a scope's namespace. To be used inside of the control plane's namespace.
 async fn api(scope: &Scope<'_>, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
@@ -70,6 +72,12 @@ fn route(parent: &Value, host: &str, service: &str) -> Value {
         "hostnames": [host],
         "rules": [{"backendRefs": [{"name": service, "port": 80}]}],
     })
+}
+
+/// Returns the filter of a rule that sets [`STEP`] in its answers to this number.
+fn step_filter(number: u64) -> Value {
+    let set = json!({"set": [{"name": STEP, "value": number.to_string()}]});
+    json!({"type": "ResponseHeaderModifier", "responseHeaderModifier": set})
 }
 
 /// Writes an object by server-side apply.
