@@ -66,10 +66,10 @@ struct Seen {
     missing: AtomicU64,
 }
 
-/// A client that asks on new connections, one after the other.
+/// A client that asks on new connections, one after the other, until the value is dropped or stopped.
 struct Client {
     seen: Arc<Seen>,
-    thread: JoinHandle<anyhow::Result<Vec<String>>>,
+    thread: Option<JoinHandle<anyhow::Result<Vec<String>>>>,
 }
 
 /// The routes, and the number of their changes.
@@ -131,13 +131,19 @@ impl Client {
     fn start(stage: &Stage, to: SocketAddr, seen: &Arc<Seen>) -> Self {
         let theirs = Arc::clone(seen);
         let thread = stage.client.thread("client", move || block_on(async { Ok(theirs.ask(to).await) }));
-        Self { seen: Arc::clone(seen), thread: thread.expect("a client") }
+        Self { seen: Arc::clone(seen), thread: Some(thread.expect("a client")) }
     }
 
     /// Returns the wrong answers.
-    fn stop(self) -> Vec<String> {
+    fn stop(mut self) -> Vec<String> {
         self.seen.has_ended.store(true, SeqCst);
-        self.thread.join().expect("no panic").expect("it runs")
+        self.thread.take().expect("it runs").join().expect("no panic").expect("it runs")
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.seen.has_ended.store(true, SeqCst);
     }
 }
 

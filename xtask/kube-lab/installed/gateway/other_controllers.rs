@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use ingress_lab::client::block_on;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{GROUP, api_in};
@@ -33,6 +33,8 @@ pub(super) struct Entries {
     routes: Vec<String>,
     /// The last entry that it has written in each status.
     written: Vec<Value>,
+    /// The entry of a later write that was not answered, for each status: the write may have been made.
+    unanswered: Vec<Option<Value>>,
     pub(super) writes: u64,
     /// Writes that the API server refused, since the route had changed meanwhile.
     pub(super) conflicts: u64,
@@ -68,16 +70,14 @@ impl Drop for Controller {
 
 impl Entries {
     fn new(name: &'static str, routes: Vec<String>) -> Self {
-        let written = vec![entry(name, 0); routes.len()];
-        Self { name, routes, written, writes: 0, conflicts: 0, lost: Vec::new() }
+        let (written, unanswered) = (vec![entry(name, 0); routes.len()], vec![None; routes.len()]);
+        Self { name, routes, written, unanswered, writes: 0, conflicts: 0, lost: Vec::new() }
     }
 
     /// Looks at its entries and writes them anew, as other controllers do: with all other entries as they were read, and only
     /// if the route has not changed since.
     async fn write(mut self, stage: &Stage, namespace: &str, ended: &AtomicBool) -> anyhow::Result<Self> {
         let api = api_in(stage, namespace, "HTTPRoute").await?;
-        // Entries whose writes were not answered: they may have been made.
-        let mut unanswered: Vec<Option<Value>> = vec![None; self.routes.len()];
         for turn in 1_usize.. {
             if ended.load(SeqCst) {
                 break;
@@ -86,11 +86,7 @@ impl Entries {
             let number = turn % self.routes.len();
             // The API server may be away.
             let Ok(found) = api.get(&self.routes[number]).await else { continue };
-            let mut parents = found.data["status"]["parents"].as_array().cloned().unwrap_or_default();
-            let unanswered = &mut unanswered[number];
-            if unanswered.as_ref().is_some_and(|entry| parents.contains(entry)) {
-                self.written[number] = unanswered.take().unwrap_or_default();
-            }
+            let mut parents = parents(&found);
             self.check(number, &parents);
             let entry = entry(self.name, turn);
             match parents.iter_mut().find(|parent| parent["controllerName"] == self.name) {
@@ -100,18 +96,30 @@ impl Entries {
             let version = found.metadata.resource_version.context("an object without a version")?;
             let patch = json!({"metadata": {"resourceVersion": version}, "status": {"parents": parents}});
             match api.patch_status(&self.routes[number], &PatchParams::default(), &Patch::Merge(patch)).await {
-                Ok(_) => {
-                    self.written[number] = entry;
-                    self.writes += 1;
-                }
+                Ok(_) => self.wrote(number, entry),
                 Err(kube::Error::Api(status)) if status.code == 409 => self.conflicts += 1,
-                Err(_) => *unanswered = Some(entry),
+                Err(_) => self.unanswered[number] = Some(entry),
             }
+        }
+        for number in 0..self.routes.len() {
+            let found = api.get(&self.routes[number]).await?;
+            self.check(number, &parents(&found));
         }
         Ok(self)
     }
 
+    fn wrote(&mut self, number: usize, entry: Value) {
+        self.written[number] = entry;
+        // An earlier write can no longer be made: it was for an earlier version of the route.
+        self.unanswered[number] = None;
+        self.writes += 1;
+    }
+
+    /// Compares its entry in a status with the one it has written.
     fn check(&mut self, number: usize, parents: &[Value]) {
+        if let Some(entry) = self.unanswered[number].take_if(|entry| parents.contains(entry)) {
+            self.written[number] = entry;
+        }
         let found: Vec<&Value> = parents.iter().filter(|parent| parent["controllerName"] == self.name).collect();
         if found != [&self.written[number]] {
             let (route, written) = (&self.routes[number], &self.written[number]);
@@ -119,6 +127,11 @@ impl Entries {
             self.written[number] = found.first().map_or(Value::Null, |entry| (*entry).clone());
         }
     }
+}
+
+/// Returns the entries in the status of a route.
+fn parents(route: &DynamicObject) -> Vec<Value> {
+    route.data["status"]["parents"].as_array().cloned().unwrap_or_default()
 }
 
 /// Returns an entry as another controller writes it.
@@ -129,4 +142,42 @@ pub(super) fn entry(controller: &str, turn: usize) -> Value {
     });
     let parent = json!({"group": GROUP, "kind": "Gateway", "name": "elsewhere"});
     json!({"controllerName": controller, "parentRef": parent, "conditions": [condition]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_those_of_the_last_write_or_of_an_unanswered_one() {
+        let [first, second] = [1, 2].map(|turn| entry("one.test", turn));
+        // Entry of a write without an answer, entries that are found, number of lost ones, entry expected next.
+        let check = |unanswered: Option<&Value>, found: &[&Value], lost: usize, next: &Value| {
+            let mut entries = Entries::new("one.test", vec!["r".to_owned()]);
+            entries.unanswered[0] = unanswered.cloned();
+            let found: Vec<Value> = found.iter().copied().cloned().collect();
+            entries.check(0, &found);
+            assert_eq!((entries.lost.len(), &entries.written[0]), (lost, next), "{found:?} {:?}", entries.lost);
+        };
+        let (zero, other) = (entry("one.test", 0), entry("two.test", 7));
+        check(None, &[&other, &zero], 0, &zero);
+        check(Some(&first), &[&zero], 0, &zero);
+        check(Some(&first), &[&first, &other], 0, &first);
+        check(Some(&first), &[&second], 1, &second);
+        check(None, &[&first], 1, &first);
+        check(None, &[&other], 1, &Value::Null);
+        check(None, &[&zero, &zero], 1, &zero);
+    }
+
+    #[test]
+    fn an_unanswered_write_is_void_after_a_later_one() {
+        let [first, second] = [1, 2].map(|turn| entry("one.test", turn));
+        let mut entries = Entries::new("one.test", vec!["r".to_owned()]);
+        entries.unanswered[0] = Some(first.clone());
+        entries.wrote(0, second.clone());
+        entries.check(0, &[second]);
+        assert!(entries.lost.is_empty(), "{:?}", entries.lost);
+        entries.check(0, &[first]);
+        assert_eq!(entries.lost.len(), 1, "an earlier entry came back");
+    }
 }
