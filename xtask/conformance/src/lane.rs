@@ -24,11 +24,19 @@ const NODES: u8 = 2;
 /// The module with our own tests.
 const OWN: &str = "gateway::";
 
+/// Our test that is skipped without another build of the product, and how names choose it alone.
+const UPDATES: &str = "gateway::earlier::updates_from_an_earlier_build_and_back_fail_no_request";
+const UPDATES_FROM: &str = "updates_from";
+
+/// The variable of the environment that names this build.
+const BEFORE: &str = "XDP_INGRESS_BEFORE";
+
 /// Text below the options in `--help`.
 pub const AFTER_HELP: &str = "\
-The lane fails if a test does not pass. A test that is skipped has not passed. The output of the suite and its report are
-kept in target/gateway-conformance. Names in lower case are of tests of the product with Gateways, which run after the suite:
-statuses, changes, updates, scale and faults.
+The lane fails if a test does not pass. A test of the suite that is skipped has not passed. The output of the suite and its
+report are kept in target/gateway-conformance. Names in lower case are of tests of the product with Gateways, which run after
+the suite: statuses, changes, updates, scale and faults. `updates_from` is skipped without XDP_INGRESS_BEFORE; the lane says
+so at the end.
 
 Examples:
   cargo xtask test gateway
@@ -36,6 +44,7 @@ Examples:
   XDP_INGRESS_ROUTES=1000 cargo xtask test gateway -- routes_are_counted
   XDP_INGRESS_IDLE=600 cargo xtask test gateway -- no_status
   XDP_INGRESS_REQUESTS=1000000 cargo xtask test gateway -- no_answer
+  XDP_INGRESS_OUTAGE=120 cargo xtask test gateway -- faults_serve
   XDP_INGRESS_BEFORE=PATH cargo xtask test gateway -- updates_from
   XDP_INGRESS_BINARY=PATH XDP_INGRESS_ROUTES=3000 XDP_INGRESS_CHANGES=200 cargo xtask test gateway -- many_routes";
 
@@ -76,6 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         args.own().map_or(Ok(Outcome::Passed), |names| own(&names))
     });
+    let result = result.map(|outcome| args.without_skipped(outcome, std::env::var_os(BEFORE).is_some()));
     if ran_before {
         progress::note("the cluster ran before and stays; `cargo xtask cluster down` removes it");
     } else {
@@ -153,6 +163,21 @@ impl Args {
         if self.names.is_empty() { Some(vec![OWN]) } else { (!names.is_empty()).then_some(names) }
     }
 
+    /// Warns if our test of updates was chosen and skipped for lack of an earlier build. The lane is skipped if no other
+    /// test was chosen.
+    fn without_skipped(&self, outcome: Outcome, has_earlier: bool) -> Outcome {
+        let is_chosen = self.own().is_some_and(|names| names.iter().any(|name| UPDATES.contains(name)));
+        if has_earlier || !is_chosen {
+            return outcome;
+        }
+        let why = format!("`{UPDATES}`: `{BEFORE}` names no earlier build");
+        if !self.names.is_empty() && self.names.iter().all(|name| name.contains(UPDATES_FROM)) {
+            return Outcome::Skipped(why);
+        }
+        progress::warn(&format!("SKIPPED: {why}"));
+        outcome
+    }
+
     /// Returns the tests of the suite to run.
     ///
     /// # Errors
@@ -210,6 +235,22 @@ mod tests {
         assert_eq!(own("").own(), Some(vec!["gateway::"]));
         assert_eq!(own("Weight").own(), None);
         assert_eq!(own("no_status Weight no_answer").own(), Some(vec!["no_status", "no_answer"]));
+    }
+
+    #[test]
+    fn updates_without_an_earlier_build_do_not_pass() {
+        let check = |line: &str, has_earlier, expect: bool| {
+            let args = Line::parse_from(["lane"].into_iter().chain(line.split_whitespace())).args;
+            let outcome = args.without_skipped(Outcome::Passed, has_earlier);
+            assert_eq!(matches!(outcome, Outcome::Skipped(_)), expect, "{line}");
+        };
+        check("updates_from", false, true);
+        check("updates_from_an_earlier", false, true);
+        check("updates_from", true, false);
+        check("updates_from no_answer", false, false);
+        check("updates_from Weight", false, false);
+        check("no_answer", false, false);
+        check("", false, false);
     }
 
     #[test]
