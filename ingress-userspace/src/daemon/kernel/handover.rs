@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, LimitInput, Slot, limits::Guarded, syn_cookies::apply_syn_cookies};
+use super::{Denied, Kernel, LimitInput, Slot, limits::Guarded, nics::renew_programs, syn_cookies::apply_syn_cookies};
 
 /// Time that an ending process waits for another one to take the node: five checks of the other.
 const OFFER: Duration = Duration::from_secs(1);
@@ -50,6 +50,7 @@ impl Kernel {
             // does not prevent service.
             guarded = limited.guard(&denied, datapath);
             datapath.set_ports(&ports)?;
+            renew_programs(datapath);
             apply_syn_cookies(datapath);
             Ok(())
         };

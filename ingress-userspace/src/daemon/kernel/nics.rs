@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, error::Error};
 
-use ingress_datapath::{Interfaces, NicReport, NicState, TransmitState, XdpMode};
+use ingress_datapath::{Datapath, Interfaces, NicReport, NicState, TransmitState, XdpMode};
 use tracing::{info, warn};
 
 use super::Kernel;
@@ -145,6 +145,15 @@ impl Kernel {
                 warn!(error = &error as &dyn Error, "cannot see which programs the interfaces have; trying again");
             }
         }
+    }
+}
+
+/// Attaches our XDP program again: after a roll-back the interfaces have that of the process that has ended. A failure
+/// does not prevent service.
+pub(super) fn renew_programs(datapath: &Datapath) {
+    if let Err(error) = datapath.renew_programs() {
+        let error = &error as &dyn Error;
+        warn!(error, "cannot attach our XDP program again; trying again each second");
     }
 }
 

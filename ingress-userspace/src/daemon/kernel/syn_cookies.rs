@@ -37,12 +37,11 @@ impl Kernel {
     }
 }
 
-/// Puts the programs with SYN cookies into effect, or ends the cookies of another process. A failure does not prevent
+/// Puts the settings of SYN cookies into effect, or ends the cookies of another process. A failure does not prevent
 /// service.
 pub(super) fn apply_syn_cookies(datapath: &Datapath) {
     let cookies = datapath.syn_cookies();
-    // After a roll-back the interfaces have the program of the process that has ended.
-    if let Err(error) = datapath.renew_programs().and_then(|_| cookies.apply()) {
+    if let Err(error) = cookies.apply() {
         let error = &error as &dyn std::error::Error;
         warn!(error, "cannot set SYN cookies of XDP; the previous settings apply");
     }
