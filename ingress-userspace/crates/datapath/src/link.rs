@@ -64,6 +64,26 @@ pub(super) fn adopt_xdp(pins: &Pins, program: BorrowedFd<'_>, (interface, index)
     Ok(there.is_some_and(|(link, info)| info.target == index && sys::link_update(link.as_fd(), program).is_ok()))
 }
 
+/// Replaces the program in each of these XDP links, which are given with their interfaces. Returns whether one was
+/// replaced. A link whose interface has just gone is skipped.
+///
+/// # Errors
+/// Fails with the kernel's first refusal, after all links have been tried.
+pub(super) fn renew_xdp(links: &[(&str, OwnedFd)], program: BorrowedFd<'_>) -> Result<bool, Error> {
+    let (mut is_renewed, mut refusal) = (false, None);
+    for (interface, link) in links {
+        match sys::link_update(link.as_fd(), program) {
+            Ok(()) => is_renewed = true,
+            // The interface is gone, and `reconcile` sees to it.
+            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {}
+            Err(source) => {
+                refusal.get_or_insert(Error::kernel("replace the XDP program of", *interface, source));
+            }
+        }
+    }
+    refusal.map_or(Ok(is_renewed), Err)
+}
+
 /// Attaches `program` to an interface without a link of ours.
 ///
 /// # Errors

@@ -80,13 +80,10 @@ impl Datapath {
     /// of the node, under the lock held by [`Datapath::take_over_with`]. Returns whether there were such links. Idempotent.
     ///
     /// # Errors
-    /// Fails if the pins cannot be read; some interfaces then keep the other program.
+    /// Fails if the pins cannot be read, or if the kernel refuses the program; some interfaces then keep the other one.
     pub fn renew_programs(&self) -> Result<bool, Error> {
         let nics = self.nics();
-        let program = nics.xdp()?.as_fd();
-        // An interface may be gone by now, and `reconcile` sees to it.
-        let is_renewed = |link: &&OwnedFd| sys::link_update(link.as_fd(), program).is_ok();
-        Ok(nics.links_of_others(&self.shared.pins)?.iter().filter(is_renewed).count() != 0)
+        link::renew_xdp(&nics.links_of_others(&self.shared.pins)?, nics.xdp()?.as_fd())
     }
 
     /// Same as [`Datapath::renew_programs`], for processes that have attached their program and ended before they took the
@@ -268,8 +265,8 @@ impl Nics {
         link::create_xdp(pins, self.xdp()?.as_fd(), nic, hook)
     }
 
-    /// Returns the XDP links of our interfaces with the program of another process.
-    fn links_of_others(&self, pins: &Pins) -> Result<Vec<OwnedFd>, Error> {
+    /// Returns the XDP links with the program of another process, and the names of their interfaces.
+    fn links_of_others(&self, pins: &Pins) -> Result<Vec<(&str, OwnedFd)>, Error> {
         let mut links = Vec::new();
         for NicReport { name, index, state, .. } in &self.reports {
             if matches!(state, NicState::Attached { mode: NicMode::Native | NicMode::Generic, .. })
@@ -277,7 +274,7 @@ impl Nics {
                 && info.target == *index
                 && info.prog_id != self.xdp_id
             {
-                links.push(link);
+                links.push((name.as_str(), link));
             }
         }
         Ok(links)

@@ -142,7 +142,7 @@ impl Kernel {
             Ok(false) => {}
             Ok(true) => info!("a process ended before it took the node over; our XDP program is attached again"),
             Err(error) => {
-                warn!(error = &error as &dyn Error, "cannot see which programs the interfaces have; trying again");
+                warn!(error = &error as &dyn Error, "cannot attach our XDP program again; trying again");
             }
         }
     }

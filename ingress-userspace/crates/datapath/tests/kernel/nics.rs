@@ -55,6 +55,12 @@ fn pins(sandbox: &Sandbox) -> Vec<String> {
     names
 }
 
+/// Returns the kernel's id of a pinned link's program.
+fn program_id(sandbox: &Sandbox, name: &str) -> u32 {
+    let link = PinnedLink::from_pin(sandbox.bpffs().join("v1/links").join(name)).expect("pinned");
+    FdLink::from(link).info().expect("info").program_id()
+}
+
 /// Returns the kernel's id of a pinned link.
 fn link_id(sandbox: &Sandbox, name: &str) -> u32 {
     let link = PinnedLink::from_pin(sandbox.bpffs().join("v1/links").join(name)).expect("pinned");
@@ -309,5 +315,24 @@ fn a_bridge_falls_back_to_generic_xdp() {
         assert_eq!(states(&again), [is("xk.1", "generic", "tcx")]);
         let removed = unload(&sandbox.bpffs()).expect("unloads");
         assert!(removed.iter().any(|path| path.ends_with("links/xdp-xk:1")), "{removed:?}");
+    });
+}
+
+#[test]
+fn a_refused_program_is_an_error_and_the_other_interfaces_get_theirs() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        let options = sandbox.options(&["xk-a", "xk-b"]);
+        let owner = Datapath::open(&options).expect("opens");
+        owner.take_over().expect("takes over");
+        let own = program_id(sandbox, "xdp-xk-b");
+        drop(Datapath::open(&options).expect("opens"));
+        assert_ne!(program_id(sandbox, "xdp-xk-b"), own);
+        // A link for sent packets takes no XDP program.
+        let links = sandbox.bpffs().join("v1/links");
+        fs::rename(links.join("tc-out-xk-a"), links.join("xdp-xk-a")).expect("renamed");
+        let error = owner.keep_programs().expect_err("refused");
+        assert!(matches!(&error, Error::Kernel { object, .. } if object == "xk-a"), "{error}");
+        assert_eq!(program_id(sandbox, "xdp-xk-b"), own);
     });
 }
