@@ -64,8 +64,8 @@ pub struct SynStamp {
     pub time_ns: u64,
     /// Number of that listener.
     pub noted: u32,
-    /// Number of the present listener: the lower half of its `SO_COOKIE`, which no other socket has until the node
-    /// restarts. Userspace changes it with the listener.
+    /// Number of the present listener: the lower half of its `SO_COOKIE`, which another socket has only after 2³² of
+    /// them. Userspace changes it with the listener.
     pub listener: u32,
 }
 

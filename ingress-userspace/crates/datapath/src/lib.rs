@@ -46,7 +46,6 @@ mod quic;
 mod report;
 mod share;
 mod shared;
-mod socket;
 mod syn_cookies;
 mod sys;
 mod table;

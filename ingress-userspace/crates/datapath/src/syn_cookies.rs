@@ -11,6 +11,7 @@ use std::{
 };
 
 use aya::util::KernelVersion;
+use socket2::SockRef;
 
 use super::{
     error::Error,
@@ -18,7 +19,6 @@ use super::{
     options::{SynCookieOptions, SynThreshold},
     report::SynCookieState,
     shared::DatapathShared,
-    socket,
     sys::{self, PinAccess},
     table::{MapTable, PerCpu},
 };
@@ -182,7 +182,9 @@ impl SynCookies {
     /// Records the listener that has just been put into this slot. If it is another one than before, it has no note of the
     /// kernel. A changed configuration puts the same listeners into their slots again.
     pub(super) fn record(&self, slot: u32, listener: BorrowedFd<'_>) -> Result<(), Error> {
-        let number = socket::number(listener).map_err(|e| Error::kernel("read the cookie of", "a listener", e))?;
+        let cookie = SockRef::from(&listener).cookie();
+        // Another socket has the same lower half only after 2³² sockets.
+        let number = cookie.map_err(|e| Error::kernel("read the cookie of", "a listener", e))? as u32;
         let before = self.stamps.get(&slot)?.unwrap_or_default();
         let stamp = before.with(number);
         if stamp == before { Ok(()) } else { self.stamps.set(&slot, &stamp) }
