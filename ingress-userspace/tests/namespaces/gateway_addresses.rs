@@ -115,9 +115,8 @@ impl<'n> Node<'n> {
     }
 }
 
-/// Attaches a program to interfaces of the router: a veth interface sends what a driver sends only if its peer polls, as
-/// drivers of real interfaces do.
-pub(crate) fn polls(net: &Net, interfaces: &[&str]) -> Datapath {
+/// Attaches a program to interfaces of the router: a veth interface sends what XDP answers only to an end with a program.
+pub(crate) fn attach_at_router(net: &Net, interfaces: &[&str]) -> Datapath {
     let options = ingress_datapath::Options {
         bpffs: net.lab.bpffs().expect("mounted").join("router"),
         interfaces: Interfaces { names: interfaces.iter().map(|&name| name.to_owned()).collect(), above: Vec::new() },
@@ -134,7 +133,7 @@ pub(crate) const WITH_POOL: [&str; 2] = ["--gateway-addresses", POOL];
 fn is_found_and_served(name: &str, mode: XdpMode) {
     let Some(net) = Net::build(name) else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
-    let _router = (mode == XdpMode::Native).then(|| polls(&net, &[ROUTER_NIC]));
+    let _router = (mode == XdpMode::Native).then(|| attach_at_router(&net, &[ROUTER_NIC]));
     let node = Node::of(&net);
     let _process = node.start(&net, "first", mode, 9110, &WITH_POOL);
     node.announces(&pool());
@@ -310,7 +309,7 @@ fn neighbours_are_told_anew_after_a_node_stood_still() {
     let Some(net) = Net::build("ga-still") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let namespace = second_node(&net);
-    let _router = polls(&net, &["eth1", "eth2"]);
+    let _router = attach_at_router(&net, &["eth1", "eth2"]);
     let nodes =
         [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
     let start = |index: usize, name| nodes[index].start(&net, name, XdpMode::Native, 9110, &WITH_POOL);
@@ -342,7 +341,7 @@ fn one_of_two_nodes_announces_an_address_and_the_other_takes_over() {
     let Some(net) = Net::build("ga-two") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let namespace = second_node(&net);
-    let _router = polls(&net, &["eth1", "eth2"]);
+    let _router = attach_at_router(&net, &["eth1", "eth2"]);
     let nodes =
         [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
     let start = |index: usize, name| nodes[index].start(&net, name, XdpMode::Native, 9110, &WITH_POOL);
@@ -387,7 +386,7 @@ fn nodes_without_ipv4_hear_each_other() {
     let Some(net) = Net::build("ga-six") else { return };
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let namespace = second_node(&net);
-    let _router = polls(&net, &["eth1", "eth2"]);
+    let _router = attach_at_router(&net, &["eth1", "eth2"]);
     for node in [&net.topology.node, &namespace] {
         shown(node, &format!("-4 addr flush dev {NODE_NIC}"));
     }

@@ -24,7 +24,7 @@ use ingress_lab::{
 use nix::sys::signal::Signal;
 
 use crate::{
-    gateway_addresses::{Node, WITH_POOL, all_are_served, polls, pool, second_node, shared, shown},
+    gateway_addresses::{Node, WITH_POOL, all_are_served, attach_at_router, pool, second_node, shared, shown},
     net::{Net, stop_all},
     offload::fill_in_checksums,
 };
@@ -127,7 +127,7 @@ fn cuts_no_connection(name: &str, mode: XdpMode) {
     let Some(net) = Net::build(name) else { return };
     let trust = site(&net);
     let namespace = second_node(&net);
-    let _router = polls(&net, &["eth1", "eth2"]);
+    let _router = attach_at_router(&net, &["eth1", "eth2"]);
     if mode == XdpMode::Native {
         // What leaves by `XDP_TX` has the checksum with which it arrived.
         for interface in ["eth1", "eth2"] {
@@ -188,7 +188,7 @@ fn downloads_outlast_the_only_node(name: &str, mode: XdpMode) {
     let Some(net) = Net::build(name) else { return };
     let _trust = site(&net);
     let namespace = second_node(&net);
-    let _router = polls(&net, &["eth1", "eth2"]);
+    let _router = attach_at_router(&net, &["eth1", "eth2"]);
     let nodes =
         [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
     let forwarding = [&WITH_POOL[..], &["--gateway-address-forwarding"]].concat();
@@ -228,7 +228,7 @@ fn downloads_from_a_drained_node_end_whole_if_the_next_one_drains_too() {
     let Some(net) = Net::build("gm-both") else { return };
     let _trust = site(&net);
     let namespace = second_node(&net);
-    let _router = polls(&net, &["eth1", "eth2"]);
+    let _router = attach_at_router(&net, &["eth1", "eth2"]);
     let nodes =
         [Node::of(&net), Node { namespace: &namespace, bpffs: net.lab.bpffs().expect("mounted").join("node2") }];
     let file = net.lab.home().join("keys");

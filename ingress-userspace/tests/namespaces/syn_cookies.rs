@@ -98,8 +98,8 @@ fn packets(net: &Net, total: Total) -> u64 {
     net.maps().read().expect("maps").total(total).packets
 }
 
-/// Attaches a program to the router's end of the link: a veth delivers what XDP sends only to an end that polls.
-fn polling(net: &Net) -> Process {
+/// Attaches a program to the router's end of the link: a veth delivers what XDP sends only to an end with a program.
+fn count_at_router(net: &Net) -> Process {
     let bpffs = net.bpffs.with_file_name("router");
     let path = DataPath::Count { interface: ROUTER_NIC.into(), bpffs };
     let binary = Path::new(env!("CARGO_BIN_EXE_xdp-ingress"));
@@ -130,7 +130,7 @@ fn a_flood_of_spoofed_syns_fails_no_request_and_miscounts_none() {
         net.topology.node.sysctl(name, "2").expect("a setting of the namespace");
     }
     net.topology.router.ip("route add blackhole 0.0.0.0/0\nroute add blackhole ::/0").expect("routes");
-    let _polling = polling(&net);
+    let _router = count_at_router(&net);
     let mut old = Generation::start(&net, "old", &ON);
     until("the state", || old.process.log().contains("SYN cookies of XDP are ready").then_some(())).expect("ready");
     let flood = Flood::start(&net);

@@ -207,7 +207,7 @@ fn neighbours_are_told_only_of_announced_addresses() {
         ip("link set xk-a up");
         ip("link set xk-b up");
         let datapath = announcing(sandbox);
-        // Its driver sends to a peer that polls, as one with a program does.
+        // Its driver sends to an end with a program.
         datapath.reconcile(&named(&["xk-a", "xk-b"])).expect("attached");
         let index = nix::net::if_::if_nametoindex("xk-a").expect("there");
         datapath.set_macs(&[(index, OURS)]).expect("an Ethernet address");

@@ -77,7 +77,7 @@ fn node(sandbox: &Sandbox) -> (Datapath, TcpListener) {
     ip("address add 2001:db8::7/64 dev xk-a nodad");
     ip("link set xk-a up");
     ip("link set xk-b up");
-    // The driver sends to a peer that polls, as one with a program does.
+    // The driver sends to an end with a program.
     let options =
         Options { syn_cookies: Some(ALWAYS), xdp_mode: XdpMode::Native, ..sandbox.options(&["xk-a", "xk-b"]) };
     let datapath = Datapath::open(&options).expect("opens");
