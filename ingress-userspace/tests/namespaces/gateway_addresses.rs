@@ -115,7 +115,7 @@ impl<'n> Node<'n> {
     }
 }
 
-/// Attaches a program to interfaces of the router: a veth interface sends what XDP answers only to an end with a program.
+/// Attaches a program to interfaces of the router: a veth sends what XDP answers only to an end with a program.
 pub(crate) fn attach_at_router(net: &Net, interfaces: &[&str]) -> Datapath {
     let options = ingress_datapath::Options {
         bpffs: net.lab.bpffs().expect("mounted").join("router"),

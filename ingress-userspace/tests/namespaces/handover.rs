@@ -18,7 +18,7 @@ use crate::{
 };
 
 const UPDATES: usize = 12;
-/// Time in which the owner attaches its program again after a crash. It looks each second; the rest is for a busy machine.
+/// Time in which the owner attaches its program again after a crash. It looks each second; a busy machine needs longer.
 const PROGRAM_RETURNS: Duration = Duration::from_secs(5);
 
 /// A network that serves `web.test` with and without TLS; no process runs yet.
