@@ -36,9 +36,9 @@ pub(crate) struct State {
     pub(crate) shared: Rc<Shared>,
     /// The limits when the connection was accepted.
     pub(crate) limits: Rc<Limits>,
-    pub(crate) peer: Rc<Peer>,
-    /// Whether the client's address has changed since packets were last written.
-    pub(crate) has_moved: bool,
+    peer: Rc<Peer>,
+    /// Number of transmissions that QUIC's timers wait for, since the path to the client has changed.
+    pub(crate) awaited: u8,
     /// The requests that have not ended, by their stream.
     pub(crate) requests: HashMap<StreamId, Exchange, RandomState>,
     /// Requests whose head is complete. The driver begins their tasks after the turn.
@@ -122,7 +122,7 @@ impl State {
             limits: shared.limits(),
             shared,
             peer,
-            has_moved: false,
+            awaited: 0,
             requests: HashMap::default(),
             begun: Vec::new(),
             heads: VecDeque::new(),

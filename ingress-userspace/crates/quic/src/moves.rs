@@ -1,41 +1,57 @@
 //! Timers of QUIC around a change of the client's address. quinn-proto counts packets in flight by address, but keeps the
 //! timer of probes for those of the old one. If that ends before a packet was sent to the new address, a debug build takes
-//! it for a fault, and a release build waits twice as long for the next probe. So timers wait for packets.
+//! it for a fault, and a release build waits twice as long for the next probe. So timers wait for packets. A client that is
+//! back at its old address counts as one at a new address, for quinn-proto and here.
 
 use std::time::Instant;
 
-use quinn_proto::Transmit;
+use quinn_proto::{ConnectionEvent, Transmit};
 
 use crate::connection::State;
 
+/// Transmissions after a change, of which one is on the new path. The first may be a question to the address before.
+const AWAITED: u8 = 2;
+
 impl State {
+    /// Takes an event of the endpoint, most of which are datagrams of the client.
+    pub(crate) fn take(&mut self, event: ConnectionEvent) {
+        let before = self.path();
+        self.quic.handle_event(event);
+        if self.path() != before {
+            self.awaited = AWAITED;
+        }
+    }
+
     /// Does the work of QUIC's timers that have ended.
     pub(crate) fn expire_quic(&mut self, now: Instant) {
-        self.has_moved |= self.is_elsewhere();
         if self.quic_deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
+        let before = self.path();
         self.quic.handle_timeout(now);
-        if self.is_elsewhere() {
+        if self.path() != before {
             // The new address did not answer, and the one before counts again. Its probes need a packet, too.
-            self.has_moved = true;
+            self.awaited = AWAITED;
             self.quic.ping();
         }
     }
 
     /// Returns when QUIC's timers end; `None` while they wait for a packet.
     pub(crate) fn quic_deadline(&mut self) -> Option<Instant> {
-        if self.has_moved { None } else { self.quic.poll_timeout() }
+        if self.awaited > 0 { None } else { self.quic.poll_timeout() }
     }
 
     /// Writes the next packets, in up to `segments` datagrams.
     pub(crate) fn poll_transmit(&mut self, now: Instant, segments: usize, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.has_moved = false;
-        self.quic.poll_transmit(now, segments, out)
+        let transmit = self.quic.poll_transmit(now, segments, out);
+        self.awaited = if transmit.is_some() { self.awaited.saturating_sub(1) } else { 0 };
+        transmit
     }
 
-    fn is_elsewhere(&self) -> bool {
-        self.quic.remote_address() != self.peer.current.get()
+    /// Returns the identity of the path to the client, for one comparison: that of its congestion control, which each path
+    /// has for itself. The address does not tell, as a client may be back at it, on a new path.
+    fn path(&self) -> *const () {
+        std::ptr::from_ref(self.quic.congestion_state()).cast()
     }
 }
 
@@ -229,7 +245,7 @@ mod tests {
             let data = BytesMut::from(&datagram[..]);
             let event = self.server.handle(self.now, client_at(port), Some(SERVER.ip()), None, data, &mut Vec::new());
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
-                self.conn.with(|state| state.quic.handle_event(event));
+                self.conn.with(|state| state.take(event));
             }
         }
 
@@ -255,23 +271,32 @@ mod tests {
         }
     }
 
-    /// The client moves when a probe of its old address is due.
-    fn move_with_a_due_probe(timers: Timers) -> Pair {
+    /// Ports of a client that moves away from port 1, and of one that is back before the server's turn.
+    const AWAY: &[u16] = &[2];
+    const BACK: &[u16] = &[2, 1];
+
+    /// The client moves from port to port when a probe of its old address is due.
+    fn move_with_a_due_probe(ports: &[u16], timers: Timers) -> Pair {
         let mut pair = Pair::connected();
         pair.conn.with(|state| state.quic.ping());
         assert!(!pair.server_sends().is_empty(), "a packet that is lost");
         pair.now = pair.deadline();
-        pair.client_moves(2, 0);
+        for port in ports {
+            pair.client_moves(*port, 0);
+        }
         pair.turn(timers);
         pair
     }
 
-    /// The client moves, and is not heard of again.
-    fn move_without_an_answer(timers: Timers) -> Pair {
+    /// The client moves from port to port, and is not heard of again.
+    fn move_without_an_answer(ports: &[u16], timers: Timers) -> Pair {
         let mut pair = Pair::connected();
-        pair.client_moves(2, 8_000);
+        for port in ports {
+            pair.client_moves(*port, 8_000);
+        }
         let begun = pair.now;
-        // Earlier timers are later, so that the second probe is due after the address before counts again.
+        // Each timer is handled less late than the one before it, so that the second probe is due only after the old
+        // address counts again.
         let mut late = Duration::from_millis(16);
         while pair.now < begun + Duration::from_secs(20) {
             pair.turn(timers);
@@ -285,18 +310,36 @@ mod tests {
 
     #[test]
     fn probes_of_an_old_address_are_no_fault() {
-        let mut pair = move_with_a_due_probe(Timers::OfState);
-        let sent = pair.server_sends();
-        pair.client_takes(sent);
-        assert!(pair.deadline() >= pair.now, "the timers of the new address");
-        pair.turn(Timers::OfState);
-        assert_eq!(pair.conn.peer.current(), client_at(2));
+        for ports in [AWAY, BACK] {
+            let mut pair = move_with_a_due_probe(ports, Timers::OfState);
+            let sent = pair.server_sends();
+            pair.client_takes(sent);
+            assert!(pair.deadline() >= pair.now, "the timers of the new address");
+            pair.turn(Timers::OfState);
+            assert_eq!(Some(pair.conn.peer.current()), ports.last().map(|port| client_at(*port)));
+        }
+    }
+
+    #[test]
+    fn a_question_to_the_address_before_ends_no_waiting() {
+        for ports in [AWAY, BACK] {
+            let mut pair = move_with_a_due_probe(ports, Timers::OfState);
+            // The socket takes one transmission.
+            let first = pair.conn.with(|state| state.poll_transmit(pair.now, 1, &mut Vec::new()));
+            assert_eq!(first.map(|sent| sent.destination), Some(client_at(1)), "{ports:?}");
+            pair.turn(Timers::OfState);
+            assert_eq!(pair.conn.with(State::quic_deadline), None, "{ports:?}");
+            assert!(!pair.server_sends().is_empty(), "{ports:?}");
+            assert!(pair.conn.with(State::quic_deadline).is_some(), "{ports:?}");
+        }
     }
 
     #[test]
     fn an_address_without_an_answer_is_given_up() {
-        let pair = move_without_an_answer(Timers::OfState);
-        assert_eq!(pair.conn.peer.current(), client_at(1));
+        for ports in [AWAY, BACK] {
+            let pair = move_without_an_answer(ports, Timers::OfState);
+            assert_eq!(pair.conn.peer.current(), client_at(1), "{ports:?}");
+        }
     }
 
     /// Tells when quinn-proto needs this file no more.
@@ -304,10 +347,12 @@ mod tests {
     #[test]
     fn quinn_proto_takes_these_probes_for_faults() {
         for (name, scene) in
-            [("a due probe", move_with_a_due_probe as fn(_) -> _), ("no answer", move_without_an_answer)]
+            [("a due probe", move_with_a_due_probe as fn(_, _) -> _), ("no answer", move_without_an_answer)]
         {
-            let result = catch_unwind(AssertUnwindSafe(|| scene(Timers::OfQuinn)));
-            assert!(result.is_err(), "{name}: quinn-proto mends it");
+            for ports in [AWAY, BACK] {
+                let result = catch_unwind(AssertUnwindSafe(|| scene(ports, Timers::OfQuinn)));
+                assert!(result.is_err(), "{name} {ports:?}: quinn-proto mends it");
+            }
         }
     }
 }

@@ -145,7 +145,7 @@ impl<S> Driver<S> {
                     let Some(Some(conn)) = self.conns.get(handle.0) else { return Taken::OfConnection };
                     let is_begun = conn.with(|state| {
                         let lacked_hello = state.lacks_hello();
-                        state.quic.handle_event(event);
+                        state.take(event);
                         lacked_hello && !state.lacks_hello()
                     });
                     conn.mark_dirty();
