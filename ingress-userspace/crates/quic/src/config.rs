@@ -65,8 +65,9 @@ pub struct Limits {
     /// Time after the announcement of a drain in which requests are still taken; 1 s by default. A request that crosses
     /// the announcement is served.
     pub drain_grace: Duration,
-    /// Time without a request after which a draining connection is closed; 5 s by default. A client that is silent for so
-    /// long is asked whether it lives, and is given up after the same time again.
+    /// Time without a request after which a draining connection is closed; 5 s by default. During a drain, a client that
+    /// is silent for so long is asked whether it lives, and is given up after the same time again. Each of the two is at
+    /// least four round trips with delayed ACKs, some 100 ms on a short path.
     pub drain_idle: Duration,
     /// Whether clients may open WebSockets by extended CONNECT (RFC 9220); `false` by default.
     pub connect_protocol: bool,

@@ -391,7 +391,7 @@ impl State {
     }
 
     /// Announces that requests from the one with `index` on are not taken.
-    pub(crate) fn announce(&mut self, goaway: GoAway) {
+    pub(crate) fn announce(&mut self, goaway: GoAway, now: Instant) {
         let id = match goaway {
             GoAway::None => return,
             GoAway::Soon => LAST_REQUEST,
@@ -399,7 +399,7 @@ impl State {
         };
         control::write_goaway(id, &mut self.control_out);
         self.goaway = goaway;
-        self.watch();
+        self.watch(now);
     }
 
     /// Opens our control stream, and writes its bytes. The client's limits permit both at once, or soon.

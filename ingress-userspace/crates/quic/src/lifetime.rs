@@ -13,42 +13,50 @@ use crate::{
 /// Largest heads whose bytes a connection keeps while the rest of them is awaited.
 const HEADS_MAX: usize = 8;
 
+/// Round trips that a client has at least for the answer to a question, each with a delayed ACK. A packet may be lost.
+const ANSWER_ROUND_TRIPS: u32 = 4;
+
+/// Time by which a client may delay an ACK, unless it says otherwise (RFC 9000, 18.2).
+const ACK_DELAY: Duration = Duration::from_millis(25);
+
 /// Signs of life from a client after the announcement of an end. UDP does not tell of a client that is gone, which would
 /// hold the end of the worker by a request or by a response that it has not acknowledged.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Vigil {
-    /// When its latest packet was seen; `None` before the first look.
-    heard: Option<Instant>,
+    /// When the end was announced, its latest packet was seen, or it was asked.
+    since: Instant,
     /// Number of datagrams that have come.
     datagrams: u64,
-    /// Whether it was asked since then.
+    /// Whether it was asked after its latest packet.
     is_asked: bool,
-}
-
-impl Vigil {
-    /// Returns when the client is to be asked, or counts as gone. It has `patience` for each.
-    fn deadline(&self, patience: Duration) -> Option<Instant> {
-        self.heard.map(|heard| heard + if self.is_asked { 2 * patience } else { patience })
-    }
 }
 
 impl State {
     /// Begins to watch whether the client answers.
-    pub(crate) fn watch(&mut self) {
-        self.vigil.get_or_insert_default();
+    pub(crate) fn watch(&mut self, now: Instant) {
+        let datagrams = self.quic.stats().udp_rx.datagrams;
+        self.vigil.get_or_insert(Vigil { since: now, datagrams, is_asked: false });
+    }
+
+    /// Returns for how long the client may be silent before it is asked, and then before it counts as gone. A short drain
+    /// leaves time for an answer, too.
+    fn patience(&self) -> Duration {
+        self.limits.drain_idle.max(ANSWER_ROUND_TRIPS * (self.quic.rtt() + ACK_DELAY))
     }
 
     /// Asks a client that was silent, and then closes the connection to one that is gone.
     fn expire_vigil(&mut self, now: Instant) {
-        let patience = self.limits.drain_idle;
+        let patience = self.patience();
         let Some(vigil) = &mut self.vigil else { return };
         let datagrams = self.quic.stats().udp_rx.datagrams;
-        if vigil.heard.is_none() || vigil.datagrams != datagrams {
-            *vigil = Vigil { heard: Some(now), datagrams, is_asked: false };
+        if vigil.datagrams != datagrams {
+            *vigil = Vigil { since: now, datagrams, is_asked: false };
         }
-        if vigil.deadline(patience).is_none_or(|deadline| now < deadline) {
+        if now < vigil.since + patience {
             return;
         }
+        // A turn may be late. The answer has its time all the same.
+        vigil.since = now;
         if std::mem::replace(&mut vigil.is_asked, true) {
             return self.close(Code::NoError, "the client is gone", now);
         }
@@ -76,7 +84,7 @@ impl State {
                     GoAway::Soon => deadline.min(begun + limits.drain_grace),
                     GoAway::At(_) => deadline,
                 });
-                let vigil = self.vigil.as_ref().and_then(|vigil| vigil.deadline(limits.drain_idle));
+                let vigil = self.vigil.as_ref().map(|vigil| vigil.since + self.patience());
                 head.into_iter().chain(end).chain(self.idle_deadline()).chain(vigil).min()
             }
         }
@@ -113,10 +121,10 @@ impl State {
                 return self.close(Code::NoError, "the server ends", now);
             }
             if self.stage == Stage::Serving && self.goaway == GoAway::None {
-                self.announce(GoAway::Soon);
+                self.announce(GoAway::Soon, now);
             }
             if self.goaway == GoAway::Soon && now >= begun + grace {
-                self.announce(GoAway::At(self.next_request));
+                self.announce(GoAway::At(self.next_request), now);
             }
         }
         if self.stage == Stage::Serving && self.idle_deadline().is_some_and(|deadline| now >= deadline) {

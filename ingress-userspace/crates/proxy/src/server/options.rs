@@ -35,7 +35,8 @@ pub struct Options {
     /// How long an idle connection stays warm, to a tick of the worker. Default 1 s.
     pub park_after: Duration,
     /// While draining: how long idle connections stay open. Clients may send one more request and learn from its
-    /// response (`Connection: close`) that the connection ends, rather than lose a request to a close. Default 5 s.
+    /// response (`Connection: close`) that the connection ends, rather than lose a request to a close. A client of
+    /// HTTP/3 that is silent for so long is asked whether it lives, and is given up after the same time again. Default 5 s.
     pub drain_idle: Duration,
     /// Action on a system call outside the allowed set, for workers and the thread of health checks. Default: the
     /// process ends.
