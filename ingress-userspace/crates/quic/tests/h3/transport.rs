@@ -213,15 +213,14 @@ async fn closed(server: &Server, change: Change, protocol: &[u8]) -> Result<u64,
     let error = match endpoint.connect_with(config, server.address, "localhost").expect("an address").await {
         Err(error) => error,
         Ok(quic) => {
-            let open = quic.open_bi().await;
-            if let Ok((mut sender, _receiver)) = open {
+            // It stays open until the connection is closed.
+            let mut open = quic.open_bi().await;
+            if let Ok((sender, _receiver)) = &mut open {
                 // Long enough for all frames below.
                 let long = "x".repeat(100);
                 let _closed = sender.write_all(&headers(&[&good("/hang/")[..], &[("x", &*long)]].concat())).await;
-                quic.closed().await
-            } else {
-                quic.closed().await
             }
+            quic.closed().await
         }
     };
     match error {
