@@ -37,8 +37,9 @@ pub(crate) enum Class {
     Returning,
     /// A packet of another version.
     OtherVersion,
-    /// The same from the address that it came to: the node asks its own port, also in a flood of the others. The kernel
-    /// drops those that come from elsewhere by IPv4.
+    /// A packet of another version whose source is its destination: the node asks its own port, also in a flood of the
+    /// others. By IPv4, the kernel drops such packets that come from elsewhere. By IPv6 it does not, so a flood that forges
+    /// this source fills the room, and the node may find its port silent.
     OfNode,
     /// Any other packet with a long header.
     Fresh,

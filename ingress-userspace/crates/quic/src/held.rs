@@ -15,7 +15,8 @@ pub(crate) struct Looked {
     /// Number of writes, of acknowledged responses, and of STREAM frames sent.
     taken: u64,
     /// Number of ACK frames from the client, and the estimate of the round trip. A repeated ACK adds to the number alone:
-    /// only one of new packets changes the estimate, to the nanosecond.
+    /// one of new packets changes the estimate, to the nanosecond. So does a change of address, whose path may begin with
+    /// the initial estimate, and its failed validation, which restores the old one: at most twice a validation.
     acks: u64,
     round_trip: Duration,
     /// Number of STREAM frames that were sent when the last ACK was seen.
