@@ -120,7 +120,8 @@ fn frame(number: u32) -> Result<Vec<u8>> {
     let [.., high, low] = number.to_be_bytes();
     let port = 1024 + u16::try_from(number % 60_000)?;
     let sender = SocketAddrV4::new(Ipv4Addr::new(198, 18, high, low), port);
-    let mut packet = packet::syn(sender, Ipv4Addr::new(10, 0, flooded.subnet, 15));
+    let flooded_address = Ipv4Addr::new(10, 0, flooded.subnet, 15);
+    let mut packet = packet::syn(sender, SocketAddrV4::new(flooded_address, 80));
     packet[3] = u8::try_from(packet.len())?;
     let checksum = packet::checksum(&[&packet[..20]]);
     packet[10..12].copy_from_slice(&checksum);
