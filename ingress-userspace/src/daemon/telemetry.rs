@@ -1,19 +1,18 @@
 //! Sets up logging: the filter and the line format. Log statements are in the modules.
 
 use std::{
+    error::Error,
     fmt::{self, Write},
     io::IsTerminal,
 };
 
 use anyhow::Context;
+use tracing::field::{Field, Visit};
 use tracing_subscriber::{
     EnvFilter,
-    field::MakeExt,
+    field::RecordFields,
     filter::{LevelFilter, ParseError},
-    fmt::{
-        FormatFields,
-        format::{Writer, debug_fn},
-    },
+    fmt::{FormatFields, format::Writer},
 };
 
 use crate::config::cli::LogFormatArg;
@@ -39,7 +38,7 @@ pub(crate) fn init(directives: &str, format: LogFormatArg) -> anyhow::Result<()>
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
     match format {
-        LogFormatArg::Text => builder.fmt_fields(one_line()).try_init(),
+        LogFormatArg::Text => builder.fmt_fields(OneLine).try_init(),
         LogFormatArg::Json => builder.json().flatten_event(true).try_init(),
     }
     .map_err(|error| anyhow::anyhow!(error).context("cannot set up logging"))
@@ -56,17 +55,71 @@ fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
     EnvFilter::try_new(std::iter::once(LIBRARIES.to_owned()).chain(asked).collect::<Vec<_>>().join(","))
 }
 
-/// Returns a field formatter for single lines of text. Values come from objects and clients, so line breaks and
-/// terminal escapes are escaped.
-fn one_line() -> impl for<'writer> FormatFields<'writer> + 'static {
-    debug_fn(|writer: &mut Writer<'_>, field, value| match field.name() {
-        "message" => write!(Escaped(writer), "{value:?}"),
-        name => {
-            write!(writer, "{name}=")?;
-            write!(Escaped(writer), "{value:?}")
+/// Most bytes of an error's causes in a line. The log of the kernel's verifier is one, and ends with the reason.
+const CAUSES_MAX: usize = 1000;
+
+/// Formats fields as a single line of text. Values come from objects and clients, so line breaks and terminal escapes are
+/// escaped. Errors are written with their causes, which `tracing_subscriber` leaves out.
+struct OneLine;
+
+impl<'writer> FormatFields<'writer> for OneLine {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut line = Line { writer: &mut writer, has_fields: false, result: Ok(()) };
+        fields.record(&mut line);
+        line.result
+    }
+}
+
+/// Fields of a line, separated by spaces.
+struct Line<'l, 'w> {
+    writer: &'l mut Writer<'w>,
+    has_fields: bool,
+    result: fmt::Result,
+}
+
+impl Line<'_, '_> {
+    fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) -> fmt::Result {
+        if std::mem::replace(&mut self.has_fields, true) {
+            self.writer.write_char(' ')?;
         }
-    })
-    .delimited(" ")
+        if field.name() != "message" {
+            write!(self.writer, "{}=", field.name())?;
+        }
+        Escaped(&mut *self.writer).write_fmt(value)
+    }
+}
+
+impl Visit for Line<'_, '_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_ok() {
+            self.result = self.add(field, format_args!("{value:?}"));
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        if self.result.is_ok() {
+            self.result = self.add(field, format_args!("{value}{}", causes(value)));
+        }
+    }
+}
+
+/// Returns the causes of an error, each after a colon. Causes that the text before them names are left out, and so is the
+/// beginning of a long text.
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let (mut causes, mut named) = (String::new(), error.to_string());
+    for cause in std::iter::successors(error.source(), |&error| error.source()) {
+        let cause = cause.to_string();
+        if !named.contains(&cause) {
+            causes.push_str(": ");
+            causes.push_str(&cause);
+            named = cause;
+        }
+    }
+    let start = causes.ceil_char_boundary(causes.len().saturating_sub(CAUSES_MAX));
+    if start > 0 {
+        causes.replace_range(..start, ": …");
+    }
+    causes
 }
 
 /// Escapes control characters, and the two separators that some readers take for the end of a line.
@@ -128,7 +181,7 @@ mod tests {
             .with_writer(lines.clone())
             .with_ansi(false)
             .without_time();
-        tracing::subscriber::with_default(subscriber.fmt_fields(one_line()).finish(), events);
+        tracing::subscriber::with_default(subscriber.fmt_fields(OneLine).finish(), events);
         String::from_utf8(lines.0.lock().expect("unpoisoned").clone()).expect("text")
     }
 
@@ -157,6 +210,26 @@ mod tests {
             assert_eq!(messages, expect, "{directives}");
         }
         assert!(filter("info,xdp_ingress=loud").is_err());
+    }
+
+    #[test]
+    fn errors_are_logged_with_their_causes() {
+        let refused = |log: &str| {
+            let kernel = anyhow::anyhow!("{log}invalid argument\n").context("BPF_PROG_LOAD: invalid argument\n");
+            kernel.context("cannot attach XDP to `eth0`")
+        };
+        let short = "cannot attach XDP to `eth0`: BPF_PROG_LOAD: invalid argument\\n";
+        let long = format!("{}R1 is no pointer: ", "x".repeat(5000));
+        for (log, expect) in [("", short), (&long, "R1 is no pointer: invalid argument\\n")] {
+            let error = refused(log);
+            let error: &(dyn Error + 'static) = error.as_ref();
+            let written = written("info", || {
+                tracing::warn!(target: "xdp_ingress", error, name = 1, "cannot attach");
+            });
+            assert!(written.contains("error=cannot attach XDP to `eth0`: "), "{written}");
+            assert!(written.contains(expect) && written.trim_end().ends_with(" name=1"), "{written}");
+            assert!(written.len() < CAUSES_MAX + 200, "{written}");
+        }
     }
 
     #[test]
