@@ -139,10 +139,10 @@ impl Listeners {
             }
             let missing = served.as_ref().map_or(0, |served| served.routes.unnumbered() + served.unnumbered_streams());
             next.served.set(name, served);
-            let known =
+            let counted =
                 if missing > 0 { next.unnumbered.insert(name.clone(), missing) } else { next.unnumbered.remove(name) };
             // If there is no number for a listener that has not changed, there is none for the others.
-            if !changed.contains(name) && known == Some(missing) {
+            if !changed.contains(name) && counted == Some(missing) {
                 break;
             }
         }
@@ -360,3 +360,6 @@ impl ServedListener {
         Self { protocol: *protocol, routes, clients, takes_http3: listener.takes_http3(), certificates, streams }
     }
 }
+
+#[cfg(test)]
+mod tests;
