@@ -76,6 +76,8 @@ pub(super) struct Kernel {
     rerouted: bool,
     /// Whether the attachments may differ from `interfaces`.
     astray: bool,
+    /// Whether another process's XDP program is attached, and ours could not take its place.
+    has_lost_programs: bool,
     addresses: Addresses,
     /// Whether `addresses` still has to be written to the kernel.
     stale: bool,
@@ -173,6 +175,7 @@ impl Kernel {
             interfaces,
             rerouted: false,
             astray: true,
+            has_lost_programs: false,
             addresses,
             stale: true,
             holding,

@@ -137,13 +137,17 @@ impl Kernel {
 
     /// Attaches our program again if a process has attached its own and ended before it took the node over. For the owner
     /// of the node.
-    pub(super) fn keep_programs(&self) {
-        match self.datapath.keep_programs() {
+    pub(super) fn keep_programs(&mut self) {
+        let kept = self.datapath.keep_programs();
+        // Tried each second, and told once.
+        let is_told = std::mem::replace(&mut self.has_lost_programs, kept.is_err());
+        match kept {
             Ok(false) => {}
             Ok(true) => info!("a process ended before it took the node over; our XDP program is attached again"),
-            Err(error) => {
+            Err(error) if !is_told => {
                 warn!(error = &error as &dyn Error, "cannot attach our XDP program again; trying again");
             }
+            Err(_told) => {}
         }
     }
 }
