@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -32,6 +32,8 @@ use crate::{
 const FIRSTS: usize = 1500;
 /// Half-open connections of unproven addresses: a quarter of 1,024 for each of two workers. The good clients come on top.
 const HALF_OPEN_MAX: u64 = 2 * 256 + 16;
+/// The series that counts them.
+const HALF_OPEN: &str = "xdp_ingress_http3_connections{state=\"handshake\"}";
 /// Memory of half-open connections, of their packets, and of allocators that keep some.
 const GROWTH_MAX: u64 = 100 << 20;
 /// The network of the floods' sources (RFC 2544), which the router drops. Answers to silent addresses on the node's own
@@ -99,6 +101,41 @@ impl Flood {
     }
 }
 
+/// A running flood, until the value is dropped.
+struct Sender {
+    is_over: Arc<AtomicBool>,
+    /// Number of datagrams.
+    sent: Arc<AtomicU64>,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Sender {
+    fn start(net: &Net, flood: Flood, firsts: &Arc<Vec<Vec<u8>>>) -> Self {
+        let (is_over, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (firsts, theirs, count) = (Arc::clone(firsts), Arc::clone(&is_over), Arc::clone(&sent));
+        let is_paced = measured().is_none();
+        let work = move || Ok(flood.send(&firsts, is_paced, &theirs, &count)?);
+        let thread = net.topology.client.thread("http3-flood", work).expect("a thread");
+        Self { is_over, sent, thread: Some(thread) }
+    }
+
+    /// Ends the flood. Returns the number of datagrams.
+    fn end(mut self) -> u64 {
+        self.is_over.store(true, Relaxed);
+        let thread = self.thread.take().expect("it runs");
+        thread.join().expect("no panic").expect("it sends");
+        self.sent.load(Relaxed)
+    }
+}
+
+impl Drop for Sender {
+    /// Other tests follow, also after a failure.
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        let _after_a_failure = self.thread.take().map(JoinHandle::join);
+    }
+}
+
 /// Returns first packets, one for each connection.
 fn firsts() -> Vec<Vec<u8>> {
     let mut provider = aws_lc_rs::default_provider();
@@ -126,7 +163,8 @@ fn firsts() -> Vec<Vec<u8>> {
 
 /// Seconds of each phase, if the floods are measured.
 fn measured() -> Option<Duration> {
-    std::env::var("XDP_INGRESS_HTTP3_FLOOD").ok()?.parse().ok().map(Duration::from_secs)
+    let seconds = std::env::var("XDP_INGRESS_HTTP3_FLOOD").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("XDP_INGRESS_HTTP3_FLOOD is a number of seconds")))
 }
 
 /// Returns the responses in a second, and the most half-open connections meanwhile.
@@ -138,7 +176,7 @@ fn goodput(net: &Net, load: &MovingLoad) -> (f64, u64) {
     };
     while !is_over() {
         load.pass(10);
-        half_open = half_open.max(metric(net, "xdp_ingress_http3_connections{state=\"handshake\"}").unwrap_or(0));
+        half_open = half_open.max(metric(net, HALF_OPEN).unwrap_or(0));
     }
     ((load.answered() - before) as f64 / began.elapsed().as_secs_f64(), half_open)
 }
@@ -157,16 +195,15 @@ fn floods_of_quic_leave_good_clients_and_tcp_alone() {
     let pid = process.process.pid().cast_unsigned();
     let firsts = Arc::new(firsts());
     let load = MovingLoad::start(&net, &trust, 4);
+    assert!(metric(&net, HALF_OPEN).is_some(), "half-open connections are counted");
     let (quiet, _) = goodput(&net, &load);
     let memory_before = memory::of(pid).expect("it runs");
     for flood in [Flood::UnknownIds, Flood::OneSource, Flood::Forged] {
-        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (firsts, theirs, count) = (Arc::clone(&firsts), Arc::clone(&stop), Arc::clone(&sent));
-        let is_paced = measured().is_none();
-        let work = move || Ok(flood.send(&firsts, is_paced, &theirs, &count)?);
-        let sender = net.topology.client.thread("http3-flood", work).expect("a thread");
+        let before = ["retry", "dropped"].map(|result| attempts(&net, result));
+        let sender = Sender::start(&net, flood, &firsts);
         // All of them once.
-        ingress_lab::until("the flood", || (sent.load(Relaxed) >= FIRSTS as u64).then_some(())).expect("it is sent");
+        ingress_lab::until("the flood", || (sender.sent.load(Relaxed) >= FIRSTS as u64).then_some(()))
+            .expect("it is sent");
         let (during, half_open) = goodput(&net, &load);
         let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
         assert!(answer.status.is_success(), "{flood:?}: TCP answers {}", answer.status);
@@ -174,18 +211,18 @@ fn floods_of_quic_leave_good_clients_and_tcp_alone() {
         let tries = (1..=TRIES).find(|_try| connected().is_ok());
         assert!(tries.is_some(), "{flood:?}: no new client gets in");
         if flood == Flood::Forged {
-            for result in ["retry", "dropped"] {
-                ingress_lab::until(result, || (attempts(&net, result) > 0).then_some(()))
+            for (result, before) in ["retry", "dropped"].into_iter().zip(before) {
+                ingress_lab::until(result, || (attempts(&net, result) > before).then_some(()))
                     .expect("clients must prove their addresses, and the rooms are bounded");
             }
+            assert!(half_open > 0, "the flood begins handshakes");
         }
-        stop.store(true, Relaxed);
-        sender.join().expect("no panic").expect("it sends");
+        let sent = sender.end();
         let growth = memory::of(pid).expect("it runs").saturating_sub(memory_before);
         println!(
             "{flood:?}: {} datagrams, goodput {during:.0}/s of {quiet:.0}/s, {half_open} half-open, {tries:?} handshakes of \
              a new client, {} KiB more memory",
-            sent.load(Relaxed),
+            sent,
             growth >> 10
         );
         assert!(half_open <= HALF_OPEN_MAX, "{flood:?}: {half_open} half-open connections");

@@ -74,10 +74,10 @@ fn ask(machine: &mut Machine) -> Result<Cookies> {
     Ok(Cookies { sent, confirmed })
 }
 
-/// A flood on the wire of a machine.
+/// A flood on the wire of a machine, until the value is dropped.
 struct Flood {
     is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<u64>>,
+    thread: Option<JoinHandle<Result<u64>>>,
 }
 
 impl Flood {
@@ -86,13 +86,22 @@ impl Flood {
         let is_over = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&is_over);
         let thread = thread::spawn(move || send(&wire, &theirs));
-        Ok(Self { is_over, thread })
+        Ok(Self { is_over, thread: Some(thread) })
     }
 
     /// Ends the flood, and returns the number of its SYNs that have got an answer.
-    fn end(self) -> Result<u64> {
+    fn end(mut self) -> Result<u64> {
         self.is_over.store(true, Relaxed);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let thread = self.thread.take().context("the flood has ended")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Flood {
+    /// The next machine needs the wire.
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        let _after_a_failure = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -14,7 +14,7 @@ while read -r module; do
     insmod "/modules/$module" || echo "guest: failed: cannot load $module"
 done </modules/order
 
-sysctl -q -p /sysctls
+sysctl -q -p /sysctls || echo "guest: failed: cannot set sysctls"
 ip link set lo up
 # DRIVER SUBNET in each line.
 while read -r driver subnet; do

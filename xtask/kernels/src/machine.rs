@@ -1,8 +1,8 @@
 //! An emulated machine with its console and its networks; dropping it ends the machine. The programs inside are the
 //! caller's concern.
 //!
-//! Networks are QEMU's user-mode ones: they need no privilege and change nothing on this machine. Two runs at the same
-//! time do not conflict, because each process forwards from its own loopback address.
+//! Networks are QEMU's user-mode ones, or a wire of datagrams: they need no privilege and change nothing on this machine.
+//! Two runs at the same time do not conflict, because each process forwards from its own loopback address.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
