@@ -16,7 +16,7 @@ use crate::{
         features::Globals,
         gateway::{
             backend_tls::{self, Policy},
-            class, grpc_route, host, http_route,
+            class, grpc_route, http_route,
             parent::{self, Parent, ServedListener},
             placement::{self, Placement},
             route::MadeRoute,
@@ -26,9 +26,7 @@ use crate::{
         part::{Dependency, Part, PartTrace},
     },
 };
-use ingress_model::{
-    HostPattern, HostRoutes, Listener, ListenerName, ListenerProtocol, Rule, UpstreamKey, WeightedBackends,
-};
+use ingress_model::{HostPattern, HostRoutes, Listener, ListenerName, Rule, UpstreamKey, WeightedBackends};
 
 /// State of the Gateway API, kept from one translation to the next.
 #[derive(Default)]
@@ -164,36 +162,6 @@ impl Translator {
             }
         }
         trace
-    }
-
-    pub(super) fn make_listener_host(
-        &mut self,
-        name: &ListenerName,
-        pattern: &HostPattern,
-        work: &mut PendingWork,
-    ) -> PartTrace {
-        let Some(listener) = self.table.listeners.get(name) else { return PartTrace::default() };
-        let routes = self.gateways.staying(name, pattern);
-        let mut changed = Listener::clone(listener);
-        match changed.protocol {
-            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(name, &routes)) {
-                None => drop(changed.hosts.remove(pattern)),
-                Some(merged) if changed.hosts.get(pattern).map(Arc::as_ref) == Some(&merged) => {}
-                Some(merged) => drop(changed.hosts.insert(pattern.clone(), Arc::new(merged))),
-            },
-            _ => match routes.map(|routes| host::stream(name, &routes)) {
-                None => drop(changed.streams.remove(pattern)),
-                Some(backends) if changed.streams.get(pattern) == Some(&backends) => {}
-                Some(backends) => drop(changed.streams.insert(pattern.clone(), backends)),
-            },
-        }
-        if changed == **listener {
-            return PartTrace::default();
-        }
-        let before = self.table.listeners.insert(name.clone(), Arc::new(changed.clone()));
-        let before = before.iter().flat_map(|listener| upstreams_at(listener, pattern));
-        self.count(upstreams_at(&changed, pattern), before, work);
-        PartTrace::default()
     }
 
     pub(super) fn make_policy(&mut self, name: &ObjectName, lookup: &Lookup<'_>) -> PartTrace {
@@ -345,14 +313,6 @@ impl Translator {
 // === impl GatewayRecords ===
 
 impl GatewayRecords {
-    /// Returns the routes for a hostname of a listener that do not yield; `None` if there are none.
-    fn staying(&self, listener: &ListenerName, pattern: &HostPattern) -> Option<Vec<Arc<MadeRoute>>> {
-        let yielding = self.yielding.get(listener);
-        let stays = |route: &&Arc<MadeRoute>| yielding.is_none_or(|ids| !ids.contains_key(&route.precedence.id));
-        let routes: Vec<_> = self.attached.get(listener)?.get(pattern)?.iter().filter(stays).cloned().collect();
-        (!routes.is_empty()).then_some(routes)
-    }
-
     fn count_down(&mut self, listener: &ListenerName, kind: Kind) {
         let Some(counts) = self.counts.get_mut(listener) else { return };
         if let Some(count) = counts.get_mut(&kind) {
@@ -382,17 +342,10 @@ fn route(id: &ObjectId, cluster: &Cluster, globals: &Globals, context: &mut Cont
     }
 }
 
-/// Returns the upstreams of a hostname of a listener.
-fn upstreams_at<'l>(listener: &'l Listener, pattern: &HostPattern) -> impl Iterator<Item = &'l UpstreamKey> + use<'l> {
-    let routes = listener.hosts.get(pattern).into_iter().flat_map(|routes| upstreams(routes));
-    let backends = listener.streams.get(pattern).into_iter().flatten();
-    routes.chain(backends.flat_map(|backends| targets(backends)))
-}
-
-fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
+pub(super) fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
     routes.rules.iter().flat_map(Rule::upstreams)
 }
 
-fn targets(backends: &WeightedBackends) -> impl Iterator<Item = &UpstreamKey> {
+pub(super) fn targets(backends: &WeightedBackends) -> impl Iterator<Item = &UpstreamKey> {
     backends.as_slice().iter().filter_map(|backend| backend.target.as_ref().ok())
 }

@@ -41,6 +41,7 @@ use ingress_model::{HostPattern, RouteTable, Transport, Tree, UpstreamKey};
 mod differences;
 mod gateways;
 mod hosts;
+mod listener_hosts;
 mod make;
 mod route_conflicts;
 mod table;
