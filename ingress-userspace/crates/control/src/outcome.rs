@@ -102,6 +102,8 @@ pub enum Reason {
     ParametersConflict,
     /// The service does not have the port.
     PortNotFound,
+    /// An older route, or an earlier rule of the same route, has the same match at the same hostname of a listener.
+    RouteConflict,
     /// The API server has not answered since the start; the saved configuration is served.
     SavedConfiguration,
     /// The Secret does not exist. The default certificate is served, or the rules that it should protect answer 503.
@@ -213,6 +215,7 @@ impl Reason {
             Self::NoReadyEndpoints => "NoReadyEndpoints",
             Self::ParametersConflict => "ParametersConflict",
             Self::PortNotFound => "PortNotFound",
+            Self::RouteConflict => "RouteConflict",
             Self::SavedConfiguration => "SavedConfiguration",
             Self::SecretNotFound => "SecretNotFound",
             Self::ServiceNotFound => "ServiceNotFound",

@@ -244,6 +244,7 @@ fn verdict(outcome: &Outcome) -> Option<Verdict> {
         | Reason::NoBackend
         | Reason::NoReadyEndpoints
         | Reason::PortNotFound
+        | Reason::RouteConflict
         | Reason::SavedConfiguration
         | Reason::SecretNotFound
         | Reason::ServiceNotFound

@@ -50,12 +50,12 @@ pub(crate) enum Part {
     Route(ObjectId),
     /// HTTPRoutes and GRPCRoutes of a listener that yield to older routes of the other kind.
     RouteConflicts(ListenerName),
-    /// The status of a route.
-    RouteStatus(ObjectId),
     /// A BackendTLSPolicy, with the Gateways that it concerns.
     Policy(ObjectName),
     /// The merged rules for a hostname of a listener.
     ListenerHost(ListenerName, HostPattern),
+    /// The status of a route, and its matches that other routes have, too.
+    RouteStatus(ObjectId),
     /// The status of a Gateway or ListenerSet, with the numbers of its routes.
     ParentStatus(ObjectId),
     /// Upstreams of the table, and Ingresses beyond the check rate of a node.

@@ -20,8 +20,8 @@ use crate::{
     gateway_objects::{CLASS, any_gateway_object, foundation},
 };
 
-/// Words of statuses and tables, each the mark of a case that must occur.
-const CASES: [&str; 22] = [
+/// Words of statuses, tables and outcomes, each the mark of a case that must occur.
+const CASES: [&str; 23] = [
     "routes 2",
     "Conflicted=True HostnameConflict",
     "Conflicted=True ProtocolConflict",
@@ -45,6 +45,7 @@ const CASES: [&str; 22] = [
     "+policy(",
     "+certificate(",
     "Accepted=False Conflicted",
+    "warning RouteConflict HTTPRoute",
 ];
 
 /// Number of runs with each case.
@@ -58,8 +59,11 @@ impl Seen {
     /// Counts the cases that occur in the translations of one run.
     fn count(&self, run: &[Translation]) {
         let mut text = String::new();
-        for Translation { table, statuses, .. } in run {
+        for Translation { table, statuses, outcomes, .. } in run {
             text += &table.to_string();
+            for outcome in outcomes.keys() {
+                writeln!(text, "{outcome}").expect("room");
+            }
             for status in statuses.values() {
                 write!(text, "{status}").expect("room");
             }

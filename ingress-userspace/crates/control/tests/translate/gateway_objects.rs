@@ -26,6 +26,12 @@ const FOUNDATION: &str = "---\n\
     spec: {parentRefs: [{name: a, sectionName: l1}], rules: [{backendRefs: [{name: a, port: 80}]}]}\n---\n\
     apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\nmetadata: {namespace: a, name: a}\n\
     spec: {parentRefs: [{name: a}], rules: [{backendRefs: [{name: b, port: 80}]}]}\n---\n\
+    apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+    metadata: {namespace: b, name: a, creationTimestamp: 2026-01-01T00:00:00Z}\n\
+    spec: {parentRefs: [{name: b}], rules: [{backendRefs: [{name: a, port: 80}]}]}\n---\n\
+    apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+    metadata: {namespace: b, name: b, creationTimestamp: 2026-01-02T00:00:00Z}\n\
+    spec: {parentRefs: [{name: b}], rules: [{backendRefs: [{name: b, port: 80}]}]}\n---\n\
     apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\n\
     metadata: {namespace: a, name: a, creationTimestamp: 2026-01-01T00:00:00Z}\n\
     spec: {targetRefs: [{group: \"\", kind: Service, name: a}], \

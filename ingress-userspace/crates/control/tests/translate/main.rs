@@ -8,6 +8,7 @@ mod changes;
 mod feud;
 mod gateway_bad_input;
 mod gateway_laws;
+mod gateway_match_conflicts;
 mod gateway_migration;
 mod gateway_objects;
 mod gateway_protection;

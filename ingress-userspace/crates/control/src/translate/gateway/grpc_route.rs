@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{
     attach::{attach, hostnames, reaching},
-    backend,
     matches::{Expressions, read_headers},
     policy::{self, RoutePolicies},
     report::Flaw,
@@ -14,7 +13,7 @@ use super::{
 use crate::{
     change::ObjectId,
     cluster::Stored,
-    gateway::route::{GrpcMatch, GrpcMethodMatch, GrpcRoute, GrpcRule, MatchKind, Route as _},
+    gateway::route::{GrpcMatch, GrpcMethodMatch, GrpcRoute, GrpcRule, MatchKind},
     translate::{
         Context,
         features::Globals,
@@ -42,9 +41,8 @@ pub(crate) fn make(
     let protocol = Some(Protocol::H2c);
     let ReadRules { requests, flaw, unresolved } =
         read_each(id, protocol, &found, |rules| read(&route.spec.rules, rules, &policies, globals, context));
-    let services = backend::services(id, route.backends());
     let flaw = names.err().or(flaw);
-    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(requests), services))
+    Some(MadeRoute::new(id, stored, found, flaw, unresolved, RouteRules::Requests(requests)))
 }
 
 /// Reads all rules, even if one has a flaw.

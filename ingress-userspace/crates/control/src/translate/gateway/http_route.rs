@@ -2,7 +2,7 @@
 
 use super::{
     attach::{attach, hostnames, reaching},
-    backend, forwarding, matches,
+    forwarding, matches,
     policy::{self, RoutePolicies},
     report::Flaw,
     route::{MadeRoute, RouteRules},
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     change::ObjectId,
     cluster::Stored,
-    gateway::route::{HttpMatch, HttpRoute, HttpRule, Route as _},
+    gateway::route::{HttpMatch, HttpRoute, HttpRule},
     translate::{Context, features::Globals},
 };
 
@@ -32,9 +32,8 @@ pub(crate) fn make(
     let policies = policy::read(id, &stored.origin, &route.metadata, filters, globals, context);
     let ReadRules { requests, flaw, unresolved } =
         read_each(id, None, &found, |rules| read(&route.spec.rules, rules, &policies, globals, context));
-    let services = backend::services(id, route.backends());
     let flaw = names.err().or(flaw);
-    Some(MadeRoute::new(id, &route.metadata, found, flaw, unresolved, RouteRules::Requests(requests), services))
+    Some(MadeRoute::new(id, stored, found, flaw, unresolved, RouteRules::Requests(requests)))
 }
 
 /// Reads all rules, even if one has a flaw.

@@ -8,7 +8,8 @@
 //!
 //! All Gateways are placed together, because they share addresses and ports. Each route is made by itself, from its
 //! view of its Gateways; then the routes of a listener are compared, because HTTPRoutes and GRPCRoutes never share a
-//! hostname. A problem becomes a condition of its object, and concerns no other object.
+//! hostname. A problem becomes a condition of its object, and concerns no other object. A match that gets no requests,
+//! because an older route has the same, becomes an outcome, since the specification keeps its route accepted.
 
 mod addresses;
 mod attach;
@@ -25,6 +26,7 @@ pub(crate) mod grpc_route;
 pub(crate) mod host;
 pub(crate) mod http_route;
 mod listener;
+pub(crate) mod match_conflicts;
 mod matches;
 pub(crate) mod parent;
 pub(crate) mod placement;

@@ -1,18 +1,23 @@
 //! A route as it is made: where it is attached, and its rules as candidates for the hosts of listeners. Other routes are
 //! not known here.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeSet, fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::{
     attach::{Attachment, Attachments, conclude, count_hostnames},
+    backend,
+    match_conflicts::MatchIndex,
     report::{ACCEPTED, Flaw, RESOLVED_REFS, unless},
     route_conflicts::accepted,
 };
 use crate::{
     change::{ObjectId, ObjectName},
+    cluster::Stored,
+    gateway::route::Route,
     object_status::{ObjectStatus, ParentReference, ParentStatus, StatusBody},
+    outcome::Origin,
     translate::claims::age,
 };
 use ingress_model::{ListenerName, PathMatch, Rule, WeightedBackends};
@@ -21,6 +26,7 @@ use ingress_model::{ListenerName, PathMatch, Rule, WeightedBackends};
 #[derive(PartialEq)]
 pub(crate) struct MadeRoute {
     pub(crate) precedence: RoutePrecedence,
+    pub(super) origin: Origin,
     /// Listeners to which the route is attached, unless it yields to another there.
     pub(crate) attachments: Attachments,
     parents: Vec<RouteParent>,
@@ -67,8 +73,7 @@ pub(crate) struct RoutePrecedence {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) rule: Rule,
-    /// Index of the rule in the route, and of the match in the rule.
-    pub(super) index: (usize, usize),
+    pub(super) index: MatchIndex,
 }
 
 /// Maximum number of a route's rules: one for each match, for each hostname of each listener.
@@ -78,25 +83,27 @@ const MAX_RULES: usize = 10_000;
 
 impl MadeRoute {
     /// Makes a route of its parts. With `flaw`, it is attached nowhere. `unresolved` is the flaw of a backend.
-    pub(super) fn new(
+    pub(super) fn new<R: Route>(
         id: &ObjectId,
-        metadata: &ObjectMeta,
+        stored: &Stored<R>,
         found: Vec<Attachment<'_>>,
         flaw: Option<Flaw>,
         unresolved: Option<Flaw>,
         rules: RouteRules,
-        services: BTreeSet<ObjectName>,
     ) -> Self {
+        let Stored { object: route, origin } = stored;
+        let metadata = route.metadata();
         let flaw = flaw.or_else(|| too_many(&rules, count_hostnames(&found)));
         let (attachments, parents) = conclude(found, flaw.as_ref());
         Self {
             precedence: RoutePrecedence::of(id, metadata),
+            origin: origin.clone(),
             attachments,
             parents,
             unresolved,
             generation: metadata.generation.unwrap_or_default(),
             rules,
-            services,
+            services: backend::services(id, route.backends()),
         }
     }
 
@@ -174,5 +181,14 @@ impl Candidate {
             (headers, parameters) = (conditions.headers.len(), conditions.parameters.len());
         }
         (&self.rule.path, has_no_method, Reverse(headers), Reverse(parameters))
+    }
+}
+
+/// Example: `= /checkout if(POST)`.
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rule { path, conditions, .. } = &self.rule;
+        write!(f, "{path}")?;
+        conditions.as_ref().map_or(Ok(()), |conditions| write!(f, " if({conditions})"))
     }
 }

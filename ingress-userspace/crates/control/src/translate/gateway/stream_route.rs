@@ -44,6 +44,5 @@ pub(crate) fn make<R: Route>(id: &ObjectId, stored: &Stored<R>, context: &mut Co
         let backends: Vec<_> = route.backends().into_iter().map(&mut resolve).collect();
         rules.0.push((listeners.into_iter().collect(), WeightedBackends::new(backends).map(Into::into)));
     }
-    let services = backend::services(id, route.backends());
-    Some(MadeRoute::new(id, route.metadata(), found, names.err(), unresolved, RouteRules::Bytes(rules), services))
+    Some(MadeRoute::new(id, stored, found, names.err(), unresolved, RouteRules::Bytes(rules)))
 }

@@ -17,6 +17,7 @@ use crate::{
         gateway::{
             backend_tls::{self, Policy},
             class, grpc_route, http_route,
+            match_conflicts::MatchConflicts,
             parent::{self, Parent, ServedListener},
             placement::{self, Placement},
             route::MadeRoute,
@@ -47,6 +48,8 @@ pub(super) struct GatewayRecords {
     pub(super) counts: HashMap<ListenerName, BTreeMap<Kind, u32>>,
     /// Routes of each listener that yield, with the older routes to which they do.
     pub(super) yielding: HashMap<ListenerName, BTreeMap<ObjectId, ObjectId>>,
+    /// Matches of each hostname of a listener that get no requests.
+    pub(super) match_conflicts: HashMap<ListenerName, HashMap<HostPattern, MatchConflicts>>,
 }
 
 /// Returns the parts for objects that came, changed or went.
@@ -229,6 +232,8 @@ impl Translator {
             let old = listener.hosts.values().flat_map(|routes| upstreams(routes));
             let old = old.chain(streams.flat_map(|backends| targets(backends)));
             self.count(std::iter::empty(), old, work);
+            let conflicts = self.gateways.match_conflicts.get(name).into_iter().flat_map(HashMap::keys);
+            work.stale.extend(conflicts.map(|pattern| Part::ListenerHost(name.clone(), pattern.clone())));
         }
         let Some(ServedListener { protocol, certificates, clients }) = served else { return };
         let is_new = known.is_none();

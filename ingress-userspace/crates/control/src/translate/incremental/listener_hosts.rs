@@ -1,15 +1,15 @@
-//! Keeps the rules of each hostname of a listener up to date. How those of several routes are merged is known to
+//! Keeps the rules of each hostname of a listener up to date, and the conflicts there. How rules are merged is known to
 //! [`host`](crate::translate::gateway::host).
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     PendingWork, Translator,
     gateways::{GatewayRecords, targets, upstreams},
 };
 use crate::translate::{
-    gateway::{host, route::MadeRoute},
-    part::PartTrace,
+    gateway::{host, match_conflicts::MatchConflicts, route::MadeRoute},
+    part::{Part, PartTrace},
 };
 use ingress_model::{HostPattern, Listener, ListenerName, ListenerProtocol, UpstreamKey};
 
@@ -20,28 +20,61 @@ impl Translator {
         pattern: &HostPattern,
         work: &mut PendingWork,
     ) -> PartTrace {
-        let Some(listener) = self.table.listeners.get(name) else { return PartTrace::default() };
-        let routes = self.gateways.staying(name, pattern);
+        let Some(listener) = self.table.listeners.get(name) else {
+            self.set_match_conflicts(name, pattern, MatchConflicts::new(), work);
+            return PartTrace::default();
+        };
+        let routes = self.gateways.staying(name, pattern).unwrap_or_default();
         let mut changed = Listener::clone(listener);
-        match changed.protocol {
-            ListenerProtocol::Http | ListenerProtocol::Https => match routes.map(|routes| host::merge(name, &routes)) {
-                None => drop(changed.hosts.remove(pattern)),
-                Some(merged) if changed.hosts.get(pattern).map(Arc::as_ref) == Some(&merged) => {}
-                Some(merged) => drop(changed.hosts.insert(pattern.clone(), Arc::new(merged))),
-            },
-            _ => match routes.map(|routes| host::stream(name, &routes)) {
-                None => drop(changed.streams.remove(pattern)),
-                Some(backends) if changed.streams.get(pattern) == Some(&backends) => {}
-                Some(backends) => drop(changed.streams.insert(pattern.clone(), backends)),
-            },
-        }
-        if changed == **listener {
+        let conflicts = match changed.protocol {
+            ListenerProtocol::Http | ListenerProtocol::Https => {
+                let (merged, conflicts) = host::merge(name, &routes);
+                match changed.hosts.get(pattern) {
+                    _ if routes.is_empty() => drop(changed.hosts.remove(pattern)),
+                    Some(known) if **known == merged => {}
+                    _ => drop(changed.hosts.insert(pattern.clone(), Arc::new(merged))),
+                }
+                conflicts
+            }
+            _ => {
+                let (backends, conflicts) = host::stream(name, &routes);
+                match changed.streams.get(pattern) {
+                    _ if routes.is_empty() => drop(changed.streams.remove(pattern)),
+                    Some(known) if *known == backends => {}
+                    _ => drop(changed.streams.insert(pattern.clone(), backends)),
+                }
+                conflicts
+            }
+        };
+        let listener = Arc::clone(listener);
+        self.set_match_conflicts(name, pattern, conflicts, work);
+        if changed == *listener {
             return PartTrace::default();
         }
         let before = self.table.listeners.insert(name.clone(), Arc::new(changed.clone()));
         let before = before.iter().flat_map(|listener| upstreams_at(listener, pattern));
         self.count(upstreams_at(&changed, pattern), before, work);
         PartTrace::default()
+    }
+
+    /// Sets the conflicts at a hostname of a listener. Only routes with other conflicts than before are told.
+    fn set_match_conflicts(
+        &mut self,
+        listener: &ListenerName,
+        pattern: &HostPattern,
+        now: MatchConflicts,
+        work: &mut PendingWork,
+    ) {
+        let before = self.gateways.match_conflicts.get_mut(listener).and_then(|hosts| hosts.remove(pattern));
+        let before = before.unwrap_or_default();
+        let ids = now.iter().filter(|(id, conflicts)| before.get(*id) != Some(*conflicts)).map(|(id, _)| id);
+        let gone = before.keys().filter(|id| !now.contains_key(*id));
+        work.stale.extend(ids.chain(gone).cloned().map(Part::RouteStatus));
+        if !now.is_empty() {
+            self.gateways.match_conflicts.entry(listener.clone()).or_default().insert(pattern.clone(), now);
+        } else if self.gateways.match_conflicts.get(listener).is_some_and(HashMap::is_empty) {
+            self.gateways.match_conflicts.remove(listener);
+        }
     }
 }
 

@@ -48,9 +48,9 @@ impl Translator {
             Part::Parent(id) => Some(self.make_parent(id, lookup, work)),
             Part::Route(id) => Some(self.make_route(id, cluster, lookup, work)),
             Part::RouteConflicts(listener) => Some(self.make_route_conflicts(listener, work)),
-            Part::RouteStatus(id) => Some(self.make_route_status(id)),
             Part::Policy(name) => Some(self.make_policy(name, lookup)),
             Part::ListenerHost(listener, pattern) => Some(self.make_listener_host(listener, pattern, work)),
+            Part::RouteStatus(id) => Some(self.make_route_status(id, lookup)),
             Part::ParentStatus(id) => Some(self.make_parent_status(id)),
             Part::Checks => self.make_checks(lookup, work),
         };

@@ -1,23 +1,25 @@
-//! Keeps up to date which HTTPRoutes and GRPCRoutes yield to older ones. Which do is known to
-//! [`route_conflicts`](crate::translate::gateway::route_conflicts).
+//! Keeps up to date which HTTPRoutes and GRPCRoutes yield to older ones, and the statuses of routes. Which yield is known
+//! to [`route_conflicts`](crate::translate::gateway::route_conflicts).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use super::{PendingWork, Translator};
+use super::{PendingWork, Translator, gateways::GatewayRecords};
 use crate::{
     change::{Kind, ObjectId},
     translate::{
         gateway::{
+            match_conflicts::report,
             route::{MadeRoute, RoutePrecedence},
             route_conflicts::yielding,
         },
+        lookup::Lookup,
         part::{Part, PartTrace},
     },
 };
-use ingress_model::ListenerName;
+use ingress_model::{HostPattern, ListenerName};
 
 impl Translator {
     /// The cost grows with the routes of the listener if it has both kinds; else there is nothing to compare.
@@ -43,12 +45,20 @@ impl Translator {
         PartTrace::default()
     }
 
-    pub(super) fn make_route_status(&mut self, id: &ObjectId) -> PartTrace {
-        let yielding = &self.gateways.yielding;
+    pub(super) fn make_route_status(&mut self, id: &ObjectId, lookup: &Lookup<'_>) -> PartTrace {
+        let GatewayRecords { yielding, match_conflicts, routes, .. } = &self.gateways;
         let yields_to = |listener: &ListenerName| yielding.get(listener)?.get(id);
-        let status = self.gateways.routes.get(id).map(|route| Arc::new(route.status(yields_to)));
+        let conflicts = |listener: &ListenerName, pattern: &HostPattern| {
+            let lost = match_conflicts.get(listener).and_then(|hosts| hosts.get(pattern)?.get(id));
+            lost.map(Vec::as_slice).unwrap_or_default()
+        };
+        let (status, trace) = lookup.traced(|context| {
+            let route = routes.get(id)?;
+            report(route, conflicts, context.outcomes);
+            Some(Arc::new(route.status(yields_to)))
+        });
         self.show(id.clone(), status);
-        PartTrace::default()
+        trace
     }
 
     fn conflicts(&self, listener: &ListenerName) -> BTreeMap<ObjectId, ObjectId> {
