@@ -171,6 +171,18 @@ impl Problem {
                 let route = &cluster.gateway_api.grpc_routes.get(&name)?.object;
                 (Kind::GrpcRoute, route.metadata.uid.as_deref())
             }
+            "TLSRoute" => {
+                let route = &cluster.gateway_api.tls_routes.get(&name)?.object;
+                (Kind::TlsRoute, route.metadata.uid.as_deref())
+            }
+            "TCPRoute" => {
+                let route = &cluster.gateway_api.tcp_routes.get(&name)?.object;
+                (Kind::TcpRoute, route.metadata.uid.as_deref())
+            }
+            "UDPRoute" => {
+                let route = &cluster.gateway_api.udp_routes.get(&name)?.object;
+                (Kind::UdpRoute, route.metadata.uid.as_deref())
+            }
             "IngressClass" => (Kind::IngressClass, cluster.classes.get(&name)?.object.metadata.uid.as_deref()),
             "Service" => (Kind::Service, cluster.services.get(&name)?.object.uid.as_deref()),
             "Secret" => (Kind::Secret, cluster.secrets.get(&name)?.object.metadata.uid.as_deref()),
@@ -309,6 +321,28 @@ mod tests {
         for part in ["EndpointSlice `web-1`", "`127.0.0.1`, a loopback address", "1 more", "`--allow-endpoints-in`"] {
             assert!(message.contains(part), "{part}: {message}");
         }
+    }
+
+    #[test]
+    fn problems_of_routes_of_all_kinds_are_reported() {
+        let kinds = [Kind::HttpRoute, Kind::GrpcRoute, Kind::TlsRoute, Kind::TcpRoute, Kind::UdpRoute];
+        let (mut cluster, mut translation) = (Cluster::default(), Translation::default());
+        for kind in kinds {
+            let text = format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: r, namespace: n, uid: of-{kind}}}\n\
+                 spec: {{parentRefs: [{{name: g}}], rules: [{{}}]}}\n",
+                kind = kind.as_str()
+            );
+            for object in parse(&Path::new("object.yaml").into(), &text).objects {
+                cluster.apply(Change::Apply { object, origin: Origin::Api });
+            }
+            let object = ObjectName::new("n", "r").refer(kind, &Origin::Api);
+            let outcome = Outcome::new(object, Reason::RouteConflict, String::new());
+            translation.outcomes.insert(Arc::new(outcome), ());
+        }
+        let problems = StatusInput::new(&cluster, &translation, &Arc::from("manager")).problems(&Uncounted::default());
+        let uids: BTreeSet<_> = problems.iter().map(|problem| (problem.kind, problem.uid.to_string())).collect();
+        assert_eq!(uids, kinds.map(|kind| (kind, format!("of-{}", kind.as_str()))).into());
     }
 
     #[test]
