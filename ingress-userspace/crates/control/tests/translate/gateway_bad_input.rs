@@ -87,6 +87,14 @@ fn check(bad: &str, words: &[&str], rules: &[&str]) {
     assert!(!words.is_empty() || text.is_empty(), "{text}\n{bad}");
 }
 
+/// Demands that the owner of `bad/r` alone is told of a conflict with the good route, which no condition says.
+fn tells_conflict(bad: &str) {
+    let Translated { outcomes, .. } = translated("in.yaml", &format!("{GOOD}{bad}"));
+    let told: Vec<&str> = outcomes.lines().filter(|line| line.contains("RouteConflict")).collect();
+    let [told] = *told else { panic!("one conflict: {told:?}\n{bad}") };
+    assert!(told.contains("HTTPRoute bad/r ") && told.contains("the older HTTPRoute `good/r`"), "{told}\n{bad}");
+}
+
 const SERVED: &str = "bad/web:80  # bad/r";
 const REFUSED: &str = "refuse: invalid reference to a backend  # bad/r";
 
@@ -181,12 +189,14 @@ fn a_route_in_the_shadow_of_an_older_one_takes_nothing() {
     for matches in ["{path: {value: /}}", "{path: {value: /a}, method: POST}", "{path: {value: /a/}, method: POST}"] {
         let text = format!("hostnames: [good.test], rules: [{{matches: [{matches}], {backends}}}]");
         check(&route(&text), &accepted, &[]);
+        tells_conflict(&route(&text));
     }
     // One match in the shadow leaves the others of the route.
     let text = format!(
         "hostnames: [good.test], rules: [{{matches: [{{path: {{value: /}}}}, {{path: {{value: /b}}}}], {backends}}}]"
     );
     check(&route(&text), &accepted, &[SERVED]);
+    tells_conflict(&route(&text));
     // The other kind of routes for the same hostname yields as a whole.
     let parent = "parentRefs: [{namespace: good, name: g, sectionName: http}]";
     let text = format!("{{{parent}, hostnames: [good.test], rules: [{{{backends}}}]}}");
