@@ -167,9 +167,9 @@ pub(super) fn end(pid: i32, start_time: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns `true` if the process with this pid and this start time runs.
+/// Returns `true` if the process with this pid and this start time runs, and holds its files and ports.
 pub fn alive(pid: i32, start_time: u64) -> bool {
-    stat(pid).is_some_and(|stat| stat.start_time == start_time && !matches!(stat.state, 'Z' | 'X'))
+    stat(pid).is_some_and(|stat| stat.start_time == start_time && stat.runs())
 }
 
 /// Returns the start time of the process, in the kernel's own unit.
@@ -177,22 +177,49 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
 
+/// Fields 3, 20 and 22 of `/proc/<pid>/stat` (proc_pid_stat(5)).
+#[derive(Debug)]
 struct Stat {
     state: char,
+    threads: u64,
     start_time: u64,
 }
 
-/// State and start time of a process: fields 3 and 22 of `/proc/<pid>/stat` (proc_pid_stat(5)).
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The name in field 2 may contain spaces and parentheses; the fields after its last parenthesis cannot.
+        let mut fields = text.rsplit_once(") ")?.1.split(' ');
+        Some(Self {
+            state: fields.next()?.chars().next()?,
+            threads: fields.nth(16)?.parse().ok()?,
+            start_time: fields.nth(1)?.parse().ok()?,
+        })
+    }
+
+    /// Returns `true` until all threads have ended: the state is that of the first one, which may end before the others.
+    fn runs(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X') || self.threads > 1
+    }
+}
+
 fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in field 2 may contain spaces and parentheses; the fields after its last parenthesis cannot.
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    Some(Stat { state: fields.next()?.chars().next()?, start_time: fields.nth(18)?.parse().ok()? })
+    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_runs_until_its_last_thread_has_ended() {
+        let text = |state: char, threads: u8| {
+            format!("12 (a) b) {state} 1 12 12 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 {threads} 0 5192686 0 0")
+        };
+        for (state, threads, expect) in [('S', 1, true), ('Z', 3, true), ('Z', 1, false), ('X', 0, false)] {
+            let stat = Stat::parse(&text(state, threads)).expect("a stat file");
+            assert_eq!((stat.runs(), stat.start_time), (expect, 5_192_686), "{stat:?}");
+        }
+    }
 
     #[test]
     fn a_reused_pid_is_another_process() {
