@@ -161,28 +161,14 @@ impl Problem {
             return None;
         }
         let name = ObjectName { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let routes = &cluster.gateway_api;
         let (kind, uid) = match kind.as_ref() {
             "Ingress" => (Kind::Ingress, cluster.ingresses.get(&name)?.object.metadata.uid.as_deref()),
-            "HTTPRoute" => {
-                let route = &cluster.gateway_api.http_routes.get(&name)?.object;
-                (Kind::HttpRoute, route.metadata.uid.as_deref())
-            }
-            "GRPCRoute" => {
-                let route = &cluster.gateway_api.grpc_routes.get(&name)?.object;
-                (Kind::GrpcRoute, route.metadata.uid.as_deref())
-            }
-            "TLSRoute" => {
-                let route = &cluster.gateway_api.tls_routes.get(&name)?.object;
-                (Kind::TlsRoute, route.metadata.uid.as_deref())
-            }
-            "TCPRoute" => {
-                let route = &cluster.gateway_api.tcp_routes.get(&name)?.object;
-                (Kind::TcpRoute, route.metadata.uid.as_deref())
-            }
-            "UDPRoute" => {
-                let route = &cluster.gateway_api.udp_routes.get(&name)?.object;
-                (Kind::UdpRoute, route.metadata.uid.as_deref())
-            }
+            "HTTPRoute" => (Kind::HttpRoute, routes.http_routes.get(&name)?.object.metadata.uid.as_deref()),
+            "GRPCRoute" => (Kind::GrpcRoute, routes.grpc_routes.get(&name)?.object.metadata.uid.as_deref()),
+            "TLSRoute" => (Kind::TlsRoute, routes.tls_routes.get(&name)?.object.metadata.uid.as_deref()),
+            "TCPRoute" => (Kind::TcpRoute, routes.tcp_routes.get(&name)?.object.metadata.uid.as_deref()),
+            "UDPRoute" => (Kind::UdpRoute, routes.udp_routes.get(&name)?.object.metadata.uid.as_deref()),
             "IngressClass" => (Kind::IngressClass, cluster.classes.get(&name)?.object.metadata.uid.as_deref()),
             "Service" => (Kind::Service, cluster.services.get(&name)?.object.uid.as_deref()),
             "Secret" => (Kind::Secret, cluster.secrets.get(&name)?.object.metadata.uid.as_deref()),
