@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use super::Pattern;
 
 /// Conditions that must all hold. A request for which one fails goes on to the next rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conditions {
     /// Exactly this method.
     pub method: Option<Method>,
@@ -20,7 +20,7 @@ pub struct Conditions {
 }
 
 /// Condition on the value of a header field.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderCondition {
     Exactly(HeaderValue),
     /// A value that is not UTF-8 does not match.
@@ -28,7 +28,7 @@ pub enum HeaderCondition {
 }
 
 /// Condition on the value of a query parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterCondition {
     Exactly(Box<str>),
     /// A value that is not UTF-8 does not match.

@@ -1,6 +1,9 @@
 //! Merges the rules of all routes for one hostname of a listener.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use super::{
     match_conflicts::{LostMatch, MatchConflicts, by_loser},
@@ -10,6 +13,7 @@ use ingress_model::{HostRoutes, ListenerName, Rule, WeightedBackends};
 
 /// Returns the rules for a hostname of `listener`, in order of precedence, and the matches that another rule has, too.
 /// `routes` are those with the hostname, oldest first.
+#[expect(clippy::mutable_key_type, reason = "neither patterns nor values of fields change what they are compared by")]
 pub(crate) fn merge(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> (HostRoutes, MatchConflicts) {
     let numbered = routes.iter().enumerate();
     let mut candidates: Vec<(usize, &Candidate)> = numbered
@@ -18,31 +22,15 @@ pub(crate) fn merge(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> (Host
     candidates.sort_by(|(route, a), (other, b)| {
         a.rank().cmp(&b.rank()).then_with(|| (route, a.index).cmp(&(other, b.index)))
     });
-    let mut rules: Vec<Rule> = Vec::new();
-    // The number of the route of each rule.
-    let mut owners: Vec<usize> = Vec::new();
-    let mut lost: Vec<LostMatch> = Vec::new();
-    // Rules of the current path by the text of their conditions, which seldom is the same for different ones.
-    let mut by_text: HashMap<String, Vec<usize>> = HashMap::new();
+    let (mut rules, mut lost): (Vec<Rule>, Vec<LostMatch>) = Default::default();
+    // The number of the route of each rule, by the demands of the rule.
+    let mut owners = HashMap::new();
     for (loser, Candidate { rule, index }) in candidates {
-        let lose = |winner| LostMatch { loser, winner, index: *index };
-        match rules.last().zip(owners.last()) {
-            Some((last, owner)) if last.path == rule.path => {
-                if last.conditions.is_none() {
-                    lost.push(lose(*owner));
-                    continue;
-                }
-            }
-            _ => by_text.clear(),
-        }
-        let text = rule.conditions.as_ref().map(ToString::to_string).unwrap_or_default();
-        let alike = by_text.entry(text).or_default();
         // A request that meets the demands of this rule would never get past the other.
-        match alike.iter().find(|at| rules[**at].conditions == rule.conditions) {
-            Some(at) => lost.push(lose(owners[*at])),
-            None => {
-                alike.push(rules.len());
-                owners.push(loser);
+        match owners.entry((&rule.path, rule.conditions.as_deref())) {
+            Entry::Occupied(winner) => lost.push(LostMatch { loser, winner: *winner.get(), index: *index }),
+            Entry::Vacant(free) => {
+                free.insert(loser);
                 rules.push(rule.clone());
             }
         }

@@ -24,7 +24,7 @@ impl Translator {
             self.set_match_conflicts(name, pattern, MatchConflicts::new(), work);
             return PartTrace::default();
         };
-        let routes = self.gateways.staying(name, pattern).unwrap_or_default();
+        let routes = self.gateways.staying(name, pattern);
         let mut changed = Listener::clone(listener);
         let conflicts = match changed.protocol {
             ListenerProtocol::Http | ListenerProtocol::Https => {
@@ -81,12 +81,12 @@ impl Translator {
 // === impl GatewayRecords ===
 
 impl GatewayRecords {
-    /// Returns the routes for a hostname of a listener that do not yield; `None` if there are none.
-    fn staying(&self, listener: &ListenerName, pattern: &HostPattern) -> Option<Vec<Arc<MadeRoute>>> {
+    /// Returns the routes for a hostname of a listener that do not yield.
+    fn staying(&self, listener: &ListenerName, pattern: &HostPattern) -> Vec<Arc<MadeRoute>> {
         let yielding = self.yielding.get(listener);
         let stays = |route: &&Arc<MadeRoute>| yielding.is_none_or(|ids| !ids.contains_key(&route.precedence.id));
-        let routes: Vec<_> = self.attached.get(listener)?.get(pattern)?.iter().filter(stays).cloned().collect();
-        (!routes.is_empty()).then_some(routes)
+        let routes = self.attached.get(listener).and_then(|hosts| hosts.get(pattern));
+        routes.into_iter().flatten().filter(stays).cloned().collect()
     }
 }
 
