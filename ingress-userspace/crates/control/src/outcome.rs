@@ -102,7 +102,8 @@ pub enum Reason {
     ParametersConflict,
     /// The service does not have the port.
     PortNotFound,
-    /// An older route, or an earlier rule of the same route, has the same match at the same hostname of a listener.
+    /// An older route, or an earlier match of the same route, gets the requests of a match, or the connections or sessions
+    /// of the route, at the same hostname of a listener.
     RouteConflict,
     /// The API server has not answered since the start; the saved configuration is served.
     SavedConfiguration,

@@ -153,8 +153,34 @@ fn one_cause_is_told_once() {
     assert_eq!(
         told,
         [
-            "match `/x` of `rules[0]` gets no requests for host `a.test` at listener `a/g/http`, and at 2 more, because the \
+            "match `/x` of `rules[0]` gets no requests for host `a.test` at listener `a/g/http`, and in 2 more places, because the \
           older HTTPRoute `a/older` has the same; remove one of the two"
         ]
     );
+}
+
+/// Each process keeps the outcomes of all routes.
+#[test]
+fn a_route_with_many_conflicts_is_told_the_first_ones() {
+    let path = |number: usize| format!("{{path: {{value: /{number:02}}}}}");
+    let older = |number: usize| route(&format!("older-{number:02}"), 1, &format!("{{matches: [{}]}}", path(number)));
+    for (count, expect) in [(9, 9), (10, 10), (11, 11), (30, 11)] {
+        let all: Vec<_> = (0..count).map(path).collect();
+        let text = (0..count).map(older).collect::<String>()
+            + &route("younger", 2, &format!("{{matches: [{}]}}", all.join(", ")));
+        let translation = Site::new().apply(&text);
+        assert_eq!(told(&translation), vec!["HTTPRoute younger"; expect], "{count} conflicts");
+        let more =
+            translation.outcomes.keys().filter(|outcome| outcome.message.contains("more conflicts than")).count();
+        assert_eq!(more, usize::from(count > 10), "{count} conflicts");
+    }
+}
+
+/// The text of these conditions is the same, and their meaning is not.
+#[test]
+fn conditions_that_only_read_alike_do_not_conflict() {
+    let one = "{headers: [{name: a, value: \"1 b=1\"}]}";
+    let other = "{headers: [{name: a, value: \"1\"}, {name: b, value: \"1\"}]}";
+    let rule = |one: &str| format!("{{matches: [{one}]}}");
+    assert!(told(&Site::new().apply(&(route("older", 1, &rule(one)) + &route("younger", 2, &rule(other))))).is_empty());
 }

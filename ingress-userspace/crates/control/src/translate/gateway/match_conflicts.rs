@@ -1,5 +1,6 @@
-//! Matches of routes that get no requests, because an older route or an earlier rule has the same. The specification
-//! keeps such a route accepted, so an outcome tells its owner.
+//! Matches of routes that get no requests, because an older route or an earlier match of the same route has the same, and
+//! routes whose connections or sessions go to an older one. The specification keeps such a route accepted, so an outcome
+//! tells its owner.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +12,11 @@ use crate::{
 };
 use ingress_model::{HostPattern, ListenerName};
 
-/// The conflicts at a hostname of a listener, by the route that loses.
+/// Maximum number of conflicts of one route that are told. Without it, routes of one tenant could make outcomes by the
+/// million, which each process keeps.
+const TOLD_MAX: usize = 10;
+
+/// The conflicts at a hostname of a listener, by the route that loses: at most one more than [`TOLD_MAX`] of each.
 pub(crate) type MatchConflicts = HashMap<ObjectId, Vec<MatchConflict>>;
 
 /// Matches of one route that another has, too. A route of connections or sessions has one match.
@@ -44,8 +49,10 @@ pub(super) fn by_loser<'r>(mut lost: Vec<LostMatch>, routes: impl Fn(usize) -> &
     let mut conflicts = MatchConflicts::new();
     for alike in lost.chunk_by(|a, b| (a.loser, a.winner) == (b.loser, b.winner)) {
         let [LostMatch { loser, winner, index }, ..] = *alike else { continue };
-        let conflict = MatchConflict { winner: routes(winner).clone(), first: index, count: alike.len() };
-        conflicts.entry(routes(loser).clone()).or_default().push(conflict);
+        let of_loser = conflicts.entry(routes(loser).clone()).or_default();
+        if of_loser.len() <= TOLD_MAX {
+            of_loser.push(MatchConflict { winner: routes(winner).clone(), first: index, count: alike.len() });
+        }
     }
     conflicts
 }
@@ -66,7 +73,13 @@ pub(crate) fn report<'c>(
         }
     }
     let id = &route.precedence.id;
-    for (conflict, places) in places {
+    let object = id.name.refer(id.kind, &route.origin);
+    if places.len() > TOLD_MAX {
+        let message =
+            format!("this route has more conflicts than the {TOLD_MAX} that are told; end those to see the others");
+        outcomes.report(&object, Reason::RouteConflict, message);
+    }
+    for (conflict, places) in places.into_iter().take(TOLD_MAX) {
         let [(listener, hostname), others @ ..] = &*places else { continue };
         let place = match id.kind {
             Kind::TcpRoute | Kind::UdpRoute => format!("at listener `{listener}`"),
@@ -74,10 +87,10 @@ pub(crate) fn report<'c>(
         };
         let others = match others.len() {
             0 => String::new(),
-            count => format!(", and at {count} more"),
+            1 => ", and in 1 more place".to_owned(),
+            count => format!(", and in {count} more places"),
         };
         let (what, same) = conflict.describe(route, listener);
-        let object = id.name.refer(id.kind, &route.origin);
         let message = format!("{what} {place}{others}, because {same}; remove one of the two");
         outcomes.report(&object, Reason::RouteConflict, message);
     }
@@ -103,7 +116,7 @@ impl MatchConflict {
             _ => format!("match `{}` of `rules[{rule}]`, and {} more, get no requests", shorten(&text), count - 1),
         };
         let same = if *winner == route.precedence.id {
-            "this route has the same earlier".to_owned()
+            "an earlier match of this route is the same".to_owned()
         } else {
             format!("{older} has the same")
         };
