@@ -1,6 +1,10 @@
 //! From one process of a node to the next, under load: updates, roll-backs, and possible failures meanwhile.
 
-use std::time::{Duration, Instant};
+use std::{
+    ffi::OsStr,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use ingress_datapath::{Hook, Pinned};
 use ingress_lab::{
@@ -18,7 +22,7 @@ use crate::{
 };
 
 const UPDATES: usize = 12;
-/// Time in which the owner attaches its program again after a crash. It looks each second; a busy machine needs longer.
+/// Time in which the owner restores its programs after a crash. It looks each second; a busy machine needs longer.
 const PROGRAM_RETURNS: Duration = Duration::from_secs(5);
 
 /// A network that serves `web.test` with and without TLS; no process runs yet.
@@ -154,11 +158,60 @@ fn a_roll_back_fails_no_request() {
     clients.stop("5 roll-backs");
 }
 
-/// Returns the program that sees the packets of the node's interface.
-fn xdp_program(net: &Net) -> u32 {
+/// Returns the pinned links with their modes and programs.
+fn programs(net: &Net) -> Vec<(Hook, u32)> {
     let links = Pinned::open(&net.bpffs).and_then(|pins| pins.links()).expect("pinned links");
-    let link = links.into_iter().find(|link| matches!(link.hook, Hook::Xdp { .. }));
-    link.expect("an interface with XDP").program_id
+    links.into_iter().map(|link| (link.hook, link.program_id)).collect()
+}
+
+/// Spawns a process with another value of an option, and kills it as soon as its programs are attached.
+fn crashes_early(net: &Net, name: &str, option: &str, value: &str) {
+    let with_value = |command: Command| {
+        let mut changed = Command::new(command.get_program());
+        let mut is_value = false;
+        for argument in command.get_args() {
+            changed.arg(if is_value { OsStr::new(value) } else { argument });
+            is_value = argument == option;
+        }
+        changed
+    };
+    let mut new = Generation::spawn_in(net, name, &[], with_value);
+    until_within(Duration::from_secs(30), "the kernel part", || {
+        new.process.log().contains("kernel part open").then_some(())
+    })
+    .expect("it comes that far");
+    new.process.kill().expect("it crashes");
+}
+
+#[test]
+fn a_crash_of_a_process_in_another_mode_leaves_the_owners_programs() {
+    let Some((net, trust)) = network("modes") else { return };
+    net.topology.node.ip("link add xk-a type veth peer name xk-b").expect("a further interface");
+    let old = Generation::start(&net, "old", &[]);
+    let before = programs(&net);
+    let clients = Clients::start(&net, &trust);
+    for (option, value) in
+        [("--xdp-mode", "generic"), ("--xdp-mode", "tcx"), ("--interface", "xk-a"), ("--xdp-mode", "native")]
+    {
+        crashes_early(&net, &format!("mode-{value}"), option, value);
+        until_within(PROGRAM_RETURNS, "the old one's programs", || (programs(&net) == before).then_some(()))
+            .unwrap_or_else(|error| panic!("{option} {value}: {error:#}\n{}", old.process.log_tail(20)));
+        clients.pass(20);
+    }
+    clients.stop("4 crashes with other options");
+    let counts = net.settled();
+    assert_eq!(counts.hosts["web.test"].l7.requests.aborted, 0);
+}
+
+#[test]
+fn a_crash_of_a_process_without_sk_lookup_leaves_the_delivery_to_the_owner() {
+    let Some((net, _trust)) = network("bound") else { return };
+    let old = Generation::start(&net, "old", &[]);
+    let before = programs(&net);
+    crashes_early(&net, "bound", "--steer", "bind");
+    until_within(PROGRAM_RETURNS, "the old one's programs", || (programs(&net) == before).then_some(()))
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", old.process.log_tail(20)));
+    net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
 }
 
 #[test]
@@ -166,7 +219,7 @@ fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
     let Some((net, trust)) = network("crashes") else { return };
     let old = Generation::start(&net, "old", &[]);
     let ask = Ask::get("web.test", "/");
-    let program = xdp_program(&net);
+    let before = programs(&net);
     // Crashes before readiness have no effect on clients.
     let clients = Clients::start(&net, &trust);
     for number in 0..5 {
@@ -180,8 +233,8 @@ fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
         clients.pass(5);
     }
     clients.stop("5 crashes before readiness");
-    until_within(PROGRAM_RETURNS, "the old one's program", || (xdp_program(&net) == program).then_some(()))
-        .expect("it is attached again");
+    until_within(PROGRAM_RETURNS, "the old one's programs", || (programs(&net) == before).then_some(()))
+        .expect("they are attached again");
     // A process that owns the node takes its accepted connections down; then the old one serves again.
     let mut longest = Duration::ZERO;
     for number in 0..5 {

@@ -37,7 +37,7 @@ pub(super) struct Life {
     cells: Mapping<AliveCell>,
     epoch: u32,
     /// Lock held for the life of the process, so that others can detect whether it is alive.
-    _mark: Lock,
+    mark: Lock,
 }
 
 /// The owner of the node according to the map, dead or alive.
@@ -65,7 +65,7 @@ impl Life {
         let latest = live.iter().copied().chain([current.epoch.load(Acquire), draining.epoch.load(Acquire)]).max();
         let epoch = next(latest.unwrap_or(0), &live);
         let mark = pins.live(epoch)?;
-        Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
+        Ok((Self { cells, epoch, mark }, !live.is_empty()))
     }
 
     /// Makes this process the owner of the node: starts its heartbeat, and moves a living predecessor aside. For the
@@ -89,6 +89,12 @@ impl Life {
         }
         current.write(sys::now_ns(), self.epoch, steer::ALIVE_SERVING);
         Ok(())
+    }
+
+    /// Returns whether the pins are still those among which this process began. After `unload`, another process may have
+    /// made new ones.
+    pub(super) fn is_registered(&self, pins: &Pins) -> bool {
+        pins.has_mark(self.epoch, &self.mark)
     }
 
     pub(super) const fn epoch(&self) -> u32 {

@@ -16,8 +16,7 @@
 //! All state is below `<bpffs>/v1` and outlives the process: dropping a [`Datapath`] detaches nothing. A second process
 //! that opens the same directory adopts maps and links, and replaces the programs in the links. Once it can serve, it
 //! takes the node over ([`Datapath::take_over`]). The first process notices through [`Datapath::owner`]. If the second one
-//! ends before, the first puts its XDP program into the links again ([`Datapath::keep_programs`]). [`unload`] removes all
-//! state.
+//! ends before, the first restores its own programs and modes ([`Datapath::keep_programs`]). [`unload`] removes all state.
 //!
 //! All methods take `&self`, so that one `Arc<Datapath>` serves every thread.
 #![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]
@@ -35,6 +34,7 @@ mod link;
 mod log;
 mod maps;
 mod moves;
+mod netlink;
 mod nics;
 mod object;
 mod options;
@@ -44,6 +44,7 @@ mod pins;
 mod probe;
 mod quic;
 mod report;
+mod restore;
 mod share;
 mod shared;
 mod syn_cookies;
@@ -169,7 +170,8 @@ impl Datapath {
             programs.push(report);
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
-        let nics = Nics::attach(NicContext { pins: &pins, maps: &maps }, object, xdp, options, &mut programs)?;
+        let names = (xdp, options.lookup.then(|| variant.lookup()));
+        let nics = Nics::attach(NicContext { pins: &pins, maps: &maps }, object, names, options, &mut programs)?;
         let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         let worker_cells = own_workers(workers.leak(), life.first_worker());

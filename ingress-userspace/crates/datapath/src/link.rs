@@ -13,6 +13,7 @@ use std::{
 use super::{
     Attachment,
     error::Error,
+    netlink::{self, XdpPrograms},
     pins::{Pins, remove_pin},
     sys::{self, AttachType, LinkInfo, PinAccess},
 };
@@ -57,31 +58,32 @@ pub(super) fn remove_lookup(pins: &Pins) -> Result<(), Error> {
     remove_pin(&pins.lookup_link()).map(drop)
 }
 
-/// Replaces the program in an XDP link of an earlier process. Returns `false` if there is no link, or only a detached
-/// one: its device is gone (target 0, or ENOLINK "link has been severed" on update).
-pub(super) fn adopt_xdp(pins: &Pins, program: BorrowedFd<'_>, (interface, index): (&str, u32)) -> Result<bool, Error> {
-    let there = pinned(&pins.xdp_link(interface))?;
-    Ok(there.is_some_and(|(link, info)| info.target == index && sys::link_update(link.as_fd(), program).is_ok()))
-}
-
-/// Replaces the program in each of these XDP links, which are given with their interfaces. Returns whether one was
-/// replaced. A link whose interface has just gone is skipped.
+/// Replaces the program in an XDP link of another process, if the link's mode `is_wanted`. Returns the mode; `None` if
+/// there is no such link, or only a detached one: its device is gone (target 0, or ENOLINK "link has been severed" on
+/// update).
 ///
 /// # Errors
-/// Fails with the kernel's first refusal, after all links have been tried.
-pub(super) fn renew_xdp(links: &[(&str, OwnedFd)], program: BorrowedFd<'_>) -> Result<bool, Error> {
-    let (mut is_renewed, mut refusal) = (false, None);
-    for (interface, link) in links {
-        match sys::link_update(link.as_fd(), program) {
-            Ok(()) => is_renewed = true,
-            // The interface is gone, and `reconcile` sees to it.
-            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {}
-            Err(source) => {
-                refusal.get_or_insert(Error::kernel("replace the XDP program of", *interface, source));
-            }
-        }
+/// Fails if the kernel does not show the link or its mode.
+pub(super) fn adopt_xdp(
+    pins: &Pins,
+    program: BorrowedFd<'_>,
+    (interface, index): (&str, u32),
+    is_wanted: impl FnOnce(XdpHook) -> bool,
+) -> Result<Option<XdpHook>, Error> {
+    let Some((link, info)) = pinned(&pins.xdp_link(interface))? else { return Ok(None) };
+    if info.target != index {
+        return Ok(None);
     }
-    refusal.map_or(Ok(is_renewed), Err)
+    let hook = match netlink::xdp_programs(index) {
+        Ok(XdpPrograms { driver, .. }) if driver == info.prog_id => XdpHook::Driver,
+        Ok(XdpPrograms { stack, .. }) if stack == info.prog_id => XdpHook::Stack,
+        // Another kind of link has the name.
+        Ok(_) => return Ok(None),
+        // The interface has just gone.
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+        Err(source) => return Err(Error::kernel("read the XDP programs of", interface, source)),
+    };
+    Ok((is_wanted(hook) && sys::link_update(link.as_fd(), program).is_ok()).then_some(hook))
 }
 
 /// Attaches `program` to an interface without a link of ours.
@@ -115,9 +117,10 @@ pub(super) fn remove(path: &Path) -> Result<bool, Error> {
     remove_pin(path)
 }
 
-/// Returns whether the link pinned at `path` is attached to the interface `index`.
-pub(super) fn is_attached(path: &Path, index: u32) -> bool {
-    pinned(path).is_ok_and(|there| there.is_some_and(|(_, info)| info.target == index))
+/// Returns the number of the program in the link pinned at `path`: `None` without a pin, and 0 if the link is not attached
+/// to the interface `index`.
+pub(super) fn program(path: &Path, index: u32) -> Result<Option<u32>, Error> {
+    Ok(pinned(path)?.map(|(_, info)| if info.target == index { info.prog_id } else { 0 }))
 }
 
 /// Returns the link pinned at `path` with its kernel info, or `None` if there is none.

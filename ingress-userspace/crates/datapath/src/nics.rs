@@ -7,7 +7,7 @@
 //! leaves correct ones alone, because some drivers stop for a moment when a program is attached.
 
 use std::{
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::AsFd as _,
     sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -22,6 +22,7 @@ use super::{
     object,
     owner::Owner,
     pins::Pins,
+    restore::OwnPrograms,
     sys,
     table::MapTable,
     tc::{self, Direction},
@@ -39,13 +40,15 @@ pub(super) struct Nics {
     pub(super) object: Ebpf,
     /// Name of the program for XDP.
     pub(super) xdp: &'static str,
-    /// Number of that program in the kernel.
-    xdp_id: u32,
+    /// Name of the program for sk_lookup, if it delivers.
+    pub(super) lookup: Option<&'static str>,
     mode: XdpMode,
     hook: Option<TcHook>,
     /// Error for which `ingress_tc_out` is not available.
     silent: Option<Arc<Error>>,
     reports: Vec<NicReport>,
+    /// Content of the map `nics`.
+    pub(super) entries: Vec<(u32, Nic)>,
 }
 
 /// Access to names, links and counters.
@@ -68,39 +71,13 @@ impl Datapath {
     /// Fails if the pins cannot be locked or the maps not be written. Some interfaces may then lack programs.
     pub fn reconcile(&self, interfaces: &Interfaces) -> Result<(), Error> {
         let _exclusive = self.shared.pins.lock()?;
-        // Checked under the lock: a process that has taken the node since has attached programs by its own settings.
-        if self.owner() == Owner::Other {
+        let DatapathShared { pins, maps, life, .. } = &*self.shared;
+        // Checked under the lock: a process that has taken the node since has attached programs by its own settings, and so
+        // has one that has made the pins anew after `unload`.
+        if self.owner() == Owner::Other || !life.is_registered(pins) {
             return Ok(());
         }
-        let DatapathShared { pins, maps, .. } = &*self.shared;
         self.nics_mut().reconcile(NicContext { pins, maps }, interfaces)
-    }
-
-    /// Puts the XDP program of this process into links where another process has put its own. Must be called by the owner
-    /// of the node, under the lock held by [`Datapath::take_over_with`]. Returns whether there were such links. Idempotent.
-    ///
-    /// # Errors
-    /// Fails if the pins cannot be read, or if the kernel refuses the program; some interfaces then keep the other one.
-    pub fn renew_programs(&self) -> Result<bool, Error> {
-        let nics = self.nics();
-        link::renew_xdp(&nics.links_of_others(&self.shared.pins)?, nics.xdp()?.as_fd())
-    }
-
-    /// Same as [`Datapath::renew_programs`], for processes that have attached their program and ended before they took the
-    /// node over. For the owner of the node, about each second. Changes nothing while a newer process is alive, which may
-    /// take the node over, or while another one changes the pins.
-    ///
-    /// # Errors
-    /// Fails like [`Datapath::renew_programs`].
-    pub fn keep_programs(&self) -> Result<bool, Error> {
-        let DatapathShared { pins, life, .. } = &*self.shared;
-        if self.nics().links_of_others(pins)?.is_empty() {
-            return Ok(false);
-        }
-        // A starting process holds the lock while it verifies its programs: the owner does not wait that long.
-        let Some(_exclusive) = pins.try_lock() else { return Ok(false) };
-        let is_newest = pins.live_epochs()?.iter().all(|&epoch| epoch <= life.epoch());
-        if is_newest && self.owner() == Owner::This { self.renew_programs() } else { Ok(false) }
     }
 
     /// Returns the state of each interface after the latest [`Datapath::reconcile`].
@@ -120,14 +97,14 @@ impl Datapath {
 
 impl Nics {
     /// Attaches the programs to the interfaces in `options`, or replaces those of an earlier process, and detaches them
-    /// from all others. `xdp` is the name of the program for XDP.
+    /// from all others. `xdp` and `lookup` are the names of the programs for XDP and, if it delivers, for sk_lookup.
     ///
     /// # Errors
     /// Returns the kernel's error for an interface that does not support the requested mode.
     pub(super) fn attach(
         place: NicContext<'_>,
         mut object: Ebpf,
-        xdp: &'static str,
+        (xdp, lookup): (&'static str, Option<&'static str>),
         options: &Options,
         programs: &mut Vec<ProgramReport>,
     ) -> Result<Self, Error> {
@@ -136,8 +113,8 @@ impl Nics {
         let loaded = object::program(&mut object, object::TC_OUT).map(|(_, report)| programs.push(report));
         let silent = loaded.err().map(Arc::new);
         let (mode, hook) = (options.xdp_mode, options.tc_hook);
-        let xdp_id = object::id(&object, xdp)?;
-        let mut nics = Self { object, xdp, xdp_id, mode, hook, silent, reports: Vec::new() };
+        let (reports, entries) = (Vec::new(), Vec::new());
+        let mut nics = Self { object, xdp, lookup, mode, hook, silent, reports, entries };
         nics.reconcile(place, &options.interfaces)?;
         if mode != XdpMode::Auto
             && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
@@ -168,12 +145,13 @@ impl Nics {
             tc::detach(pins, Direction::Out, name)?;
         }
         make_room(maps, there.iter().filter_map(|(_, index)| *index))?;
+        let own = self.own_programs();
         let mut reports = Vec::with_capacity(names.len());
         let mut nics = Vec::with_capacity(names.len() + above.len());
         for (name, index) in there {
             let report = match index {
                 None => absent(name),
-                Some(index) => match self.standing(pins, (name, index)) {
+                Some(index) => match self.standing(pins, own, (name, index))? {
                     Some(report) => report,
                     None => self.attach_to(place, (name, index), before.iter().any(|each| each == name))?,
                 },
@@ -192,32 +170,27 @@ impl Nics {
             nics.extend(above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, flags: 0 })));
         }
         maps.nics.replace(&nics)?;
-        self.reports = reports;
+        (self.reports, self.entries) = (reports, nics);
         Ok(())
     }
 
     /// Returns the previous state of an interface if it needs no change. A foreign program seen before may be gone, so
     /// such an interface is tried again.
-    fn standing(&self, pins: &Pins, (name, index): (&str, u32)) -> Option<NicReport> {
-        let before = self.reports.iter().find(|before| before.index == index)?;
-        let NicState::Attached { mode, .. } = before.state else { return None };
-        let stands = match mode {
-            NicMode::Native | NicMode::Generic => link::is_attached(&pins.xdp_link(name), index),
-            NicMode::Tcx => link::is_attached(&pins.tc_in_link(name), index),
-            // A filter disappears with its interface, and interface indices are not reused.
-            NicMode::Clsact => true,
+    fn standing(&self, pins: &Pins, own: OwnPrograms, nic: (&str, u32)) -> Result<Option<NicReport>, Error> {
+        let (name, index) = nic;
+        let before = self.reports.iter().find(|before| before.index == index);
+        let Some(before) = before.filter(|before| before.state.is_attached() && !before.is_busy()) else {
+            return Ok(None);
         };
-        // Without this program, rewritten ports of received packets would not be restored in responses.
-        let sends = !matches!(before.transmit, TransmitState::Attached { hook: TcHook::Tcx, .. })
-            || link::is_attached(&pins.tc_out_link(name), index);
-        (stands && sends && !before.is_busy()).then(|| NicReport { name: name.to_owned(), ..before.clone() })
+        let stands = Self::has_own_programs(pins, own, nic, before)?;
+        Ok(stands.then(|| NicReport { name: name.to_owned(), ..before.clone() }))
     }
 
     /// Attaches the programs to one interface; `before` means that it may have some already. Programs on an interface
     /// that was never ours are foreign.
     fn attach_to(&mut self, place: NicContext<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
         let (name, index) = nic;
-        let (state, refusals) = self.receive(place, nic)?;
+        let (state, refusals) = self.receive(place.pins, nic)?;
         if before && !is_by_tc(state) {
             // Detached only after XDP is attached: both see a packet for a moment, but denials apply at all times.
             tc::detach(place.pins, Direction::In, name)?;
@@ -229,21 +202,36 @@ impl Nics {
 
     /// Attaches a program for received packets, in the best available mode of the selected ones. Also returns the
     /// errors of better modes.
-    fn receive(&mut self, place: NicContext<'_>, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
-        let NicContext { pins, maps } = place;
+    fn receive(&mut self, pins: &Pins, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
         let (name, index) = nic;
-        let known = maps.nics.get(&index)?.and_then(|nic| NicMode::from_code(nic.mode));
-        let mut refusals = Vec::new();
         let wanted = self.mode.ladder();
-        let present = known.filter(|mode| wanted.contains(mode) && *mode != NicMode::Tcx);
-        if let Some(mode) = present
-            && link::adopt_xdp(pins, self.xdp()?.as_fd(), nic)?
-        {
-            return Ok((NicState::Attached { mode, attachment: Attachment::Adopted }, refusals));
+        // The interface has refused better modes than its own. A worse one is another process's.
+        let own = self.reports.iter().find(|before| before.index == index).and_then(|before| before.state.xdp_hook());
+        let is_wanted = |hook: XdpHook| own.map_or_else(|| wanted.contains(&NicMode::of_xdp(hook)), |own| own == hook);
+        if wanted.iter().any(|mode| mode.xdp_hook().is_some()) {
+            if let Some(hook) = link::adopt_xdp(pins, self.xdp()?.as_fd(), nic, is_wanted)? {
+                let mode = NicMode::of_xdp(hook);
+                return Ok((NicState::Attached { mode, attachment: Attachment::Adopted }, Vec::new()));
+            }
+            // Its device is gone, or it is in another mode than wanted: it would block a new one. Denials apply meanwhile,
+            // if they can; the caller removes the program of tc.
+            let is_attached = link::program(&pins.xdp_link(name), index)?.is_some_and(|program| program != 0);
+            let _without = is_attached && self.attach_tc_in(pins, nic).is_err();
+            link::remove(&pins.xdp_link(name))?;
         }
-        // Its device is gone, or it is in another mode than requested: it would block a new one.
-        link::remove(&pins.xdp_link(name))?;
-        for mode in wanted {
+        let (state, refusals) = self.attach_first(pins, nic, wanted);
+        if state.xdp_hook().is_none() {
+            // Removed only now: both programs see a packet for a moment, but denials apply at all times.
+            link::remove(&pins.xdp_link(name))?;
+        }
+        Ok((state, refusals))
+    }
+
+    /// Attaches a program for received packets in the first of these modes that the interface accepts. Also returns the
+    /// errors of those before it.
+    fn attach_first(&mut self, pins: &Pins, nic: (&str, u32), modes: &[NicMode]) -> (NicState, Vec<Error>) {
+        let mut refusals = Vec::new();
+        for mode in modes {
             let is_busy = matches!(refusals.last(), Some(Error::Busy { .. }));
             let attached = match mode {
                 // If the driver mode is taken by a foreign program, so is the generic one; no program is displaced.
@@ -253,31 +241,15 @@ impl Nics {
                 NicMode::Tcx | NicMode::Clsact => self.attach_tc_in(pins, nic),
             };
             match attached {
-                Ok((mode, attachment)) => return Ok((NicState::Attached { mode, attachment }, refusals)),
+                Ok((mode, attachment)) => return (NicState::Attached { mode, attachment }, refusals),
                 Err(refusal) => refusals.push(refusal),
             }
         }
-        let state = if wanted.is_empty() { NicState::Off } else { NicState::Failed };
-        Ok((state, refusals))
+        (if modes.is_empty() { NicState::Off } else { NicState::Failed }, refusals)
     }
 
     fn attach_xdp(&self, pins: &Pins, nic: (&str, u32), hook: XdpHook) -> Result<(), Error> {
         link::create_xdp(pins, self.xdp()?.as_fd(), nic, hook)
-    }
-
-    /// Returns the XDP links with the program of another process, and the names of their interfaces.
-    fn links_of_others(&self, pins: &Pins) -> Result<Vec<(&str, OwnedFd)>, Error> {
-        let mut links = Vec::new();
-        for NicReport { name, index, state, .. } in &self.reports {
-            if matches!(state, NicState::Attached { mode: NicMode::Native | NicMode::Generic, .. })
-                && let Some((link, info)) = link::pinned(&pins.xdp_link(name))?
-                && info.target == *index
-                && info.prog_id != self.xdp_id
-            {
-                links.push((name.as_str(), link));
-            }
-        }
-        Ok(links)
     }
 
     /// Returns the program for XDP.

@@ -13,7 +13,7 @@
 use std::{
     fs::{self, DirBuilder, File},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -206,6 +206,13 @@ impl Pins {
             .and_then(|()| File::open(&path))
             .and_then(|mark| mark.try_lock().map(|()| Lock(mark)).map_err(io::Error::from));
         marked.map_err(|source| Error::kernel("lock", path.display().to_string(), source))
+    }
+
+    /// Returns whether `mark` is that of `epoch` here. It is not after its removal, though another process may have the same
+    /// epoch by then.
+    pub(super) fn has_mark(&self, epoch: u32, mark: &Lock) -> bool {
+        let Ok(own) = mark.0.metadata() else { return false };
+        fs::metadata(self.epoch(epoch)).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()))
     }
 
     /// Returns whether the process of `epoch` is alive. If the check fails, it counts as alive: its flows are kept.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ingress_common::steer::{NIC_CLSACT, NIC_GENERIC, NIC_NATIVE, NIC_TCX};
 
-use super::Error;
+use super::{Error, link::XdpHook};
 
 /// Hook for the packets received by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +143,23 @@ impl NicMode {
         matches!(self, Self::Native | Self::Generic)
     }
 
+    /// Returns the mode of XDP programs in this place.
+    pub(super) const fn of_xdp(hook: XdpHook) -> Self {
+        match hook {
+            XdpHook::Driver => Self::Native,
+            XdpHook::Stack => Self::Generic,
+        }
+    }
+
+    /// Returns the place of an XDP program in this mode; `None` for modes of tc.
+    pub(super) const fn xdp_hook(self) -> Option<XdpHook> {
+        match self {
+            Self::Native => Some(XdpHook::Driver),
+            Self::Generic => Some(XdpHook::Stack),
+            Self::Tcx | Self::Clsact => None,
+        }
+    }
+
     pub(super) const fn code(self) -> u32 {
         match self {
             Self::Native => NIC_NATIVE,
@@ -191,6 +208,14 @@ impl NicState {
     #[must_use]
     pub const fn is_attached(&self) -> bool {
         matches!(self, Self::Attached { .. })
+    }
+
+    /// Returns the place of the XDP program; `None` without one.
+    pub(super) const fn xdp_hook(&self) -> Option<XdpHook> {
+        match self {
+            Self::Attached { mode, .. } => mode.xdp_hook(),
+            Self::Failed | Self::Absent | Self::Off => None,
+        }
     }
 }
 

@@ -16,7 +16,9 @@ use aya::programs::{
 use super::{
     Attachment, TcHook,
     error::Error,
-    link, object,
+    link,
+    netlink::{self, FilterPlace},
+    object,
     pins::Pins,
     sys::{self, AttachType},
 };
@@ -68,6 +70,14 @@ impl Direction {
         }
     }
 
+    /// Returns the parent of filters: `TC_H_CLSACT` with `TC_H_MIN_INGRESS` or `TC_H_MIN_EGRESS`.
+    const fn parent(self) -> u32 {
+        match self {
+            Self::In => 0xffff_fff2,
+            Self::Out => 0xffff_fff3,
+        }
+    }
+
     /// Returns the operation for error messages.
     const fn operation(self) -> &'static str {
         match self {
@@ -108,6 +118,13 @@ pub(super) fn detach(pins: &Pins, direction: Direction, interface: &str) -> Resu
         removed.push(format!("filter of {interface}"));
     }
     Ok(removed)
+}
+
+/// Returns the kernel's number of the program in our filter of an interface; `None` without a filter.
+pub(super) fn filter_program(direction: Direction, index: u32) -> Result<Option<u32>, Error> {
+    let place = FilterPlace { index, parent: direction.parent(), priority: PRIORITY, handle: HANDLE.into() };
+    netlink::filter_program(place)
+        .map_err(|source| Error::kernel("read the filter of", format!("interface {index}"), source))
 }
 
 /// Removes the filter of an interface of this network namespace; `false` if there is none. The qdisc stays, because

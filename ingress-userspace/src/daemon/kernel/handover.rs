@@ -39,7 +39,7 @@ impl Kernel {
         let ports = self.steered(shared);
         let limited = LimitInput::of(&shared.snapshot());
         let denied = Denied::of(&shared.snapshot(), &limited);
-        let Self { datapath, slots, .. } = self;
+        let Self { datapath, slots, interfaces, .. } = self;
         let mut guarded = Guarded { denied: Ok(Applied::default()), limited: None };
         // Ownership is set before the slots, so that no flow is entered under an unknown epoch.
         let equip = || {
@@ -50,7 +50,7 @@ impl Kernel {
             // does not prevent service.
             guarded = limited.guard(&denied, datapath);
             datapath.set_ports(&ports)?;
-            renew_programs(datapath);
+            renew_programs(datapath, interfaces);
             apply_syn_cookies(datapath);
             Ok(())
         };

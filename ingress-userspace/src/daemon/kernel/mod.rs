@@ -76,7 +76,7 @@ pub(super) struct Kernel {
     rerouted: bool,
     /// Whether the attachments may differ from `interfaces`.
     astray: bool,
-    /// Whether another process's XDP program is attached, and ours could not take its place.
+    /// Whether another process's programs are attached, and ours could not take their place.
     has_lost_programs: bool,
     addresses: Addresses,
     /// Whether `addresses` still has to be written to the kernel.

@@ -125,40 +125,52 @@ impl Kernel {
             Ok(()) => self.astray = false,
             Err(error) => warn!(error = &error as &dyn Error, "cannot attach to the node's interfaces; trying again"),
         }
-        let now = self.datapath.interfaces();
-        let has_gone =
-            |nic: &&NicReport| nic.state != NicState::Absent && !now.iter().any(|other| other.index == nic.index);
-        for nic in before.iter().filter(has_gone) {
-            info!(name = nic.name, index = nic.index, "interface is gone or no longer selected");
-        }
-        let is_new = |nic: &&NicReport| !before.iter().any(|other| is_same(nic, other));
-        now.iter().filter(is_new).for_each(report);
+        report_changes(&before, &self.datapath.interfaces());
     }
 
-    /// Attaches our program again if a process has attached its own and ended before it took the node over. For the owner
+    /// Attaches our programs again if a process has attached its own and ended before it took the node over. For the owner
     /// of the node.
     pub(super) fn keep_programs(&mut self) {
-        let kept = self.datapath.keep_programs();
+        let before = self.datapath.interfaces();
+        let kept = self.datapath.keep_programs(&self.interfaces);
         // Tried each second, and told once.
         let is_told = std::mem::replace(&mut self.has_lost_programs, kept.is_err());
         match kept {
             Ok(false) => {}
-            Ok(true) => info!("a process ended before it took the node over; our XDP program is attached again"),
+            Ok(true) => {
+                info!("a process ended before it took the node over; our programs are attached again");
+                report_changes(&before, &self.datapath.interfaces());
+                // An interface may have another mode than before.
+                self.stale |= self.holding.takes_part();
+            }
             Err(error) if !is_told => {
-                warn!(error = &error as &dyn Error, "cannot attach our XDP program again; trying again");
+                warn!(error = &error as &dyn Error, "cannot attach our programs again; trying again");
             }
             Err(_told) => {}
         }
     }
 }
 
-/// Attaches our XDP program again: after a roll-back the interfaces have that of the process that has ended. A failure
-/// does not prevent service.
-pub(super) fn renew_programs(datapath: &Datapath) {
-    if let Err(error) = datapath.renew_programs() {
+/// Attaches our programs again: after a roll-back the interfaces have those of the process that has ended. A failure does
+/// not prevent service.
+pub(super) fn renew_programs(datapath: &Datapath, interfaces: &Interfaces) {
+    let before = datapath.interfaces();
+    if let Err(error) = datapath.renew_programs(interfaces) {
         let error = &error as &dyn Error;
-        warn!(error, "cannot attach our XDP program again; trying again each second");
+        warn!(error, "cannot attach our programs again; trying again each second");
     }
+    report_changes(&before, &datapath.interfaces());
+}
+
+/// Logs the interfaces whose state has changed, and those that have gone.
+fn report_changes(before: &[NicReport], now: &[NicReport]) {
+    let has_gone =
+        |nic: &&NicReport| nic.state != NicState::Absent && !now.iter().any(|other| other.index == nic.index);
+    for nic in before.iter().filter(has_gone) {
+        info!(name = nic.name, index = nic.index, "interface is gone or no longer selected");
+    }
+    let is_new = |nic: &&NicReport| !before.iter().any(|other| is_same(nic, other));
+    now.iter().filter(is_new).for_each(report);
 }
 
 /// Returns whether two reports would give the same log line.

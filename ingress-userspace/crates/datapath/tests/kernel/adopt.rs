@@ -120,19 +120,19 @@ fn the_owner_attaches_its_program_again_after_a_process_that_did_not_take_over()
         let owner = open(&options);
         owner.take_over().expect("takes over");
         let (own_link, own_program) = link(sandbox, "xdp-xk-a");
-        assert!(!owner.keep_programs().expect("readable"), "nothing has changed");
+        assert!(!owner.keep_programs(&options.interfaces).expect("readable"), "nothing has changed");
         let newer = open(&options);
         assert_ne!(link(sandbox, "xdp-xk-a").1, own_program);
-        assert!(!owner.keep_programs().expect("readable"), "the newer one may take the node over");
+        assert!(!owner.keep_programs(&options.interfaces).expect("readable"), "the newer one may take the node over");
         drop(newer);
-        assert!(owner.keep_programs().expect("readable"));
+        assert!(owner.keep_programs(&options.interfaces).expect("readable"));
         assert_eq!(link(sandbox, "xdp-xk-a"), (own_link, own_program), "the link was never detached");
 
         let successor = open(&options);
         successor.take_over().expect("takes over");
         let theirs = link(sandbox, "xdp-xk-a");
         drop(successor);
-        assert!(!owner.keep_programs().expect("readable"), "the node has no owner");
+        assert!(!owner.keep_programs(&options.interfaces).expect("readable"), "the node has no owner");
         assert_eq!(link(sandbox, "xdp-xk-a"), theirs);
     });
 }

@@ -19,6 +19,8 @@ mod frames;
 mod handoffs;
 mod hidden;
 mod hosts;
+mod left_behind;
+mod left_behind_traffic;
 mod limits;
 mod lookup;
 mod measure;

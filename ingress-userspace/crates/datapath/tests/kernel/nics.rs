@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Creates an interface of this name, and its other end.
-fn veth(name: &str, peer: &str) {
+pub(crate) fn veth(name: &str, peer: &str) {
     ip(&format!("link add {name} type veth peer name {peer}"));
 }
 
@@ -47,7 +47,7 @@ fn is(name: &str, receives: &'static str, transmits: &'static str) -> (String, &
 }
 
 /// Returns the names of the interfaces' pinned links.
-fn pins(sandbox: &Sandbox) -> Vec<String> {
+pub(crate) fn pins(sandbox: &Sandbox) -> Vec<String> {
     let entries = fs::read_dir(sandbox.bpffs().join("v1/links")).expect("links");
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
     let mut names: Vec<_> = names.filter(|name| name != "lookup").collect();
@@ -56,7 +56,7 @@ fn pins(sandbox: &Sandbox) -> Vec<String> {
 }
 
 /// Returns the kernel's id of a pinned link's program.
-fn program_id(sandbox: &Sandbox, name: &str) -> u32 {
+pub(crate) fn program_id(sandbox: &Sandbox, name: &str) -> u32 {
     let link = PinnedLink::from_pin(sandbox.bpffs().join("v1/links").join(name)).expect("pinned");
     FdLink::from(link).info().expect("info").program_id()
 }
@@ -68,7 +68,7 @@ fn link_id(sandbox: &Sandbox, name: &str) -> u32 {
 }
 
 /// Returns the map `nics`, sorted.
-fn nics(datapath: &Datapath) -> Vec<(u32, u32)> {
+pub(crate) fn nics(datapath: &Datapath) -> Vec<(u32, u32)> {
     let mut nics: Vec<_> =
         datapath.maps().nics().expect("nics").into_iter().map(|(index, nic)| (index, nic.mode)).collect();
     nics.sort_unstable();
@@ -315,24 +315,5 @@ fn a_bridge_falls_back_to_generic_xdp() {
         assert_eq!(states(&again), [is("xk.1", "generic", "tcx")]);
         let removed = unload(&sandbox.bpffs()).expect("unloads");
         assert!(removed.iter().any(|path| path.ends_with("links/xdp-xk:1")), "{removed:?}");
-    });
-}
-
-#[test]
-fn a_refused_program_is_an_error_and_the_other_interfaces_get_theirs() {
-    sandboxed(|sandbox| {
-        veth("xk-a", "xk-b");
-        let options = sandbox.options(&["xk-a", "xk-b"]);
-        let owner = Datapath::open(&options).expect("opens");
-        owner.take_over().expect("takes over");
-        let own = program_id(sandbox, "xdp-xk-b");
-        drop(Datapath::open(&options).expect("opens"));
-        assert_ne!(program_id(sandbox, "xdp-xk-b"), own);
-        // A link for sent packets takes no XDP program.
-        let links = sandbox.bpffs().join("v1/links");
-        fs::rename(links.join("tc-out-xk-a"), links.join("xdp-xk-a")).expect("renamed");
-        let error = owner.keep_programs().expect_err("refused");
-        assert!(matches!(&error, Error::Kernel { object, .. } if object == "xk-a"), "{error}");
-        assert_eq!(program_id(sandbox, "xdp-xk-b"), own);
     });
 }

@@ -11,7 +11,7 @@ use ingress_common::{
     syn_cookies::STAMP_FRESH_NS,
 };
 use ingress_datapath::{
-    Claim, ClientShare, Datapath, NodeShare, Options, Renewal, RunOptions, SteeredPort, SynCookieOptions,
+    Claim, ClientShare, Datapath, Interfaces, NodeShare, Options, Renewal, RunOptions, SteeredPort, SynCookieOptions,
     SynCookieState, SynThreshold, TestProgram, monotonic_ns,
 };
 
@@ -338,7 +338,7 @@ fn processes_of_an_update_agree() {
         run(&before, &syn, XDP_PASS, &[Total::Accepted, Total::Decided]);
         before
             .take_over_with(Claim::Any, || {
-                before.renew_programs()?;
+                before.renew_programs(&Interfaces::default())?;
                 before.syn_cookies().apply()
             })
             .expect("takes back");

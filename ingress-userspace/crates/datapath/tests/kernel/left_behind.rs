@@ -1,0 +1,249 @@
+//! Programs that a process has left behind which ended before it took the node over: the owner of the node puts its own
+//! state back, in its own mode and on its own interfaces. The facts are the kernel's: pinned links, XDP programs as `ip`
+//! lists them, filters as `tc` does.
+
+use std::{fs, process::Command};
+
+use ingress_datapath::{Claim, Datapath, Options, TcHook, XdpMode, unload};
+
+use crate::nics::{nics, pins, program_id, veth};
+use crate::sandbox::{Sandbox, ip, named, sandboxed};
+
+/// A choice of programs: `--xdp-mode`, and the hook of tc.
+type Mode = (XdpMode, Option<TcHook>);
+
+const NATIVE: Mode = (XdpMode::Native, None);
+const GENERIC: Mode = (XdpMode::Generic, None);
+const TCX: Mode = (XdpMode::Tcx, None);
+/// As before Linux 6.6.
+const CLSACT: Mode = (XdpMode::Tcx, Some(TcHook::Clsact));
+const NATIVE_CLSACT: Mode = (XdpMode::Native, Some(TcHook::Clsact));
+const OFF: Mode = (XdpMode::Off, None);
+
+const MODES: [Mode; 6] = [NATIVE, GENERIC, TCX, CLSACT, NATIVE_CLSACT, OFF];
+
+fn options(sandbox: &Sandbox, (xdp_mode, tc_hook): Mode, interfaces: &[&str]) -> Options {
+    Options { xdp_mode, tc_hook, ..sandbox.options(interfaces) }
+}
+
+fn open(sandbox: &Sandbox, mode: Mode, interfaces: &[&str]) -> Datapath {
+    // As the daemon does, which chooses no interfaces with `off`.
+    let interfaces = if mode == OFF { &[] } else { interfaces };
+    Datapath::open(&options(sandbox, mode, interfaces)).expect("opens")
+}
+
+fn keep(owner: &Datapath, interfaces: &[&str]) -> bool {
+    owner.keep_programs(&named(interfaces)).expect("the kernel lets it")
+}
+
+fn output(program: &str, arguments: &str) -> String {
+    let output = Command::new(program).args(arguments.split(' ')).output().expect("iproute2 runs");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Returns everything that processes have attached: the pins with their programs, and the programs of these interfaces.
+fn attached(sandbox: &Sandbox, datapath: &Datapath, interfaces: &[&str]) -> Vec<String> {
+    let links = fs::read_dir(sandbox.bpffs().join("v1/links")).expect("links");
+    let names = links.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
+    let mut facts: Vec<_> = names.map(|name| format!("{name} {}", program_id(sandbox, &name))).collect();
+    facts.sort();
+    for name in interfaces {
+        let link = output("ip", &format!("link show dev {name}"));
+        facts.extend(link.split(' ').filter(|word| word.starts_with("xdp")).map(|word| format!("{name} {word}")));
+        for direction in ["ingress", "egress"] {
+            let filters = output("tc", &format!("filter show dev {name} {direction}"));
+            facts.extend(filters.lines().filter(|line| line.contains(" id ")).map(|line| format!("{name} {line}")));
+        }
+    }
+    facts.push(format!("{:?}", nics(datapath)));
+    facts
+}
+
+#[test]
+fn the_owner_restores_its_mode_and_its_programs() {
+    let modes = MODES.into_iter().filter(|mode| *mode != OFF).chain([(XdpMode::Auto, None)]);
+    for own in modes {
+        sandboxed(move |sandbox| {
+            veth("xk-a", "xk-b");
+            let owner = open(sandbox, own, &["xk-a"]);
+            owner.take_over().expect("takes over");
+            let before = attached(sandbox, &owner, &["xk-a", "xk-b"]);
+            assert!(!keep(&owner, &["xk-a"]), "{own:?}: nothing has changed");
+            for other in MODES {
+                drop(open(sandbox, other, &["xk-a"]));
+                assert!(keep(&owner, &["xk-a"]), "{own:?} after {other:?}");
+                assert_eq!(attached(sandbox, &owner, &["xk-a", "xk-b"]), before, "{own:?} after {other:?}");
+                assert!(!keep(&owner, &["xk-a"]), "{own:?} after {other:?}: once is enough");
+            }
+        });
+    }
+}
+
+#[test]
+fn the_owner_restores_its_interfaces() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        veth("xk-c", "xk-d");
+        let owner = open(sandbox, NATIVE, &["xk-a", "xk-b"]);
+        owner.take_over().expect("takes over");
+        let all = ["xk-a", "xk-b", "xk-c", "xk-d"];
+        let before = attached(sandbox, &owner, &all);
+        for (mode, theirs) in [
+            (NATIVE, &["xk-a"][..]),
+            (NATIVE, &all),
+            (TCX, &["xk-c"]),
+            (CLSACT, &["xk-d", "xk-a"]),
+            (GENERIC, &["xk-b", "xk-c"]),
+        ] {
+            drop(open(sandbox, mode, theirs));
+            assert!(keep(&owner, &["xk-a", "xk-b"]), "{mode:?} on {theirs:?}");
+            assert_eq!(attached(sandbox, &owner, &all), before, "{mode:?} on {theirs:?}");
+            assert!(!keep(&owner, &["xk-a", "xk-b"]), "{mode:?} on {theirs:?}: once is enough");
+        }
+    });
+}
+
+#[test]
+fn the_owner_restores_the_delivery_of_connections() {
+    for lookup in [true, false] {
+        sandboxed(move |sandbox| {
+            let owner = Datapath::open(&Options { lookup, ..sandbox.options(&[]) }).expect("opens");
+            owner.take_over().expect("takes over");
+            let before = attached(sandbox, &owner, &[]);
+            for other in [!lookup, lookup] {
+                drop(Datapath::open(&Options { lookup: other, ..sandbox.options(&[]) }).expect("opens"));
+                assert_eq!(keep(&owner, &[]), lookup || other, "lookup {lookup} after {other}");
+                assert_eq!(attached(sandbox, &owner, &[]), before, "lookup {lookup} after {other}");
+            }
+        });
+    }
+}
+
+#[test]
+fn nothing_is_restored_while_a_newer_process_is_alive() {
+    for other in [GENERIC, TCX, CLSACT, OFF] {
+        sandboxed(move |sandbox| {
+            veth("xk-a", "xk-b");
+            let owner = open(sandbox, NATIVE, &["xk-a"]);
+            owner.take_over().expect("takes over");
+            let newer = open(sandbox, other, &["xk-a"]);
+            let theirs = attached(sandbox, &owner, &["xk-a"]);
+            assert!(!keep(&owner, &["xk-a"]));
+            assert_eq!(attached(sandbox, &owner, &["xk-a"]), theirs, "{other:?} may take the node over");
+            drop(newer);
+            assert!(keep(&owner, &["xk-a"]));
+        });
+    }
+}
+
+#[test]
+fn a_process_that_takes_the_node_back_restores_its_mode_at_once() {
+    for own in [NATIVE, GENERIC, TCX] {
+        for other in [NATIVE, GENERIC, TCX, OFF] {
+            sandboxed(move |sandbox| {
+                veth("xk-a", "xk-b");
+                let first = open(sandbox, own, &["xk-a"]);
+                first.take_over().expect("takes over");
+                let before = attached(sandbox, &first, &["xk-a"]);
+                let successor = open(sandbox, other, &["xk-a"]);
+                successor.take_over().expect("takes over");
+                drop(successor);
+                let equip = || first.renew_programs(&named(&["xk-a"])).map(drop);
+                assert!(first.take_over_with(Claim::Ownerless, equip).expect("takes it back"));
+                assert_eq!(attached(sandbox, &first, &["xk-a"]), before, "{own:?} after {other:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_change_of_interfaces_restores_the_mode() {
+    for (own, other) in [(NATIVE, GENERIC), (GENERIC, NATIVE), (NATIVE, TCX), (TCX, NATIVE), (CLSACT, NATIVE_CLSACT)] {
+        sandboxed(move |sandbox| {
+            veth("xk-a", "xk-b");
+            let owner = open(sandbox, own, &["xk-a"]);
+            owner.take_over().expect("takes over");
+            let of_interfaces = || {
+                let mut facts = attached(sandbox, &owner, &["xk-a"]);
+                facts.retain(|fact| !fact.starts_with("lookup"));
+                facts
+            };
+            let before = of_interfaces();
+            drop(open(sandbox, other, &["xk-a"]));
+            owner.reconcile(&named(&["xk-a"])).expect("follows");
+            assert_eq!(of_interfaces(), before, "{own:?} after {other:?}");
+        });
+    }
+}
+
+#[test]
+fn half_of_a_change_of_mode_is_undone() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        let owner = open(sandbox, NATIVE, &["xk-a"]);
+        owner.take_over().expect("takes over");
+        let before = attached(sandbox, &owner, &["xk-a"]);
+        // A process that is killed in between leaves the programs of both modes.
+        let links = sandbox.bpffs().join("v1/links");
+        drop(open(sandbox, TCX, &["xk-a"]));
+        fs::rename(links.join("tc-in-xk-a"), links.join("spare")).expect("renamed");
+        assert!(keep(&owner, &["xk-a"]));
+        fs::rename(links.join("spare"), links.join("tc-in-xk-a")).expect("renamed");
+        assert_eq!(pins(sandbox), ["tc-in-xk-a", "tc-out-xk-a", "xdp-xk-a"]);
+        assert!(keep(&owner, &["xk-a"]));
+        assert_eq!(attached(sandbox, &owner, &["xk-a"]), before);
+    });
+}
+
+#[test]
+fn a_foreign_program_in_the_place_of_ours_stays() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        let owner = open(sandbox, (XdpMode::Auto, None), &["xk-a"]);
+        owner.take_over().expect("takes over");
+        drop(open(sandbox, OFF, &["xk-a"]));
+        let foreign = Options { bpffs: sandbox.bpffs().join("other"), ..sandbox.options(&["xk-a"]) };
+        let _foreign = Datapath::open(&foreign).expect("opens");
+        let theirs = output("ip", "link show dev xk-a");
+        assert!(keep(&owner, &["xk-a"]));
+        assert_eq!(output("ip", "link show dev xk-a"), theirs);
+        assert_eq!(owner.interfaces()[0].state.as_str(), "tcx");
+        assert!(!keep(&owner, &["xk-a"]), "it does not try each second");
+    });
+}
+
+#[test]
+fn a_process_without_pins_leaves_those_of_a_new_one_alone() {
+    for other in [NATIVE, GENERIC, TCX] {
+        sandboxed(move |sandbox| {
+            veth("xk-a", "xk-b");
+            let old = open(sandbox, NATIVE, &["xk-a"]);
+            old.take_over().expect("takes over");
+            unload(&sandbox.bpffs()).expect("unloads");
+            assert!(!keep(&old, &["xk-a"]), "unloaded for good");
+            let new = open(sandbox, other, &["xk-a"]);
+            new.take_over().expect("takes over");
+            let theirs = attached(sandbox, &new, &["xk-a"]);
+            assert!(!keep(&old, &["xk-a"]));
+            old.reconcile(&named(&["xk-a"])).expect("looks");
+            assert_eq!(attached(sandbox, &new, &["xk-a"]), theirs, "{other:?}");
+        });
+    }
+}
+
+#[test]
+fn a_link_of_another_kind_gives_way() {
+    sandboxed(|sandbox| {
+        veth("xk-a", "xk-b");
+        let owner = open(sandbox, NATIVE, &["xk-a", "xk-b"]);
+        owner.take_over().expect("takes over");
+        let before = attached(sandbox, &owner, &["xk-a", "xk-b"]);
+        drop(open(sandbox, NATIVE, &["xk-a", "xk-b"]));
+        let links = sandbox.bpffs().join("v1/links");
+        fs::rename(links.join("tc-out-xk-a"), links.join("xdp-xk-a")).expect("renamed");
+        assert!(keep(&owner, &["xk-a", "xk-b"]));
+        assert_eq!(attached(sandbox, &owner, &["xk-a", "xk-b"]), before);
+        ip("link del xk-a");
+        assert!(!keep(&owner, &["xk-a", "xk-b"]), "no process has left anything");
+    });
+}
