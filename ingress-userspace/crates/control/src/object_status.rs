@@ -3,6 +3,8 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
+use crate::gateway::{Group, ReferentKind};
+
 /// End of messages that only repeat what conditions of listeners say. Others say more, so these become no event.
 pub(crate) const SEE_LISTENERS: &str = "see their conditions";
 
@@ -88,8 +90,8 @@ pub struct ParentStatus {
 /// A reference to a parent, with the fields that identify an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ParentReference {
-    pub group: Arc<str>,
-    pub kind: Arc<str>,
+    pub group: Group,
+    pub kind: ReferentKind,
     /// `None` if the route leaves it out; its own namespace is meant then.
     pub namespace: Option<Arc<str>>,
     pub name: Arc<str>,

@@ -28,9 +28,10 @@ pub(crate) fn mark(metadata: &mut ObjectMeta) {
             && entry.operation.as_deref() == Some("Apply")
             && entry.manager.as_deref().is_some_and(|manager| manager.starts_with(MANAGER))
     });
-    let marks: Vec<_> = entries_of_ours
+    let mut marks: Vec<_> = entries_of_ours
         .map(|entry| ManagedFieldsEntry { manager: entry.manager, ..ManagedFieldsEntry::default() })
         .collect();
+    marks.shrink_to_fit();
     metadata.managed_fields = (!marks.is_empty()).then_some(marks);
 }
 

@@ -43,7 +43,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 #[derive(Default)]
 pub(crate) struct Memo {
     pub(crate) cluster_addresses: Option<Arc<ClusterAddresses>>,
-    pub(crate) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
+    pub(crate) upstreams: HashMap<UpstreamKey, (Arc<Destination>, Arc<Gathered>)>,
     /// Certificates by the Secret that holds them.
     pub(crate) certificates: HashMap<ObjectName, Arc<TlsSecretContent>>,
     pub(crate) expressions: KnownExpressions,
@@ -95,8 +95,15 @@ impl<'c> Lookup<'c> {
     }
 
     pub(crate) fn service(&self, name: &ObjectName) -> Option<&'c Stored<Service>> {
-        self.note(Kind::Service, name);
-        self.cluster.services.get(name)
+        let stored = self.cluster.services.get(name);
+        self.note(Kind::Service, stored.map_or(name, |stored| &stored.object.name));
+        stored
+    }
+
+    /// Returns the name of a Service as the Service itself has it, so that both share their allocations. This reads
+    /// nothing: the name is the same.
+    pub(crate) fn shared_name(&self, name: ObjectName) -> ObjectName {
+        self.cluster.services.get(&name).map_or(name, |stored| stored.object.name.clone())
     }
 
     /// Returns the EndpointSlices of `service`, in order of their names.

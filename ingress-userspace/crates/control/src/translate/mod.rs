@@ -41,6 +41,7 @@ mod endpoints;
 mod expressions;
 mod external_name;
 mod features;
+mod few;
 mod gateway;
 mod gather;
 mod grant;

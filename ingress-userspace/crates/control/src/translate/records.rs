@@ -1,21 +1,26 @@
 //! The dependencies and outcomes of each part of a translation. It makes no part itself.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use super::part::{Dependency, Part, PartTrace};
+use super::{
+    few::Few,
+    part::{Dependency, Part, PartTrace},
+};
 use crate::outcome::Outcome;
 use ingress_model::Tree;
 
-/// The traces of all parts.
+/// The traces of all parts. Each part and each dependency is one allocation, since hash maps have room to spare and
+/// most parts occur several times.
 #[derive(Default)]
 pub(super) struct Records {
-    parts: HashMap<Part, Record>,
-    dependents: HashMap<Dependency, Dependents>,
+    parts: HashMap<Arc<Part>, Record>,
+    /// The parts made from a dependency: one or two for most, all Ingresses for their class.
+    dependents: HashMap<Arc<Dependency>, Few<Arc<Part>>>,
     /// Dependencies that lost their last dependent, and may have got another since.
-    orphans: Vec<Dependency>,
+    orphans: Vec<Arc<Dependency>>,
     /// Outcomes of all parts.
     outcomes: Tree<Arc<Outcome>, ()>,
     /// Number of further parts that report an outcome, besides the first.
@@ -24,22 +29,10 @@ pub(super) struct Records {
     external_names: Tree<Arc<str>, ()>,
 }
 
-/// The parts made from one dependency: one or two for most, all Ingresses for their class.
-enum Dependents {
-    One(Part),
-    /// At most [`FEW`].
-    Few(Vec<Part>),
-    #[allow(clippy::box_collection, reason = "few parts have this many, and the largest variant sets the size of all")]
-    Many(Box<HashSet<Part>>),
-}
-
-/// Number of parts up to which a hash set does not pay.
-const FEW: usize = 8;
-
 /// Sorted, without duplicates.
 #[derive(Default)]
 struct Record {
-    reads: Box<[Dependency]>,
+    reads: Box<[Arc<Dependency>]>,
     outcomes: Box<[Arc<Outcome>]>,
 }
 
@@ -50,26 +43,25 @@ impl Records {
     pub(super) fn record(&mut self, part: Part, trace: PartTrace) {
         let PartTrace { reads, outcomes } = trace;
         let outcomes: BTreeSet<_> = outcomes.into_iter().map(Arc::new).collect();
-        // Allocations of names that are already known are shared.
         let reads = reads.into_iter().map(|read| match self.dependents.get_key_value(&read) {
-            Some((known, _)) => known.clone(),
-            None => read,
+            Some((known, _)) => Arc::clone(known),
+            None => Arc::new(read),
         });
         let new = Record { reads: reads.collect(), outcomes: outcomes.into_iter().collect() };
-        let old = self.parts.remove(&part).unwrap_or_default();
+        let (part, old) = self.parts.remove_entry(&part).unwrap_or_else(|| (Arc::new(part), Record::default()));
         for read in new.reads.iter().filter(|read| old.reads.binary_search(read).is_err()) {
             match self.dependents.get_mut(read) {
-                Some(dependents) => dependents.add(part.clone()),
-                None => drop(self.dependents.insert(read.clone(), Dependents::One(part.clone()))),
+                Some(dependents) => dependents.add(Arc::clone(&part)),
+                None => drop(self.dependents.insert(Arc::clone(read), Few::One(Arc::clone(&part)))),
             }
-            if let Dependency::Addresses(name) = read {
+            if let Dependency::Addresses(name) = &**read {
                 self.external_names.insert(Arc::clone(name), ());
             }
         }
         for read in old.reads.iter().filter(|read| new.reads.binary_search(read).is_err()) {
             if self.dependents.get_mut(read).is_some_and(|dependents| !dependents.remove(&part)) {
                 self.dependents.remove(read);
-                self.orphans.push(read.clone());
+                self.orphans.push(Arc::clone(read));
             }
         }
         for outcome in new.outcomes.iter().filter(|outcome| old.outcomes.binary_search(outcome).is_err()) {
@@ -90,23 +82,17 @@ impl Records {
 
     /// Returns the parts that were made from `dependency`.
     pub(super) fn dependents_of(&self, dependency: &Dependency) -> impl Iterator<Item = &Part> {
-        let (few, many) = match self.dependents.get(dependency) {
-            None => (&[][..], None),
-            Some(Dependents::One(part)) => (std::slice::from_ref(part), None),
-            Some(Dependents::Few(parts)) => (parts.as_slice(), None),
-            Some(Dependents::Many(parts)) => (&[][..], Some(&**parts)),
-        };
-        few.iter().chain(many.into_iter().flatten())
+        self.dependents.get(dependency).into_iter().flat_map(Few::iter).map(|part| &**part)
     }
 
     /// Returns a dependency that has no dependents left.
     pub(super) fn take_orphan(&mut self) -> Option<Dependency> {
         while let Some(orphan) = self.orphans.pop() {
             if !self.dependents.contains_key(&orphan) {
-                if let Dependency::Addresses(name) = &orphan {
+                if let Dependency::Addresses(name) = &*orphan {
                     self.external_names.remove(name);
                 }
-                return Some(orphan);
+                return Some(Arc::unwrap_or_clone(orphan));
             }
         }
         None
@@ -137,42 +123,14 @@ impl Records {
     }
 }
 
-// === impl Dependents ===
-
-impl Dependents {
-    fn add(&mut self, part: Part) {
-        match self {
-            Self::One(one) => *self = Self::Few(vec![one.clone(), part]),
-            Self::Few(parts) if parts.len() < FEW => parts.push(part),
-            Self::Few(parts) => *self = Self::Many(Box::new(parts.drain(..).chain([part]).collect())),
-            Self::Many(parts) => drop(parts.insert(part)),
-        }
-    }
-
-    /// Removes `part`; returns `true` if any remains.
-    fn remove(&mut self, part: &Part) -> bool {
-        match self {
-            Self::One(one) => one != part,
-            Self::Few(parts) => {
-                parts.retain(|one| one != part);
-                !parts.is_empty()
-            }
-            Self::Many(parts) => {
-                parts.remove(part);
-                !parts.is_empty()
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::change::ObjectName;
 
     #[test]
-    fn dependents_are_found_at_every_count() {
-        for count in [1, 2, FEW, FEW + 1, 3 * FEW] {
+    fn dependents_are_found_until_they_are_forgotten() {
+        for count in [1, 2, 9, 24] {
             let mut records = Records::default();
             let part = |number: usize| Part::Ingress(ObjectName::new("n", &number.to_string()));
             let check = |records: &Records, numbers: std::ops::Range<usize>| {

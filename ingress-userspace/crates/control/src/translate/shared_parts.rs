@@ -53,7 +53,7 @@ impl Lookup<'_> {
         let (gathered, trace) = self.traced(|context| gather(destination, context));
         let gathered = Arc::new(gathered);
         self.add_made(Part::Upstream(key.clone()), trace);
-        let entry = (destination.clone(), Arc::clone(&gathered));
+        let entry = (Arc::new(destination.clone()), Arc::clone(&gathered));
         self.with_memo(|memo| memo.upstreams.insert(key.clone(), entry));
         (key, gathered)
     }

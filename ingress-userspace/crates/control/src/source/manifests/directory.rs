@@ -44,7 +44,8 @@ pub(super) struct Directory {
 struct Manifest {
     fingerprint: Fingerprint,
     origin: Origin,
-    objects: BTreeMap<ObjectId, Object>,
+    /// In order of their names. A map would have room for eleven, and most files hold few.
+    objects: Box<[(ObjectId, Object)]>,
     /// Objects that are defined more than once in this file.
     repeated: BTreeSet<ObjectId>,
     remarks: Vec<Outcome>,
@@ -235,7 +236,7 @@ impl Directory {
         }
         let before = match manifest {
             Some(manifest) => {
-                for id in manifest.objects.keys() {
+                for (id, _) in &manifest.objects {
                     match self.holders.entry(id.clone()) {
                         Entry::Occupied(mut holders) => {
                             let holders = holders.get_mut();
@@ -258,8 +259,8 @@ impl Directory {
             }
         };
         let now = self.files.get(path);
-        for id in before.into_iter().flat_map(|manifest| manifest.objects.into_keys()) {
-            let is_held = now.is_some_and(|manifest| manifest.objects.contains_key(&id));
+        for (id, _) in before.into_iter().flat_map(|manifest| manifest.objects) {
+            let is_held = now.is_some_and(|manifest| manifest.get(&id).is_some());
             if !is_held && let Entry::Occupied(mut holders) = self.holders.entry(id.clone()) {
                 holders.get_mut().retain(|holder| holder != path);
                 if holders.get().is_empty() {
@@ -324,8 +325,8 @@ fn held<'f>(
     id: &ObjectId,
 ) -> Option<(&'f Object, &'f Origin, bool)> {
     let paths = holders.get(id)?;
-    let Manifest { objects, origin, repeated, .. } = files.get(paths.first()?)?;
-    Some((objects.get(id)?, origin, paths.len() > 1 || repeated.contains(id)))
+    let manifest = files.get(paths.first()?)?;
+    Some((manifest.get(id)?, &manifest.origin, paths.len() > 1 || manifest.repeated.contains(id)))
 }
 
 // === impl Manifest ===
@@ -336,15 +337,16 @@ impl Manifest {
         let mut manifest = Self {
             fingerprint,
             origin: Origin::File(Arc::clone(path)),
-            objects: BTreeMap::new(),
+            objects: Box::default(),
             repeated: BTreeSet::new(),
             remarks: Vec::new(),
         };
+        let mut known = BTreeMap::new();
         let is_broken = match content(path) {
             Ok(text) => {
                 let ParsedFile { objects, remarks } = parse::parse(path, &text);
                 for object in objects {
-                    match manifest.objects.entry(object.id()) {
+                    match known.entry(object.id()) {
                         Entry::Vacant(entry) => drop(entry.insert(object)),
                         Entry::Occupied(entry) => drop(manifest.repeated.insert(entry.key().clone())),
                     }
@@ -359,14 +361,20 @@ impl Manifest {
         };
         if is_broken {
             for (id, object) in before.into_iter().flat_map(|before| &before.objects) {
-                manifest.objects.entry(id.clone()).or_insert_with(|| object.clone());
+                known.entry(id.clone()).or_insert_with(|| object.clone());
             }
         }
+        manifest.objects = known.into_iter().collect();
         manifest
     }
 
+    fn get(&self, id: &ObjectId) -> Option<&Object> {
+        let at = self.objects.binary_search_by(|(other, _)| other.cmp(id)).ok()?;
+        self.objects.get(at).map(|(_, object)| object)
+    }
+
     fn has_all_of(&self, before: &Self) -> bool {
-        before.objects.keys().all(|id| self.objects.contains_key(id))
+        before.objects.iter().all(|(id, _)| self.get(id).is_some())
     }
 }
 

@@ -82,8 +82,8 @@ pub(super) fn merged<E: SharedEntry + Clone>(
 fn reference(parent: &ParentReference) -> gateway::ParentReference {
     let ParentReference { group, kind, namespace, name, section_name, port } = parent;
     gateway::ParentReference {
-        group: gateway::Group::from(&**group),
-        kind: gateway::ReferentKind::from(&**kind),
+        group: group.clone(),
+        kind: kind.clone(),
         namespace: namespace.as_deref().map(Into::into),
         name: (&**name).into(),
         section_name: section_name.as_deref().map(Into::into),

@@ -15,7 +15,11 @@ use crate::{
 use ingress_model::{HostPattern, ListenerName};
 
 /// Listeners with those hostnames of a route for which requests can arrive there.
-pub(super) type Attachments = BTreeMap<ListenerName, Vec<HostPattern>>;
+type Attachments = BTreeMap<ListenerName, Vec<HostPattern>>;
+
+/// The same, as long as the route exists: sorted, without spare capacity.
+#[derive(PartialEq)]
+pub(crate) struct AttachedListeners(Box<[(ListenerName, Box<[HostPattern]>)]>);
 
 /// A reference to a Gateway of this controller, and the listeners behind it.
 pub(super) struct Attachment<'r> {
@@ -129,7 +133,10 @@ pub(super) fn count_hostnames(attachments: &[Attachment<'_>]) -> usize {
 }
 
 /// Returns all listeners of `attachments`, and the references to them. With `flaw`, the route attaches to none.
-pub(super) fn conclude(attachments: Vec<Attachment<'_>>, flaw: Option<&Flaw>) -> (Attachments, Vec<RouteParent>) {
+pub(super) fn conclude(
+    attachments: Vec<Attachment<'_>>,
+    flaw: Option<&Flaw>,
+) -> (AttachedListeners, Box<[RouteParent]>) {
     let (mut all, mut parents) = (Attachments::new(), Vec::new());
     for Attachment { reference, listeners, certificate: _ } in attachments {
         let listeners = listeners.and_then(|listeners| flaw.map_or(Ok(listeners), |flaw| Err(flaw.clone())));
@@ -140,5 +147,19 @@ pub(super) fn conclude(attachments: Vec<Attachment<'_>>, flaw: Option<&Flaw>) ->
         });
         parents.push(RouteParent { reference: parent_of(reference), listeners: names });
     }
-    (all, parents)
+    (AttachedListeners(all.into_iter().map(|(listener, names)| (listener, names.into())).collect()), parents.into())
+}
+
+// === impl AttachedListeners ===
+
+impl AttachedListeners {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ListenerName, &[HostPattern])> {
+        self.0.iter().map(|(listener, hostnames)| (listener, &**hostnames))
+    }
+
+    /// Returns the hostnames at `listener`, if the route is attached to it.
+    pub(crate) fn get(&self, listener: &ListenerName) -> Option<&[HostPattern]> {
+        let at = self.0.binary_search_by(|(other, _)| other.cmp(listener)).ok()?;
+        self.0.get(at).map(|(_, hostnames)| &**hostnames)
+    }
 }

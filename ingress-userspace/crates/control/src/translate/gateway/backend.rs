@@ -124,15 +124,19 @@ pub(super) fn stream(
     reachable(key, &name, &gathered)
 }
 
-/// Returns the Services that backends of route `id` name, whether they exist or not.
-pub(super) fn services(id: &ObjectId, references: Vec<&BackendRef>) -> BTreeSet<ObjectName> {
-    references.into_iter().filter_map(|reference| service_of(id, reference)).collect()
+/// Returns the Services that backends of route `id` name, whether they exist or not: sorted, without duplicates.
+pub(super) fn services(id: &ObjectId, references: Vec<&BackendRef>, lookup: &Lookup<'_>) -> Box<[ObjectName]> {
+    let services = references.into_iter().filter_map(|reference| service_of(id, reference, lookup));
+    services.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn service_of(id: &ObjectId, reference: &BackendRef) -> Option<ObjectName> {
-    let BackendRef { group, kind, namespace, name, .. } = reference;
-    let is_service = (group, kind) == (&Group::Core, &ReferentKind::Service);
-    is_service.then(|| ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name))
+fn service_of(id: &ObjectId, reference: &BackendRef, lookup: &Lookup<'_>) -> Option<ObjectName> {
+    let is_service = (&reference.group, &reference.kind) == (&Group::Core, &ReferentKind::Service);
+    is_service.then(|| name_of(id, reference, lookup))
+}
+
+fn name_of(id: &ObjectId, BackendRef { namespace, name, .. }: &BackendRef, lookup: &Lookup<'_>) -> ObjectName {
+    lookup.shared_name(ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name))
 }
 
 /// Returns the Service and port of a backend.
@@ -145,13 +149,13 @@ fn service(
     transport: Transport,
     context: &Context<'_, '_>,
 ) -> Result<(ObjectName, i32), Flaw> {
-    let BackendRef { group, kind, namespace, name, port, weight: _, filters: _ } = reference;
+    let BackendRef { group, kind, namespace: _, name: _, port, weight: _, filters: _ } = reference;
     if (group, kind) != (&Group::Core, &ReferentKind::Service) {
         let kind = shorten(kind.as_str());
         let message = format!("backends of kind `{kind}` are not supported; name a Service of the core group");
         return Err(Flaw::new("InvalidKind", message));
     }
-    let name = ObjectName::new(namespace.as_deref().unwrap_or(&id.name.namespace), name);
+    let name = name_of(id, reference, context.lookup);
     grants::check(id, Kind::Service, &name, context.lookup)?;
     if is_api_server(&name) {
         let message =

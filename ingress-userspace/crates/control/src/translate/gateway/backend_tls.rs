@@ -193,8 +193,8 @@ impl Policy {
     pub(crate) fn status(&self, gateways: &BTreeSet<ObjectName>) -> Option<ObjectStatus> {
         let ancestor = |ObjectName { namespace, name }: &ObjectName| ParentStatus {
             parent: ParentReference {
-                group: Group::Gateway.as_str().into(),
-                kind: Kind::Gateway.as_str().into(),
+                group: Group::Gateway,
+                kind: ReferentKind::Gateway,
                 namespace: Some(Arc::clone(namespace)),
                 name: Arc::clone(name),
                 section_name: None,

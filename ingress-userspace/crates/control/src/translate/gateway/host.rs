@@ -35,13 +35,14 @@ pub(crate) fn merge(listener: &ListenerName, routes: &[Arc<MadeRoute>]) -> (Host
             }
         }
     }
+    rules.shrink_to_fit();
     let conflicts = by_loser(lost, |route| &routes[route].precedence.id);
     (HostRoutes { rules, ..HostRoutes::default() }, conflicts)
 }
 
 fn candidates<'r>(route: &'r MadeRoute, listener: &ListenerName) -> &'r [Candidate] {
     match &route.rules {
-        RouteRules::Requests(rules) => rules.at(listener).map(Vec::as_slice).unwrap_or_default(),
+        RouteRules::Requests(rules) => rules.at(listener).map(|candidates| &**candidates).unwrap_or_default(),
         RouteRules::Bytes(_) => &[],
     }
 }

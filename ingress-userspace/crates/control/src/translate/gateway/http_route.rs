@@ -33,7 +33,7 @@ pub(crate) fn make(
     let ReadRules { requests, flaw, unresolved } =
         read_each(id, None, &found, |rules| read(&route.spec.rules, rules, &policies, globals, context));
     let flaw = names.err().or(flaw);
-    Some(MadeRoute::new(id, stored, found, flaw, unresolved, RouteRules::Requests(requests)))
+    Some(MadeRoute::new(id, stored, found, flaw, unresolved, RouteRules::Requests(requests), context.lookup))
 }
 
 /// Reads all rules, even if one has a flaw.

@@ -65,7 +65,7 @@ pub(crate) fn report<'c>(
     outcomes: &mut Outcomes,
 ) {
     let mut places: BTreeMap<&MatchConflict, Vec<(&ListenerName, &HostPattern)>> = BTreeMap::new();
-    for (listener, hostnames) in &route.attachments {
+    for (listener, hostnames) in route.attachments.iter() {
         for hostname in hostnames {
             for conflict in conflicts(listener, hostname) {
                 places.entry(conflict).or_default().push((listener, hostname));
@@ -107,7 +107,7 @@ impl MatchConflict {
             let units = if winner.kind == Kind::UdpRoute { "sessions" } else { "connections" };
             return (format!("this route gets no {units}"), format!("{older} gets them"));
         };
-        let candidates = rules.at(listener).map(Vec::as_slice).unwrap_or_default();
+        let candidates = rules.at(listener).map(|candidates| &**candidates).unwrap_or_default();
         let found = candidates.binary_search_by_key(first, |candidate| candidate.index).ok();
         let text = found.and_then(|at| candidates.get(at)).map(|candidate| candidate.to_string()).unwrap_or_default();
         let (rule, _) = first;

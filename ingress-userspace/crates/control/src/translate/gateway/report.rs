@@ -64,8 +64,8 @@ pub(super) fn conflicted(flaw: Option<&Flaw>) -> Condition {
 pub(super) fn parent_of(reference: &gateway::ParentReference) -> ParentReference {
     let gateway::ParentReference { group, kind, namespace, name, section_name, port } = reference;
     ParentReference {
-        group: group.as_str().into(),
-        kind: kind.as_str().into(),
+        group: group.clone(),
+        kind: kind.clone(),
         namespace: namespace.as_deref().map(Into::into),
         name: (**name).into(),
         section_name: section_name.as_deref().map(Into::into),

@@ -1,12 +1,16 @@
 //! A route as it is made: where it is attached, and its rules as candidates for the hosts of listeners. Other routes are
 //! not known here.
 
-use std::{cmp::Reverse, collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    cmp::{Ordering, Reverse},
+    fmt,
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::{
-    attach::{Attachment, Attachments, conclude, count_hostnames},
+    attach::{AttachedListeners, Attachment, conclude, count_hostnames},
     backend,
     match_conflicts::MatchIndex,
     report::{ACCEPTED, Flaw, RESOLVED_REFS, unless},
@@ -18,7 +22,7 @@ use crate::{
     gateway::route::Route,
     object_status::{ObjectStatus, ParentReference, ParentStatus, StatusBody},
     outcome::Origin,
-    translate::claims::age,
+    translate::{claims::age, lookup::Lookup},
 };
 use ingress_model::{ListenerName, PathMatch, Rule, WeightedBackends};
 
@@ -28,28 +32,28 @@ pub(crate) struct MadeRoute {
     pub(crate) precedence: RoutePrecedence,
     pub(super) origin: Origin,
     /// Listeners to which the route is attached, unless it yields to another there.
-    pub(crate) attachments: Attachments,
-    parents: Vec<RouteParent>,
+    pub(crate) attachments: AttachedListeners,
+    parents: Box<[RouteParent]>,
     /// The flaw of a backend.
-    unresolved: Option<Flaw>,
+    unresolved: Option<Box<Flaw>>,
     generation: i64,
     pub(super) rules: RouteRules,
     /// Services that its backends name.
-    pub(crate) services: BTreeSet<ObjectName>,
+    pub(crate) services: Box<[ObjectName]>,
 }
 
 /// A reference to a Gateway or ListenerSet of this controller, with the listeners to which the route attaches by it.
 #[derive(PartialEq)]
 pub(super) struct RouteParent {
     pub(super) reference: ParentReference,
-    pub(super) listeners: Result<Vec<ListenerName>, Flaw>,
+    pub(super) listeners: Result<Box<[ListenerName]>, Flaw>,
 }
 
 /// The effect of a route.
 #[derive(PartialEq)]
 pub(super) enum RouteRules {
     /// Requests of HTTP and gRPC.
-    Requests(ByListener<Vec<Candidate>>),
+    Requests(ByListener<Box<[Candidate]>>),
     /// Connections and sessions; `None` refuses them.
     Bytes(ByListener<Option<Arc<WeightedBackends>>>),
 }
@@ -57,15 +61,13 @@ pub(super) enum RouteRules {
 /// Rules of a route, once for each certificate that its Gateways present to backends, with the listeners of these
 /// Gateways.
 #[derive(Default, PartialEq)]
-pub(super) struct ByListener<T>(pub(super) Vec<(Box<[ListenerName]>, T)>);
+pub(super) struct ByListener<T>(pub(super) Box<[(Box<[ListenerName]>, T)]>);
 
 /// Order of routes: the oldest first, then by namespace and name. Routes without a time, such as those from files, come
 /// last.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RoutePrecedence {
     age: (bool, Option<Time>),
-    namespace: Arc<str>,
-    name: Arc<str>,
     pub(crate) id: ObjectId,
 }
 
@@ -90,6 +92,7 @@ impl MadeRoute {
         flaw: Option<Flaw>,
         unresolved: Option<Flaw>,
         rules: RouteRules,
+        lookup: &Lookup<'_>,
     ) -> Self {
         let Stored { object: route, origin } = stored;
         let metadata = route.metadata();
@@ -100,10 +103,10 @@ impl MadeRoute {
             origin: origin.clone(),
             attachments,
             parents,
-            unresolved,
+            unresolved: unresolved.map(Box::new),
             generation: metadata.generation.unwrap_or_default(),
             rules,
-            services: backend::services(id, route.backends()),
+            services: backend::services(id, route.backends(), lookup),
         }
     }
 
@@ -114,7 +117,7 @@ impl MadeRoute {
                 Ok(listeners) => accepted(listeners, &yields_to),
                 Err(flaw) => flaw.unmet(ACCEPTED),
             };
-            let conditions = vec![accepted, unless(RESOLVED_REFS, self.unresolved.as_ref())];
+            let conditions = vec![accepted, unless(RESOLVED_REFS, self.unresolved.as_deref())];
             ParentStatus { parent: reference.clone(), conditions }
         };
         let parents = self.parents.iter().map(parent).collect();
@@ -161,12 +164,20 @@ impl<T> ByListener<T> {
 
 impl RoutePrecedence {
     pub(super) fn of(id: &ObjectId, metadata: &ObjectMeta) -> Self {
-        Self {
-            age: age(metadata),
-            namespace: Arc::clone(&id.name.namespace),
-            name: Arc::clone(&id.name.name),
-            id: id.clone(),
-        }
+        Self { age: age(metadata), id: id.clone() }
+    }
+}
+
+impl Ord for RoutePrecedence {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let Self { age, id: ObjectId { kind, name } } = self;
+        (age, name, kind).cmp(&(&other.age, &other.id.name, &other.id.kind))
+    }
+}
+
+impl PartialOrd for RoutePrecedence {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Rules<'r> {
 
 /// All rules of a route, and its first flaws.
 pub(super) struct ReadRules {
-    pub(super) requests: ByListener<Vec<Candidate>>,
+    pub(super) requests: ByListener<Box<[Candidate]>>,
     pub(super) flaw: Option<Flaw>,
     /// The flaw of a backend that cannot be used.
     pub(super) unresolved: Option<Flaw>,
@@ -78,19 +78,17 @@ pub(super) fn read_each(
     attachments: &[Attachment<'_>],
     mut read: impl FnMut(&mut Rules<'_>) -> Result<(), Flaw>,
 ) -> ReadRules {
-    let mut all = ReadRules { requests: ByListener::default(), flaw: None, unresolved: None };
+    let (mut flaw, mut unresolved, mut requests) = (None, None, Vec::new());
     let mut expressions = Expressions::new();
     for (certificate, listeners) in by_certificate(attachments) {
         expressions.reset();
         let mut rules = Rules::new(id, protocol, certificate.as_ref(), expressions);
-        let flaw = read(&mut rules).err();
-        let Rules { unresolved, candidates, expressions: known, .. } = rules;
-        expressions = known;
-        all.flaw = all.flaw.or(flaw);
-        all.unresolved = all.unresolved.or(unresolved);
-        all.requests.0.push((listeners.into_iter().collect(), candidates));
+        flaw = flaw.or(read(&mut rules).err());
+        expressions = rules.expressions;
+        unresolved = unresolved.or(rules.unresolved);
+        requests.push((listeners.into_iter().collect(), rules.candidates.into()));
     }
-    all
+    ReadRules { requests: ByListener(requests.into()), flaw, unresolved }
 }
 
 // === impl Rules ===

@@ -32,7 +32,7 @@ pub(crate) fn make<R: Route>(id: &ObjectId, stored: &Stored<R>, context: &mut Co
     }
     let transport = if id.kind == Kind::UdpRoute { Transport::Udp } else { Transport::Tcp };
     let mut unresolved = None;
-    let mut rules = ByListener::default();
+    let mut rules = Vec::new();
     for (certificate, listeners) in by_certificate(&found) {
         let mut resolve = |reference: &BackendRef| {
             let target = backend::stream(id, reference, transport, certificate.as_ref(), context).map_err(|flaw| {
@@ -42,7 +42,15 @@ pub(crate) fn make<R: Route>(id: &ObjectId, stored: &Stored<R>, context: &mut Co
             WeightedBackend { weight: reference.weight, target, filters: Vec::new() }
         };
         let backends: Vec<_> = route.backends().into_iter().map(&mut resolve).collect();
-        rules.0.push((listeners.into_iter().collect(), WeightedBackends::new(backends).map(Into::into)));
+        rules.push((listeners.into_iter().collect(), WeightedBackends::new(backends).map(Into::into)));
     }
-    Some(MadeRoute::new(id, stored, found, names.err(), unresolved, RouteRules::Bytes(rules)))
+    Some(MadeRoute::new(
+        id,
+        stored,
+        found,
+        names.err(),
+        unresolved,
+        RouteRules::Bytes(ByListener(rules.into())),
+        context.lookup,
+    ))
 }

@@ -14,6 +14,7 @@ use crate::{
     translate::{
         Context,
         features::Globals,
+        few::Few,
         gateway::{
             backend_tls::{self, Policy},
             class, grpc_route, http_route,
@@ -40,7 +41,7 @@ pub(super) struct GatewayRecords {
     /// Routes of each listener by hostname, in order of precedence.
     pub(super) attached: HashMap<ListenerName, BTreeMap<HostPattern, Vec<Arc<MadeRoute>>>>,
     /// Routes by the Services that they name.
-    users: HashMap<ObjectName, BTreeSet<ObjectId>>,
+    users: HashMap<ObjectName, Few<ObjectId>>,
     policies: HashMap<ObjectName, Policy>,
     /// Policies by the Services that they target.
     policies_of: HashMap<ObjectName, BTreeSet<ObjectName>>,
@@ -182,10 +183,11 @@ impl Translator {
         let mut gateways = BTreeSet::new();
         for service in made.iter().flat_map(|policy| &policy.services) {
             policies_of.entry(service.clone()).or_default().insert(name.clone());
-            let routes = users.get(service).into_iter().flatten().filter_map(|id| routes.get(id));
+            let routes = users.get(service).into_iter().flat_map(Few::iter).filter_map(|id| routes.get(id));
             let listeners = routes
-                .flat_map(|route| route.attachments.keys().filter(|listener| stays(listener, &route.precedence.id)));
-            for owner in listeners.filter_map(|listener| owners.get(listener)) {
+                .flat_map(|route| route.attachments.iter().map(move |(listener, _)| (listener, &route.precedence.id)))
+                .filter(|(listener, id)| stays(listener, id));
+            for owner in listeners.filter_map(|(listener, _)| owners.get(listener)) {
                 let gateway = parents.get(owner).and_then(|parent| parent.gateway.as_ref()).unwrap_or(owner);
                 gateways.insert(gateway.name.clone());
             }
@@ -217,7 +219,12 @@ impl Translator {
         match status {
             None => drop(self.statuses.remove(&id)),
             Some(status) if self.statuses.get(&id) == Some(&status) => {}
-            Some(status) => drop(self.statuses.insert(id, status)),
+            Some(status) => {
+                // Most routes of a Gateway show the same.
+                let status = self.shown_last.take().filter(|last| *last == status).unwrap_or(status);
+                self.shown_last = Some(Arc::clone(&status));
+                self.statuses.insert(id, status);
+            }
         }
     }
 
@@ -255,17 +262,21 @@ impl Translator {
 
     fn attach(&mut self, route: &Arc<MadeRoute>, work: &mut PendingWork) {
         for service in &route.services {
-            self.gateways.users.entry(service.clone()).or_default().insert(route.precedence.id.clone());
+            let id = route.precedence.id.clone();
+            match self.gateways.users.get_mut(service) {
+                Some(users) => users.add(id),
+                None => drop(self.gateways.users.insert(service.clone(), Few::One(id))),
+            }
         }
         self.look_at_policies(route, work);
-        for (listener, patterns) in &route.attachments {
+        for (listener, patterns) in route.attachments.iter() {
             let counts = self.gateways.counts.entry(listener.clone()).or_default();
             *counts.entry(route.precedence.id.kind).or_default() += 1;
             self.recount(listener, work);
             work.stale.insert(Part::RouteConflicts(listener.clone()));
             for pattern in patterns {
                 let hosts = self.gateways.attached.entry(listener.clone()).or_default();
-                let routes = hosts.entry(pattern.clone()).or_default();
+                let routes = hosts.entry(pattern.clone()).or_insert_with(|| Vec::with_capacity(1));
                 let at = routes.partition_point(|other| other.precedence < route.precedence);
                 routes.insert(at, Arc::clone(route));
                 work.stale.insert(Part::ListenerHost(listener.clone(), pattern.clone()));
@@ -275,15 +286,13 @@ impl Translator {
 
     fn detach(&mut self, route: &MadeRoute, work: &mut PendingWork) {
         for service in &route.services {
-            if let Some(users) = self.gateways.users.get_mut(service) {
-                users.remove(&route.precedence.id);
-                if users.is_empty() {
-                    self.gateways.users.remove(service);
-                }
+            let users = self.gateways.users.get_mut(service);
+            if users.is_some_and(|users| !users.remove(&route.precedence.id)) {
+                self.gateways.users.remove(service);
             }
         }
         self.look_at_policies(route, work);
-        for (listener, patterns) in &route.attachments {
+        for (listener, patterns) in route.attachments.iter() {
             self.gateways.count_down(listener, route.precedence.id.kind);
             self.recount(listener, work);
             work.stale.insert(Part::RouteConflicts(listener.clone()));

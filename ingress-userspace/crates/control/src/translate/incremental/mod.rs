@@ -60,6 +60,8 @@ pub struct Translator {
     records: Records,
     served: Tree<ObjectName, ()>,
     statuses: Tree<ObjectId, Arc<ObjectStatus>>,
+    /// The status that entered `statuses` last. The next one shares it if it is equal.
+    shown_last: Option<Arc<ObjectStatus>>,
     gateways: GatewayRecords,
     effects: Effects,
     /// Claims of the Ingresses that are served.
@@ -104,6 +106,7 @@ impl Translator {
             records: Records::default(),
             served: Tree::new(),
             statuses: Tree::new(),
+            shown_last: None,
             gateways: GatewayRecords::default(),
             effects: Effects::default(),
             claims: HashMap::new(),

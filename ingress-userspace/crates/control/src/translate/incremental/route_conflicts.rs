@@ -70,10 +70,6 @@ impl Translator {
         let hosts = self.gateways.attached.get(listener).into_iter().flatten();
         let routes: BTreeMap<&RoutePrecedence, &Arc<MadeRoute>> =
             hosts.flat_map(|(_, routes)| routes).map(|route| (&route.precedence, route)).collect();
-        yielding(
-            routes
-                .values()
-                .filter_map(|route| Some((&route.precedence.id, route.attachments.get(listener)?.as_slice()))),
-        )
+        yielding(routes.values().filter_map(|route| Some((&route.precedence.id, route.attachments.get(listener)?))))
     }
 }
