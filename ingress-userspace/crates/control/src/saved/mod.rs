@@ -21,7 +21,6 @@ use std::{
 use k8s_openapi::api::{core::v1::Secret, networking::v1::Ingress};
 use nix::{
     fcntl::{Flock, FlockArg, OFlag},
-    sys::statfs::{TMPFS_MAGIC, statfs},
     unistd::geteuid,
 };
 use serde::{Deserialize, Serialize};
@@ -230,8 +229,7 @@ impl File {
     /// Logs a warning if private keys are to be written to a disk.
     pub(super) fn warn(&self) {
         let Self { path, private_keys } = self;
-        let is_tmpfs = statfs(directory(path)).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC);
-        if *private_keys == PrivateKeys::Keep && !is_tmpfs {
+        if *private_keys == PrivateKeys::Keep && !is_on_tmpfs(directory(path)) {
             tracing::warn!(path = %path.display(), "private keys are written to a disk; use a path on a tmpfs, as under /run");
         }
     }
@@ -326,6 +324,19 @@ impl File {
 
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(target_os = "linux")]
+fn is_on_tmpfs(directory: &Path) -> bool {
+    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
+    statfs(directory).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC)
+}
+
+/// The plugin runs elsewhere, too, and saves nothing.
+#[cfg(not(target_os = "linux"))]
+fn is_on_tmpfs(_: &Path) -> bool {
+    false
 }
 
 fn put(new: &Path, content: &SavedContent, now: SystemTime) -> io::Result<u64> {

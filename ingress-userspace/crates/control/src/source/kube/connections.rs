@@ -108,6 +108,8 @@ impl Patience {
         connector.set_keepalive(Some(silence));
         connector.set_keepalive_interval(Some(answer / PROBES));
         connector.set_keepalive_retries(Some(PROBES));
+        // Elsewhere, as on macOS, connections with unacknowledged data last as long as the system retransmits.
+        #[cfg(target_os = "linux")]
         connector.set_tcp_user_timeout(Some(silence + answer));
     }
 }

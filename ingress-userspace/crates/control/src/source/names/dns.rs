@@ -41,11 +41,10 @@ pub(crate) enum NameKind {
 // === impl Dns ===
 
 impl Dns {
-    /// Uses the servers of `/etc/resolv.conf`. If the file cannot be used, every lookup returns that error.
+    /// Uses the servers of `/etc/resolv.conf`, on macOS those of the system's configuration. If these cannot be read,
+    /// every lookup returns that error.
     pub(crate) fn system(names: NameKind) -> Self {
-        let resolver = system_conf::read_system_conf()
-            .and_then(|(config, options)| build(config, plain(options, names), TokioRuntimeProvider::default()));
-        Self { resolver }
+        Self { resolver: system_resolver(names) }
     }
 }
 
@@ -80,6 +79,11 @@ impl<P: ConnectionProvider> Dns<P> {
             (Err(source), _) | (_, Err(source)) => Err(LookupError::Lookup { name: name.into(), source }),
         }
     }
+}
+
+fn system_resolver(names: NameKind) -> Result<Resolver<TokioRuntimeProvider>, NetError> {
+    let (config, options) = system_conf::read_system_conf()?;
+    build(config, plain(options, names), TokioRuntimeProvider::default())
 }
 
 /// Returns `options` without a cache: the caller decides when to ask.
