@@ -66,6 +66,12 @@
 {{- if and $controller.metrics.serviceMonitor.enabled (not $controller.metrics.enabled) }}
 - "`controller.metrics.serviceMonitor` needs metrics that Prometheus can reach; set `controller.metrics.enabled`"
 {{- end }}
+{{- if and $controller.metrics.podMonitor.enabled (not $controller.metrics.enabled) }}
+- "`controller.metrics.podMonitor` needs metrics that Prometheus can reach; set `controller.metrics.enabled`"
+{{- end }}
+{{- if and $controller.metrics.podMonitor.enabled $controller.metrics.serviceMonitor.enabled }}
+- "`controller.metrics.podMonitor` and `controller.metrics.serviceMonitor` lead to the same metrics; set only one"
+{{- end }}
 {{- with $controller.service }}
 {{- $type := .internal.type | default .type }}
 {{- if and .enabled .internal.enabled (eq $type "LoadBalancer") (not .internal.annotations) (not .internal.loadBalancerClass) }}

@@ -13,12 +13,13 @@ use serde_json::Value;
 
 use super::effects;
 use super::objects::{self, Objects};
+use super::pod_monitor;
 use super::values::{Values, directory};
 use xtask_setup::Packagers;
-use xtask_tools::{process, workspace};
+use xtask_tools::{process, published, workspace};
 
 /// Mistakes in values, each with a part of the message that the user gets.
-const MISTAKES: [(&str, &str); 36] = [
+const MISTAKES: [(&str, &str); 38] = [
     // The schema's
     ("controller.steer=rewritten", "steer"),
     ("controller.drainTimeout=-1", "drainTimeout"),
@@ -62,6 +63,11 @@ const MISTAKES: [(&str, &str); 36] = [
     (
         "controller.metrics.enabled=true,controller.metrics.serviceMonitor.enabled=true,controller.metrics.service.enabled=false",
         "set `controller.metrics.service.enabled`",
+    ),
+    ("controller.metrics.podMonitor.enabled=true", "set `controller.metrics.enabled`"),
+    (
+        "controller.metrics.enabled=true,controller.metrics.serviceMonitor.enabled=true,controller.metrics.podMonitor.enabled=true",
+        "set only one",
     ),
     ("controller.service.enabled=true,controller.service.internal.enabled=true", "would be public"),
     (
@@ -168,6 +174,7 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
     }
     misspelled(tools, &values)?;
     ineffective(tools, &values)?;
+    pod_monitor::run(tools)?;
     effects::run(tools, &values)
 }
 
@@ -286,7 +293,8 @@ fn arguments(objects: &Objects) -> Result<Vec<&str>> {
     Ok(arguments.into_iter().flatten().filter_map(Value::as_str).collect())
 }
 
-/// Checks the metadata: the version is the program's, and Artifact Hub finds its fields and the image.
+/// Checks the metadata: the version is the program's, addresses are those at which the project is published, and Artifact
+/// Hub finds its fields and the image.
 fn metadata() -> Result<()> {
     let chart =
         objects::value(&fs::read_to_string(directory().join("Chart.yaml")).context("cannot read `Chart.yaml`")?)?;
@@ -294,12 +302,43 @@ fn metadata() -> Result<()> {
     for key in ["version", "appVersion"] {
         ensure!(chart[key] == own, "`{key}` in `Chart.yaml` is {}, but this is version `{own}`", chart[key]);
     }
-    for pointer in ["/home", "/sources/0", "/maintainers/0/name", "/keywords/0"] {
+    for pointer in ["/maintainers/0/name", "/keywords/0"] {
         ensure!(chart.pointer(pointer).is_some(), "`Chart.yaml` has no `{pointer}`");
+    }
+    for (pointer, expected) in
+        [("/home", published::HOME), ("/sources/0", published::SOURCES), ("/maintainers/0/url", published::SOURCES)]
+    {
+        let found = chart.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        ensure!(found == expected, "`{pointer}` in `Chart.yaml` is `{found}`, not `{expected}`");
+    }
+    let mut addresses = vec![chart["icon"].clone()];
+    for name in ["links", "screenshots"] {
+        let list = chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap_or_default();
+        let list = objects::value(list)?;
+        addresses.extend(list.as_array().into_iter().flatten().map(|entry| entry["url"].clone()));
+    }
+    for address in addresses {
+        is_published(address.as_str().context("an address in `Chart.yaml` is no text")?)?;
     }
     let images = chart["annotations"]["artifacthub.io/images"].as_str().context("`Chart.yaml` names no images")?;
     let image = objects::value(images)?[0]["image"].clone();
     ensure!(image == format!("localhost/xdp-ingress:{own}"), "the image in `Chart.yaml` is {image}");
+    Ok(())
+}
+
+/// Checks an address: it is the sources' or the site's, whose pages and pictures are in `docs`.
+fn is_published(address: &str) -> Result<()> {
+    if address.starts_with(published::SOURCES) || address == published::HOME {
+        return Ok(());
+    }
+    let path = address.strip_prefix(published::HOME).and_then(|path| path.strip_prefix('/'));
+    let path =
+        path.with_context(|| format!("`{address}` in `Chart.yaml` is neither on the site nor in the sources"))?;
+    // mdBook makes `index.html` of each `README.md`.
+    let page = path.strip_suffix(".html").map(|page| format!("{page}.md"));
+    let file = page.unwrap_or_else(|| path.to_owned()).replace("index.md", "README.md");
+    let file = workspace::root().join("docs").join(file);
+    ensure!(file.is_file(), "`{address}` in `Chart.yaml` leads nowhere: there is no `{}`", file.display());
     Ok(())
 }
 
@@ -323,5 +362,21 @@ mod tests {
     #[test]
     fn the_metadata_fits_the_program() {
         metadata().expect("the same version");
+    }
+
+    #[test]
+    fn addresses_lead_to_pages_and_pictures() {
+        for (path, fine) in [
+            ("", true),
+            ("/images/icon.svg", true),
+            ("/start/quick-start.html", true),
+            ("/migrate/index.html", true),
+            ("/images/missing.png", false),
+            ("/start/missing.html", false),
+        ] {
+            assert_eq!(is_published(&format!("{}{path}", published::HOME)).is_ok(), fine, "{path}");
+        }
+        assert!(is_published("https://elsewhere.example.com/icon.svg").is_err());
+        assert!(is_published(&format!("{}/issues", published::SOURCES)).is_ok());
     }
 }

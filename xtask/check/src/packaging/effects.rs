@@ -18,7 +18,7 @@ use xtask_tools::workspace;
 
 /// Values that others need to have an effect, by their path, or by its beginning, which ends with a dot. All fitting rows
 /// apply.
-const CONTEXTS: [(&str, &[&str]); 20] = [
+const CONTEXTS: [(&str, &[&str]); 21] = [
     (
         "controller.api.",
         &[
@@ -47,6 +47,7 @@ const CONTEXTS: [(&str, &[&str]); 20] = [
     ("gatewayAPI.services", &["gatewayAPI.enabled=true"]),
     ("controller.metrics.", &["controller.metrics.enabled=true"]),
     ("controller.metrics.serviceMonitor.", &["controller.metrics.serviceMonitor.enabled=true"]),
+    ("controller.metrics.podMonitor.", &["controller.metrics.podMonitor.enabled=true"]),
     ("controller.metrics.prometheusRule.", &["controller.metrics.prometheusRule.enabled=true"]),
     ("controller.metrics.dashboards.", &["controller.metrics.dashboards.enabled=true"]),
 ];

@@ -6,6 +6,7 @@ mod effects;
 mod files;
 mod krew;
 mod objects;
+mod pod_monitor;
 mod values;
 
 use std::ffi::OsStr;
