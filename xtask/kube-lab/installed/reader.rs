@@ -1,6 +1,6 @@
 //! A reader of the documentation: a shell with `kubectl` and `helm`, in which commands of a page run as they are written.
 
-use std::{fs, os::unix::fs::symlink, process::Command};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use ingress_lab::Lab;
 use xtask_tools::{process, workspace};
@@ -27,6 +27,11 @@ impl<'s> Reader<'s> {
         let reader = Self { scope, lab, page };
         reader.shell(&format!("kubectl config set-context --current --namespace={}", scope.name));
         reader
+    }
+
+    /// Gives the reader a further command.
+    pub(crate) fn command(&self, name: &str, program: &Path) {
+        symlink(program, self.lab.home().join("bin").join(name)).expect("a link");
     }
 
     /// Returns the commands of a section.

@@ -1,6 +1,7 @@
 //! A release, as its users get it: image and chart from a registry, and the manifests in one file.
 
 use std::{
+    env, fs,
     process::Command,
     time::{Duration, Instant},
 };
@@ -8,7 +9,7 @@ use std::{
 use xtask_image::Platform;
 use xtask_kube_lab::plan::REGISTRY;
 use xtask_release::{
-    Plan, Transport,
+    Plan, Release, Transport,
     key::Key,
     make,
     registry::CHART,
@@ -20,7 +21,8 @@ use xtask_tools::process;
 use crate::{
     objects::{pods, site},
     packaging::{Restored, await_nothing, deploy, helm},
-    stage::{Stage, stage, until},
+    reader::Reader,
+    stage::{Scope, Stage, stage, until},
 };
 
 /// Host of the Ingress that is served.
@@ -51,6 +53,7 @@ fn a_release_is_installed_from_a_registry_with_one_command() {
     stage.cluster.registry().expect("a registry runs");
     let pushed = stage.cluster.control().and_then(|control| control.run(|| release.push(Transport::Http)));
     pushed.expect("image and chart are pushed");
+    verify(&scope, &release);
     let _restored = Restored(stage);
     stage.kubectl(&["delete", "--kustomize", &deploy("base"), "--wait"]);
     await_nothing(stage, HOST);
@@ -90,6 +93,40 @@ fn await_first_answer(stage: &Stage, what: &str, began: Instant) {
         images.split(' ').all(|image| image.starts_with(&format!("{REGISTRY}/team/xdp-ingress@sha256:"))),
         "{images}"
     );
+}
+
+/// Verifies the release with the commands of docs/install/releases.md, where no other network than the cluster's can be
+/// reached. Those of cosign run if it is in the cache; with `XDP_INGRESS_COSIGN` it is built.
+fn verify(scope: &Scope<'_>, release: &Release) {
+    let reader = Reader::open(scope, "install/releases.md");
+    let enter = format!("cd '{}'\n", release.dir.display());
+    let placeholder = "registry.example.com/xdp-ingress";
+    let run = |script: &str| reader.shell(&(enter.clone() + &script.replace(placeholder, &format!("{REGISTRY}/team"))));
+    println!("{}", run(&reader.commands("## Verify checksums")));
+    let cosign = match env::var_os("XDP_INGRESS_COSIGN") {
+        Some(_) => Some(xtask_setup::cosign().expect("cosign is built")),
+        None => xtask_setup::cosign_if_built().expect("a cache"),
+    };
+    let Some(cosign) = cosign else {
+        println!("SKIPPED the commands of cosign: set XDP_INGRESS_COSIGN=1, which builds it once");
+        return;
+    };
+    reader.command("cosign", &cosign);
+    let commands = reader.commands("## Verify signatures with cosign");
+    println!("{}", run(&format!("{{ {commands} }} 2>&1")));
+
+    // The commands must be able to fail.
+    let other = key(&release.dir).public_pem().expect("a public key");
+    fs::write(release.dir.join("other.pub"), other).expect("written");
+    for command in commands.lines().filter(|line| line.starts_with("cosign ")) {
+        let wrong = command.replace("cosign.pub", "other.pub");
+        assert_ne!(wrong, command, "the command names no key");
+        let said = run(&format!("if {wrong} 2>&1; then echo VERIFIED; else echo REFUSED; fi"));
+        assert!(said.trim_end().ends_with("REFUSED"), "{wrong}\n{said}");
+    }
+    for name in ["other.pub", "release.key"] {
+        fs::remove_file(release.dir.join(name)).expect("removed");
+    }
 }
 
 /// Makes a key as the help of the command says.

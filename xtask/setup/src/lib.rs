@@ -5,7 +5,8 @@
 //! ```text
 //! system ── programs of the distribution
 //! apt ── debian ── files of Debian's packages, without their installation
-//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus, browser
+//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus, cosign,
+//!     browser
 //! go ── programs without a package
 //! build ── the kernel programs and the product; other crates of the tooling
 //! ```
@@ -16,6 +17,7 @@ mod browser;
 pub mod build;
 pub mod cache;
 mod compiler;
+mod cosign;
 pub mod debian;
 pub mod go;
 mod linker;
@@ -56,7 +58,8 @@ What it makes sure of, in this order:
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
 the conformance tests of Gateway API (70 MB) and Go 1.27 (280 MB) by `cargo xtask test gateway`, mdBook by
-`cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, axe-core by `cargo xtask test ui` (which also installs
+`cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, cosign (100 MB) by a test of releases if
+asked to, axe-core by `cargo xtask test ui` (which also installs
 the packages chromium and chromium-driver), quic-go and aioquic by `cargo xtask test interop`, none of them by this
 command.
 
@@ -200,4 +203,20 @@ pub fn prometheus() -> Result<Prometheus> {
 /// Fails if there is no cache directory.
 pub fn can_have_prometheus() -> Result<bool> {
     Ok(prometheus::find()?.is_some() || process::find_program("go").is_some())
+}
+
+/// Returns cosign; builds it if it is missing.
+///
+/// # Errors
+/// Fails if it cannot be built here: it needs Go, which this command does not install.
+pub fn cosign() -> Result<PathBuf> {
+    cache::kept("cosign", cosign::find, cosign::install)
+}
+
+/// Returns cosign if it is in the cache.
+///
+/// # Errors
+/// Fails if there is no cache directory.
+pub fn cosign_if_built() -> Result<Option<PathBuf>> {
+    cosign::find()
 }
