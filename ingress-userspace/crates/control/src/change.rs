@@ -93,7 +93,7 @@ impl Object {
             Self::Secret(object) => &object.metadata,
             Self::ConfigMap(object) => &object.metadata,
             Self::Node(object) => &object.metadata,
-            Self::GatewayApi(object) => object.metadata(),
+            Self::GatewayApi(object) => return object.metadata().name.clone(),
         })
     }
 }

@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 /// Name of an object within its kind. The namespace is empty for cluster-scoped kinds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
     pub namespace: Arc<str>,
     pub name: Arc<str>,

@@ -39,10 +39,10 @@ impl BackendTlsPolicy {
     /// Returns the Services that the policy targets, each once.
     #[must_use]
     pub fn services(&self) -> BTreeSet<ObjectName> {
-        let ObjectName { namespace, name: _ } = ObjectName::of(&self.metadata);
+        let ObjectName { namespace, name: _ } = &self.metadata.name;
         let targets = self.spec.target_refs.iter();
         let services = targets.filter(|target| (&target.group, &target.kind) == (&Group::Core, &ReferentKind::Service));
-        services.map(|target| ObjectName::new(&namespace, &target.name)).collect()
+        services.map(|target| ObjectName::new(namespace, &target.name)).collect()
     }
 }
 

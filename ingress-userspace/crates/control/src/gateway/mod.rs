@@ -17,6 +17,7 @@ mod class;
 mod duration;
 mod listener;
 mod listener_set;
+mod metadata;
 mod named;
 mod object;
 mod open_enum;
@@ -35,6 +36,7 @@ pub use class::{GatewayClass, GatewayClassSpec, GatewayClassStatus, SupportedFea
 pub use duration::GatewayDuration;
 pub use listener::{AllowedRoutes, Listener, NamespacesFrom, Protocol, RouteKind, RouteNamespaces};
 pub use listener_set::{ListenerSet, ListenerSetSpec, ListenerSetStatus};
+pub use metadata::HeldMetadata;
 pub use object::GatewayObject;
 pub use reference::{BackendRef, Group, ObjectReference, ParentReference, ReferentKind};
 pub use selector::selects;

@@ -10,7 +10,7 @@ use crate::object::{Kind, ObjectId, ObjectName};
 
 /// Returns the Secrets and ConfigMaps that `object` names: at most `max`, in order of their kinds and names.
 pub(crate) fn named(object: &GatewayApiObject, max: usize) -> BTreeSet<ObjectId> {
-    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    let ObjectName { namespace, name: _ } = &object.metadata().name;
     let references: Vec<&ObjectReference> = match object {
         // A reference without a namespace leads nowhere.
         GatewayApiObject::GatewayClass(class) => {
@@ -24,7 +24,7 @@ pub(crate) fn named(object: &GatewayApiObject, max: usize) -> BTreeSet<ObjectId>
         GatewayApiObject::TlsRoute(_) | GatewayApiObject::TcpRoute(_) | GatewayApiObject::UdpRoute(_) => Vec::new(),
     };
     let is_route = matches!(object, GatewayApiObject::HttpRoute(_) | GatewayApiObject::GrpcRoute(_));
-    let named = references.into_iter().filter_map(|reference| id(reference, &namespace));
+    let named = references.into_iter().filter_map(|reference| id(reference, namespace));
     // The settings of a filter are in ConfigMaps: a Secret would be read in vain.
     let named: BTreeSet<_> = named.filter(|id| !is_route || id.kind == Kind::ConfigMap).collect();
     named.into_iter().take(max).collect()
@@ -32,13 +32,13 @@ pub(crate) fn named(object: &GatewayApiObject, max: usize) -> BTreeSet<ObjectId>
 
 /// Returns the ConfigMaps that filters of the rules of a route name: those whose keys are annotations.
 pub(crate) fn extensions(object: &GatewayApiObject) -> BTreeSet<ObjectId> {
-    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    let ObjectName { namespace, name: _ } = &object.metadata().name;
     let filters: Vec<&Filter> = match object {
         GatewayApiObject::HttpRoute(route) => route.spec().rules.iter().flat_map(|rule| &rule.filters).collect(),
         GatewayApiObject::GrpcRoute(route) => route.spec().rules.iter().flat_map(|rule| &rule.filters).collect(),
         _ => Vec::new(),
     };
-    let id = |name| ObjectId { kind: Kind::ConfigMap, name: ObjectName::new(&namespace, name) };
+    let id = |name| ObjectId { kind: Kind::ConfigMap, name: ObjectName::new(namespace, name) };
     filters.into_iter().filter_map(Filter::config_map).map(id).collect()
 }
 

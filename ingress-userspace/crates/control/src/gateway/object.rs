@@ -4,9 +4,15 @@ use k8s_openapi::{Metadata, Resource, apimachinery::pkg::apis::meta::v1::ObjectM
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 use serde_json::Value;
 
+use super::HeldMetadata;
+
 /// An object of a kind of the Gateway API.
-pub trait GatewayObject: Resource + Metadata<Ty = ObjectMeta> {
+pub trait GatewayObject: Resource + Sized {
     type Spec: PartialEq;
+    /// The object as the API server sends it, with all metadata.
+    type Sent: Metadata<Ty = ObjectMeta> + Into<Self>;
+
+    fn metadata(&self) -> &HeldMetadata;
 
     fn spec(&self) -> &Self::Spec;
 
@@ -18,7 +24,6 @@ pub trait GatewayObject: Resource + Metadata<Ty = ObjectMeta> {
             && a.generation == b.generation
             && a.creation_timestamp == b.creation_timestamp
             && a.deletion_timestamp == b.deletion_timestamp
-            && a.labels == b.labels
             && a.annotations == b.annotations
             && self.spec() == other.spec()
     }
@@ -30,13 +35,13 @@ macro_rules! gateway_object {
         $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, ::serde::Deserialize)]
         #[serde(default)]
-        pub struct $name {
-            pub metadata: ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+        pub struct $name<M = $crate::gateway::HeldMetadata> {
+            pub metadata: M,
             pub spec: $spec,
             pub status: $status,
         }
 
-        impl ::k8s_openapi::Resource for $name {
+        impl<M> ::k8s_openapi::Resource for $name<M> {
             const API_VERSION: &'static str = "gateway.networking.k8s.io/v1";
             const GROUP: &'static str = $crate::gateway::GROUP;
             const KIND: &'static str = $kind;
@@ -45,7 +50,7 @@ macro_rules! gateway_object {
             type Scope = $scope;
         }
 
-        impl ::k8s_openapi::Metadata for $name {
+        impl ::k8s_openapi::Metadata for $name<::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> {
             type Ty = ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
             fn metadata(&self) -> &Self::Ty {
@@ -59,9 +64,23 @@ macro_rules! gateway_object {
 
         impl $crate::gateway::GatewayObject for $name {
             type Spec = $spec;
+            type Sent = $name<::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>;
+
+            fn metadata(&self) -> &$crate::gateway::HeldMetadata {
+                &self.metadata
+            }
 
             fn spec(&self) -> &$spec {
                 &self.spec
+            }
+        }
+
+        impl From<$name<::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>> for $name {
+            fn from(
+                sent: $name<::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>,
+            ) -> Self {
+                let $name { metadata, spec, status } = sent;
+                Self { metadata: metadata.into(), spec, status }
             }
         }
 
@@ -78,7 +97,7 @@ pub(in crate::gateway) use gateway_object;
 
 /// Writes an object of the kind `K`, without the empty fields of its specification.
 pub(super) fn write<K: Resource, S: Serializer>(
-    metadata: &ObjectMeta,
+    metadata: &HeldMetadata,
     spec: &impl Serialize,
     status: Option<&impl Serialize>,
     serializer: S,

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserializer, Serialize, Serializer};
 
 use super::{
-    BackendTlsPolicy, Gateway, GatewayClass, GatewayObject, GatewayStatus, ListenerSet,
+    BackendTlsPolicy, Gateway, GatewayClass, GatewayObject, GatewayStatus, HeldMetadata, ListenerSet,
     object::write,
     route::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute, UdpRoute},
 };
@@ -51,7 +50,7 @@ macro_rules! stored_kinds {
             }
 
             #[must_use]
-            pub fn metadata(&self) -> &ObjectMeta {
+            pub fn metadata(&self) -> &HeldMetadata {
                 match self {
                     $(Self::$kind(object) => &object.metadata,)*
                 }
@@ -87,31 +86,31 @@ macro_rules! stored_kinds {
         impl GatewayStores {
             /// Returns `true` if the stores hold an equal object.
             pub(crate) fn hold(&self, object: &GatewayApiObject, origin: &Origin) -> bool {
-                let name = ObjectName::of(object.metadata());
+                let name = &object.metadata().name;
                 match object {
                     $(GatewayApiObject::$kind(object) => {
-                        self.$store.get(&name).is_some_and(|stored| stored.object == *object && stored.origin == *origin)
+                        self.$store.get(name).is_some_and(|stored| stored.object == *object && stored.origin == *origin)
                     })*
                 }
             }
 
             /// Returns `true` if the stored object differs only in fields that no translation reads.
             pub(crate) fn differ_in_status(&self, object: &GatewayApiObject, origin: &Origin) -> bool {
-                let name = ObjectName::of(object.metadata());
+                let name = &object.metadata().name;
                 if let GatewayApiObject::Gateway(new) = object
-                    && self.gateways.get(&name).is_some_and(|old| old.object.status.addresses != new.status.addresses)
+                    && self.gateways.get(name).is_some_and(|old| old.object.status.addresses != new.status.addresses)
                 {
                     return false;
                 }
                 match object {
-                    $(GatewayApiObject::$kind(object) => self.$store.get(&name).is_some_and(|stored| {
+                    $(GatewayApiObject::$kind(object) => self.$store.get(name).is_some_and(|stored| {
                         stored.origin == *origin && stored.object.differs_in_status(object)
                     }),)*
                 }
             }
 
             pub(crate) fn insert(&mut self, object: GatewayApiObject, origin: Origin) {
-                let name = ObjectName::of(object.metadata());
+                let name = object.metadata().name.clone();
                 match object {
                     $(GatewayApiObject::$kind(object) => drop(self.$store.insert(name, Stored { object, origin })),)*
                 }

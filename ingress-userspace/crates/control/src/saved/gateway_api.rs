@@ -42,7 +42,7 @@ pub(super) fn objects(
     let named = found.iter().flat_map(|object| named(object, usize::MAX).into_iter().chain(annotated(object, cluster)));
     secrets.extend(named.filter(|id| id.kind == Kind::Secret).map(|id| id.name));
     services.extend(found.iter().flat_map(|object| led_to(object, cluster)));
-    let namespaces: BTreeSet<_> = found.iter().map(|object| ObjectName::of(object.metadata()).namespace).collect();
+    let namespaces: BTreeSet<_> = found.iter().map(|object| Arc::clone(&object.metadata().name.namespace)).collect();
     let namespaces = namespaces.into_iter().filter_map(|name| {
         let labels = Arc::clone(cluster.namespace_labels.get(&name)?);
         let name = ObjectName { namespace: "".into(), name };
@@ -53,23 +53,23 @@ pub(super) fn objects(
 
 /// Returns the objects that annotations of a route, or the ConfigMaps of its filters, name.
 fn annotated(object: &GatewayApiObject, cluster: &Cluster) -> BTreeSet<ObjectId> {
-    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    let ObjectName { namespace, name: _ } = &object.metadata().name;
     if !is_annotatable(object.kind()) {
         return BTreeSet::new();
     }
-    let mut named = route_references(object.metadata(), &namespace);
+    let mut named = route_references(object.metadata(), namespace);
     let config_maps = config_maps(object, cluster);
-    named.extend(config_maps.flat_map(|config_map| references_of_config_map(config_map, &namespace)));
+    named.extend(config_maps.flat_map(|config_map| references_of_config_map(config_map, namespace)));
     named
 }
 
 /// Returns the Services that they lead to.
 fn led_to(object: &GatewayApiObject, cluster: &Cluster) -> BTreeSet<ObjectName> {
-    let ObjectName { namespace, name: _ } = ObjectName::of(object.metadata());
+    let ObjectName { namespace, name: _ } = &object.metadata().name;
     if !is_annotatable(object.kind()) {
         return BTreeSet::new();
     }
-    route_services(object.metadata(), config_maps(object, cluster), &namespace)
+    route_services(object.metadata(), config_maps(object, cluster), namespace)
 }
 
 fn config_maps<'c>(object: &GatewayApiObject, cluster: &'c Cluster) -> impl Iterator<Item = &'c ConfigMap> {

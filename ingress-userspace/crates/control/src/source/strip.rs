@@ -18,13 +18,7 @@ use k8s_openapi::{
 
 use zeroize::Zeroize as _;
 
-use crate::{
-    change::Object,
-    gateway::StoredKind,
-    reference_grant::ReferenceGrant,
-    status::field_owners::{mark, reduce},
-    translate::is_own_annotation,
-};
+use crate::{change::Object, gateway::StoredKind, reference_grant::ReferenceGrant, status::field_owners::reduce};
 use ingress_model::{KeySet, PasswordHash, TicketKeys};
 
 /// Written by `kubectl apply`: a copy of the whole object, which is not used here.
@@ -70,22 +64,10 @@ pub(super) fn reference_grant<const BETA: bool>(object: ReferenceGrant<BETA>) ->
     Object::ReferenceGrant(Arc::new(object.into()))
 }
 
-/// Keeps the status, with which statuses to write are compared, and whose it is. A change of a shared list also needs the
-/// version. Labels have no meaning here, nor have annotations other than this controller's own, and tools change them
-/// often.
-pub(super) fn gateway_api<K: StoredKind>(mut object: K) -> Object {
-    let metadata = object.metadata_mut();
-    mark(metadata);
-    let managed_fields = metadata.managed_fields.take();
-    let (resource_version, generation) = (metadata.resource_version.take(), metadata.generation);
-    let deletion_timestamp = metadata.deletion_timestamp.take();
-    strip(metadata);
-    let kept = std::mem::take(metadata);
-    *metadata = ObjectMeta { resource_version, generation, deletion_timestamp, managed_fields, ..kept };
-    metadata.labels = None;
-    retain(&mut metadata.annotations, is_own_annotation);
-    metadata.annotations.take_if(|annotations| annotations.is_empty());
-    Object::GatewayApi(K::any(Arc::new(object)))
+/// Keeps the status, with which statuses to write are compared, and the metadata in use
+/// ([`HeldMetadata`](crate::gateway::HeldMetadata)).
+pub(super) fn gateway_api<K: StoredKind>(object: K::Sent) -> Object {
+    Object::GatewayApi(K::any(Arc::new(object.into())))
 }
 
 pub(super) fn config_map(mut object: ConfigMap) -> Object {
@@ -250,9 +232,8 @@ mod tests {
         let object = json!({"metadata": {"name": "r", "annotations": annotations, "labels": {"a": "b"}}});
         let kept = gateway_api::<HttpRoute>(serde_json::from_value(object).expect("a route"));
         let Object::GatewayApi(GatewayApiObject::HttpRoute(route)) = kept else { panic!("unexpected {kept:?}") };
-        let kept = route.metadata.annotations.iter().flatten().collect::<Vec<_>>();
+        let kept = route.metadata.annotations.iter().flat_map(|all| all.iter()).collect::<Vec<_>>();
         assert_eq!(kept, [(&"xdp-ingress.io/limit-rps".to_owned(), &"1".to_owned())]);
-        assert_eq!(route.metadata.labels, None);
     }
 
     #[test]
@@ -272,7 +253,7 @@ mod tests {
         let mut expected = metadata();
         expected["generation"] = json!(3);
         expected["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
-        expected["managedFields"] = json!([{"manager": "xdp-ingress"}]);
+        expected["managedFields"] = json!([{"manager": "xdp-ingress", "operation": "Apply", "subresource": "status"}]);
         let fields = expected.as_object_mut().expect("fields");
         ["ownerReferences", "labels", "annotations"].iter().for_each(|field| drop(fields.remove(*field)));
         assert_eq!(kept["metadata"], expected);

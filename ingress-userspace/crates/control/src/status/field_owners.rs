@@ -22,20 +22,24 @@ pub(crate) fn reduce(ingress: &mut Ingress) {
 /// The API server records for each manager which fields it owns. By that record a status is recognized as this
 /// controller's after a restart, by another leader, or when its addresses have changed since. The full record is
 /// several times as large as the status.
-pub(crate) fn mark(metadata: &mut ObjectMeta) {
-    let entries_of_ours = metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
-        entry.subresource.as_deref() == Some("status")
-            && entry.operation.as_deref() == Some("Apply")
-            && entry.manager.as_deref().is_some_and(|manager| manager.starts_with(MANAGER))
-    });
-    let mut marks: Vec<_> = entries_of_ours
-        .map(|entry| ManagedFieldsEntry { manager: entry.manager, ..ManagedFieldsEntry::default() })
-        .collect();
+fn mark(metadata: &mut ObjectMeta) {
+    let mark =
+        |manager: Box<str>| ManagedFieldsEntry { manager: Some(manager.into()), ..ManagedFieldsEntry::default() };
+    let mut marks: Vec<_> = managers(metadata.managed_fields.take()).into_iter().map(mark).collect();
     marks.shrink_to_fit();
     metadata.managed_fields = (!marks.is_empty()).then_some(marks);
 }
 
-/// Returns `true` if [`mark`] found fields of this manager.
+/// Returns the managers of this controller that own fields of the status by server-side apply.
+pub(crate) fn managers(fields: Option<Vec<ManagedFieldsEntry>>) -> Box<[Box<str>]> {
+    let of_ours = |entry: ManagedFieldsEntry| {
+        let is_applied = entry.subresource.as_deref() == Some("status") && entry.operation.as_deref() == Some("Apply");
+        entry.manager.filter(|manager| is_applied && manager.starts_with(MANAGER)).map(Into::into)
+    };
+    fields.into_iter().flatten().filter_map(of_ours).collect()
+}
+
+/// Returns `true` if [`reduce`] found fields of this manager.
 pub(crate) fn is_marked(metadata: &ObjectMeta, manager: &str) -> bool {
     metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }

@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{
-    api::networking::v1::Ingress,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-};
+use k8s_openapi::{api::networking::v1::Ingress, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::{
     compiled_expressions::Cost,
@@ -107,10 +104,9 @@ pub(crate) struct RulesClaim {
     pub(crate) has_expressions: bool,
 }
 
-/// Orders objects, oldest first.
-pub(crate) fn age(metadata: &ObjectMeta) -> (bool, Option<Time>) {
-    let created = metadata.creation_timestamp.clone();
-    (created.is_none(), created)
+/// Orders objects by the time of their creation, the oldest first.
+pub(crate) fn age(created: Option<&Time>) -> (bool, Option<Time>) {
+    (created.is_none(), created.cloned())
 }
 
 // === impl Claims ===
@@ -170,7 +166,11 @@ impl HostClaim {
 
 impl Precedence {
     pub(crate) fn of(name: &ObjectName, ingress: &Ingress) -> Self {
-        Self { role: IngressRole::of(ingress), age: age(&ingress.metadata), name: name.clone() }
+        Self {
+            role: IngressRole::of(ingress),
+            age: age(ingress.metadata.creation_timestamp.as_ref()),
+            name: name.clone(),
+        }
     }
 
     /// Orders claims by age, regardless of their role; older is less.

@@ -39,7 +39,7 @@ impl GatewayNames {
     pub(super) fn learn(&mut self, change: &Change, counts: impl Fn(&str) -> bool) -> Option<Vec<Named>> {
         let (id, object) = match change {
             Change::Apply { object: Object::GatewayApi(object), origin: _ } => {
-                (ObjectId { kind: object.kind(), name: ObjectName::of(object.metadata()) }, Some(object))
+                (ObjectId { kind: object.kind(), name: object.metadata().name.clone() }, Some(object))
             }
             Change::Remove(id) if is_kind_with_names(id.kind) => (id.clone(), None),
             _ => return None,
@@ -164,8 +164,7 @@ impl GatewayNames {
 fn names_anything(object: &GatewayApiObject) -> bool {
     let by_annotations = || {
         let metadata = object.metadata();
-        is_annotatable(object.kind())
-            && !route_references(metadata, metadata.namespace.as_deref().unwrap_or_default()).is_empty()
+        is_annotatable(object.kind()) && !route_references(metadata, &metadata.name.namespace).is_empty()
     };
     !gateway::named(object, 1).is_empty() || by_annotations()
 }

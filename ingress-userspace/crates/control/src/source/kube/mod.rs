@@ -39,6 +39,7 @@ use k8s_openapi::{
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass},
     },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, Resource};
 use tokio::{
@@ -252,12 +253,13 @@ impl Watches<'_> {
     /// Watches GatewayClasses, and the other kinds of the Gateway API once one of the classes is of this controller.
     fn watch_gateway_api(&mut self, tracker: &mut Tracker) {
         let gate = Gate::new(tracker.open(Need::Answered));
-        let classes: Source<GatewayClass> = (Api::all(self.client.clone()), strip::gateway_api);
+        let classes: Source<GatewayClass<ObjectMeta>> =
+            (Api::all(self.client.clone()), strip::gateway_api::<GatewayClass>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
         let watch = watching::watch_if_known(
             gate.classes,
             classes,
-            None::<Source<GatewayClass>>,
+            None::<Source<GatewayClass<ObjectMeta>>>,
             selection,
             self.events.clone(),
         );
@@ -275,12 +277,13 @@ impl Watches<'_> {
 
     fn watch_behind<K>(&mut self, gate: &Gate, tracker: &mut Tracker)
     where
-        K: watching::Watched + Resource<Scope = NamespaceResourceScope> + StoredKind,
+        K: StoredKind,
+        K::Sent: watching::Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let id = tracker.open(Need::Answered);
-        let source: Source<K> = (self.api(), strip::gateway_api);
+        let source: Source<K::Sent> = (self.api(), strip::gateway_api::<K>);
         let selection = WatchSelection { lost: NO_GATEWAYS, ..WatchSelection::default() };
-        let watch = watching::watch_if_known(id, source, None::<Source<K>>, selection, self.events.clone());
+        let watch = watching::watch_if_known(id, source, None::<Source<K::Sent>>, selection, self.events.clone());
         self.tasks.spawn(vital(gate::behind(gate.subscribe(), id, self.events.clone(), watch)));
     }
 

@@ -27,22 +27,27 @@ pub(super) struct Directory {
     was_replaced: bool,
     files: BTreeMap<Arc<Path>, Manifest>,
     seen: Fingerprints,
-    /// The files that hold each object, in order; mostly one. The object is taken from the first.
-    holders: BTreeMap<ObjectId, Vec<Arc<Path>>>,
+    objects: BTreeMap<ObjectId, HeldObject>,
     /// Objects that are defined more than once.
     repeated: BTreeSet<ObjectId>,
     /// Files with remarks.
     remarked: BTreeSet<Arc<Path>>,
     /// Remarks about directories that could not be read.
     out_of_reach: Vec<Outcome>,
-    /// The objects sent so far, each with the file it is taken from.
-    reported: BTreeMap<ObjectId, (Object, Origin)>,
     remarks: Vec<Outcome>,
+}
+
+/// An object that files hold, or that was sent and is gone since.
+#[derive(Debug, Default)]
+struct HeldObject {
+    /// The files that hold it, in order; mostly one. It is taken from the first.
+    files: Vec<Arc<Path>>,
+    /// The object as it was sent last, with the file that it was taken from.
+    reported: Option<(Object, Origin)>,
 }
 
 #[derive(Debug)]
 struct Manifest {
-    fingerprint: Fingerprint,
     origin: Origin,
     /// In order of their names. A map would have room for eleven, and most files hold few.
     objects: Box<[(ObjectId, Object)]>,
@@ -90,11 +95,10 @@ impl Directory {
             was_replaced: false,
             files: BTreeMap::new(),
             seen: Fingerprints::new(),
-            holders: BTreeMap::new(),
+            objects: BTreeMap::new(),
             repeated: BTreeSet::new(),
             remarked: BTreeSet::new(),
             out_of_reach: Vec::new(),
-            reported: BTreeMap::new(),
             remarks: Vec::new(),
         })
     }
@@ -204,19 +208,18 @@ impl Directory {
             Some((name, before)) => (Arc::clone(name), Some(before)),
             None => (path.into(), None),
         };
-        let manifest = Manifest::read(&name, fingerprint, before);
+        let manifest = Manifest::read(&name, before);
         // A process may have begun to write during the read, and the inotify event may still be on its way. The end of
         // that write, or the next look, leads to another read.
         if is_being_written(path) || Fingerprint::now(path) != Some(fingerprint) {
             return true;
         }
         // A file that was moved over another is complete.
-        let is_in_doubt =
-            |before: &Manifest| before.fingerprint.is_of_file(&fingerprint) && !manifest.has_all_of(before);
-        if losses == Losses::Doubt && before.is_some_and(is_in_doubt) {
+        let is_same_file = self.seen.get(path).is_some_and(|seen| seen.is_of_file(&fingerprint));
+        if losses == Losses::Doubt && is_same_file && before.is_some_and(|before| !manifest.has_all_of(before)) {
             return false;
         }
-        self.set(&name, Some(manifest), touched);
+        self.set(&name, Some((manifest, fingerprint)), touched);
         true
     }
 
@@ -228,29 +231,23 @@ impl Directory {
     }
 
     /// Sets the content of a file; `None` if it is gone.
-    fn set(&mut self, path: &Arc<Path>, manifest: Option<Manifest>, touched: &mut BTreeSet<ObjectId>) {
-        if manifest.as_ref().is_some_and(|manifest| !manifest.remarks.is_empty()) {
+    fn set(&mut self, path: &Arc<Path>, manifest: Option<(Manifest, Fingerprint)>, touched: &mut BTreeSet<ObjectId>) {
+        if manifest.as_ref().is_some_and(|(manifest, _)| !manifest.remarks.is_empty()) {
             self.remarked.insert(Arc::clone(path));
         } else {
             self.remarked.remove(path);
         }
         let before = match manifest {
-            Some(manifest) => {
+            Some((manifest, fingerprint)) => {
                 for (id, _) in &manifest.objects {
-                    match self.holders.entry(id.clone()) {
-                        Entry::Occupied(mut holders) => {
-                            let holders = holders.get_mut();
-                            if let Err(at) = holders.binary_search(path) {
-                                holders.insert(at, Arc::clone(path));
-                            }
-                        }
-                        Entry::Vacant(holders) => {
-                            holders.insert(vec![Arc::clone(path)]);
-                        }
+                    let files = &mut self.objects.entry(id.clone()).or_default().files;
+                    if let Err(at) = files.binary_search(path) {
+                        files.reserve_exact(1);
+                        files.insert(at, Arc::clone(path));
                     }
                     touched.insert(id.clone());
                 }
-                self.seen.insert(Arc::clone(path), manifest.fingerprint);
+                self.seen.insert(Arc::clone(path), fingerprint);
                 self.files.insert(Arc::clone(path), manifest)
             }
             None => {
@@ -260,13 +257,8 @@ impl Directory {
         };
         let now = self.files.get(path);
         for (id, _) in before.into_iter().flat_map(|manifest| manifest.objects) {
-            let is_held = now.is_some_and(|manifest| manifest.get(&id).is_some());
-            if !is_held && let Entry::Occupied(mut holders) = self.holders.entry(id.clone()) {
-                holders.get_mut().retain(|holder| holder != path);
-                if holders.get().is_empty() {
-                    holders.remove();
-                }
-            }
+            let held = self.objects.get_mut(&id).filter(|_| now.is_none_or(|manifest| manifest.get(&id).is_none()));
+            held.into_iter().for_each(|held| held.files.retain(|file| file != path));
             touched.insert(id);
         }
     }
@@ -275,9 +267,12 @@ impl Directory {
     fn report(&mut self, touched: BTreeSet<ObjectId>, is_in_doubt: bool) -> Option<Batch> {
         let (mut changes, mut applied) = (Vec::new(), Vec::new());
         for id in touched {
-            let Some((object, origin, is_repeated)) = held(&self.files, &self.holders, &id) else {
+            let Some(held) = self.objects.get_mut(&id) else {
+                continue;
+            };
+            let Some((object, origin, is_repeated)) = find(&self.files, &held.files, &id) else {
                 self.repeated.remove(&id);
-                if self.reported.remove(&id).is_some() {
+                if self.objects.remove(&id).is_some_and(|held| held.reported.is_some()) {
                     changes.push(Change::Remove(id));
                 }
                 continue;
@@ -287,9 +282,9 @@ impl Directory {
             } else {
                 self.repeated.remove(&id);
             }
-            if self.reported.get(&id).is_none_or(|(before, from)| before != object || from != origin) {
+            if held.reported.as_ref().is_none_or(|(before, from)| before != object || from != origin) {
                 applied.push(Change::Apply { object: object.clone(), origin: origin.clone() });
-                self.reported.insert(id, (object.clone(), origin.clone()));
+                held.reported = Some((object.clone(), origin.clone()));
             }
         }
         changes.append(&mut applied);
@@ -306,7 +301,7 @@ impl Directory {
         let own = self.remarked.iter().filter_map(|path| self.files.get(path)).flat_map(|manifest| &manifest.remarks);
         let mut remarks: Vec<_> = self.out_of_reach.iter().chain(own).cloned().collect();
         for id in &self.repeated {
-            let paths = self.holders.get(id).into_iter().flatten();
+            let paths = self.objects.get(id).into_iter().flat_map(|held| &held.files);
             let mut manifests = paths.filter_map(|path| self.files.get(path));
             let Some(first) = manifests.next() else { continue };
             let again = first.repeated.contains(id).then_some(first);
@@ -319,12 +314,11 @@ impl Directory {
 }
 
 /// Returns an object as its first file defines it, that file's origin, and whether it is defined again.
-fn held<'f>(
+fn find<'f>(
     files: &'f BTreeMap<Arc<Path>, Manifest>,
-    holders: &BTreeMap<ObjectId, Vec<Arc<Path>>>,
+    paths: &[Arc<Path>],
     id: &ObjectId,
 ) -> Option<(&'f Object, &'f Origin, bool)> {
-    let paths = holders.get(id)?;
     let manifest = files.get(paths.first()?)?;
     Some((manifest.get(id)?, &manifest.origin, paths.len() > 1 || manifest.repeated.contains(id)))
 }
@@ -333,9 +327,8 @@ fn held<'f>(
 
 impl Manifest {
     /// Reads the file. If it is broken, the objects of `before` stay.
-    fn read(path: &Arc<Path>, fingerprint: Fingerprint, before: Option<&Self>) -> Self {
+    fn read(path: &Arc<Path>, before: Option<&Self>) -> Self {
         let mut manifest = Self {
-            fingerprint,
             origin: Origin::File(Arc::clone(path)),
             objects: Box::default(),
             repeated: BTreeSet::new(),

@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
 use super::{patch::Present, shared_list::has_ours};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     cluster::{Store, Stored},
-    gateway::GatewayObject,
+    gateway::{GatewayObject, HeldMetadata},
     object_status::ObjectStatus,
     outcome::Origin,
-    status::{field_owners::is_marked, input::StatusInput},
+    status::input::StatusInput,
 };
 
 /// An object whose status this controller writes.
@@ -47,7 +45,7 @@ impl StatusInput {
             || match present {
                 Present::Route(status) => has_ours(&status.parents),
                 Present::Policy(status) => has_ours(&status.ancestors),
-                _ => is_marked(metadata, self.manager()),
+                _ => metadata.managers.iter().any(|manager| **manager == *self.manager()),
             };
         let version = metadata.resource_version.as_deref().unwrap_or_default();
         let uid = metadata.uid.as_deref().unwrap_or_default();
@@ -82,7 +80,7 @@ fn of<'i, K: GatewayObject>(
     store: &'i Store<K>,
     name: &ObjectName,
     present: fn(&'i K) -> Present<'i>,
-) -> Option<(&'i ObjectMeta, &'i Origin, Present<'i>)> {
+) -> Option<(&'i HeldMetadata, &'i Origin, Present<'i>)> {
     let Stored { object, origin } = store.get(name)?;
     Some((object.metadata(), origin, present(object)))
 }

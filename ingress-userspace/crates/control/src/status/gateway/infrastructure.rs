@@ -298,8 +298,8 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(60);
 
     fn gateway(name: &str, key: &str) -> Wanted {
-        let mut object = Gateway::default();
-        object.metadata.uid = Some(format!("uid-{name}"));
+        let mut object: Gateway = Gateway::default();
+        object.metadata.uid = Some(format!("uid-{name}").into());
         object.spec.infrastructure = Some(Infrastructure {
             labels: BTreeMap::from([(key.into(), "a".into()), (GATEWAY_NAME.into(), "another".into())]),
             annotations: BTreeMap::from([("b.test/c".into(), "d".into())]),
@@ -337,11 +337,11 @@ mod tests {
     #[test]
     fn gateways_that_are_deleted_or_unknown_get_none() {
         let name = ObjectName::new("n", "web");
-        let mut object = Gateway::default();
+        let mut object: Gateway = Gateway::default();
         assert_eq!(Wanted::of(&name, &object), None, "without a UID");
-        object.metadata.uid = Some("u".to_owned());
+        object.metadata.uid = Some("u".into());
         assert!(Wanted::of(&name, &object).is_some());
-        object.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().map(Time).expect("a time"));
+        object.metadata.deletion_timestamp = Some(Box::new("2026-01-01T00:00:00Z".parse().map(Time).expect("a time")));
         assert_eq!(Wanted::of(&name, &object), None, "being deleted");
     }
 

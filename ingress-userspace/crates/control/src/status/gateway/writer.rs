@@ -29,7 +29,7 @@ use crate::{
     change::{Kind, ObjectId, ObjectName},
     clock::expiry,
     gateway::{
-        self,
+        self, GatewayObject,
         route::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute, UdpRoute},
     },
     status::{
@@ -171,24 +171,25 @@ fn wall_clock() -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
+/// Returns how requests name a kind, as the API server sends its objects.
+fn erase<K: GatewayObject<Sent: kube::Resource<DynamicType = ()>>>() -> ApiResource {
+    ApiResource::erase::<K::Sent>(&())
+}
+
 /// Returns how requests name this kind, in URLs and for RBAC.
 fn resource(kind: Kind) -> Option<(ApiResource, &'static str)> {
     Some(match kind {
-        Kind::GatewayClass => {
-            (ApiResource::erase::<gateway::GatewayClass>(&()), "gatewayclasses.gateway.networking.k8s.io/status")
-        }
-        Kind::Gateway => (ApiResource::erase::<gateway::Gateway>(&()), "gateways.gateway.networking.k8s.io/status"),
-        Kind::ListenerSet => {
-            (ApiResource::erase::<gateway::ListenerSet>(&()), "listenersets.gateway.networking.k8s.io/status")
-        }
-        Kind::HttpRoute => (ApiResource::erase::<HttpRoute>(&()), "httproutes.gateway.networking.k8s.io/status"),
-        Kind::GrpcRoute => (ApiResource::erase::<GrpcRoute>(&()), "grpcroutes.gateway.networking.k8s.io/status"),
-        Kind::TlsRoute => (ApiResource::erase::<TlsRoute>(&()), "tlsroutes.gateway.networking.k8s.io/status"),
-        Kind::TcpRoute => (ApiResource::erase::<TcpRoute>(&()), "tcproutes.gateway.networking.k8s.io/status"),
-        Kind::UdpRoute => (ApiResource::erase::<UdpRoute>(&()), "udproutes.gateway.networking.k8s.io/status"),
+        Kind::GatewayClass => (erase::<gateway::GatewayClass>(), "gatewayclasses.gateway.networking.k8s.io/status"),
+        Kind::Gateway => (erase::<gateway::Gateway>(), "gateways.gateway.networking.k8s.io/status"),
+        Kind::ListenerSet => (erase::<gateway::ListenerSet>(), "listenersets.gateway.networking.k8s.io/status"),
+        Kind::HttpRoute => (erase::<HttpRoute>(), "httproutes.gateway.networking.k8s.io/status"),
+        Kind::GrpcRoute => (erase::<GrpcRoute>(), "grpcroutes.gateway.networking.k8s.io/status"),
+        Kind::TlsRoute => (erase::<TlsRoute>(), "tlsroutes.gateway.networking.k8s.io/status"),
+        Kind::TcpRoute => (erase::<TcpRoute>(), "tcproutes.gateway.networking.k8s.io/status"),
+        Kind::UdpRoute => (erase::<UdpRoute>(), "udproutes.gateway.networking.k8s.io/status"),
         Kind::BackendTlsPolicy => {
             let resource = "backendtlspolicies.gateway.networking.k8s.io/status";
-            (ApiResource::erase::<gateway::BackendTlsPolicy>(&()), resource)
+            (erase::<gateway::BackendTlsPolicy>(), resource)
         }
         _ => return None,
     })

@@ -3,11 +3,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{Entries, PREFIX, Title, read_entries, united};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
+    gateway::HeldMetadata,
     outcome::ObjectRef,
     translate::{
         Context,
@@ -22,7 +23,7 @@ use crate::{
 pub(crate) struct RouteAnnotations<'r> {
     pub(crate) name: &'r ObjectName,
     pub(crate) object: &'r ObjectRef,
-    pub(crate) metadata: &'r ObjectMeta,
+    pub(crate) metadata: &'r HeldMetadata,
 }
 
 // === impl RouteAnnotations ===
@@ -75,12 +76,12 @@ pub(crate) fn is_own_annotation(name: &str) -> bool {
 }
 
 /// Returns `true` if the metadata of a route hold annotations of this controller.
-pub(crate) fn is_annotated(metadata: &ObjectMeta) -> bool {
+pub(crate) fn is_annotated(metadata: &HeldMetadata) -> bool {
     !of_metadata(metadata).is_empty()
 }
 
 /// Returns the number of bytes in these annotations and in the keys of `config_maps`.
-pub(crate) fn size<'c>(metadata: &ObjectMeta, config_maps: impl IntoIterator<Item = &'c ConfigMap>) -> usize {
+pub(crate) fn size<'c>(metadata: &HeldMetadata, config_maps: impl IntoIterator<Item = &'c ConfigMap>) -> usize {
     let of_annotations = of_metadata(metadata).iter().map(|(key, (_, value))| key.len() + value.len()).sum::<usize>();
     let data = config_maps.into_iter().flat_map(|config_map| config_map.data.iter().flatten());
     of_annotations + data.map(|(key, value)| key.len() + value.len()).sum::<usize>()
@@ -88,7 +89,7 @@ pub(crate) fn size<'c>(metadata: &ObjectMeta, config_maps: impl IntoIterator<Ite
 
 /// Returns the Secrets and ConfigMaps that annotations of a route name. Objects outside `namespace`, that of the route,
 /// are left out, because a route may not name them.
-pub(crate) fn references(metadata: &ObjectMeta, namespace: &str) -> BTreeSet<ObjectId> {
+pub(crate) fn references(metadata: &HeldMetadata, namespace: &str) -> BTreeSet<ObjectId> {
     let entries = of_metadata(metadata);
     named(entries.iter().map(|(key, (_, value))| (*key, *value)), namespace)
 }
@@ -101,7 +102,7 @@ pub(crate) fn references_of_config_map(config_map: &ConfigMap, namespace: &str) 
 
 /// Returns the Services that annotations of a route, or the keys of its ConfigMaps, lead to.
 pub(crate) fn services<'c>(
-    metadata: &ObjectMeta,
+    metadata: &HeldMetadata,
     config_maps: impl IntoIterator<Item = &'c ConfigMap>,
     namespace: &str,
 ) -> BTreeSet<ObjectName> {
@@ -121,9 +122,9 @@ fn effective(key: &str) -> Option<&'static features::row::Key> {
     features::annotation(key).filter(|row| row.instead_on_routes.is_none())
 }
 
-fn of_metadata(metadata: &ObjectMeta) -> Entries<'_> {
+fn of_metadata(metadata: &HeldMetadata) -> Entries<'_> {
     let mut entries = Entries::new();
-    for (name, value) in metadata.annotations.iter().flatten() {
+    for (name, value) in metadata.annotations.iter().flat_map(|all| all.iter()) {
         if let Some(key) = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('/')) {
             entries.insert(key, (Title::Annotation(name), value.trim()));
         }

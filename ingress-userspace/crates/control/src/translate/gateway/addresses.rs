@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
 use super::report::Flaw;
 use crate::{
     address_pool::AddressPool,
+    change::ObjectName,
     gateway::{AddressKind, Gateway, GatewayAddress},
     hash::fnv,
     translate::text::shorten,
@@ -158,8 +157,7 @@ impl<'g> Request<'g> {
 
     /// Returns the index in `family` from which the Gateway looks for a free address.
     fn start_in(&self, family: &[IpAddr]) -> usize {
-        let ObjectMeta { namespace, name, .. } = &self.gateway.metadata;
-        let [namespace, name] = [namespace, name].map(|text| text.as_deref().unwrap_or_default());
+        let ObjectName { namespace, name } = &self.gateway.metadata.name;
         let size = family.len().max(1) as u64;
         usize::try_from(fnv(format!("{namespace}/{name}").as_bytes()) % size).unwrap_or_default()
     }
@@ -211,7 +209,7 @@ mod tests {
     fn a_new_gateway_leaves_others_their_addresses_before_they_are_in_a_status() {
         let named = |name: &str| {
             let mut gateway = gateway(&[], &[]);
-            gateway.metadata.name = Some(name.into());
+            gateway.metadata.name.name = name.into();
             gateway
         };
         let alone = allotted(&["192.0.2.0/24"], &[named("exact")]);

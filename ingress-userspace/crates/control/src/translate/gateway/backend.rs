@@ -75,7 +75,7 @@ fn policy(service: &ObjectName, port: i32, lookup: &Lookup<'_>) -> Option<Object
     let stored = lookup.service(service)?;
     let port = PortReference::Number(port).find(&stored.object, Transport::Tcp);
     let policy = backend_tls::chosen(service, port.and_then(|port| port.name.as_deref()), lookup)?;
-    Some(ObjectName::of(&policy.metadata))
+    Some(policy.metadata.name.clone())
 }
 
 fn reachable(key: UpstreamKey, name: &ObjectName, gathered: &Gathered) -> Result<UpstreamKey, Flaw> {

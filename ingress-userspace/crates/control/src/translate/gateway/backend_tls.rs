@@ -58,7 +58,7 @@ fn is_of(PolicyTarget { group, kind, name, section_name: _ }: &PolicyTarget, ser
 }
 
 fn seniority(policy: &BackendTlsPolicy) -> ((bool, Option<Time>), ObjectName) {
-    (age(&policy.metadata), ObjectName::of(&policy.metadata))
+    (age(policy.metadata.creation_timestamp.as_ref()), policy.metadata.name.clone())
 }
 
 /// Returns the terms of TLS with the backends of policy `name`. `secret` has the certificate to present, if any.
@@ -182,7 +182,7 @@ fn conflict(policy: &BackendTlsPolicy, lookup: &Lookup<'_>) -> Option<Flaw> {
     let services = policy.services();
     let mut others = services.iter().flat_map(|service| lookup.policies_of(service));
     let other = others.find(|other| has_same(other) && seniority(other) < own)?;
-    let message = format!("the older policy `{}` has the same target; remove one", ObjectName::of(&other.metadata));
+    let message = format!("the older policy `{}` has the same target; remove one", other.metadata.name);
     Some(Flaw::new("Conflicted", message))
 }
 

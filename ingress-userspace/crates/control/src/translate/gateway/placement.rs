@@ -76,7 +76,8 @@ pub(crate) fn ports(lookup: &Lookup<'_>) -> BTreeSet<StreamPort> {
 /// Places the Gateways of this controller, the oldest first, and each before its ListenerSets.
 pub(crate) fn place(lookup: &Lookup<'_>) -> Placement {
     let mut gateways = ours(lookup);
-    gateways.sort_by_cached_key(|(name, gateway, _)| (age(&gateway.metadata), (*name).clone()));
+    gateways
+        .sort_by_cached_key(|(name, gateway, _)| (age(gateway.metadata.creation_timestamp.as_ref()), (*name).clone()));
     let pool = &lookup.options.gateway_addresses;
     let flaw = |gateway, class| class::flaw(class).or_else(|| parameters_flaw(gateway));
     let allotted = addresses::allot(pool, gateways.iter().map(|(_, gateway, class)| (*gateway, flaw(gateway, class))));
@@ -133,7 +134,7 @@ fn sets<'c>(lookup: &Lookup<'c>) -> HashMap<ObjectName, Vec<(&'c ObjectName, &'c
         }
     }
     for sets in sets.values_mut() {
-        sets.sort_by_cached_key(|(name, set)| (age(&set.metadata), (*name).clone()));
+        sets.sort_by_cached_key(|(name, set)| (age(set.metadata.creation_timestamp.as_ref()), (*name).clone()));
     }
     sets
 }

@@ -6,18 +6,15 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{
-    api::{
-        core::v1::ConfigMap,
-        networking::v1::{IngressBackend, IngressServiceBackend, ServiceBackendPort},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    core::v1::ConfigMap,
+    networking::v1::{IngressBackend, IngressServiceBackend, ServiceBackendPort},
 };
 
 use super::{matches::Expressions, report::Flaw};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
-    gateway::{BackendRef, route},
+    gateway::{BackendRef, HeldMetadata, route},
     outcome::Origin,
     translate::{
         Context, Options,
@@ -51,7 +48,7 @@ type RuleExtensions<'c> = Result<Vec<(ObjectName, &'c ConfigMap)>, Flaw>;
 pub(super) fn read<'r>(
     id: &ObjectId,
     origin: &Origin,
-    metadata: &ObjectMeta,
+    metadata: &HeldMetadata,
     filters: impl Iterator<Item = &'r [route::Filter]>,
     globals: &Globals,
     context: &mut Context<'_, '_>,
@@ -131,7 +128,7 @@ fn look_up<'c>(names: Vec<ObjectName>, context: &Context<'_, 'c>) -> RuleExtensi
 /// Returns the Secrets and ConfigMaps that a route names by itself, whether they exist or not.
 fn direct_references<'n>(
     id: &ObjectId,
-    metadata: &ObjectMeta,
+    metadata: &HeldMetadata,
     config_maps: impl Iterator<Item = &'n ObjectName>,
 ) -> BTreeSet<ObjectId> {
     let mut named = references(metadata, &id.name.namespace);
@@ -155,7 +152,7 @@ fn check_number(count: usize, options: &Options) -> Result<(), Flaw> {
 /// Bounds what one route may say, like the annotations of an Ingress. `direct` are the objects that it names by itself.
 fn check_size<'c>(
     id: &ObjectId,
-    metadata: &ObjectMeta,
+    metadata: &HeldMetadata,
     mut direct: BTreeSet<ObjectId>,
     extensions: impl Iterator<Item = &'c RuleExtensions<'c>>,
     context: &Context<'_, '_>,

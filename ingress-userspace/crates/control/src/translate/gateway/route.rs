@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     attach::{AttachedListeners, Attachment, conclude, count_hostnames},
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     change::{ObjectId, ObjectName},
     cluster::Stored,
-    gateway::route::Route,
+    gateway::{HeldMetadata, route::Route},
     object_status::{ObjectStatus, ParentReference, ParentStatus, StatusBody},
     outcome::Origin,
     translate::{claims::age, lookup::Lookup},
@@ -163,8 +163,8 @@ impl<T> ByListener<T> {
 // === impl RoutePrecedence ===
 
 impl RoutePrecedence {
-    pub(super) fn of(id: &ObjectId, metadata: &ObjectMeta) -> Self {
-        Self { age: age(metadata), id: id.clone() }
+    pub(super) fn of(id: &ObjectId, metadata: &HeldMetadata) -> Self {
+        Self { age: age(metadata.creation_timestamp.as_ref()), id: id.clone() }
     }
 }
 

@@ -101,7 +101,7 @@ fn parameters(context: &mut Context<'_, '_>) -> Vec<(ObjectRef, ObjectName)> {
     let options = context.options;
     let mut classes: Vec<_> =
         context.classes().iter().filter(|(_, stored)| options.classes.owns(&stored.object)).collect();
-    classes.sort_by_cached_key(|(name, stored)| (age(&stored.object.metadata), *name));
+    classes.sort_by_cached_key(|(name, stored)| (age(stored.object.metadata.creation_timestamp.as_ref()), *name));
     let mut named: Vec<(ObjectRef, ObjectName)> = Vec::new();
     for (name, stored) in classes {
         let Some(parameters) = reference(&stored.object) else { continue };

@@ -199,9 +199,11 @@ fn a_gateway_without_addresses_shows_those_of_ingresses() {
 
 #[test]
 fn a_write_is_bound_to_its_object() {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::api::ApiResource;
+
     let write = |patch| Write { id: id(Kind::Gateway), uid: "u".into(), version: "7".into(), target: None, patch };
-    let resource = ApiResource::erase::<gateway::Gateway>(&());
+    let resource = ApiResource::erase::<gateway::Gateway<ObjectMeta>>(&());
     let metadata = json!({"name": "a", "namespace": "n"});
     let head = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": metadata});
     assert_eq!(write(StatusPatch::Apply(None)).body(&resource), head, "without a status, fields are given up");
