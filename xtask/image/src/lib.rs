@@ -2,6 +2,7 @@
 //! for this machine's architecture; `cargo xtask release` also for others. It pushes nothing.
 #![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
 
+mod macos;
 pub mod oci;
 mod platform;
 mod programs;
@@ -169,6 +170,14 @@ pub fn plugin(profile: Profile, platform: Platform) -> Result<Vec<u8>> {
     let files = programs::pack(&programs::plugin(profile, platform)?, "plugin", profile)?;
     // The program comes after the libraries that only the profile dev has.
     files.into_iter().last().map(|program| program.content).context("the plugin has no program")
+}
+
+/// Builds the plugin of kubectl for macOS on this architecture, and returns the program. It needs no file but the system's.
+///
+/// # Errors
+/// Fails if it does not compile, or the tools for it cannot be had.
+pub fn plugin_for_macos(profile: Profile, architecture: Platform) -> Result<Vec<u8>> {
+    macos::build(profile, architecture)
 }
 
 /// Returns the crates of the product as CycloneDX.

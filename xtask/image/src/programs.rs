@@ -25,7 +25,7 @@ const PROGRAMS: [(&str, &str); 2] = [("ingress-userspace", XDP_INGRESS), ("ingre
 /// The product.
 pub(super) const XDP_INGRESS: &str = "xdp-ingress";
 /// The plugin of kubectl, which is in no image, and its package.
-const PLUGIN: (&str, &str) = ("ingress-cli", "kubectl-xdp_ingress");
+pub(super) const PLUGIN: (&str, &str) = ("ingress-cli", "kubectl-xdp_ingress");
 /// The test pod.
 pub(super) const ECHO_SERVER: &str = "echo-server";
 
@@ -165,7 +165,7 @@ fn flags() -> Vec<String> {
 
 /// Returns the flags that hide the paths of this work tree, of cargo's home and of the compiler: the same sources give
 /// the same bytes anywhere.
-fn prefixes(flag: &str) -> Vec<String> {
+pub(super) fn prefixes(flag: &str) -> Vec<String> {
     let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let mut map = vec![format!("{flag}={}=/src", workspace::root().display())];
     map.extend(cargo_home.map(|home| format!("{flag}={}=/cargo", home.display())));

@@ -43,6 +43,7 @@ fn a_release_is_installed_from_a_registry_with_one_command() {
         registry: format!("{REGISTRY}/team").parse().expect("a registry"),
         key: Some(key(dir.path())),
         platforms: vec![Platform::this_machine().expect("a platform")],
+        macos: false,
         profile: Profile::Dev,
         source: Source::read(Modified::Allow).expect("a commit"),
         builder: "https://xdp-ingress.test/builder".to_owned(),

@@ -39,6 +39,7 @@ use xtask_tools::{progress, published, workspace};
 
 use self::files::Files;
 use self::key::Key;
+use self::plugin::System;
 use self::provenance::{Build, Subject};
 pub use self::push::Transport;
 use self::registry::{CHART, IMAGE, Registry};
@@ -50,7 +51,7 @@ pub const AFTER_HELP: &str = "\
 Writes into one directory:
   xdp-ingress-VERSION-linux-ARCH.tar   the image for one platform, to import on nodes without a registry
   xdp-ingress-VERSION.tgz              the chart, with the image's digest
-  kubectl-xdp_ingress-linux-ARCH.tar.gz, krew.yaml
+  kubectl-xdp_ingress-OS-ARCH.tar.gz, krew.yaml
                                        the plugin of kubectl, and the manifest with which Krew installs it
   install.yaml                         the manifests, with the image's digest, for kubectl apply -f
   xdp-ingress.cdx.json                 the crates in the image, as CycloneDX
@@ -71,8 +72,8 @@ Examples:
   openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out release.key
   cargo xtask release --registry registry.example.com/xdp-ingress --key release.key --push
   cargo xtask release --key /dev/stdin < release.key        # the key comes through a pipe
-  cargo xtask release --arch amd64,arm64 --pgo
-  cosign verify --key cosign.pub --insecure-ignore-tlog=true registry.example.com/xdp-ingress/xdp-ingress:0.1.0";
+  cargo xtask release --arch amd64,arm64 --pgo --macos
+  cosign verify --key cosign.pub --insecure-ignore-tlog registry.example.com/xdp-ingress/xdp-ingress:0.1.0";
 
 /// Write images, chart, manifests, checksums, signatures and provenance into one directory, and push them
 #[derive(Debug, clap::Args)]
@@ -89,6 +90,9 @@ pub struct Args {
     /// Platforms of the image [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     arch: Vec<Platform>,
+    /// Also build the plugin of kubectl for macOS, on both architectures, by zig
+    #[arg(long)]
+    macos: bool,
     /// Lay the code out by a training run, on this machine's platform; the result is not reproducible
     #[arg(long, conflicts_with = "dev")]
     pgo: bool,
@@ -120,6 +124,8 @@ pub struct Plan {
     pub key: Option<Key>,
     /// Platforms of the image; those of another machine need a cross compiler, and no dev profile.
     pub platforms: Vec<Platform>,
+    /// Also build the plugin for macOS.
+    pub macos: bool,
     /// Profile of the programs.
     pub profile: Profile,
     /// The sources.
@@ -142,7 +148,7 @@ pub struct Release {
 /// # Errors
 /// Fails if something does not compile, cannot be signed, written or pushed.
 pub fn run(args: &Args) -> Result<()> {
-    let Args { out, registry, key, arch, pgo, dev, push, plain_http, allow_dirty, builder } = args;
+    let Args { out, registry, key, arch, macos, pgo, dev, push, plain_http, allow_dirty, builder } = args;
     // First of all, because a pipe ends and a build takes minutes.
     let key = key.as_deref().map(Key::read).transpose()?;
     let source = Source::read(if *allow_dirty { Modified::Allow } else { Modified::Refuse })?;
@@ -154,6 +160,7 @@ pub fn run(args: &Args) -> Result<()> {
         registry: registry.clone(),
         key,
         platforms,
+        macos: *macos,
         profile: Profile::of(!dev, *pgo),
         source,
         builder: builder.clone(),
@@ -176,7 +183,7 @@ pub fn directory() -> PathBuf {
 /// # Errors
 /// Fails if something does not compile, cannot be signed or written.
 pub fn make(plan: &Plan) -> Result<Release> {
-    let Plan { out, registry, key, platforms, profile, source, builder } = plan;
+    let Plan { out, registry, key, platforms, macos: _, profile, source, builder } = plan;
     let version = env!("CARGO_PKG_VERSION");
     let tools = xtask_setup::packagers()?;
     let mut files = Files::begin(out)?;
@@ -270,15 +277,21 @@ fn image(plan: &Plan, platform: Platform, files: &mut Files) -> Result<Parts> {
     Ok(parts)
 }
 
-/// Builds the plugin of kubectl for each platform, and writes its archives and their manifest.
+/// Builds the plugin of kubectl for each system, and writes its archives and their manifest.
 fn write_plugin(plan: &Plan, files: &mut Files) -> Result<()> {
     let read = |name: &str| fs::read(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"));
     let licences = [("LICENSE-APACHE", read("LICENSE-APACHE")?), ("LICENSE-MIT", read("LICENSE-MIT")?)];
     let mut archives = Vec::new();
-    for platform in &plan.platforms {
-        let archive = plugin::archive(&xtask_image::plugin(plan.profile, *platform)?, &licences)?;
-        files.write(&plugin::archive_name(*platform), &archive)?;
-        archives.push((*platform, Blob::new("", archive).hash().to_owned()));
+    let linux = plan.platforms.iter().copied().map(System::Linux);
+    let darwin = [Platform::Amd64, Platform::Arm64].map(System::Darwin);
+    for system in linux.chain(darwin.into_iter().filter(|_| plan.macos)) {
+        let program = match system {
+            System::Linux(platform) => xtask_image::plugin(plan.profile, platform)?,
+            System::Darwin(platform) => xtask_image::plugin_for_macos(plan.profile, platform)?,
+        };
+        let archive = plugin::archive(&program, &licences)?;
+        files.write(&plugin::archive_name(system), &archive)?;
+        archives.push((system, Blob::new("", archive).hash().to_owned()));
     }
     let template = String::from_utf8(read("deploy/krew/xdp-ingress.yaml")?).context("the manifest is not UTF-8")?;
     files.write(plugin::MANIFEST, plugin::manifest(&template, &archives)?.as_bytes())

@@ -10,9 +10,30 @@ const PROGRAM: &str = "kubectl-xdp_ingress";
 /// Name of the manifest in a release.
 pub(crate) const MANIFEST: &str = "krew.yaml";
 
-/// Returns the name of the archive for a platform.
-pub(crate) fn archive_name(platform: Platform) -> String {
-    format!("{PROGRAM}-linux-{}.tar.gz", platform.oci())
+/// A system on which the plugin runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum System {
+    Linux(Platform),
+    /// macOS on an architecture.
+    Darwin(Platform),
+}
+
+// === impl System ===
+
+impl System {
+    /// Returns the names of system and architecture as Krew and Go have them.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Linux(platform) => ("linux", platform.oci()),
+            Self::Darwin(platform) => ("darwin", platform.oci()),
+        }
+    }
+}
+
+/// Returns the name of the archive for a system.
+pub(crate) fn archive_name(system: System) -> String {
+    let (os, arch) = system.names();
+    format!("{PROGRAM}-{os}-{arch}.tar.gz")
 }
 
 /// Returns the archive of a program, with its licences, which Krew asks for.
@@ -28,24 +49,24 @@ pub(crate) fn archive(program: &[u8], licences: &[(&str, Vec<u8>)]) -> Result<Ve
     gzip(&archive.finish()?)
 }
 
-/// Returns the manifest: the template with the checksums of the archives, for these platforms alone.
+/// Returns the manifest: the template with the checksums of the archives, for these systems alone.
 ///
 /// # Errors
-/// Fails if the template lacks one of the platforms.
-pub(crate) fn manifest(template: &str, archives: &[(Platform, String)]) -> Result<String> {
+/// Fails if the template lacks one of the systems.
+pub(crate) fn manifest(template: &str, archives: &[(System, String)]) -> Result<String> {
     const ITEM: &str = "    - selector:";
     let downloads = format!("{}/releases/download/v{}", published::SOURCES, env!("CARGO_PKG_VERSION"));
     let mut parts = template.split(ITEM);
     let head = parts.next().unwrap_or_default();
     let items: Vec<&str> = parts.collect();
     let mut manifest = head.replace("{{HOMEPAGE}}", published::HOME);
-    for (platform, sha256) in archives {
-        let arch = platform.oci();
-        let item = items.iter().find(|item| item.contains(&format!("arch: {arch} ")));
-        let item = item.with_context(|| format!("the manifest for Krew has no platform `{arch}`"))?;
+    for (system, sha256) in archives {
+        let (os, arch) = system.names();
+        let item = items.iter().find(|item| item.contains(&format!("os: {os}, arch: {arch} ")));
+        let item = item.with_context(|| format!("the manifest for Krew has no platform `{os}/{arch}`"))?;
         let item = item.replace("{{DOWNLOADS}}", &downloads);
         manifest += ITEM;
-        manifest += &item.replace(&format!("{{{{SHA256_LINUX_{}}}}}", arch.to_uppercase()), sha256);
+        manifest += &item.replace(&format!("{{{{SHA256_{os}_{arch}}}}}").to_uppercase(), sha256);
     }
     Ok(manifest)
 }
@@ -58,8 +79,13 @@ mod tests {
 
     #[test]
     fn the_manifest_names_the_archives_of_the_release() {
-        let archives = [(Platform::Amd64, "aa".to_owned()), (Platform::Arm64, "bb".to_owned())];
-        for archives in [&archives[..1], &archives[..]] {
+        let archives = [
+            (System::Linux(Platform::Amd64), "aa".to_owned()),
+            (System::Linux(Platform::Arm64), "bb".to_owned()),
+            (System::Darwin(Platform::Amd64), "cc".to_owned()),
+            (System::Darwin(Platform::Arm64), "dd".to_owned()),
+        ];
+        for archives in [&archives[..1], &archives[..2], &archives[..]] {
             let text = manifest(TEMPLATE, archives).unwrap();
             let made: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
             let platforms = made["spec"]["platforms"].as_array().unwrap();

@@ -5,7 +5,7 @@
 //! ```text
 //! system ── programs of the distribution
 //! apt ── debian ── files of Debian's packages, without their installation
-//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus, cosign,
+//! cache ── the user's directory with tools ── compiler, rust_src, linker, bpf, typos, packagers, mdbook, prometheus, cosign, zig,
 //!     browser
 //! go ── programs without a package
 //! build ── the kernel programs and the product; other crates of the tooling
@@ -27,6 +27,7 @@ mod prometheus;
 mod rust_src;
 pub mod system;
 mod typos;
+mod zig;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -40,6 +41,7 @@ pub use self::compiler::Compiler;
 pub use self::linker::VERSION as LINKER_VERSION;
 pub use self::packagers::Packagers;
 pub use self::prometheus::Prometheus;
+pub use self::zig::Zig;
 use xtask_tools::{process, progress, workspace};
 
 /// Text below the options in `--help`.
@@ -59,7 +61,7 @@ Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress);
 programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
 the conformance tests of Gateway API (70 MB) and Go 1.27 (280 MB) by `cargo xtask test gateway`, mdBook by
 `cargo xtask docs`, Prometheus by `cargo xtask test monitoring`, cosign (100 MB) by a test of releases if
-asked to, axe-core by `cargo xtask test ui` (which also installs
+asked to, zig (420 MB) by `cargo xtask release --macos`, axe-core by `cargo xtask test ui` (which also installs
 the packages chromium and chromium-driver), quic-go and aioquic by `cargo xtask test interop`, none of them by this
 command.
 
@@ -163,6 +165,14 @@ pub fn spell_checker() -> Result<PathBuf> {
 /// Fails if it is missing and cannot be built here.
 pub fn book_builder() -> Result<PathBuf> {
     cache::kept("mdbook", mdbook::find, mdbook::install)
+}
+
+/// Returns zig and cargo-zigbuild, which build programs for macOS; installs them if they are missing.
+///
+/// # Errors
+/// Fails if they cannot be installed here.
+pub fn zig() -> Result<Zig> {
+    cache::kept("zig", zig::find, zig::install)
 }
 
 /// Returns Chromium, its driver and axe-core; installs the missing ones.
