@@ -3,7 +3,8 @@
 //!
 //! The remaining size of an object, in bytes of JSON, as the tests print it: an EndpointSlice of 100 pods keeps 9,300
 //! of 24,600 (90 per pod, which in memory are 64). A small Ingress keeps 340 of 960, and a Node keeps 170 at any size
-//! (often above 10,000). Services and slices have types of their own; in other objects, dropped fields are empty.
+//! (often above 10,000). Services, slices, Namespaces and ReferenceGrants have types of their own, and objects of the
+//! Gateway API metadata of their own; in other objects, dropped fields are empty.
 
 use std::{collections::BTreeMap, sync::Arc};
 

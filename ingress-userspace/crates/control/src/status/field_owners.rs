@@ -25,8 +25,7 @@ pub(crate) fn reduce(ingress: &mut Ingress) {
 fn mark(metadata: &mut ObjectMeta) {
     let mark =
         |manager: Box<str>| ManagedFieldsEntry { manager: Some(manager.into()), ..ManagedFieldsEntry::default() };
-    let mut marks: Vec<_> = managers(metadata.managed_fields.take()).into_iter().map(mark).collect();
-    marks.shrink_to_fit();
+    let marks: Vec<_> = managers(metadata.managed_fields.take()).into_iter().map(mark).collect();
     metadata.managed_fields = (!marks.is_empty()).then_some(marks);
 }
 

@@ -37,7 +37,8 @@ pub(super) struct Directory {
     remarks: Vec<Outcome>,
 }
 
-/// An object that files hold, or that was sent and is gone since.
+/// An object that files hold. Between `set` and `report`, `files` may be empty: the object is gone, and that is not sent
+/// yet.
 #[derive(Debug, Default)]
 struct HeldObject {
     /// The files that hold it, in order; mostly one. It is taken from the first.
