@@ -23,7 +23,7 @@ pub const AFTER_HELP: &str = "\
 Each target runs for the same time and gets one line: executions, edges covered at the start and at the end, and when
 the coverage grew last. Inputs that were worth keeping stay in target/fuzz/corpus/TARGET, and the next run begins with
 them. An input that breaks a target is written to target/fuzz/artifacts, and the message names the command that runs
-it alone. The targets are built by the compiler of rust-toolchain.toml; libFuzzer needs a C++ compiler.
+it alone. An input that took too long runs once more, and the target passes with a warning if it is fast then. The targets are built by the compiler of rust-toolchain.toml; libFuzzer needs a C++ compiler.
 
 Exit codes: 0 no target broke; 1 one did, or something failed; 2 the command line was not understood.
 
@@ -97,7 +97,11 @@ pub fn run(args: &Args) -> Result<()> {
     for target in &targets {
         let (report, succeeded) = fuzz(target, &programs, &dir, time)?;
         progress::note(&report.line(target));
-        if !succeeded {
+        if let Some(input) = report.timed_out_at().filter(|_| !succeeded)
+            && passes(limited(target, &programs).arg(input))
+        {
+            progress::warn(&format!("`{target}` took over {INPUT_MAX} s for `{input}` once, and not when run again"));
+        } else if !succeeded {
             let artifact = report.artifact.as_deref().unwrap_or("FILE");
             progress::note(&report.last_words());
             broken
@@ -179,6 +183,13 @@ fn fuzz(target: &str, programs: &Path, dir: &Path, time: Duration) -> Result<(Re
     Ok((report, status.success()))
 }
 
+/// Returns `true` if this run of a single input succeeds. Time limits are of wall-clock time: a machine that stands still
+/// exceeds them.
+fn passes(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// Reads libFuzzer's output to its end.
 fn listen(child: &mut Child) -> Result<Report> {
     let (began, mut report) = (Instant::now(), Report::default());
@@ -202,6 +213,13 @@ mod tests {
             files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         files.sort();
         assert_eq!(known, files);
+    }
+
+    #[test]
+    fn a_single_input_passes_by_its_exit_code() {
+        assert!(passes(&mut Command::new("true")));
+        assert!(!passes(&mut Command::new("false")));
+        assert!(!passes(&mut Command::new("/no/such/program")));
     }
 
     #[test]

@@ -69,6 +69,11 @@ impl Report {
         format!("{target:20} {executions:>10} ({rate}/s) {began_with:>8} {covered:>8}   {grew}")
     }
 
+    /// Returns the file with the input that exceeded the time limit, if one did.
+    pub(super) fn timed_out_at(&self) -> Option<&str> {
+        self.artifact.as_deref().filter(|artifact| artifact.contains("-timeout-"))
+    }
+
     /// Returns the last lines of the target's output.
     pub(super) fn last_words(&self) -> String {
         self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
@@ -119,6 +124,13 @@ mod tests {
             ("artifact_prefix='/t/x-'; Test unit written to /t/x-crash-1", 1),
         ]);
         assert_eq!(report.artifact.as_deref(), Some("/t/x-crash-1"));
+        assert_eq!(report.timed_out_at(), None);
         assert!(report.last_words().contains("panicked"));
+    }
+
+    #[test]
+    fn a_slow_input_is_told_from_others() {
+        let report = report(&[("artifact_prefix='/t/x-'; Test unit written to /t/x-timeout-1", 21)]);
+        assert_eq!(report.timed_out_at(), Some("/t/x-timeout-1"));
     }
 }
