@@ -7,6 +7,8 @@
 
 use core::hint::black_box;
 
+use ingress_common::flow::unmapped;
+
 use crate::{
     announce::FrameMut,
     parse::{IPV4, IPV6, link},
@@ -169,6 +171,22 @@ pub fn plain(frame: &impl FrameMut) -> Option<usize> {
         (IPV6, version, 6) if version >> 4 == 6 => Some(offset + 40),
         _ => None,
     }
+}
+
+/// Returns `true` for a frame that the stack would drop: to a group of Ethernet addresses, of which `destination` is the
+/// first byte (RFC 1122, 3.3.6), or from an address that no host has. Answers to these would have the group as their
+/// sender, or go to many hosts.
+///
+/// Has no branches, because the verifier would walk the rest of the program once for each.
+#[must_use]
+#[inline(always)]
+pub fn is_unanswerable(destination: u8, client: &[u8; 16]) -> bool {
+    const GROUP: u8 = 1;
+    let first = client[12];
+    // Of this network, loopback, groups, and the reserved addresses behind them.
+    let is_of_no_host = (first == 0) | (first == 127) | (first >= 224);
+    let is_v4 = unmapped(client).is_some();
+    (destination & GROUP != 0) | (is_v4 & is_of_no_host) | (client[0] == 0xff)
 }
 
 const PROTO_TCP: u32 = 6;

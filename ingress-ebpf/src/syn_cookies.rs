@@ -26,7 +26,7 @@ use ingress_ebpf::{
     decide::{Decision, Node as _, WorkerChoice, admit, choice},
     parse::Segment,
     share::left,
-    syn_answer::{Offer, Reading, SynAck, TCP_HEADER, plain, timestamp, write},
+    syn_answer::{Offer, Reading, SynAck, TCP_HEADER, is_unanswerable, plain, timestamp, write},
 };
 
 use crate::{
@@ -200,7 +200,10 @@ fn request(packet: &XdpContext, scratch: &mut SynScratch, bytes: u64) -> Option<
     }
     let scratch = black_box(scratch);
     // Options of IP and extension headers are not in the SYNs of clients.
-    if plain(&Linear::new(packet.data(), packet.data_end())).is_none() || !read(packet, scratch) {
+    if is_dropped(packet, scratch)
+        || plain(&Linear::new(packet.data(), packet.data_end())).is_none()
+        || !read(packet, black_box(&mut *scratch))
+    {
         return Some(drop(Total::SynCookieInvalid, bytes));
     }
     let scratch = black_box(scratch);
@@ -285,6 +288,16 @@ fn steer(scratch: &SynScratch, bytes: u64) {
     handoffs::leave(flow, &handoff);
     count_choice(worker);
     count::total(Total::Decided, bytes);
+}
+
+/// Returns `true` for a SYN that the stack would drop.
+#[inline(always)]
+fn is_dropped(packet: &XdpContext, scratch: &mut SynScratch) -> bool {
+    let SynScratch { segment, syn, .. } = scratch;
+    // SAFETY: the context is the one this program was called with, and `syn` has more bytes.
+    let read = unsafe { bpf_xdp_load_bytes(packet.ctx, 0, syn.as_mut_ptr().cast(), 4) };
+    let [destination, ..] = black_box(syn)[0].to_ne_bytes();
+    read != 0 || black_box(is_unanswerable(destination, &segment.flow.remote_addr))
 }
 
 /// Reads the TCP header of a SYN, and its options. Returns `false` if the frame ends before.

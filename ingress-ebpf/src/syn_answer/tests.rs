@@ -1,5 +1,7 @@
 //! Options of real and of malformed SYNs, and SYN-ACKs as frames.
 
+use ingress_common::flow::v4_mapped;
+
 use super::*;
 use crate::parse::Frame;
 
@@ -126,7 +128,7 @@ fn only_options_that_come_back_are_accepted() {
 
 /// Returns the SYN, with the sequence number 0xfffffffe.
 fn syn(is_v4: bool, tags: usize, options: &[u8], payload: usize) -> Bytes {
-    let mut frame = vec![1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2];
+    let mut frame = vec![4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2];
     (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 7]));
     let tcp = 20 + options.len() + payload;
     if is_v4 {
@@ -176,7 +178,7 @@ fn a_syn_becomes_its_syn_ack() {
                 let Bytes(mut frame) = frame;
                 frame.truncate(length);
                 let (tcp, body) = (&frame[at..at + 20], &frame[at + 20..]);
-                assert_eq!(frame[..12], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
+                assert_eq!(frame[..12], [2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4]);
                 assert_eq!(tcp[..4], [1, 0xbb, 0x9c, 0x40], "ports");
                 assert_eq!(tcp[4..12], [1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff], "cookie, and the next byte of the client");
                 assert_eq!(tcp[12..14], [u8::try_from(5 + body.len() / 4).expect("short") << 4, 0x12]);
@@ -209,6 +211,30 @@ fn frames_with_more_headers_are_not_plain() {
     other.0[12] = 9;
     for frame in [with_options, with_extension, other, Bytes(vec![0; 15])] {
         assert_eq!(plain(&frame), None);
+    }
+}
+
+#[test]
+fn frames_that_the_stack_would_drop_are_not_answered() {
+    let v4 = |first| v4_mapped([first, 0, 2, 1]);
+    for (destination, client, expect) in [
+        (0xff, v4(192), true),
+        (0x01, v4(192), true),
+        (0x33, [0x20; 16], true),
+        (0xfe, v4(192), false),
+        (2, v4(0), true),
+        (2, v4(1), false),
+        (2, v4(126), false),
+        (2, v4(127), true),
+        (2, v4(128), false),
+        (2, v4(223), false),
+        (2, v4(224), true),
+        (2, v4(255), true),
+        (2, [0x20; 16], false),
+        (2, [0xfe; 16], false),
+        (2, [0xff; 16], true),
+    ] {
+        assert_eq!(is_unanswerable(destination, &client), expect, "to {destination:#x}, from {client:?}");
     }
 }
 

@@ -193,6 +193,31 @@ fn syns_with_ip_options_are_dropped_in_a_flood() {
     });
 }
 
+#[test]
+fn syns_that_the_stack_would_drop_are_not_answered() {
+    sandboxed(|sandbox| {
+        sysctl("tcp_syncookies", 2);
+        let (datapath, _listener) = node(sandbox, Some(ALWAYS));
+        let drops = |frame: &[u8]| run(&datapath, frame, XDP_DROP, &[Total::SynCookieInvalid]);
+        for (client, local) in BOTH {
+            let syn = frame(&Packet::tcp(client, local, SYN), [NUMBER, 0], &LINUX);
+            for destination in [[0xff; 6], [0x01, 0, 0x5e, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]] {
+                drops(&[&destination[..], &syn[6..]].concat());
+            }
+        }
+        for (client, local) in [
+            ("224.0.0.1:40000", NODE4),
+            ("255.255.255.255:40000", NODE4),
+            ("127.0.0.1:40000", NODE4),
+            ("0.0.0.0:40000", NODE4),
+            ("[ff02::1]:40000", NODE6),
+        ] {
+            drops(&frame(&Packet::tcp(client, local, SYN), [NUMBER, 0], &LINUX));
+        }
+        check_sum(&datapath);
+    });
+}
+
 /// The requests and other segments pass as they do without the option.
 #[track_caller]
 fn passes(datapath: &Datapath, event: &[Total]) {
