@@ -1,4 +1,6 @@
-//! Interprets a machine's console output: the lines of `init.sh`, and error lines of the product. Pure.
+//! Interprets a machine's console output: the lines of `init.sh`, and log and error lines of the product. Pure.
+
+use std::collections::BTreeMap;
 
 /// Number of lines that an error repeats.
 const TAIL: usize = 20;
@@ -42,6 +44,16 @@ fn refusal(console: &str) -> Option<String> {
     Some(last.map_or_else(|| reason.to_owned(), |last| format!("{reason} {}", last.trim_end())))
 }
 
+/// Returns the verified instructions of each program that the product has loaded, by the name of the program.
+pub(super) fn verified(console: &str) -> BTreeMap<String, u32> {
+    let program = |line: &str| {
+        let (_, fields) = line.split_once(": program loaded name=\"")?;
+        let (name, fields) = fields.split_once("\" verified_instructions=")?;
+        Some((name.to_owned(), fields.split_whitespace().next()?.parse().ok()?))
+    };
+    console.lines().filter_map(program).collect()
+}
+
 /// Returns the last lines.
 pub(super) fn tail(console: &str) -> String {
     let lines: Vec<&str> = console.lines().collect();
@@ -74,6 +86,23 @@ mod tests {
         ] {
             assert_eq!(stage(console), expect, "{console}");
         }
+    }
+
+    #[test]
+    fn the_log_names_the_verified_instructions_of_each_program() {
+        let loaded = |fields: &str| {
+            format!("2026-11-28T11:21:46.240367Z  INFO xdp_ingress::daemon::kernel: program loaded name={fields}\r\n")
+        };
+        let console = [
+            "guest: starts\r\n".to_owned(),
+            loaded("\"ingress_lookup\" verified_instructions=416395 translated_instructions=1242"),
+            loaded("\"ingress_xdp\" verified_instructions=524406"),
+            // Before Linux 5.16.
+            loaded("\"ingress_tc_out\" translated_instructions=1216"),
+        ]
+        .concat();
+        let expect = [("ingress_lookup", 416_395), ("ingress_xdp", 524_406)];
+        assert_eq!(verified(&console), expect.map(|(name, verified)| (name.to_owned(), verified)).into());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `cargo xtask kernels`: runs the product under the kernels of distributions. Each kernel boots in a machine that QEMU
 //! emulates, with two NICs. The product steers real requests that arrive on each, and its admin output is compared with
 //! the expected one. If a kernel refuses the programs, the fallback that the product recommends is tried instead. A second
-//! machine, with SYN cookies of XDP, gets a flood of SYNs from spoofed senders, and requests meanwhile.
+//! machine, with SYN cookies of XDP, gets a flood of SYNs from spoofed senders, and requests meanwhile. A program that the
+//! kernel's verifier would soon find too large is a failure as well.
 //!
 //! ```text
 //!  this process                       QEMU, user-mode networks          machine
@@ -19,6 +20,8 @@ mod initramfs;
 mod machine;
 mod scenario;
 mod table;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -111,6 +114,11 @@ const NICS: [Nic; 2] = [
     Nic { driver: "e1000", device: "e1000", subnet: 3, port: 8001, receives: "generic" },
 ];
 
+/// Verified instructions at which every kernel refuses a program (`BPF_COMPLEXITY_LIMIT_INSNS`), and the share of them
+/// that a program may have: growth fails here before a kernel refuses the program.
+const VERIFIED_MAX: u32 = 1_000_000;
+const VERIFIED_PERCENT: u32 = 90;
+
 /// The kernel that boots as part of the tests: the oldest that Debian supports.
 const SHORT: Version = Version::Bookworm;
 
@@ -147,6 +155,29 @@ impl Version {
     /// Returns whether XDP can send SYN cookies: from Linux 6.0 on.
     fn has_syn_cookies(self) -> bool {
         self != Self::Bullseye
+    }
+
+    /// Returns whether the kernel says how many instructions of a program it has verified: from Linux 5.16 on.
+    fn counts_verified(self) -> bool {
+        self != Self::Bullseye
+    }
+
+    /// Returns the faults of `findings`.
+    fn objections(self, findings: &Findings) -> Vec<String> {
+        const LIMIT: u32 = VERIFIED_MAX / 100 * VERIFIED_PERCENT;
+        let Findings { support, verified, .. } = findings;
+        let mut objections: Vec<String> = self.objection(support).into_iter().collect();
+        if verified.is_empty() && self.counts_verified() && matches!(support, Support::Programs(_)) {
+            objections.push("the product does not say how many instructions the kernel has verified".to_owned());
+        }
+        let large = verified.iter().filter(|(_, verified)| **verified > LIMIT).map(|(program, verified)| {
+            format!(
+                "`{program}` has {verified} verified instructions, and may have {LIMIT} ({VERIFIED_PERCENT} % of those \
+                 at which a kernel refuses a program)"
+            )
+        });
+        objections.extend(large);
+        objections
     }
 
     /// Returns the fault of `support`, if any.
@@ -191,35 +222,44 @@ fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()>
         // A failure does not hide the results of the other kernels.
         match observe(version, &kernel, &product, show_console) {
             Ok(findings) => {
-                failed.extend(version.objection(&findings.support).map(|why| format!("{}: {why}", kernel.release)));
+                failed.extend(version.objections(&findings).iter().map(|why| format!("{}: {why}", kernel.release)));
                 rows.push((kernel.release, findings));
             }
             Err(error) => failed.push(format!("{}: {error:#}", kernel.release)),
         }
     }
-    println!("\n{}", table::table(&rows));
+    println!("\n{}\n\n{}", table::table(&rows), table::verified(&rows));
     if failed.is_empty() { Ok(()) } else { bail!("not as it must be:\n{}", failed.join("\n")) }
 }
 
 fn observe(version: Version, kernel: &debian::Kernel, product: &[File], show_console: bool) -> Result<Findings> {
     let release = &kernel.release;
-    let mut findings = shown(format!("Linux {release}"), show_console, || scenario::observe(kernel, product))?;
+    let (mut findings, verified) =
+        shown(format!("Linux {release}"), show_console, || scenario::observe(kernel, product))?;
+    findings.verified = verified;
     if version.has_syn_cookies() && matches!(findings.support, Support::Programs(_)) {
         let label = format!("Linux {release}, a flood of SYNs");
-        findings.cookies = Some(shown(label, show_console, || flood::observe(kernel, product))?);
+        let (cookies, verified) = shown(label, show_console, || flood::observe(kernel, product))?;
+        findings.cookies = Some(cookies);
+        findings.verified.extend(verified);
     }
     Ok(findings)
 }
 
-/// Shows the progress of one machine, and its console if wanted.
-fn shown<T>(label: String, show_console: bool, run: impl FnOnce() -> (Result<T>, String)) -> Result<T> {
+/// Shows the progress of one machine, and its console if wanted. Also returns the verified instructions of each program.
+fn shown<T>(
+    label: String,
+    show_console: bool,
+    run: impl FnOnce() -> (Result<T>, String),
+) -> Result<(T, BTreeMap<String, u32>)> {
     let progress = Progress::begin(label);
     let (findings, console) = run();
     progress.end(if findings.is_ok() { "done" } else { "failed" });
     if show_console {
         println!("{console}");
     }
-    findings.with_context(|| format!("the machine last said:\n{}", console::tail(&console)))
+    let findings = findings.with_context(|| format!("the machine last said:\n{}", console::tail(&console)))?;
+    Ok((findings, console::verified(&console)))
 }
 
 #[cfg(test)]
@@ -253,6 +293,27 @@ mod tests {
             (Version::Sid, &old, false),
         ] {
             assert_eq!(version.objection(support).is_none(), is_well, "{version:?}: {support:?}");
+        }
+    }
+
+    #[test]
+    fn programs_stay_below_the_limit_of_the_verifier() {
+        let findings = |verified: &[u32]| Findings {
+            support: programs(["native", "generic"], "clsact"),
+            requests: 16,
+            steered: 16,
+            cookies: None,
+            verified: verified.iter().enumerate().map(|(n, &verified)| (format!("program_{n}"), verified)).collect(),
+        };
+        for (version, verified, faults) in [
+            (Version::Bookworm, &[400_000, 900_000][..], 0),
+            (Version::Bookworm, &[400_000, 900_001], 1),
+            (Version::Bookworm, &[900_001, 999_999], 2),
+            (Version::Bookworm, &[], 1),
+            (Version::Bullseye, &[], 0),
+        ] {
+            let objections = version.objections(&findings(verified));
+            assert_eq!(objections.len(), faults, "{version:?}: {objections:?}");
         }
     }
 

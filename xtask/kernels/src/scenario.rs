@@ -1,5 +1,6 @@
 //! The test of one machine: it boots with the product, gets requests through each NIC, and reports its counts.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -51,6 +52,8 @@ pub(super) struct Findings {
     pub(super) steered: u64,
     /// SYN cookies of XDP in a flood. `None` if this kernel has none, or was not flooded.
     pub(super) cookies: Option<Cookies>,
+    /// Verified instructions of each program, by its name. Empty before Linux 5.16.
+    pub(super) verified: BTreeMap<String, u32>,
 }
 
 /// Settings of a machine beyond the usual ones.
@@ -148,7 +151,7 @@ fn ask(machine: &mut Machine) -> Result<Findings> {
             (Support::Programs(attached(&admin("/interfaces")?.json()?)?), steered(&counts, requests)?)
         }
     };
-    Ok(Findings { support, requests, steered, cookies: None })
+    Ok(Findings { support, requests, steered, cookies: None, verified: BTreeMap::new() })
 }
 
 /// Sends a request on a new connection and reads its answer to the end.
@@ -269,7 +272,6 @@ impl Drop for Pod {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::env;
 
     use ingress_common::{HostL7, HostNet, Traffic};

@@ -1,4 +1,6 @@
-//! The findings as a table, for a terminal and for `docs/kernels.md` alike.
+//! The findings as tables, for a terminal and for `docs/kernels.md` alike.
+
+use std::collections::BTreeSet;
 
 use super::flood::Cookies;
 use super::scenario::Findings;
@@ -16,6 +18,23 @@ pub(super) fn table(rows: &[(String, Findings)]) -> String {
     ]);
     let mut lines = vec![head];
     lines.extend(rows.iter().map(|(release, findings)| cells(release, findings)));
+    markdown(&lines)
+}
+
+/// Returns the table of verified instructions in Markdown, with a row for each release and a column for each program.
+pub(super) fn verified(rows: &[(String, Findings)]) -> String {
+    let programs: BTreeSet<&String> = rows.iter().flat_map(|(_, findings)| findings.verified.keys()).collect();
+    let mut lines = vec![vec!["verified instructions".to_owned()]];
+    lines[0].extend(programs.iter().map(|program| format!("`{program}`")));
+    lines.extend(rows.iter().map(|(release, findings)| {
+        let of = |program: &&String| findings.verified.get(*program).map_or_else(|| "–".to_owned(), u32::to_string);
+        std::iter::once(release.clone()).chain(programs.iter().map(of)).collect()
+    }));
+    markdown(&lines)
+}
+
+/// Returns the lines, the head first, in Markdown.
+fn markdown(lines: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..lines[0].len())
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default())
         .collect();
@@ -30,7 +49,7 @@ pub(super) fn table(rows: &[(String, Findings)]) -> String {
 }
 
 fn cells(release: &str, findings: &Findings) -> Vec<String> {
-    let Findings { support, requests, steered, cookies } = findings;
+    let Findings { support, requests, steered, cookies, verified: _ } = findings;
     let mut cells = vec![release.to_owned()];
     match support {
         Support::Programs(attached) => {
@@ -70,6 +89,8 @@ fn fallback(support: &Support) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn hooks(receives: &str, transmits: &str) -> Hooks {
@@ -86,6 +107,7 @@ mod tests {
                     requests: 16,
                     steered: 0,
                     cookies: None,
+                    verified: BTreeMap::new(),
                 },
             ),
             (
@@ -95,6 +117,7 @@ mod tests {
                     requests: 16,
                     steered: 16,
                     cookies: Some(Cookies { sent: 1500, confirmed: 8 }),
+                    verified: BTreeMap::from([("ingress_xdp".to_owned(), 524_406)]),
                 },
             ),
         ];
@@ -121,6 +144,13 @@ mod tests {
                 "1500, 8",
                 "XDP generic on e1000; clsact for tcx"
             ]
+        );
+        assert_eq!(
+            verified(&rows),
+            "| verified instructions | `ingress_xdp` |\n\
+             |-----------------------|---------------|\n\
+             | 4.19                  | –             |\n\
+             | 6.1                   | 524406        |"
         );
     }
 
