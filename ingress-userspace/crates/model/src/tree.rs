@@ -137,7 +137,8 @@ impl<K, V> Tree<K, V> {
 }
 
 impl<K: Clone + Ord + Hash, V: Clone> Tree<K, V> {
-    /// Sets the value of `key`, and returns the previous one.
+    /// Sets the value of `key`, and returns the previous one. `key` replaces an equal key, so that its memory is that of
+    /// the newer object.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let rank = HASHER.hash_one(&key);
         let before = insert(&mut self.root, key, value, rank);
@@ -258,7 +259,11 @@ impl<K: Ord, V> TreeNode<K, V> {
 
 fn insert<K: Clone + Ord, V: Clone>(link: &mut Link<K, V>, key: K, value: V, rank: u64) -> Option<V> {
     match link {
-        Some(node) if node.key == key => Some(std::mem::replace(&mut Arc::make_mut(node).value, value)),
+        Some(node) if node.key == key => {
+            let node = Arc::make_mut(node);
+            node.key = key;
+            Some(std::mem::replace(&mut node.value, value))
+        }
         Some(node) if node.is_above(rank, &key) => {
             let node = Arc::make_mut(node);
             let below = if key < node.key { &mut node.left } else { &mut node.right };
@@ -453,6 +458,17 @@ mod tests {
                 prop_assert_eq!(found, differences(as_it_was, &model));
                 prop_assert_eq!(copy == &tree, as_it_was == &model);
             }
+        }
+    }
+
+    #[test]
+    fn an_update_shares_its_key() {
+        let [old, new]: [Arc<str>; 2] = ["a".into(), "a".into()];
+        let mut tree = Tree::from([(Arc::clone(&old), 1)]);
+        let copy = tree.clone();
+        tree.insert(Arc::clone(&new), 2);
+        for (tree, key) in [(&tree, &new), (&copy, &old)] {
+            assert!(tree.keys().eq([key]) && tree.keys().all(|found| Arc::ptr_eq(found, key)));
         }
     }
 
