@@ -160,6 +160,8 @@ impl Stage {
             ("--admin-addr", format!("127.0.0.1:{}", conf.admin_port)),
             // Like an installation with that many hosts: each host without its own counters would be reported.
             ("--host-capacity", (conf.plan.hosts + SPARE_HOSTS).max(16_384).to_string()),
+            // All hosts are in one namespace. One above its limit would cost another its place.
+            ("--max-hosts-per-namespace", (conf.plan.hosts + SPARE_HOSTS).max(100_000).to_string()),
         ] {
             words.extend([flag.into(), value]);
         }

@@ -1,8 +1,8 @@
 //! Divides a budget that Ingresses share: older Ingresses come first, within the share of their namespace. The purpose
 //! of the budget is not known here.
 //!
-//! Sums are kept up to date. A search for refused Ingresses happens only where a sum exceeds its bound: in one
-//! namespace, or among all Ingresses while their total is too large.
+//! Sums are kept up to date. A search for refused Ingresses happens only where a sum exceeds its bound. In one namespace
+//! it costs the refused ones; while the total of all is too large, it looks at every Ingress that uses the budget.
 
 use std::{
     cmp::Ordering,
@@ -11,7 +11,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{amount::Amount, claims::Claims};
+use super::{
+    amount::Amount,
+    claims::Claims,
+    sum_list::{Excess, SumList},
+};
 use crate::{change::ObjectName, outcome::ObjectRef};
 
 /// The share of each Ingress in a budget, and the Ingresses that get none of it.
@@ -19,7 +23,8 @@ pub(super) struct Holders<A> {
     budget: Budget<A>,
     /// Computes the amount that an Ingress would use.
     amount: fn(&Claims) -> A,
-    namespaces: HashMap<Arc<str>, OfNamespace<A>>,
+    /// Claims by namespace, the oldest first; Ingresses that use nothing are left out.
+    namespaces: HashMap<Arc<str>, SumList<ByAge, A>>,
     total: A,
     /// Namespaces in which the set of refused Ingresses may have changed since the last judgement.
     stale: BTreeSet<Arc<str>>,
@@ -52,12 +57,6 @@ pub(super) enum BudgetScope {
     All,
 }
 
-struct OfNamespace<A> {
-    sum: A,
-    /// The oldest first; Ingresses that use nothing are left out.
-    holders: BTreeSet<ByAge>,
-}
-
 /// Claims of an Ingress, ordered by age.
 struct ByAge(Arc<Claims>);
 
@@ -88,16 +87,14 @@ impl<A: Amount> Holders<A> {
         let was_too_much = self.asks_too_much(namespace);
         let held = self.namespaces.entry(Arc::clone(namespace)).or_default();
         if let Some(claims) = before {
-            held.holders.remove(&ByAge(Arc::clone(claims)));
+            held.remove(&ByAge(Arc::clone(claims)));
         }
         if let Some(claims) = now.filter(|_| more != A::default()) {
-            held.holders.insert(ByAge(Arc::clone(claims)));
+            held.insert(ByAge(Arc::clone(claims)), more);
         }
-        held.sum += more;
-        held.sum -= less;
         self.total += more;
         self.total -= less;
-        if held.holders.is_empty() {
+        if held.is_empty() {
             self.namespaces.remove(namespace);
         }
         let matters = was_too_much || self.asks_too_much(namespace);
@@ -109,7 +106,7 @@ impl<A: Amount> Holders<A> {
 
     /// Returns `true` if an Ingress of a namespace may be refused.
     fn asks_too_much(&self, namespace: &str) -> bool {
-        let of_namespace = |held: &OfNamespace<A>| held.sum.exceeds(&self.budget.of_namespace);
+        let of_namespace = |held: &SumList<ByAge, A>| held.sum().exceeds(&self.budget.of_namespace);
         self.total.exceeds(&self.budget.of_all) || self.namespaces.get(namespace).is_some_and(of_namespace)
     }
 
@@ -124,7 +121,7 @@ impl<A: Amount> Holders<A> {
         let concerns_all = std::mem::replace(&mut self.was_too_much, is_too_much) || is_too_much;
         let stale = std::mem::take(&mut self.stale);
         let is_judged = |namespace: &Arc<str>| concerns_all || stale.contains(namespace);
-        let refused = self.refusals(if concerns_all { None } else { Some(&stale) });
+        let refused = if concerns_all { self.all_refusals() } else { self.refusals_of(&stale) };
         let before = self.refused.extract_if(.., |name, _| is_judged(&name.namespace));
         let before: BTreeSet<_> = before.map(|(name, _)| name).collect();
         let changed = before.symmetric_difference(&refused.keys().cloned().collect()).cloned().collect();
@@ -133,17 +130,26 @@ impl<A: Amount> Holders<A> {
         changed
     }
 
-    /// Returns the refused Ingresses of these namespaces, or of all. Ingresses of one namespace affect others only
-    /// while the total is too large.
-    fn refusals(&self, namespaces: Option<&BTreeSet<Arc<str>>>) -> BTreeMap<ObjectName, BudgetRefusal<A>> {
-        let some = namespaces.into_iter().flatten().filter_map(|namespace| self.namespaces.get(namespace));
-        let all = self.namespaces.values().filter(|_| namespaces.is_none());
-        let mut holders: Vec<&ByAge> = some.chain(all).flat_map(|held| &held.holders).collect();
-        holders.sort();
+    /// Returns the refused Ingresses of these namespaces while the total is not too large, so that they affect no others.
+    fn refusals_of(&self, namespaces: &BTreeSet<Arc<str>>) -> BTreeMap<ObjectName, BudgetRefusal<A>> {
+        let held = namespaces.iter().filter_map(|namespace| self.namespaces.get(namespace));
+        let excess = held.flat_map(|held| held.excess(&self.budget.of_namespace));
+        let refusal = |Excess { member: ByAge(claims), amount, together }| {
+            let scope = BudgetScope::Namespace;
+            let refusal = BudgetRefusal { object: claims.object.clone(), amount, together, scope };
+            (claims.precedence.name.clone(), refusal)
+        };
+        excess.map(refusal).collect()
+    }
+
+    /// Returns the refused Ingresses of all namespaces.
+    fn all_refusals(&self) -> BTreeMap<ObjectName, BudgetRefusal<A>> {
+        let mut holders: Vec<_> = self.namespaces.values().flat_map(SumList::iter).collect();
+        holders.sort_by(|(a, _), (b, _)| a.cmp(b));
         let (mut of_all, mut of_namespaces) = (A::default(), HashMap::<&str, A>::new());
         let mut refused = BTreeMap::new();
-        for ByAge(claims) in holders {
-            let amount = (self.amount)(claims);
+        for (ByAge(claims), amount) in holders {
+            let amount = *amount;
             let of_namespace = of_namespaces.entry(&claims.object.namespace).or_default();
             let (mut in_namespace, mut in_all) = (*of_namespace, of_all);
             in_namespace += amount;
@@ -165,16 +171,7 @@ impl<A: Amount> Holders<A> {
     /// Returns the amount that each Ingress would use.
     #[cfg(test)]
     pub(super) fn amounts(&self) -> impl Iterator<Item = A> {
-        let holders = self.namespaces.values().flat_map(|held| &held.holders);
-        holders.map(|ByAge(claims)| (self.amount)(claims))
-    }
-}
-
-// === impl OfNamespace ===
-
-impl<A: Amount> Default for OfNamespace<A> {
-    fn default() -> Self {
-        Self { sum: A::default(), holders: BTreeSet::new() }
+        self.namespaces.values().flat_map(SumList::iter).map(|(_, amount)| *amount)
     }
 }
 

@@ -67,6 +67,7 @@ mod shares;
 mod staple;
 mod stream_rows;
 mod streams;
+mod sum_list;
 mod text;
 mod tickets;
 mod tls_secret;
