@@ -1,6 +1,9 @@
-//! A set that mostly has one member or two.
+//! Sets by key that mostly have one member or two.
 
-use std::{collections::HashSet, hash::Hash};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 /// Members without duplicates, in any order. It is never empty.
 pub(super) enum Few<T> {
@@ -17,21 +20,47 @@ pub(super) enum Few<T> {
 /// Number of members up to which a hash set does not pay.
 const MAX: usize = 8;
 
+/// Adds a member to the set of `key`, where it is not yet.
+pub(super) fn add<K: Clone + Eq + Hash, T: Clone + Eq + Hash>(sets: &mut HashMap<K, Few<T>>, key: &K, member: T) {
+    match sets.get_mut(key) {
+        Some(set) => set.add(member),
+        None => drop(sets.insert(key.clone(), Few::One(member))),
+    }
+}
+
+/// Removes `member` from the set of `key`. Returns `true` if it was the last.
+pub(super) fn remove<K: Eq + Hash, T: Clone + Eq + Hash>(sets: &mut HashMap<K, Few<T>>, key: &K, member: &T) -> bool {
+    let is_last = sets.get_mut(key).is_some_and(|set| !set.remove(member));
+    if is_last {
+        sets.remove(key);
+    }
+    is_last
+}
+
 // === impl Few ===
 
 impl<T: Clone + Eq + Hash> Few<T> {
     /// Adds a member that is not there.
-    pub(super) fn add(&mut self, member: T) {
+    fn add(&mut self, member: T) {
         match self {
-            Self::One(one) => *self = Self::Several(vec![one.clone(), member]),
-            Self::Several(members) if members.len() < MAX => members.push(member),
+            Self::One(one) => {
+                debug_assert!(*one != member, "it is there");
+                *self = Self::Several(vec![one.clone(), member]);
+            }
+            Self::Several(members) if members.len() < MAX => {
+                debug_assert!(!members.contains(&member), "it is there");
+                members.push(member);
+            }
             Self::Several(members) => *self = Self::Many(Box::new(members.drain(..).chain([member]).collect())),
-            Self::Many(members) => drop(members.insert(member)),
+            Self::Many(members) => {
+                let is_new = members.insert(member);
+                debug_assert!(is_new, "it is there");
+            }
         }
     }
 
     /// Removes `member`; returns `true` if any other remains. Without one, the set must be dropped.
-    pub(super) fn remove(&mut self, member: &T) -> bool {
+    fn remove(&mut self, member: &T) -> bool {
         match self {
             Self::One(one) => one != member,
             Self::Several(members) => {
@@ -64,12 +93,14 @@ mod tests {
     #[test]
     fn members_are_found_at_every_count() {
         for count in [1, 2, MAX, MAX + 1, 3 * MAX] {
-            let mut set = Few::One(0);
-            (1..count).for_each(|member| set.add(member));
+            let mut sets = HashMap::new();
+            (0..count).for_each(|member| add(&mut sets, &"key", member));
             for gone in 0..count {
-                assert_eq!(set.iter().copied().collect::<BTreeSet<_>>(), (gone..count).collect(), "of {count}");
-                assert_eq!(set.remove(&gone), gone + 1 < count, "of {count}");
+                let members = sets.get("key").into_iter().flat_map(Few::iter).copied().collect::<BTreeSet<_>>();
+                assert_eq!(members, (gone..count).collect(), "of {count}");
+                assert_eq!(remove(&mut sets, &"key", &gone), gone + 1 == count, "of {count}");
             }
+            assert!(sets.is_empty() && !remove(&mut sets, &"key", &0), "of {count}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    few::Few,
+    few::{self, Few},
     part::{Dependency, Part, PartTrace},
 };
 use crate::outcome::Outcome;
@@ -50,17 +50,13 @@ impl Records {
         let new = Record { reads: reads.collect(), outcomes: outcomes.into_iter().collect() };
         let (part, old) = self.parts.remove_entry(&part).unwrap_or_else(|| (Arc::new(part), Record::default()));
         for read in new.reads.iter().filter(|read| old.reads.binary_search(read).is_err()) {
-            match self.dependents.get_mut(read) {
-                Some(dependents) => dependents.add(Arc::clone(&part)),
-                None => drop(self.dependents.insert(Arc::clone(read), Few::One(Arc::clone(&part)))),
-            }
+            few::add(&mut self.dependents, read, Arc::clone(&part));
             if let Dependency::Addresses(name) = &**read {
                 self.external_names.insert(Arc::clone(name), ());
             }
         }
         for read in old.reads.iter().filter(|read| new.reads.binary_search(read).is_err()) {
-            if self.dependents.get_mut(read).is_some_and(|dependents| !dependents.remove(&part)) {
-                self.dependents.remove(read);
+            if few::remove(&mut self.dependents, read, &part) {
                 self.orphans.push(Arc::clone(read));
             }
         }

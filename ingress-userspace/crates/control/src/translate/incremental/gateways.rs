@@ -14,7 +14,7 @@ use crate::{
     translate::{
         Context,
         features::Globals,
-        few::Few,
+        few::{self, Few},
         gateway::{
             backend_tls::{self, Policy},
             class, grpc_route, http_route,
@@ -262,11 +262,7 @@ impl Translator {
 
     fn attach(&mut self, route: &Arc<MadeRoute>, work: &mut PendingWork) {
         for service in &route.services {
-            let id = route.precedence.id.clone();
-            match self.gateways.users.get_mut(service) {
-                Some(users) => users.add(id),
-                None => drop(self.gateways.users.insert(service.clone(), Few::One(id))),
-            }
+            few::add(&mut self.gateways.users, service, route.precedence.id.clone());
         }
         self.look_at_policies(route, work);
         for (listener, patterns) in route.attachments.iter() {
@@ -286,10 +282,7 @@ impl Translator {
 
     fn detach(&mut self, route: &MadeRoute, work: &mut PendingWork) {
         for service in &route.services {
-            let users = self.gateways.users.get_mut(service);
-            if users.is_some_and(|users| !users.remove(&route.precedence.id)) {
-                self.gateways.users.remove(service);
-            }
+            few::remove(&mut self.gateways.users, service, &route.precedence.id);
         }
         self.look_at_policies(route, work);
         for (listener, patterns) in route.attachments.iter() {
