@@ -30,6 +30,7 @@ mod object;
 pub mod object_status;
 mod options;
 pub mod outcome;
+mod own_marks;
 pub mod reference_grant;
 pub mod saved;
 pub mod service;

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::{object::ObjectName, status::field_owners::managers, translate::is_own_annotation};
+use crate::{
+    object::ObjectName,
+    own_marks::{managers, own_key},
+};
 
 /// The used fields of [`ObjectMeta`].
 ///
@@ -34,7 +37,7 @@ impl From<ObjectMeta> for HeldMetadata {
     fn from(metadata: ObjectMeta) -> Self {
         let name = ObjectName::of(&metadata);
         let managers = managers(metadata.managed_fields);
-        let own = metadata.annotations.into_iter().flatten().filter(|(name, _)| is_own_annotation(name));
+        let own = metadata.annotations.into_iter().flatten().filter(|(name, _)| own_key(name).is_some());
         let annotations: BTreeMap<_, _> = own.collect();
         Self {
             name,

@@ -6,7 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
 };
 
-use super::options::MANAGER;
+use crate::own_marks::managers;
 
 /// Drops the parts that statuses do not need. Of the status only the load balancer is kept, and of field ownership only
 /// whether this controller owns any field.
@@ -27,15 +27,6 @@ fn mark(metadata: &mut ObjectMeta) {
         |manager: Box<str>| ManagedFieldsEntry { manager: Some(manager.into()), ..ManagedFieldsEntry::default() };
     let marks: Vec<_> = managers(metadata.managed_fields.take()).into_iter().map(mark).collect();
     metadata.managed_fields = (!marks.is_empty()).then_some(marks);
-}
-
-/// Returns the managers of this controller that own fields of the status by server-side apply.
-pub(crate) fn managers(fields: Option<Vec<ManagedFieldsEntry>>) -> Box<[Box<str>]> {
-    let of_ours = |entry: ManagedFieldsEntry| {
-        let is_applied = entry.subresource.as_deref() == Some("status") && entry.operation.as_deref() == Some("Apply");
-        entry.manager.filter(|manager| is_applied && manager.starts_with(MANAGER)).map(Into::into)
-    };
-    fields.into_iter().flatten().filter_map(of_ours).collect()
 }
 
 /// Returns `true` if [`reduce`] found fields of this manager.

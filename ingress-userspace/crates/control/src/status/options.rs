@@ -4,9 +4,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use super::{addresses::Publish, election::LeaseTimings, handle::StatusHandle};
-
-/// The field manager under which statuses are applied, and by which this controller recognizes its own.
-pub(crate) const MANAGER: &str = "xdp-ingress";
+use crate::own_marks::MANAGER;
 
 /// Longest name of a field manager (apimachinery, `FieldManagerMaxLength`).
 pub(crate) const MANAGER_MAX: usize = 128;

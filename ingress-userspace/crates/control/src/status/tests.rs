@@ -7,9 +7,11 @@ use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::*;
-use super::{input::ManagedState, options::MANAGER};
-use crate::outcome::{Origin, Outcome, Reason};
+use super::{input::ManagedState, *};
+use crate::{
+    outcome::{Origin, Outcome, Reason},
+    own_marks::MANAGER,
+};
 use api_server::{Entry, Server, node, pod};
 use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Unavailable};
 

@@ -79,8 +79,7 @@ mod values;
 pub(crate) use address::{is_always_refused, reached};
 pub use annotation_reader::references as annotation_references;
 pub(crate) use annotation_reader::route::{
-    is_annotatable, is_own_annotation, references as route_references, references_of_config_map,
-    services as route_services,
+    is_annotatable, references as route_references, references_of_config_map, services as route_services,
 };
 pub(crate) use annotation_reader::{
     entries as annotation_entries, instead_on_routes, is_annotation, services_of, verdict as annotation_verdict,

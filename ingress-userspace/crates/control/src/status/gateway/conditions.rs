@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::{gateway, object_status::Condition};
+use crate::{gateway, object_status::Condition, own_marks::own_key};
 
-/// Types of conditions that this controller states, apart from those with [`PREFIX`]. Conditions of other types belong
-/// to other writers.
+/// Types of conditions that this controller states, apart from those with its own prefix. Conditions of other types
+/// belong to other writers.
 const TYPES: [&str; 8] = [
     "Accepted",
     "AttachedListenerSets",
@@ -17,12 +17,9 @@ const TYPES: [&str; 8] = [
     "ResolvedRefs",
 ];
 
-/// Beginning of the types that only this controller has.
-const PREFIX: &str = "xdp-ingress.io/";
-
 /// Returns `true` if the condition is of a type that this controller states.
 pub(super) fn is_ours(condition: &gateway::Condition) -> bool {
-    TYPES.contains(&&*condition.kind) || condition.kind.starts_with(PREFIX)
+    TYPES.contains(&&*condition.kind) || own_key(&condition.kind).is_some()
 }
 
 /// Returns `wanted` in the form of the API. A condition keeps the time of its last transition in `present` if its

@@ -22,15 +22,13 @@ use super::{
 use crate::{
     change::{ObjectId, ObjectName},
     outcome::{ObjectRef, Reason},
+    own_marks::{PREFIX, own_key},
     verdict::Verdict,
 };
 use others::Other;
 
 mod others;
 pub(super) mod route;
-
-/// This controller's own prefix, which takes precedence over the one for compatibility.
-const PREFIX: &str = "xdp-ingress.io";
 
 /// Returns the verdict on the annotation `name` of ingress-nginx, without its prefix. Names of this controller alone
 /// have one, too; `None` for unknown ones.
@@ -222,7 +220,7 @@ impl Title<'_> {
     /// Returns whether it is written for this controller alone.
     fn is_own(self) -> bool {
         match self {
-            Self::Annotation(name) => name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/')),
+            Self::Annotation(name) => own_key(name).is_some(),
             Self::Key(..) => true,
         }
     }

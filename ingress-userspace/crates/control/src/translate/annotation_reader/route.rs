@@ -5,11 +5,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{Entries, PREFIX, Title, read_entries, united};
+use super::{Entries, Title, read_entries, united};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
     gateway::HeldMetadata,
     outcome::ObjectRef,
+    own_marks::own_key,
     translate::{
         Context,
         features::{self, Globals, ParsedAnnotations, scope::Scope},
@@ -70,11 +71,6 @@ pub(crate) const fn is_annotatable(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns `true` if an annotation with this name may have an effect on routes.
-pub(crate) fn is_own_annotation(name: &str) -> bool {
-    name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'))
-}
-
 /// Returns `true` if the metadata of a route hold annotations of this controller.
 pub(crate) fn is_annotated(metadata: &HeldMetadata) -> bool {
     !of_metadata(metadata).is_empty()
@@ -125,7 +121,7 @@ fn effective(key: &str) -> Option<&'static features::row::Key> {
 fn of_metadata(metadata: &HeldMetadata) -> Entries<'_> {
     let mut entries = Entries::new();
     for (name, value) in metadata.annotations.iter().flat_map(|all| all.iter()) {
-        if let Some(key) = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('/')) {
+        if let Some(key) = own_key(name) {
             entries.insert(key, (Title::Annotation(name), value.trim()));
         }
     }
