@@ -206,7 +206,8 @@ fn judged(goals: &[Goal], beside: &Beside<'_>) -> String {
     format!("{list} | {verdict}")
 }
 
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+/// Returns the values in ascending order.
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values

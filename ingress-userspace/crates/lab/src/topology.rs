@@ -33,6 +33,8 @@ pub const SMALL_MTU: u32 = 1400;
 #[derive(Debug)]
 pub struct Topology {
     pub client: Namespace,
+    /// The router next to the client.
+    first_router: Namespace,
     /// The router at the other end of [`NODE_NIC`]; its own end is [`ROUTER_NIC`].
     pub router: Namespace,
     pub node: Namespace,
@@ -80,7 +82,16 @@ impl Topology {
              route add default via 203.0.113.1\nroute add default via 2001:db8:3::1"
         ))?;
         let pods = PODS.iter().enumerate().map(|(index, name)| Pod::build(lab, &node, name, index));
-        Ok(Self { client, router: hop_b, pods: pods.collect::<anyhow::Result<_>>()?, node })
+        Ok(Self { client, first_router: hop_a, router: hop_b, pods: pods.collect::<anyhow::Result<_>>()?, node })
+    }
+
+    /// Gives the link between the routers the MTU of the other links, before either end learns of the smaller one.
+    ///
+    /// # Errors
+    /// Fails if the MTU cannot be changed.
+    pub fn widen(&self) -> anyhow::Result<()> {
+        self.first_router.ip("link set eth1 mtu 1500")?;
+        self.router.ip("link set eth0 mtu 1500")
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     goal::Limit,
-    report::{least, median},
+    report::{least, median, sorted},
 };
 
 /// The best of all rounds, and their median.
@@ -28,6 +28,8 @@ pub(super) struct Clause {
 pub(super) enum Verdict {
     Met,
     Missed,
+    /// Not told apart from the limit by the rounds of this run.
+    Undecided,
     /// Not measured in this run, but by the command beside it.
     Elsewhere,
 }
@@ -40,6 +42,28 @@ pub(super) struct Row {
     pub(super) target: String,
     pub(super) measured: String,
     pub(super) verdict: Verdict,
+}
+
+/// Returns an interval that holds the median of what the samples are taken from, with a probability of 95 % or more (sign
+/// test): as many samples are left out at each end as are hardly ever all on the same side of it. Fewer than six samples
+/// have none.
+pub(super) fn interval(samples: &[f64]) -> Option<[f64; 2]> {
+    const OUTSIDE: f64 = 0.05;
+    let sorted = sorted(samples.iter().copied());
+    let count = sorted.len();
+    // Probability that this number of samples is below the median, and that at most so many are.
+    let mut exactly = 0.5_f64.powi(i32::try_from(count).ok()?);
+    let mut at_most = exactly;
+    let mut left_out = None;
+    for below in 0..count / 2 {
+        if 2.0 * at_most > OUTSIDE {
+            break;
+        }
+        left_out = Some(below);
+        exactly *= (count - below) as f64 / (below + 1) as f64;
+        at_most += exactly;
+    }
+    left_out.map(|left_out| [sorted[left_out], sorted[count - 1 - left_out]])
 }
 
 // === impl Spread ===
@@ -87,6 +111,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Self::Met => "met",
             Self::Missed => "MISSED",
+            Self::Undecided => "undecided",
             Self::Elsewhere => "see there",
         })
     }
@@ -118,6 +143,16 @@ mod tests {
             let row = Row::judged(1, "CPU", &clauses);
             assert_eq!(row.verdict, expect, "{row}");
             assert_eq!(row.target, "≤ 1.10 × bind; < 1.00 × nft");
+        }
+    }
+
+    #[test]
+    fn an_interval_leaves_out_what_the_sign_test_permits() {
+        // Tables of the sign test at 5 %, two-sided.
+        for (count, left_out) in [(5, None), (6, Some(0)), (8, Some(0)), (9, Some(1)), (20, Some(5)), (50, Some(17))] {
+            let samples: Vec<f64> = (0..count).rev().map(f64::from).collect();
+            let expect = left_out.map(|left_out: i32| [f64::from(left_out), f64::from(count - 1 - left_out)]);
+            assert_eq!(interval(&samples), expect, "{count}");
         }
     }
 

@@ -56,7 +56,8 @@ Examples:
   cargo xtask bench kernel --pgo --record # and write docs/kernel-figures.md
   cargo xtask bench kernel --flood --rounds 4           # what floods leave for clients; about twenty minutes
   cargo xtask bench kernel --flood --senders many --clients https
-  cargo xtask bench kernel --syn-cost                   # CPU for a SYN, by XDP, the stack and nft; about four minutes";
+  cargo xtask bench kernel --syn-cost                   # CPU for a SYN, by XDP, the stack and nft; about six minutes
+  cargo xtask bench kernel --transfers --rounds 30      # only the rate of connections from SYN cookies; about six minutes";
 
 /// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/kernel-figures.md", command: "cargo xtask bench kernel --record" };
@@ -78,6 +79,12 @@ pub(super) struct Args {
     /// SYN cookies.
     #[arg(long, conflicts_with_all = ["all", "record"], group = "flooding")]
     syn_cost: bool,
+    /// Measure instead only the rate of connections from SYN cookies, beside usual ones.
+    #[arg(long, conflicts_with_all = ["all", "record", "flood", "syn_cost"])]
+    transfers: bool,
+    /// Congestion control of nodes and clients for transfers, such as reno; by default that of this machine.
+    #[arg(long, value_name = "NAME", requires = "transfers")]
+    congestion_control: Option<String>,
     #[command(flatten)]
     options: flood::Options,
     /// Also run the tests and the bench that guard the other figures.
@@ -103,9 +110,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if args.flood {
         return flood::run(&args.options, args.rounds, args.seconds, &binary, pin);
     }
+    if args.transfers {
+        return transfers::run(args.rounds, args.congestion_control.as_deref(), &binary);
+    }
     if args.syn_cost {
         syn_cost::run(args.options.rate, args.rounds, args.seconds, &binary)?;
-        return transfers::run(args.rounds, &binary);
+        return transfers::run(args.rounds, None, &binary);
     }
     let costs = Costs::take()?;
     let balance = balance::measure(args.rounds, &binary)?;
