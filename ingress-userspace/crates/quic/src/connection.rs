@@ -21,6 +21,7 @@ use quinn_proto::{
 use crate::{
     admit::network,
     allowance::Allowance,
+    amplification::Unproven,
     body::RequestBody,
     config::Limits,
     conn::Conn,
@@ -39,6 +40,8 @@ pub(crate) struct State {
     peer: Rc<Peer>,
     /// Number of transmissions that QUIC's timers wait for, since the path to the client has changed.
     pub(crate) awaited: u8,
+    /// The client's address, until it is proven.
+    pub(crate) unproven: Option<Unproven>,
     /// The requests that have not ended, by their stream.
     pub(crate) requests: HashMap<StreamId, Exchange, RandomState>,
     /// Requests whose head is complete. The driver begins their tasks after the turn.
@@ -115,7 +118,14 @@ impl State {
         self.stage == Stage::Handshake && self.quic.crypto_session().handshake_data().is_none()
     }
 
-    pub(crate) fn new(quic: quinn_proto::Connection, shared: Rc<Shared>, peer: Rc<Peer>, now: Instant) -> Self {
+    /// Makes the state of a connection that was accepted. `unproven` is `None` if a token proves the client's address.
+    pub(crate) fn new(
+        quic: quinn_proto::Connection,
+        shared: Rc<Shared>,
+        peer: Rc<Peer>,
+        unproven: Option<Unproven>,
+        now: Instant,
+    ) -> Self {
         Self {
             network: network(quic.remote_address().ip()),
             quic,
@@ -123,6 +133,7 @@ impl State {
             shared,
             peer,
             awaited: 0,
+            unproven,
             requests: HashMap::default(),
             begun: Vec::new(),
             heads: VecDeque::new(),
@@ -218,6 +229,7 @@ impl State {
     /// Begins HTTP/3 after the handshake.
     fn begin(&mut self, now: Instant) {
         self.stage = Stage::Serving;
+        self.unproven = None;
         self.idle_since = now;
         self.shared.end_handshake(self.network);
         count(&self.shared.counters.connected);

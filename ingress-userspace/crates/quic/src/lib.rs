@@ -9,6 +9,7 @@
 
 mod admit;
 mod allowance;
+mod amplification;
 mod body;
 mod config;
 mod conn;
@@ -22,6 +23,8 @@ mod keys;
 mod lifetime;
 mod moves;
 mod options;
+#[cfg(test)]
+mod pair;
 mod respond;
 mod shared;
 mod socket;

@@ -17,6 +17,7 @@ use quinn_proto::{DatagramEvent, Incoming, ServerConfig, Transmit};
 use super::{BATCHES, DATAGRAMS, Driver};
 use crate::{
     admit::{Admission, FirstPacket, Load, decide, network},
+    amplification::{Arrival, Unproven},
     config::{self, ConfigError},
     conn::Conn,
     connection::State,
@@ -138,14 +139,15 @@ impl<S> Driver<S> {
         let handled = catch_unwind(AssertUnwindSafe(|| {
             let Datagram { remote, local, ecn, data } = datagram;
             self.reply.clear();
+            let arrival = Arrival::of(&data);
             match self.endpoint.handle(now, remote, local, ecn, data, &mut self.reply) {
                 None => Taken::Alone,
-                Some(DatagramEvent::NewConnection(incoming)) => self.admit(incoming, now),
+                Some(DatagramEvent::NewConnection(incoming)) => self.admit(incoming, arrival, now),
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     let Some(Some(conn)) = self.conns.get(handle.0) else { return Taken::OfConnection };
                     let is_begun = conn.with(|state| {
                         let lacked_hello = state.lacks_hello();
-                        state.take(event);
+                        state.take(event, arrival, remote);
                         lacked_hello && !state.lacks_hello()
                     });
                     conn.mark_dirty();
@@ -165,7 +167,7 @@ impl<S> Driver<S> {
         })
     }
 
-    fn admit(&mut self, incoming: Incoming, now: Instant) -> Taken {
+    fn admit(&mut self, incoming: Incoming, arrival: Arrival, now: Instant) -> Taken {
         let (counters, half_open_max) = (&self.shared.counters, self.shared.limits.borrow().half_open_max);
         let first = FirstPacket {
             remote: incoming.remote_address(),
@@ -181,7 +183,7 @@ impl<S> Driver<S> {
             validated: first.is_validated,
         };
         match decide(load) {
-            Admission::Accept => return self.accept(incoming, &first, now),
+            Admission::Accept => return self.accept(incoming, &first, arrival, now),
             Admission::Retry => {
                 count(&counters.retried);
                 match self.endpoint.retry(incoming, &mut self.reply) {
@@ -215,8 +217,8 @@ impl<S> Driver<S> {
         Some(server)
     }
 
-    fn accept(&mut self, incoming: Incoming, first: &FirstPacket, now: Instant) -> Taken {
-        let FirstPacket { remote, local, .. } = *first;
+    fn accept(&mut self, incoming: Incoming, first: &FirstPacket, arrival: Arrival, now: Instant) -> Taken {
+        let FirstPacket { remote, local, is_validated } = *first;
         let config = match self.server_at(first).transpose() {
             Ok(config) => config,
             Err(error) => {
@@ -234,7 +236,8 @@ impl<S> Driver<S> {
                 self.shared.begin_handshake(network(remote.ip()));
                 count(&counters.open);
                 let peer = Rc::new(Peer::new(remote, local));
-                let state = State::new(quic, Rc::clone(&self.shared), Rc::clone(&peer), now);
+                let unproven = (!is_validated).then(|| Unproven::new(arrival));
+                let state = State::new(quic, Rc::clone(&self.shared), Rc::clone(&peer), unproven, now);
                 let conn = Conn::new(handle.0, Rc::clone(&peer), Rc::clone(&self.shared), state);
                 peer.belongs_to(&conn);
                 conn.mark_dirty();
