@@ -33,7 +33,10 @@ pub struct FlowKey {
     pub local_port_be: u16,
     /// [`PROTO_TCP`] or [`PROTO_UDP`].
     pub proto: u8,
-    pub pad: [u8; 3],
+    /// Padding, 0. In two fields, because LLVM stores three bytes at an odd address by an unaligned access, which the
+    /// verifier refuses.
+    pub pad: u8,
+    pub pad_end: u16,
 }
 
 impl FlowKey {
@@ -41,7 +44,7 @@ impl FlowKey {
     #[must_use]
     #[inline(always)]
     pub const fn reversed(&self) -> Self {
-        let Self { remote_addr, local_addr, remote_port_be, local_port_be, proto, pad } = *self;
+        let Self { remote_addr, local_addr, remote_port_be, local_port_be, proto, pad, pad_end } = *self;
         Self {
             remote_addr: local_addr,
             local_addr: remote_addr,
@@ -49,6 +52,7 @@ impl FlowKey {
             local_port_be: remote_port_be,
             proto,
             pad,
+            pad_end,
         }
     }
 }

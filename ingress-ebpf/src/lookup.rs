@@ -163,7 +163,8 @@ fn flow(ctx: &SkLookupContext) -> Option<FlowKey> {
         // The only port of this context in host byte order.
         local_port_be: (lookup.local_port as u16).to_be(),
         proto: lookup.protocol as u8,
-        pad: [0; 3],
+        pad: 0,
+        pad_end: 0,
     })
 }
 

@@ -349,7 +349,8 @@ fn segment(frame: &impl Frame, transport: &TransportHeader) -> Result<Segment, T
         remote_port_be: u16::from_ne_bytes([ports[0], ports[1]]),
         local_port_be: u16::from_ne_bytes([ports[2], ports[3]]),
         proto,
-        pad: [0; 3],
+        pad: 0,
+        pad_end: 0,
     };
     Ok(Segment { flow, tcp_flags, offset })
 }

@@ -148,7 +148,15 @@ pub fn first_key(head: &[u8; HEAD_LENGTH]) -> FlowKey {
     };
     let [i, j, k, l, m, n, o, p] = kept.to_le_bytes();
     let remote_addr = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p];
-    FlowKey { remote_addr, local_addr: [0; 16], remote_port_be: 0, local_port_be: 0, proto: PROTO_UDP, pad: [0; 3] }
+    FlowKey {
+        remote_addr,
+        local_addr: [0; 16],
+        remote_port_be: 0,
+        local_port_be: 0,
+        proto: PROTO_UDP,
+        pad: 0,
+        pad_end: 0,
+    }
 }
 
 #[cfg(test)]

@@ -79,7 +79,8 @@ fn flow(proto: u8) -> FlowKey {
         remote_port_be: 40_000_u16.to_be(),
         local_port_be: 80_u16.to_be(),
         proto,
-        pad: [0; 3],
+        pad: 0,
+        pad_end: 0,
     }
 }
 

@@ -100,7 +100,8 @@ impl Case {
             remote_port_be: 40000_u16.to_be(),
             local_port_be: 80_u16.to_be(),
             proto: self.proto,
-            pad: [0; 3],
+            pad: 0,
+            pad_end: 0,
         };
         forwarded(self, self, self.flags, &Segment { flow, tcp_flags: self.tcp_flags, offset: 34 })
     }

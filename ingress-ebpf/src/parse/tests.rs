@@ -12,8 +12,8 @@ impl Frame for &[u8] {
 #[track_caller]
 fn check(what: &str, frame: &[u8], expected: Result<(&str, &str, u8), Total>) {
     let found = parse(&frame).map(|segment| {
-        let FlowKey { remote_addr, local_addr, remote_port_be, local_port_be, proto: _, pad } = segment.flow;
-        assert_eq!(pad, [0; 3], "{what}: padding is part of the key");
+        let FlowKey { remote_addr, local_addr, remote_port_be, local_port_be, proto: _, pad, pad_end } = segment.flow;
+        assert_eq!((pad, pad_end), (0, 0), "{what}: padding is part of the key");
         let socket =
             |addr, port_be| std::net::SocketAddr::from((std::net::Ipv6Addr::from(addr), u16::from_be(port_be)));
         (

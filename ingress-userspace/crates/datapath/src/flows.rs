@@ -65,7 +65,8 @@ pub fn flow_key(remote: SocketAddr, local: SocketAddr) -> FlowKey {
         remote_port_be: remote.port().to_be(),
         local_port_be: local.port().to_be(),
         proto: PROTO_TCP,
-        pad: [0; 3],
+        pad: 0,
+        pad_end: 0,
     }
 }
 
