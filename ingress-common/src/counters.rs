@@ -285,6 +285,12 @@ totals! {
     /// Event: SYN that would have been [`Total::SynCookieSent`] without
     /// [`crate::syn_cookies::SYN_COOKIES_DRY_RUN`].
     WouldSendSynCookie = 27 "would_send_syn_cookie",
+    /// Verdict: packet for a port of QUIC without a connection ID that a process of this node can have issued, and not the
+    /// first of a connection; dropped ([`crate::steer::PORT_QUIC_CHECKS`]).
+    QuicUnknown = 28 "quic_unknown",
+    /// Verdict: first packet of a QUIC connection in a datagram of less than 1200 bytes, or one of another version, which
+    /// a server drops (RFC 9000, 14.1 and 5.2.2); dropped ([`crate::steer::PORT_QUIC_CHECKS`]).
+    QuicShort = 29 "quic_short",
     /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without
     /// an established connection: SYNs, and occasionally a segment that arrives after its connection is gone, which is
     /// then refused.
@@ -335,7 +341,23 @@ impl Total {
     /// packets of all verdicts add up to all packets the program saw.
     #[must_use]
     pub const fn is_verdict(self) -> bool {
-        (self as u32) < 16 || matches!(self, Self::SynCookieInvalid)
+        (self as u32) < 16 || matches!(self, Self::SynCookieInvalid | Self::QuicUnknown | Self::QuicShort)
+    }
+
+    /// Returns `true` for a verdict on packets that a program dropped.
+    #[must_use]
+    pub const fn is_drop(self) -> bool {
+        matches!(
+            self,
+            Self::Denied
+                | Self::LimitedSyn
+                | Self::LimitedPacket
+                | Self::HiddenPort
+                | Self::RewrittenPort
+                | Self::SynCookieInvalid
+                | Self::QuicUnknown
+                | Self::QuicShort
+        )
     }
 }
 

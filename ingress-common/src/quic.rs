@@ -31,6 +31,9 @@ pub const KEYS: usize = 4;
 pub const VERSION: u32 = 1;
 /// Bits of [`QuicState::flags`] that hold the number of the key for new IDs.
 pub const CURRENT_KEY: u32 = 3;
+/// Bit of [`QuicState::flags`]: a key made room for another one while a process lived that may have issued IDs by it. So
+/// an ID that does not open may be one of a living connection.
+pub const KEY_LOST: u32 = 4;
 
 /// A connection ID that this node has issued, or may have.
 pub type ConnectionId = [u8; ID_LENGTH];
@@ -61,7 +64,7 @@ pub struct QuicState {
     pub epochs: [u32; WORKER_GROUPS as usize],
     /// [`VERSION`].
     pub version: u32,
-    /// [`CURRENT_KEY`]; other bits are 0.
+    /// [`CURRENT_KEY`] and [`KEY_LOST`]; other bits are 0.
     pub flags: u32,
 }
 
@@ -113,7 +116,8 @@ impl Issuer {
 pub const fn issue(number: u8, key: &SealKey, nonce: [u8; NONCE_LENGTH], issuer: Issuer) -> ConnectionId {
     let first = (number % KEYS as u8) << 5 | LENGTH_BITS;
     let [a, b, c, d, e, f, g] = nonce;
-    let [s, t, u, v, w, x, y, z] = (siphash(key, nonce) ^ issuer.index() as u64).to_le_bytes();
+    let block = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
+    let [s, t, u, v, w, x, y, z] = (siphash(key, block) ^ issuer.index() as u64).to_le_bytes();
     [first, a, b, c, d, e, f, g, s, t, u, v, w, x, y, z]
 }
 
@@ -121,8 +125,15 @@ pub const fn issue(number: u8, key: &SealKey, nonce: [u8; NONCE_LENGTH], issuer:
 #[must_use]
 #[inline(always)]
 pub const fn key_number(id: &ConnectionId) -> Option<usize> {
-    let number = (id[0] >> 5) as usize;
-    if number < KEYS && id[0] & 0x1f == LENGTH_BITS { Some(number) } else { None }
+    key_number_of(id[0])
+}
+
+/// Does the same as [`key_number`] by the first byte of the ID.
+#[must_use]
+#[inline(always)]
+pub const fn key_number_of(first: u8) -> Option<usize> {
+    let number = (first >> 5) as usize;
+    if number < KEYS && first & 0x1f == LENGTH_BITS { Some(number) } else { None }
 }
 
 /// Returns the issuer of `id`, which names `key` as its own ([`key_number`]); `None` if the seal is broken.
@@ -130,18 +141,25 @@ pub const fn key_number(id: &ConnectionId) -> Option<usize> {
 #[inline(always)]
 pub const fn open(key: &SealKey, id: &ConnectionId) -> Option<Issuer> {
     let [_, a, b, c, d, e, f, g, s, t, u, v, w, x, y, z] = *id;
-    let plain = u64::from_le_bytes([s, t, u, v, w, x, y, z]) ^ siphash(key, [a, b, c, d, e, f, g]);
+    let (nonce, seal) = ([a, b, c, d, e, f, g, 0], [s, t, u, v, w, x, y, z]);
+    open_words(key, u64::from_le_bytes(nonce), u64::from_le_bytes(seal))
+}
+
+/// Does the same as [`open`] by two little-endian words: the nonce, with 0 as its eighth byte, and the rest of the ID.
+#[must_use]
+#[inline(always)]
+pub const fn open_words(key: &SealKey, nonce: u64, seal: u64) -> Option<Issuer> {
+    let plain = seal ^ siphash(key, nonce);
     if plain >> 16 != 0 || (key[0] | key[1]) == 0 {
         return None;
     }
     Some(Issuer { epoch: (plain >> 6) as u16, worker: (plain & 0x3f) as u8 })
 }
 
-/// SipHash-2-4 of seven bytes, which are one block.
+/// SipHash-2-4 of seven bytes, which are one block. `nonce` is that block without its length.
 #[inline(always)]
-const fn siphash(key: &SealKey, nonce: [u8; NONCE_LENGTH]) -> u64 {
-    let [a, b, c, d, e, f, g] = nonce;
-    let block = u64::from_le_bytes([a, b, c, d, e, f, g, NONCE_LENGTH as u8]);
+const fn siphash(key: &SealKey, nonce: u64) -> u64 {
+    let block = nonce | (NONCE_LENGTH as u64) << 56;
     let [k0, k1] = *key;
     let state = [
         k0 ^ 0x736f_6d65_7073_6575,

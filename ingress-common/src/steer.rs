@@ -55,6 +55,9 @@ pub const PORT_REWRITTEN: u16 = 16;
 /// QUIC on a port of UDP: `ingress_quic` chooses among the sockets of this rule's workers for packets that no process
 /// has asked for. Used with [`PORT_COUNT_ONLY`].
 pub const PORT_QUIC: u16 = 32;
+/// With [`PORT_QUIC`]: drop packets that no process of the node can have asked for, while the heartbeat is fresh and the
+/// keys of all processes are known ([`crate::quic::KEY_LOST`]).
+pub const PORT_QUIC_CHECKS: u16 = 64;
 
 impl PortRule {
     /// Returns the port that replaces this one in received packets, in network byte order.

@@ -29,6 +29,8 @@ mod neighbours;
 #[cfg(target_arch = "bpf")]
 mod node;
 #[cfg(target_arch = "bpf")]
+mod quic_checks;
+#[cfg(target_arch = "bpf")]
 mod receive;
 #[cfg(target_arch = "bpf")]
 mod reuseport;

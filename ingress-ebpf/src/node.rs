@@ -1,16 +1,20 @@
-//! Implements the questions of `decide` with maps and helpers, and finds the host of a connection.
+//! Implements the questions of `decide` and `quic` with maps and helpers, and finds the host of a connection.
+
+use core::hint::black_box;
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use ingress_common::{
-    DenyRule, FlowKey, PortKey, PortRule, RawHostId, Share, WorkerLoad,
+    DenyRule, FlowKey, Handoff, PortKey, PortRule, QuicState, RawHostId, Share, WorkerLoad,
     flow::UNATTRIBUTED,
-    map::{ALIVE_CURRENT, SHARE_ONLY},
+    map::{ALIVE_CURRENT, QUIC_ONLY, SHARE_ONLY},
+    quic::{KEY_LOST, KEYS, SealKey},
+    sizes::WORKER_GROUPS,
 };
-use ingress_ebpf::decide::Node;
+use ingress_ebpf::{decide::Node, quic::QuicNode};
 
 use crate::{
-    deny,
-    maps::{ALIVE, FLOWS, NODE_ADDRS, PORTS, SHARE, WORKERS},
+    deny, handoffs,
+    maps::{ALIVE, FLOWS, NODE_ADDRS, PORTS, QUIC, SHARE, WORKERS},
 };
 
 /// This node as its maps describe it.
@@ -113,4 +117,46 @@ impl Node for Maps {
         // SAFETY: as `now_ns`.
         unsafe { bpf_get_smp_processor_id() }
     }
+}
+
+impl QuicNode for Maps {
+    #[inline(always)]
+    fn key(&self, number: usize) -> SealKey {
+        let Some(state) = state() else { return [0; 2] };
+        // The compiler knows from an earlier comparison that the number is small, and may leave the remainder out. The
+        // verifier does not connect the two, and then refuses the program.
+        let number = black_box(number) % KEYS;
+        // SAFETY: computes only the address of a field of a value that was checked against null; the index is within it.
+        let words = unsafe { (&raw const (*state).keys).cast::<SealKey>().add(number) };
+        // SAFETY: aligned and in bounds; volatile because userspace writes the words at any time.
+        unsafe { words.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn epoch(&self, group: usize) -> u32 {
+        let Some(state) = state() else { return 0 };
+        // SAFETY: as in `key`.
+        let epoch = unsafe { (&raw const (*state).epochs).cast::<u32>().add(group % WORKER_GROUPS as usize) };
+        // SAFETY: as in `key`.
+        unsafe { epoch.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn has_all_keys(&self) -> bool {
+        let Some(state) = state() else { return false };
+        // SAFETY: as in `key`.
+        let flags = unsafe { &raw const (*state).flags };
+        // SAFETY: as in `key`.
+        unsafe { flags.read_volatile() & KEY_LOST == 0 }
+    }
+
+    #[inline(always)]
+    fn note(&self, first: &FlowKey) -> Handoff {
+        handoffs::find_or_default(first)
+    }
+}
+
+#[inline(always)]
+fn state() -> Option<*const QuicState> {
+    QUIC.get_ptr(QUIC_ONLY)
 }

@@ -4,6 +4,8 @@
 //! Only the parts of a packet that all versions of QUIC share are read (RFC 8999), and the type of versions 1 and 2, to
 //! recognise a first packet.
 
+mod admission;
+
 use crate::{choose::choose, node_facts::Node};
 use ingress_common::{
     FlowKey, Handoff, PortRule,
@@ -11,6 +13,9 @@ use ingress_common::{
     quic::{self, ConnectionId, Issuer, SealKey},
     steer::{CHOSEN_FOR_QUIC, HANDOFF_FRESH_NS, PORT_QUIC, fresh},
 };
+
+pub use admission::Datagram;
+use admission::{LongType, long_type};
 
 /// Bytes of a packet that the choice reads: first byte, version, and length and bytes of the destination ID.
 /// Shorter datagrams have no ID that matters here: at most a stateless reset has 21 bytes (RFC 9000, section 10.3).
@@ -29,6 +34,8 @@ pub trait QuicNode {
     fn key(&self, number: usize) -> SealKey;
     /// Returns the epoch of the process with sockets in this group, below 8; 0 for none.
     fn epoch(&self, group: usize) -> u32;
+    /// Returns `true` if each ID that a process with sockets has issued opens.
+    fn has_all_keys(&self) -> bool;
     /// Returns the noted choice for the connection that begins with these packets; its time is 0
     /// for none.
     fn note(&self, first: &FlowKey) -> Handoff;
@@ -110,15 +117,9 @@ fn issuer(quic: &impl QuicNode, id: &ConnectionId) -> Option<Issuer> {
 
 /// Returns `true` for a long header of the types Initial and 0-RTT. Both carry the ID that the client chose.
 #[inline(always)]
-fn is_first(head: &[u8; HEAD_LENGTH]) -> bool {
+const fn is_first(head: &[u8; HEAD_LENGTH]) -> bool {
     let [first, a, b, c, d, ..] = *head;
-    let kind = first >> 4 & 3;
-    match u32::from_be_bytes([a, b, c, d]) {
-        1 => kind <= 1,
-        // RFC 9369, 3.2.
-        0x6b33_43cf => kind == 1 || kind == 2,
-        _ => false,
-    }
+    matches!(long_type(u32::from_le_bytes([a, b, c, d]), first), Some(LongType::Initial | LongType::ZeroRtt))
 }
 
 #[inline(always)]

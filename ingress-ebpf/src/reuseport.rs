@@ -4,27 +4,19 @@
 //! A packet is never dropped here, because the kernel answers a drop with an ICMP error. Without a choice the kernel
 //! takes a socket of the group by hash.
 
-use core::hint::black_box;
-
 use aya_ebpf::{
     EbpfContext as _, bindings::sk_action::SK_PASS, helpers::generated::bpf_skb_load_bytes, macros::sk_reuseport,
     programs::SkReuseportContext,
 };
-use ingress_common::{
-    FlowKey, Handoff, PortKey, PortRule, QuicState, Total,
-    flow::PROTO_UDP,
-    map::QUIC_ONLY,
-    quic::{KEYS, SealKey},
-    sizes::WORKER_GROUPS,
-};
+use ingress_common::{FlowKey, PortKey, PortRule, Total, flow::PROTO_UDP};
 use ingress_ebpf::{
     decide::Node as _,
-    quic::{Destination, HEAD_LENGTH, QuicNode, begin, destination, first_key, preferred},
+    quic::{Destination, HEAD_LENGTH, begin, destination, first_key, preferred},
 };
 
 use crate::{
     count, handoffs,
-    maps::{QUIC, QUIC_SOCKETS},
+    maps::QUIC_SOCKETS,
     node::{Maps, count_choice},
 };
 
@@ -128,37 +120,4 @@ fn load(ctx: &SkReuseportContext, words: &mut [u64; WORDS], length: usize) -> bo
 fn read(word: &u64) -> u64 {
     // SAFETY: a reference is valid for reads.
     unsafe { core::ptr::from_ref(word).read_volatile() }
-}
-
-impl QuicNode for Maps {
-    #[inline(always)]
-    fn key(&self, number: usize) -> SealKey {
-        let Some(state) = state() else { return [0; 2] };
-        // The compiler knows from an earlier comparison that the number is small, and may leave the remainder out. The
-        // verifier does not connect the two, and then refuses the program.
-        let number = black_box(number) % KEYS;
-        // SAFETY: computes only the address of a field of a value that was checked against null; the index is within it.
-        let words = unsafe { (&raw const (*state).keys).cast::<SealKey>().add(number) };
-        // SAFETY: aligned and in bounds; volatile because userspace writes the words at any time.
-        unsafe { words.read_volatile() }
-    }
-
-    #[inline(always)]
-    fn epoch(&self, group: usize) -> u32 {
-        let Some(state) = state() else { return 0 };
-        // SAFETY: as in `key`.
-        let epoch = unsafe { (&raw const (*state).epochs).cast::<u32>().add(group % WORKER_GROUPS as usize) };
-        // SAFETY: as in `key`.
-        unsafe { epoch.read_volatile() }
-    }
-
-    #[inline(always)]
-    fn note(&self, first: &FlowKey) -> Handoff {
-        handoffs::find_or_default(first)
-    }
-}
-
-#[inline(always)]
-fn state() -> Option<*const QuicState> {
-    QUIC.get_ptr(QUIC_ONLY)
 }

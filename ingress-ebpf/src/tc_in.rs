@@ -21,6 +21,7 @@ use ingress_ebpf::{
 use crate::{
     linear::{self, Linear},
     neighbours,
+    quic_checks::ingress_tc_refuses_quic,
     receive::{PacketAction, Received, receive},
     rewrite,
     sockets::{TCP_LENGTH, TcpHeader},
@@ -86,6 +87,11 @@ impl Received for TcContext {
         let packet = self.skb.skb.cast_const().cast();
         // SAFETY: the context is the one this program was called with, and `header` has as many bytes.
         unsafe { bpf_skb_load_bytes(packet, offset as u32, (&raw mut *header).cast(), TCP_LENGTH) == 0 }
+    }
+
+    #[inline(always)]
+    fn is_refused_by_quic(&self, offset: usize, bytes: u64) -> bool {
+        ingress_tc_refuses_quic(self.skb.skb, offset, bytes) != 0
     }
 
     #[inline(always)]

@@ -20,6 +20,7 @@ use ingress_ebpf::{
 
 use crate::{
     linear::Linear,
+    quic_checks::ingress_xdp_refuses_quic,
     receive::{PacketAction, Received, receive},
     rewrite,
     sockets::{TCP_LENGTH, TcpHeader},
@@ -40,6 +41,7 @@ fn ingress_xdp_cookies(ctx: XdpContext) -> u32 {
 }
 
 #[xdp]
+#[inline(always)]
 fn ingress_xdp_linear(ctx: XdpContext) -> u32 {
     verdict(receive(&OneBuffer(ctx), |_, _, _| None))
 }
@@ -105,6 +107,11 @@ impl Received for XdpContext {
     fn read_tcp_header(&self, offset: usize, header: &mut TcpHeader) -> bool {
         // SAFETY: the context is the one this program was called with, and `header` has as many bytes.
         unsafe { bpf_xdp_load_bytes(self.ctx, offset as u32, (&raw mut *header).cast(), TCP_LENGTH) == 0 }
+    }
+
+    #[inline(always)]
+    fn is_refused_by_quic(&self, offset: usize, bytes: u64) -> bool {
+        ingress_xdp_refuses_quic(self.ctx, offset, bytes) != 0
     }
 
     #[inline(always)]
@@ -178,6 +185,12 @@ impl Received for OneBuffer {
     /// Always `false`: the helper arrived with multi-buffer frames, as those of `is_rewritten`.
     #[inline(always)]
     fn read_tcp_header(&self, _: usize, _: &mut TcpHeader) -> bool {
+        false
+    }
+
+    /// Always `false`: HTTP/3 was not tried with kernels that have no multi-buffer frames.
+    #[inline(always)]
+    fn is_refused_by_quic(&self, _: usize, _: u64) -> bool {
         false
     }
 

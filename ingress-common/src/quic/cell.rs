@@ -5,7 +5,9 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use super::{CURRENT_KEY, ConnectionId, Issuer, KEYS, NONCE_LENGTH, QuicState, SealKey, issue, key_number, open};
+use super::{
+    CURRENT_KEY, ConnectionId, Issuer, KEY_LOST, KEYS, NONCE_LENGTH, QuicState, SealKey, issue, key_number, open,
+};
 use crate::sizes::WORKER_GROUPS;
 
 /// [`QuicState`] in memory shared between processes and the kernel: the same bytes, accessed by atomic operations only.
@@ -53,7 +55,20 @@ impl QuicCell {
                 word.store(*value, Relaxed);
             }
         }
-        self.flags.store(u32::from(number), Release);
+        let others = self.flags.load(Relaxed) & !CURRENT_KEY;
+        self.flags.store(others | u32::from(number), Release);
+    }
+
+    /// Returns [`KEY_LOST`].
+    #[must_use]
+    pub fn has_lost_key(&self) -> bool {
+        self.flags.load(Acquire) & KEY_LOST != 0
+    }
+
+    /// Sets [`KEY_LOST`]. The caller holds the lock of the pins.
+    pub fn set_lost_key(&self, is_lost: bool) {
+        let others = self.flags.load(Relaxed) & !KEY_LOST;
+        self.flags.store(if is_lost { others | KEY_LOST } else { others }, Release);
     }
 
     /// Enters the process `epoch`, which has sockets, in place of an ended one with the same epoch modulo 8; or removes

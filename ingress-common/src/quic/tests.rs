@@ -7,7 +7,9 @@ const NONCE: [u8; NONCE_LENGTH] = [0, 1, 2, 3, 4, 5, 6];
 /// The seventh of the vectors published with SipHash (`vectors_sip64`).
 #[test]
 fn the_hash_is_siphash_2_4() {
-    assert_eq!(siphash(&KEY, NONCE).to_le_bytes(), [0x37, 0xd1, 0x01, 0x8b, 0xf5, 0x00, 0x02, 0xab]);
+    let [a, b, c, d, e, f, g] = NONCE;
+    let nonce = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
+    assert_eq!(siphash(&KEY, nonce).to_le_bytes(), [0x37, 0xd1, 0x01, 0x8b, 0xf5, 0x00, 0x02, 0xab]);
 }
 
 /// Other versions read these bytes: they never change.

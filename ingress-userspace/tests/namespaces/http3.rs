@@ -193,6 +193,8 @@ fn updates_and_roll_backs_lose_no_request_of_clients_that_move() {
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert!(report.moves > 0);
     assert_eq!(event(&net, Total::QuicUnchosen), 0, "each packet has its socket by its ID, or an owner");
+    assert_eq!(event(&net, Total::QuicUnknown), 0, "each packet has an ID of this node");
+    assert_eq!(event(&net, Total::QuicShort), 0, "first packets fill their datagrams");
 }
 
 #[test]

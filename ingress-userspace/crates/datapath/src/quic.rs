@@ -18,7 +18,7 @@
 
 use std::{
     os::fd::{AsRawFd as _, BorrowedFd},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use aya::programs::SkReuseport;
@@ -57,6 +57,8 @@ pub struct Quic {
     shared: Arc<DatapathShared>,
     cell: &'static QuicCell,
     sockets: MapTable<u32, u32>,
+    /// The keys that were the current one while this process ran, so that IDs of its connections may have them.
+    used: Mutex<Vec<SealKey>>,
 }
 
 // === impl Datapath ===
@@ -80,7 +82,7 @@ impl Datapath {
         sweep(&self.shared.pins, cell);
         drop(exclusive);
         // Only now, because its end takes the lock.
-        Ok(Quic { shared: Arc::clone(&self.shared), cell, sockets })
+        Ok(Quic { shared: Arc::clone(&self.shared), cell, sockets, used: Mutex::default() })
     }
 }
 
@@ -90,21 +92,44 @@ impl Quic {
     /// Makes a key the one for new IDs of all processes of the node. IDs by the three keys before it still open, unless an
     /// older key was made current again in between. A key that is already the current one changes nothing.
     ///
+    /// If a key has to make room while processes have sockets, the programs drop no packet for an ID that does not open,
+    /// until [`Quic::sweep`] finds a process alone.
+    ///
     /// # Errors
     /// Fails if the pins cannot be locked; then nothing has changed.
     pub fn use_key(&self, key: QuicKey) -> Result<(), Error> {
-        if self.missing(key).is_none() {
-            return Ok(());
+        if self.missing(key).is_some() {
+            self.replace_key(key)?;
         }
+        self.note_key();
+        Ok(())
+    }
+
+    fn replace_key(&self, key: QuicKey) -> Result<(), Error> {
         let _exclusive = self.shared.pins.lock()?;
         // Again, as another process may have set it.
         let Some(key) = self.missing(key) else { return Ok(()) };
         let current = self.cell.current_key();
         let from_current = (0..KEYS as u8).map(|step| (current + step) % KEYS as u8);
         let place_of = |key| from_current.clone().find(|&number| self.cell.key(usize::from(number)) == key);
-        let number = place_of(key).or_else(|| place_of([0; 2])).unwrap_or((current + 1) % KEYS as u8);
+        let number = place_of(key).or_else(|| place_of([0; 2])).unwrap_or_else(|| {
+            if self.cell.epochs().next().is_some() {
+                self.cell.set_lost_key(true);
+            }
+            (current + 1) % KEYS as u8
+        });
         self.cell.set_current_key(number, &key);
         Ok(())
+    }
+
+    /// Remembers the current key, and returns whether all keys that this process has used are still there.
+    fn note_key(&self) -> bool {
+        let current = self.cell.key(usize::from(self.cell.current_key()));
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.contains(&current) {
+            used.push(current);
+        }
+        used.iter().all(|key| (0..KEYS).any(|number| self.cell.key(number) == *key))
     }
 
     /// Returns the key to set, if the current one is another.
@@ -177,14 +202,21 @@ impl Quic {
         Ok(())
     }
 
-    /// Removes the processes that have died, so that their connections are no longer [living](QuicCell::living). Returns
-    /// their number. [`Datapath::quic`] does it too; call it several times a second. Alone on the node, a process reads 32
-    /// bytes of memory for it.
+    /// Removes the processes that have died, so that their connections are no longer [living](QuicCell::living). If this
+    /// process is left alone with all of its keys, every ID of a connection opens again ([`Quic::use_key`]). Returns the
+    /// number of the removed. [`Datapath::quic`] does it too; call it several times a second. If there is nothing to do, it
+    /// reads less than 200 bytes of memory.
     ///
     /// # Errors
-    /// Fails if the pins cannot be locked, which happens only if there is a process to remove.
+    /// Fails if the pins cannot be locked, which is done only if there is a process to remove, or a key was lost.
     pub fn sweep(&self) -> Result<usize, Error> {
         let own = self.shared.life.epoch();
+        let is_alone = || self.cell.epochs().all(|epoch| epoch == own);
+        if self.note_key() && self.cell.has_lost_key() && is_alone() {
+            let _exclusive = self.shared.pins.lock()?;
+            // Again, as a successor may have come, or another process may have set a key.
+            self.cell.set_lost_key(!(self.note_key() && is_alone()));
+        }
         if self.cell.epochs().all(|epoch| epoch == own || self.shared.pins.is_live(epoch)) {
             return Ok(0);
         }

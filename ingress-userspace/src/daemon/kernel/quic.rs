@@ -6,7 +6,7 @@ use std::{net::UdpSocket, os::fd::AsFd as _};
 use ingress_common::{
     QuicCell,
     flow::PROTO_UDP,
-    steer::{PORT_COUNT_ONLY, PORT_QUIC},
+    steer::{PORT_COUNT_ONLY, PORT_QUIC, PORT_QUIC_CHECKS},
 };
 use ingress_datapath::{Quic, QuicKey, SteeredPort};
 use tracing::{info, warn};
@@ -46,13 +46,13 @@ impl Kernel {
         quic.open(&self.datapath, &descriptors)?;
         let cell = quic.cell();
         let workers = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
-        let flags = PORT_COUNT_ONLY | PORT_QUIC;
+        let flags = PORT_COUNT_ONLY | PORT_QUIC | PORT_QUIC_CHECKS;
         let port = SteeredPort { port, proto: PROTO_UDP, first_slot: 0, workers, flags, rewritten: None };
         self.quic = Some(OpenQuic { quic, port });
         Ok((sockets, cell))
     }
 
-    /// Removes processes that have died, so that their clients are told. Costs a read of 32 bytes if there are none.
+    /// Removes processes that have died, so that their clients are told. If there are none, it reads less than 200 bytes.
     pub(super) fn sweep_quic(&self) {
         let Some(OpenQuic { quic, port: _ }) = &self.quic else { return };
         match quic.sweep() {

@@ -17,10 +17,6 @@ const NAME_MIN: usize = 16;
 /// Number of lines before the first host.
 pub(super) const HEAD: usize = 4;
 
-/// Drops happen before the host is known, so there is one sum for the node.
-const DROPS: [Total; 5] =
-    [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort, Total::SynCookieInvalid];
-
 /// Returns `HEAD` lines of head, of which the last has the column names, and a line for each selected host. Host
 /// names are shortened if lines would be longer than `width`.
 pub fn lines(amounts: &Amounts, selection: &Selection, width: Option<usize>) -> Vec<String> {
@@ -81,9 +77,10 @@ fn summary(amounts: &Amounts, selection: &Selection, shown: usize) -> String {
 /// Returns the verdicts of XDP on the packets of the node.
 fn node(amounts: &Amounts) -> String {
     let accepted = amounts.sum(|total| total == Total::Accepted);
-    let dropped = amounts.sum(|total| DROPS.contains(&total));
+    // Drops happen before the host is known, so there is one sum for the node.
+    let dropped = amounts.sum(Total::is_drop);
     let answered = amounts.sum(|total| total == Total::SynCookieSent);
-    let is_other = |total| DROPS.contains(&total) || matches!(total, Total::Accepted | Total::SynCookieSent);
+    let is_other = |total: Total| total.is_drop() || matches!(total, Total::Accepted | Total::SynCookieSent);
     let passed = amounts.sum(|total| total.is_verdict() && !is_other(total));
     let traffic = |name: &str, Traffic { packets, bytes }| {
         let [packets, bytes] = [packets, bytes].map(|count| quantity(count, amounts.within));

@@ -24,7 +24,7 @@ const NETDEV: &str = "netdev0";
 const INPUT: &str = "input0";
 
 /// Creates an interface that accepts the frames of these tests. Returns its index.
-fn interface(name: &str) -> u32 {
+pub(crate) fn interface(name: &str) -> u32 {
     ip(&format!("link add {name} address 02:02:02:02:02:02 type veth peer name {name}p"));
     ip(&format!("link set {name} up"));
     ip(&format!("link set {name}p up"));

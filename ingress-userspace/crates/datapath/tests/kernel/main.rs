@@ -30,6 +30,7 @@ mod packets;
 mod pinned;
 mod pool;
 mod quic;
+mod quic_checks;
 mod quic_ends;
 mod rewrite;
 mod sandbox;

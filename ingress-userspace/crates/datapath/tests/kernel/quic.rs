@@ -15,12 +15,12 @@ use ingress_common::{
     quic::{ConnectionId, Issuer},
     steer::{PORT_COUNT_ONLY, PORT_QUIC},
 };
-use ingress_datapath::{Datapath, Quic, QuicKey, SteeredPort};
+use ingress_datapath::{Datapath, Options, Quic, QuicKey, SteeredPort};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::sandbox::{Sandbox, sandboxed};
 
-const PORT: u16 = 4433;
+pub(crate) const PORT: u16 = 4433;
 pub(crate) const V4: &str = "127.0.0.1:4433";
 const V6: &str = "[::1]:4433";
 
@@ -35,7 +35,12 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a process beside those that run. New connections do not come to it yet.
     pub(crate) fn start(sandbox: &Sandbox, workers: usize) -> Self {
-        let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
+        Self::start_with(&sandbox.options(&[]), workers)
+    }
+
+    /// Does the same with these options.
+    pub(crate) fn start_with(options: &Options, workers: usize) -> Self {
+        let datapath = Datapath::open(options).expect("opens");
         let quic = datapath.quic().expect("the kernel takes the program");
         quic.use_key(QuicKey::Kept { otherwise: [0x1234, 0x5678] }).expect("a key");
         let sockets: Vec<UdpSocket> = (0..workers).map(|_| bound()).collect();
@@ -46,8 +51,12 @@ impl Process {
 
     /// Makes this process the owner, as a start and a roll-back do.
     pub(crate) fn own(&self) {
+        self.own_with(PORT_COUNT_ONLY | PORT_QUIC);
+    }
+
+    /// Makes this process the owner, with these flags of the port.
+    pub(crate) fn own_with(&self, flags: u16) {
         let workers = u32::try_from(self.sockets.len()).expect("few");
-        let flags = PORT_COUNT_ONLY | PORT_QUIC;
         let port = SteeredPort { port: PORT, proto: PROTO_UDP, first_slot: 0, workers, flags, rewritten: None };
         self.datapath.take_over_with(ingress_datapath::Claim::Any, || self.datapath.set_ports(&[port])).expect("owns");
     }

@@ -2,7 +2,7 @@
 //!
 //! Addresses of clients are not shown. The page names the commands that show them.
 
-use ingress_common::Traffic;
+use ingress_common::{Total, Traffic};
 use ingress_proxy::{Refusal, StatsView};
 use maud::{Markup, html};
 
@@ -15,13 +15,15 @@ use super::{
 use crate::daemon::admin::AdminSource;
 
 /// Reasons for which programs drop packets, or connections are refused, with their meaning.
-const DROPS: [(&str, &str); 8] = [
+const DROPS: [(&str, &str); 10] = [
     ("denied", "The sender is on the deny list."),
     ("limited_syn", "The client opens connections faster than its limit."),
     ("limited_packet", "The client sends packets faster than its limit."),
     ("rewritten_port", "A connection to a port that replaces another one on this node."),
     ("hidden_port", "The port is unreadable while limits hold."),
     ("syn_cookie_invalid", "A TCP segment of no connection, during a flood of connection requests."),
+    ("quic_unknown", "A packet of QUIC that belongs to no connection of this node."),
+    ("quic_short", "A first packet of QUIC in a datagram under 1200 bytes."),
     ("slot_empty", "No process listens; the kernel refuses the connection."),
     ("lookup_denied", "The sender is on the deny list, and the packet passed no program; the kernel refuses it."),
 ];
@@ -66,10 +68,7 @@ const OTHERS: [(&str, &str); 34] = [
 
 /// Returns whether packets of this reason were dropped by a program.
 pub(super) fn is_drop(reason: &str) -> bool {
-    matches!(
-        reason,
-        "denied" | "limited_syn" | "limited_packet" | "rewritten_port" | "hidden_port" | "syn_cookie_invalid"
-    )
+    Total::ALL.iter().any(|(total, name)| *name == reason && total.is_drop())
 }
 
 /// Returns whether the reason is one of SYN cookies, which are off by default, and never occurred.
@@ -188,8 +187,6 @@ fn refusals(stats: &StatsView) -> Markup {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use ingress_common::Total;
 
     use super::*;
 
