@@ -360,7 +360,8 @@ fn compare<'t, K: Ord, V: PartialEq>(
     // If a tree does not have this key on top, it does not contain the key: the shape depends only on the keys.
     let a = a.filter(|a| a.key == top.key);
     let b = b.filter(|b| b.key == top.key);
-    let key = &top.key;
+    // That of the later tree, so that users of the difference share the memory of its object.
+    let key = b.map_or(&top.key, |b| &b.key);
     compare(a.map_or(old, |a| &a.left), b.map_or(new, |b| &b.left), (low, Some(key)), found);
     let (was, is) = (a.map(|node| &node.value), b.map(|node| &node.value));
     if was != is {
@@ -467,6 +468,7 @@ mod tests {
         let mut tree = Tree::from([(Arc::clone(&old), 1)]);
         let copy = tree.clone();
         tree.insert(Arc::clone(&new), 2);
+        assert!(copy.differences(&tree).iter().all(|found| Arc::ptr_eq(found.key, &new)));
         for (tree, key) in [(&tree, &new), (&copy, &old)] {
             assert!(tree.keys().eq([key]) && tree.keys().all(|found| Arc::ptr_eq(found, key)));
         }
