@@ -182,9 +182,11 @@ pub fn plain(frame: &impl FrameMut) -> Option<usize> {
 #[inline(always)]
 pub fn is_unanswerable(destination: u8, client: &[u8; 16]) -> bool {
     const GROUP: u8 = 1;
-    let first = client[12];
-    // Of this network, loopback, groups, and the reserved addresses behind them.
-    let is_of_no_host = (first == 0) | (first == 127) | (first >= 224);
+    let [.., first, b, c, d] = *client;
+    // Of this network, loopback, groups, and broadcast. The stack accepts clients of the reserved 240/4, and some clouds
+    // give these addresses to pods.
+    let is_broadcast = u32::from_ne_bytes([first, b, c, d]) == u32::MAX;
+    let is_of_no_host = (first == 0) | (first == 127) | (first & 0xf0 == 224) | is_broadcast;
     let is_v4 = unmapped(client).is_some();
     (destination & GROUP != 0) | (is_v4 & is_of_no_host) | (client[0] == 0xff)
 }

@@ -214,6 +214,9 @@ fn syns_that_the_stack_would_drop_are_not_answered() {
         ] {
             drops(&frame(&Packet::tcp(client, local, SYN), [NUMBER, 0], &LINUX));
         }
+        // Reserved, but the stack accepts it.
+        let reserved = frame(&Packet::tcp("240.0.0.1:40000", NODE4, SYN), [NUMBER, 0], &LINUX);
+        run(&datapath, &reserved, XDP_TX, &[Total::SynCookieSent]);
         check_sum(&datapath);
     });
 }
