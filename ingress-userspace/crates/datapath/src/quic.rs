@@ -57,7 +57,8 @@ pub struct Quic {
     shared: Arc<DatapathShared>,
     cell: &'static QuicCell,
     sockets: MapTable<u32, u32>,
-    /// The keys that were the current one while this process ran, so that IDs of its connections may have them.
+    /// The keys that were the current one while this process ran, so that IDs of its connections may have them. With one
+    /// more than there are places, they are never all there again, so that further ones do not matter.
     used: Mutex<Vec<SealKey>>,
 }
 
@@ -126,7 +127,7 @@ impl Quic {
     fn note_key(&self) -> bool {
         let current = self.cell.key(usize::from(self.cell.current_key()));
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if !used.contains(&current) {
+        if used.len() <= KEYS && !used.contains(&current) {
             used.push(current);
         }
         used.iter().all(|key| (0..KEYS).any(|number| self.cell.key(number) == *key))
