@@ -228,7 +228,10 @@ fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()>
             Err(error) => failed.push(format!("{}: {error:#}", kernel.release)),
         }
     }
-    println!("\n{}\n\n{}", table::table(&rows), table::verified(&rows));
+    println!("\n{}", table::table(&rows));
+    if let Some(verified) = table::verified(&rows) {
+        println!("\n{verified}");
+    }
     if failed.is_empty() { Ok(()) } else { bail!("not as it must be:\n{}", failed.join("\n")) }
 }
 

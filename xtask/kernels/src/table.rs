@@ -21,16 +21,20 @@ pub(super) fn table(rows: &[(String, Findings)]) -> String {
     markdown(&lines)
 }
 
-/// Returns the table of verified instructions in Markdown, with a row for each release and a column for each program.
-pub(super) fn verified(rows: &[(String, Findings)]) -> String {
+/// Returns the table of verified instructions in Markdown, with a row for each release and a column for each program;
+/// `None` if no kernel gives them.
+pub(super) fn verified(rows: &[(String, Findings)]) -> Option<String> {
     let programs: BTreeSet<&String> = rows.iter().flat_map(|(_, findings)| findings.verified.keys()).collect();
+    if programs.is_empty() {
+        return None;
+    }
     let mut lines = vec![vec!["verified instructions".to_owned()]];
     lines[0].extend(programs.iter().map(|program| format!("`{program}`")));
     lines.extend(rows.iter().map(|(release, findings)| {
         let of = |program: &&String| findings.verified.get(*program).map_or_else(|| "–".to_owned(), u32::to_string);
         std::iter::once(release.clone()).chain(programs.iter().map(of)).collect()
     }));
-    markdown(&lines)
+    Some(markdown(&lines))
 }
 
 /// Returns the lines, the head first, in Markdown.
@@ -146,12 +150,15 @@ mod tests {
             ]
         );
         assert_eq!(
-            verified(&rows),
-            "| verified instructions | `ingress_xdp` |\n\
-             |-----------------------|---------------|\n\
-             | 4.19                  | –             |\n\
-             | 6.1                   | 524406        |"
+            verified(&rows).as_deref(),
+            Some(
+                "| verified instructions | `ingress_xdp` |\n\
+                 |-----------------------|---------------|\n\
+                 | 4.19                  | –             |\n\
+                 | 6.1                   | 524406        |"
+            )
         );
+        assert_eq!(verified(&rows[..1]), None);
     }
 
     #[test]
