@@ -89,7 +89,7 @@ impl Topology {
     ///
     /// # Errors
     /// Fails if the MTU cannot be changed.
-    pub fn widen(&self) -> anyhow::Result<()> {
+    pub fn raise_mtu(&self) -> anyhow::Result<()> {
         self.first_router.ip("link set eth1 mtu 1500")?;
         self.router.ip("link set eth0 mtu 1500")
     }

@@ -139,9 +139,9 @@ fn print(found: &[(Direction, Ratios)]) {
     );
     for (direction, ratios) in found {
         let Ratios { cookies, itself, all } = ratios;
-        let [slow, fast] = [&all.cookies, &all.usual].map(|all| median(all.iter().copied()) * 1e3);
-        println!("| {direction:?} | {slow:.1} | {fast:.1} | {} | {} |", shown(cookies), ratios.verdict());
-        println!("| {direction:?}, usual beside itself | - | {fast:.1} | {} | - |", shown(itself));
+        let [from_cookie, usual] = [&all.cookies, &all.usual].map(|all| median(all.iter().copied()) * 1e3);
+        println!("| {direction:?} | {from_cookie:.1} | {usual:.1} | {} | {} |", shown(cookies), ratios.verdict());
+        println!("| {direction:?}, usual beside itself | - | {usual:.1} | {} | - |", shown(itself));
     }
 }
 
@@ -219,7 +219,7 @@ impl Pair {
             let mut node = Node::start(way, binary, 1, true)?;
             node.poll(binary)?;
             // A client that knows of a smaller MTU offers an MSS that a cookie cannot hold.
-            node.topology.widen()?;
+            node.topology.raise_mtu()?;
             for namespace in [&node.topology.node, &node.topology.client] {
                 // Connections have that of their namespace at the time when they are opened.
                 congestion_control.map(|name| namespace.sysctl(CONGESTION_CONTROL, name)).transpose()?;

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    controller_names::{managers, own_key},
     object::ObjectName,
-    own_marks::{managers, own_key},
 };
 
 /// The used fields of [`ObjectMeta`].

@@ -6,7 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
 };
 
-use crate::own_marks::managers;
+use crate::controller_names::managers;
 
 /// Drops the parts that statuses do not need. Of the status only the load balancer is kept, and of field ownership only
 /// whether this controller owns any field.

@@ -4,7 +4,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use super::{addresses::Publish, election::LeaseTimings, handle::StatusHandle};
-use crate::own_marks::MANAGER;
+use crate::controller_names::MANAGER;
 
 /// Longest name of a field manager (apimachinery, `FieldManagerMaxLength`).
 pub(crate) const MANAGER_MAX: usize = 128;

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{input::ManagedState, *};
 use crate::{
+    controller_names::MANAGER,
     outcome::{Origin, Outcome, Reason},
-    own_marks::MANAGER,
 };
 use api_server::{Entry, Server, node, pod};
 use ingress_model::{Action, HostPattern, HostRoutes, PathMatch, Rule, Tree, Unavailable};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::{gateway, object_status::Condition, own_marks::own_key};
+use crate::{controller_names::own_key, gateway, object_status::Condition};
 
 /// Types of conditions that this controller states, apart from those with its own prefix. Conditions of other types
 /// belong to other writers.

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     change::{ObjectId, ObjectName},
+    controller_names::{PREFIX, own_key},
     outcome::{ObjectRef, Reason},
-    own_marks::{PREFIX, own_key},
     verdict::Verdict,
 };
 use others::Other;

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::{Entries, Title, read_entries, united};
 use crate::{
     change::{Kind, ObjectId, ObjectName},
+    controller_names::own_key,
     gateway::HeldMetadata,
     outcome::ObjectRef,
-    own_marks::own_key,
     translate::{
         Context,
         features::{self, Globals, ParsedAnnotations, scope::Scope},

@@ -1,4 +1,4 @@
-//! Marks by which this controller recognizes its own parts of objects: the prefix of its annotations and conditions, and
+//! Names by which this controller recognizes its own parts of objects: the prefix of its annotations and conditions, and
 //! the field managers of its statuses.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
