@@ -16,7 +16,10 @@ use ingress_cli::{
 };
 use ingress_control::migration::Flag;
 use mimalloc::MiMalloc;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::{
+    prctl,
+    resource::{Resource, getrlimit, setrlimit},
+};
 
 use crate::{
     commands::{clients, debug, deny, migrate, probe, status, top, unload},
@@ -70,6 +73,7 @@ fn dispatch(command: Command, foreign_flags: &[&'static Flag]) -> anyhow::Result
             foreign::report(foreign_flags);
             ingress_panics::install();
             raise_descriptor_limit();
+            refuse_huge_pages();
             daemon::run(settings)
         }
         Command::Probe(args) => Ok(probe::run(args)?),
@@ -90,5 +94,25 @@ fn raise_descriptor_limit() {
         getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
         tracing::warn!(%error, "cannot raise the limit of file descriptors; raise `ulimit -n`, or few connections fit");
+    }
+}
+
+/// Asks for memory in pages of 4 KiB only. In pages of 2 MiB, which the kernel otherwise gives where it can, a table of
+/// 5,000 routes takes 40 % more memory, and requests take the same CPU (ADR 0033).
+fn refuse_huge_pages() {
+    if let Err(error) = prctl::set_thp_disable(true) {
+        tracing::info!(%error, "the kernel may use transparent huge pages; the process takes more memory with them");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::prctl;
+
+    #[test]
+    fn the_process_refuses_huge_pages() {
+        assert!(!prctl::get_thp_disable().unwrap(), "the tests' process has them");
+        super::refuse_huge_pages();
+        assert!(prctl::get_thp_disable().unwrap());
     }
 }
