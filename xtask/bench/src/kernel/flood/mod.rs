@@ -41,6 +41,10 @@ const WAYS: [Way; 9] = [
 ];
 /// The defence that SYN cookies are compared to.
 const COUNTED: Way = Way::Counted;
+/// Defences against floods of QUIC: the checks of XDP and of the proxy, which need no option.
+const WAYS_OF_QUIC: [Way; 1] = [DENYING];
+/// The defence that drops all of [`Senders::QuicDenied`], to which other floods of QUIC are compared.
+const DENYING: Way = Way::Denying;
 
 /// Options of floods.
 #[derive(Debug, clap::Args)]
@@ -49,7 +53,7 @@ pub(super) struct Options {
     /// Senders of the floods; by default those of SYNs in turn.
     #[arg(long, value_delimiter = ',', requires = "flood")]
     senders: Vec<Senders>,
-    /// Defences; by default those against SYNs.
+    /// Defences; by default those against SYNs, or against QUIC if all senders are of QUIC.
     #[arg(long, value_delimiter = ',', requires = "flood")]
     ways: Vec<Way>,
     /// Packets of a flood per second; by default as many as a thread can send.
@@ -72,8 +76,13 @@ struct Turn {
 /// Fails if a node does not start, or a flood takes more from clients than the limits permit.
 pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, pin: bool) -> anyhow::Result<()> {
     let of_syns = || Senders::value_variants().iter().filter(|senders| !senders.is_quic()).copied().collect();
-    let floods = if options.senders.is_empty() { of_syns() } else { options.senders.clone() };
-    let mut ways = if options.ways.is_empty() { WAYS.to_vec() } else { options.ways.clone() };
+    let mut floods = if options.senders.is_empty() { of_syns() } else { options.senders.clone() };
+    let usual_ways = if floods.iter().all(|senders| senders.is_quic()) { &WAYS_OF_QUIC[..] } else { &WAYS };
+    let mut ways = if options.ways.is_empty() { usual_ways.to_vec() } else { options.ways.clone() };
+    // Floods of QUIC are judged by one that XDP drops.
+    if floods.iter().any(|senders| senders.is_quic()) && !floods.contains(&Senders::QuicDenied) {
+        floods.push(Senders::QuicDenied);
+    }
     // SYN cookies are judged by it.
     if ways.iter().any(|way| way.has_cookies()) && !ways.contains(&COUNTED) {
         ways.push(COUNTED);
@@ -91,12 +100,17 @@ pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, p
         }
         eprintln!("round {} of {rounds} done", round + 1);
     }
-    let counted = ways.iter().position(|way| *way == COUNTED).map(|index| &turns[index]);
+    let dropped = floods.iter().position(|senders| *senders == Senders::QuicDenied);
+    let turns_of = |way: Way| ways.iter().position(|other| *other == way).map(|index| &turns[index]);
     let mut rows = Vec::new();
     for (which, &senders) in floods.iter().enumerate() {
         for (&way, turns) in ways.iter().zip(&turns) {
-            let round =
-                |(index, turn): (usize, &Turn)| turn.round(which, senders, counted.and_then(|of| of.get(index)));
+            let (reference, beside) =
+                if senders.is_quic() { (turns_of(DENYING), dropped) } else { (turns_of(COUNTED), Some(which)) };
+            let round = |(index, turn): (usize, &Turn)| {
+                let beside = reference.and_then(|turns| turns.get(index)?.flooded.get(beside?));
+                turn.round(which, senders, beside.copied())
+            };
             let rounds: Vec<_> = turns.iter().enumerate().filter_map(round).collect();
             rows.push(Row::of(senders, way, &rounds));
         }
@@ -108,7 +122,8 @@ pub(super) fn run(options: &Options, rounds: u32, seconds: u64, binary: &Path, p
     println!(
         "\nMedians of {rounds} rounds of {seconds} s. What is kept is a flooded figure relative to the quiet one of its round; the\n\
          target is goodput {GOODPUT} and p99 {P99}. SYN cookies are judged by the flooded figures of a program that only\n\
-         counts, in the same round: goodput {BESIDE_GOODPUT} and p99 {BESIDE_P99}. In brackets: what nothing of ours is in the way of,\n\
+         counts, in the same round: goodput {BESIDE_GOODPUT} and p99 {BESIDE_P99}. Floods of QUIC are judged by the goodput\n\
+         during one that the deny list drops, in the same round: {GOODPUT}. In brackets: what nothing of ours is in the way of,\n\
          and comparisons. The flood comes from one thread, which on a link within one machine also receives what it\n\
          sends: the cheaper a drop, the more it can send."
     );
@@ -133,10 +148,8 @@ impl Turn {
         Ok(Self { quiet, flooded: flooded.collect::<anyhow::Result<_>>()? })
     }
 
-    /// Returns a flood of this round, beside that of a node with a program that only counts.
-    fn round(&self, which: usize, senders: Senders, counted: Option<&Self>) -> Option<Round> {
-        let quiet = self.quiet[senders.family() as usize]?;
-        let counted = counted.and_then(|turn| turn.flooded.get(which)).copied();
-        Some(Round { quiet, flooded: *self.flooded.get(which)?, counted })
+    /// Returns a flood of this round, beside the service that it is compared to.
+    fn round(&self, which: usize, senders: Senders, beside: Option<Service>) -> Option<Round> {
+        Some(Round { quiet: self.quiet[senders.family() as usize]?, flooded: *self.flooded.get(which)?, beside })
     }
 }

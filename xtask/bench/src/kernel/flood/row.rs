@@ -1,5 +1,5 @@
-//! A row of the table: one flood against one way to serve, compared to the quiet service and to a program that only
-//! counts, with its verdict.
+//! A row of the table: one flood against one way to serve, compared to the quiet service and to another flooded one, with
+//! its verdict.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) const BESIDE_P99: Limit = Limit::AtMost(1.5);
 
 pub(super) const HEAD: &str = "\
 | flood from | in its way | quiet, req/s | p99, ms | flooded, req/s | p99, ms | failed/s | flood, packets/s \
-| goodput kept | p99 kept | goodput, counting | p99, counting | verdict |
+| goodput kept | p99 kept | goodput, beside | p99, beside | verdict |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|";
 
 pub(super) struct Row {
@@ -31,7 +31,7 @@ pub(super) struct Row {
     /// Medians of the ratios of the flooded to the quiet service within each round.
     goodput_kept: f64,
     p99_kept: f64,
-    /// Likewise, of the flooded service to that with a program that only counts.
+    /// Likewise, of the flooded service to [`Round::beside`].
     goodput_beside: f64,
     p99_beside: f64,
 }
@@ -41,8 +41,9 @@ pub(super) struct Row {
 pub(super) struct Round {
     pub(super) quiet: Service,
     pub(super) flooded: Service,
-    /// The flooded service with a program that only counts, if there is such a node.
-    pub(super) counted: Option<Service>,
+    /// The flooded service to compare with, if it was measured: with a program that only counts, and for floods of QUIC,
+    /// during the flood that the deny list drops.
+    pub(super) beside: Option<Service>,
 }
 
 impl Row {
@@ -57,8 +58,8 @@ impl Row {
             way,
             goodput_kept: ratio(|service| service.goodput, |round| Some(&round.quiet)),
             p99_kept: ratio(|service| service.p99, |round| Some(&round.quiet)),
-            goodput_beside: ratio(|service| service.goodput, |round| round.counted.as_ref()),
-            p99_beside: ratio(|service| service.p99, |round| round.counted.as_ref()),
+            goodput_beside: ratio(|service| service.goodput, |round| round.beside.as_ref()),
+            p99_beside: ratio(|service| service.p99, |round| round.beside.as_ref()),
             quiet: middle(|round| round.quiet),
             flooded: middle(|round| round.flooded),
         }
@@ -74,11 +75,13 @@ impl Row {
                 | (Way::Limiting, Senders::Few)
                 | (Way::Answering | Way::AnsweringAndLimiting, Senders::Many | Senders::ManyV6)
                 | (Way::AnsweringAndLimiting, Senders::Mixed)
-        )
+        ) || matches!(self.way, Way::Limiting | Way::Denying) && self.senders.is_quic()
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        let is_met = if self.way.has_cookies() {
+        let is_met = if self.senders.is_quic() {
+            GOODPUT.holds(self.goodput_beside)
+        } else if self.way.has_cookies() {
             BESIDE_GOODPUT.holds(self.goodput_beside) && BESIDE_P99.holds(self.p99_beside)
         } else {
             GOODPUT.holds(self.goodput_kept) && P99.holds(self.p99_kept)
@@ -148,7 +151,7 @@ mod tests {
     /// A row that keeps this much of the quiet service, or of that with a program that only counts.
     fn row(way: Way, senders: Senders, goodput: f64, p99: f64) -> Row {
         let usual = service(1.0, 1.0);
-        Row::of(senders, way, &[Round { quiet: usual, flooded: service(goodput, p99), counted: Some(usual) }])
+        Row::of(senders, way, &[Round { quiet: usual, flooded: service(goodput, p99), beside: Some(usual) }])
     }
 
     #[test]
@@ -169,12 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn floods_of_quic_are_judged_by_the_goodput_beside_one_that_is_dropped() {
+        for (goodput, expect) in [(0.91, Verdict::Met), (0.89, Verdict::Missed), (f64::NAN, Verdict::Missed)] {
+            let row = row(Way::Denying, Senders::QuicMany, goodput, 9.0);
+            assert_eq!(row.verdict(), expect, "{row}");
+        }
+    }
+
+    #[test]
     fn a_flood_is_compared_within_its_round() {
         // A slow round and a fast one; each keeps a half of the quiet service, and a quarter of the other.
         let round = |scale: f64| Round {
             quiet: service(scale, 1.0),
             flooded: service(scale / 2.0, 1.0),
-            counted: Some(service(scale * 2.0, 2.0)),
+            beside: Some(service(scale * 2.0, 2.0)),
         };
         let row = Row::of(Senders::Denied, Way::Denying, &[round(1.0), round(100.0)]);
         let found = [row.goodput_kept, row.p99_kept, row.goodput_beside, row.p99_beside];
@@ -194,6 +205,8 @@ mod tests {
             (Way::Answering, Senders::Mixed, false),
             (Way::AnsweringAndLimiting, Senders::Mixed, true),
             (Way::AnsweringByDefault, Senders::Many, false),
+            (Way::Denying, Senders::QuicUnknown, true),
+            (Way::Counted, Senders::QuicUnknown, false),
         ] {
             let row = row(way, senders, 0.1, 9.0);
             assert_eq!(row.is_promised(), is_promised, "{row}");
