@@ -1,7 +1,6 @@
 //! From one process of a node to the next, under load: updates, roll-backs, and possible failures meanwhile.
 
 use std::{
-    ffi::OsStr,
     process::Command,
     time::{Duration, Instant},
 };
@@ -164,18 +163,27 @@ fn programs(net: &Net) -> Vec<(Hook, u32)> {
     links.into_iter().map(|link| (link.hook, link.program_id)).collect()
 }
 
+/// Returns the command with another value of an option that it has. No interface can be named with `--xdp-mode off`.
+fn with_value(command: &Command, option: &str, value: &str) -> Command {
+    let mut changed = Command::new(command.get_program());
+    let mut arguments = command.get_args();
+    while let Some(argument) = arguments.next() {
+        if value == "off" && argument == "--interface" {
+            arguments.next();
+            continue;
+        }
+        changed.arg(argument);
+        if argument == option {
+            arguments.next();
+            changed.arg(value);
+        }
+    }
+    changed
+}
+
 /// Spawns a process with another value of an option, and kills it as soon as its programs are attached.
 fn crashes_early(net: &Net, name: &str, option: &str, value: &str) {
-    let with_value = |command: Command| {
-        let mut changed = Command::new(command.get_program());
-        let mut is_value = false;
-        for argument in command.get_args() {
-            changed.arg(if is_value { OsStr::new(value) } else { argument });
-            is_value = argument == option;
-        }
-        changed
-    };
-    let mut new = Generation::spawn_in(net, name, &[], with_value);
+    let mut new = Generation::spawn_in(net, name, &[], |command| with_value(&command, option, value));
     until_within(Duration::from_secs(30), "the kernel part", || {
         new.process.log().contains("kernel part open").then_some(())
     })
@@ -204,14 +212,41 @@ fn a_crash_of_a_process_in_another_mode_leaves_the_owners_programs() {
 }
 
 #[test]
-fn a_crash_of_a_process_without_sk_lookup_leaves_the_delivery_to_the_owner() {
-    let Some((net, _trust)) = network("bound") else { return };
+fn a_crash_of_a_process_without_programs_is_not_noticed() {
+    let Some((net, trust)) = network("bound") else { return };
     let old = Generation::start(&net, "old", &[]);
     let before = programs(&net);
-    crashes_early(&net, "bound", "--steer", "bind");
-    until_within(PROGRAM_RETURNS, "the old one's programs", || (programs(&net) == before).then_some(()))
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", old.process.log_tail(20)));
-    net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
+    let clients = Clients::start(&net, &trust);
+    for (option, value) in [("--steer", "bind"), ("--xdp-mode", "off")] {
+        crashes_early(&net, &format!("without-{value}"), option, value);
+        let hooks = |programs: Vec<(Hook, u32)>| programs.into_iter().map(|(hook, _)| hook).collect::<Vec<_>>();
+        assert_eq!(hooks(programs(&net)), hooks(before.clone()), "{option} {value} detaches nothing");
+        clients.pass(20);
+        until_within(PROGRAM_RETURNS, "the old one's programs", || (programs(&net) == before).then_some(()))
+            .unwrap_or_else(|error| panic!("{option} {value}: {error:#}\n{}", old.process.log_tail(20)));
+        clients.pass(20);
+    }
+    clients.stop("2 crashes of processes without programs");
+}
+
+#[test]
+fn updates_to_bound_ports_and_back_fail_no_request() {
+    let Some((net, trust)) = network("rebound") else { return };
+    let mut old = Generation::start(&net, "old", &[]);
+    let steered = programs(&net).len();
+    let clients = Clients::start(&net, &trust);
+    let mut bound = Generation::spawn_in(&net, "bound", &[], |command| with_value(&command, "--steer", "bind"));
+    until("the bound one", || bound.probe("ready").ok()).expect("it takes the node over");
+    superseded(&old);
+    assert_eq!(programs(&net).len(), steered - 1, "sk_lookup is detached");
+    clients.pass(20);
+    assert!(old.process.terminate(Duration::from_secs(40)).expect("it ends").success());
+    clients.pass(20);
+    let _new = Generation::start(&net, "new", &[]);
+    superseded(&bound);
+    clients.pass(20);
+    assert!(bound.process.terminate(Duration::from_secs(40)).expect("it ends").success());
+    clients.stop("updates to bound ports and back");
 }
 
 #[test]

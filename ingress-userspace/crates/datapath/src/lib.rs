@@ -69,7 +69,7 @@ use aya::Ebpf;
 
 use self::{
     alive::Life,
-    nics::{NicContext, Nics},
+    nics::{Leftovers, NicContext, Nics},
     object::Variant,
     pins::Pins,
     share::ShareWord,
@@ -133,6 +133,9 @@ impl Datapath {
     /// On a fresh node, the programs pass everything until ports are set. After an adoption, the content of the maps
     /// keeps applying, and interfaces are never without a program.
     ///
+    /// Beside another living process, the programs and links that these options exclude stay: sk_lookup, and interfaces
+    /// that are not selected. [`Datapath::renew_programs`] removes them in the takeover. Without one they are removed here.
+    ///
     /// # Errors
     /// Fails with [`Error::Unsupported`], which names all missing requirements, or with [`Error::NoInterface`] if no
     /// interface exists, before any change. After any other error the pins are as complete as before, and `open` can be
@@ -159,7 +162,9 @@ impl Datapath {
         let maps = Maps::open(&pins, PinAccess::Write)?;
         let share = ShareWord::open(&pins)?;
         let mut programs = Vec::new();
-        let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
+        let leftovers = if pins.live_epochs()?.is_empty() { Leftovers::Remove } else { Leftovers::Keep };
+        let delivers = (options.lookup, leftovers);
+        let lookup = attach_lookup(&pins, &mut object, variant, delivers, &mut programs)?;
         if has_cookies && let Err(error) = object::loaded(&mut object, xdp) {
             // The start goes on: a node without cookies serves as before.
             (xdp, syn_cookie_state) = (variant.xdp(), SynCookieState::Failed(Arc::new(error)));
@@ -171,7 +176,8 @@ impl Datapath {
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
         let names = (xdp, options.lookup.then(|| variant.lookup()));
-        let nics = Nics::attach(NicContext { pins: &pins, maps: &maps }, object, names, options, &mut programs)?;
+        let place = NicContext { pins: &pins, maps: &maps };
+        let nics = Nics::attach(place, object, names, options, leftovers, &mut programs)?;
         let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         let worker_cells = own_workers(workers.leak(), life.first_worker());
@@ -396,7 +402,7 @@ fn attach_lookup(
     pins: &Pins,
     object: &mut Ebpf,
     variant: Variant,
-    wanted: bool,
+    (wanted, leftovers): (bool, Leftovers),
     programs: &mut Vec<ProgramReport>,
 ) -> Result<Option<Attachment>, Error> {
     let (program, report) = object::program(object, variant.lookup())?;
@@ -404,7 +410,10 @@ fn attach_lookup(
     if wanted {
         return link::lookup(pins, program.as_fd()).map(Some);
     }
-    link::remove_lookup(pins).map(|()| None)
+    if leftovers == Leftovers::Remove {
+        link::remove_lookup(pins)?;
+    }
+    Ok(None)
 }
 
 /// Returns the entries of this new process, cleared of values from a previous one.

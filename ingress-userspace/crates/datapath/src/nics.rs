@@ -51,6 +51,14 @@ pub(super) struct Nics {
     pub(super) entries: Vec<(u32, Nic)>,
 }
 
+/// Handling of programs, links and entries that this process would not have attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leftovers {
+    /// Stay, for a process that starts beside another one: they serve until it takes the node over.
+    Keep,
+    Remove,
+}
+
 /// Access to names, links and counters.
 #[derive(Clone, Copy)]
 pub(super) struct NicContext<'a> {
@@ -96,8 +104,9 @@ impl Datapath {
 }
 
 impl Nics {
-    /// Attaches the programs to the interfaces in `options`, or replaces those of an earlier process, and detaches them
-    /// from all others. `xdp` and `lookup` are the names of the programs for XDP and, if it delivers, for sk_lookup.
+    /// Attaches the programs to the interfaces in `options`, or replaces those of an earlier process. `leftovers` applies to
+    /// all other interfaces, and to all with [`XdpMode::Off`]. `xdp` and `lookup` are the names of the programs for XDP and,
+    /// if it delivers, for sk_lookup.
     ///
     /// # Errors
     /// Returns the kernel's error for an interface that does not support the requested mode.
@@ -106,6 +115,7 @@ impl Nics {
         mut object: Ebpf,
         (xdp, lookup): (&'static str, Option<&'static str>),
         options: &Options,
+        leftovers: Leftovers,
         programs: &mut Vec<ProgramReport>,
     ) -> Result<Self, Error> {
         let (_, report) = object::program(&mut object, xdp)?;
@@ -115,7 +125,7 @@ impl Nics {
         let (mode, hook) = (options.xdp_mode, options.tc_hook);
         let (reports, entries) = (Vec::new(), Vec::new());
         let mut nics = Self { object, xdp, lookup, mode, hook, silent, reports, entries };
-        nics.reconcile(place, &options.interfaces)?;
+        nics.follow(place, &options.interfaces, leftovers)?;
         if mode != XdpMode::Auto
             && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
             && let Some(refusal) = failed.refusals.pop().and_then(Arc::into_inner)
@@ -133,13 +143,17 @@ impl Nics {
     /// Sets the interfaces with programs to exactly these. Programs are attached to new or returning interfaces, and
     /// all traces are removed from missing or unselected ones. Renamed interfaces keep their programs.
     pub(super) fn reconcile(&mut self, place: NicContext<'_>, interfaces: &Interfaces) -> Result<(), Error> {
+        self.follow(place, interfaces, Leftovers::Remove)
+    }
+
+    fn follow(&mut self, place: NicContext<'_>, interfaces: &Interfaces, leftovers: Leftovers) -> Result<(), Error> {
         let NicContext { pins, maps } = place;
         let Interfaces { names, above } = interfaces;
         rename_pins(pins)?;
         let before = with_programs(pins)?;
         let there: Vec<_> = names.iter().map(|name| (name.as_str(), sys::interface_index(name))).collect();
         let stays = |name: &str| there.iter().any(|(each, index)| *each == name && index.is_some());
-        for name in before.iter().filter(|name| !stays(name)) {
+        for name in before.iter().filter(|name| leftovers == Leftovers::Remove && !stays(name)) {
             link::remove(&pins.xdp_link(name))?;
             tc::detach(pins, Direction::In, name)?;
             tc::detach(pins, Direction::Out, name)?;
@@ -150,7 +164,10 @@ impl Nics {
         let mut nics = Vec::with_capacity(names.len() + above.len());
         for (name, index) in there {
             let report = match index {
-                None => absent(name),
+                None => without(name, 0, NicState::Absent),
+                Some(index) if self.mode == XdpMode::Off && leftovers == Leftovers::Keep => {
+                    without(name, index, NicState::Off)
+                }
                 Some(index) => match self.standing(pins, own, (name, index))? {
                     Some(report) => report,
                     None => self.attach_to(place, (name, index), before.iter().any(|each| each == name))?,
@@ -169,7 +186,10 @@ impl Nics {
         if reports.iter().all(|nic| nic.state != NicState::Failed) {
             nics.extend(above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, flags: 0 })));
         }
-        maps.nics.replace(&nics)?;
+        match leftovers {
+            Leftovers::Keep => nics.iter().try_for_each(|(index, nic)| maps.nics.set(index, nic))?,
+            Leftovers::Remove => maps.nics.replace(&nics)?,
+        }
         (self.reports, self.entries) = (reports, nics);
         Ok(())
     }
@@ -311,14 +331,9 @@ const fn is_by_tc(state: NicState) -> bool {
     matches!(state, NicState::Attached { mode: NicMode::Tcx | NicMode::Clsact, .. })
 }
 
-fn absent(name: &str) -> NicReport {
-    NicReport {
-        name: name.to_owned(),
-        index: 0,
-        state: NicState::Absent,
-        refusals: Vec::new(),
-        transmit: TransmitState::Off,
-    }
+/// Returns the report of an interface without programs of this process.
+fn without(name: &str, index: u32, state: NicState) -> NicReport {
+    NicReport { name: name.to_owned(), index, state, refusals: Vec::new(), transmit: TransmitState::Off }
 }
 
 /// Returns the interfaces that may have programs of this process or an earlier one; some may be gone.

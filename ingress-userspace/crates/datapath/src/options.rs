@@ -14,12 +14,14 @@ pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
 pub struct Options {
     /// Directory of the pins, on a BPF file system; created if missing. Default [`BPFFS`].
     pub bpffs: PathBuf,
-    /// Interfaces to attach to. Links of other interfaces below the same `bpffs` are removed.
+    /// Interfaces to attach to. Links of other interfaces below the same `bpffs` are removed, beside another living process
+    /// only in the takeover.
     pub interfaces: Interfaces,
     pub xdp_mode: XdpMode,
     /// Hook of the tc programs. `None`, the default, uses tcx if the kernel has it, else clsact.
     pub tc_hook: Option<TcHook>,
-    /// Whether sk_lookup delivers connections to the listeners. Default `true`.
+    /// Whether sk_lookup delivers connections to the listeners. Without it, an existing link is removed, beside another
+    /// living process only in the takeover. Default `true`.
     pub lookup: bool,
     /// Whether ports will be rewritten ([`SteeredPort::rewritten`]), which requires a newer kernel. Default `false`.
     pub rewrites: bool,
@@ -79,7 +81,8 @@ pub enum XdpMode {
     Generic,
     /// A tc program, independent of any XDP program; works with every driver, and sees packets merged by GRO as one.
     Tcx,
-    /// No program: existing links are removed. sk_lookup still delivers, by its default rule.
+    /// No program: existing links are removed, as those of unselected interfaces. sk_lookup still delivers, by its default
+    /// rule.
     Off,
 }
 

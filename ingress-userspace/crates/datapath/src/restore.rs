@@ -28,8 +28,9 @@ pub(super) struct OwnPrograms {
 
 impl Datapath {
     /// Restores the programs of this process, their modes and their interfaces where another process has changed them, and
-    /// the delivery by sk_lookup. Must be called by the owner of the node, under the lock held by
-    /// [`Datapath::take_over_with`]. Returns whether there was something to restore. Idempotent.
+    /// the delivery by sk_lookup. Removes programs and links that this process does not want, which [`Datapath::open`] left
+    /// to its predecessor. Must be called by the owner of the node, under the lock held by [`Datapath::take_over_with`].
+    /// Returns whether there was something to change. Idempotent.
     ///
     /// A program in the right mode is replaced in place. Between the two modes of XDP, which exclude each other, an
     /// interface has no program for a moment: packets pass.

@@ -8,7 +8,7 @@ use ingress_common::{
     map::{ALIVE, ALIVE_CURRENT},
     steer::PORT_COUNT_ONLY,
 };
-use ingress_datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
+use ingress_datapath::{Claim, Datapath, Options, RunOptions, SteeredPort, TestProgram};
 
 use crate::{
     packets::{ACK, FIN, Packet, RST, SYN, extension, fragment},
@@ -48,7 +48,8 @@ fn serving(sandbox: &Sandbox) -> Datapath {
 /// Opens a node with these ports and addresses, owned by the returned process.
 pub(crate) fn serving_with(options: &Options) -> Datapath {
     let datapath = Datapath::open(options).expect("opens");
-    datapath.take_over().expect("takes over");
+    let equip = || datapath.renew_programs(&options.interfaces).map(drop);
+    datapath.take_over_with(Claim::Any, equip).expect("takes over");
     let port =
         |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags, rewritten: None };
     let ports = [

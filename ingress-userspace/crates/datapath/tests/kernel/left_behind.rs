@@ -4,7 +4,7 @@
 
 use std::{fs, process::Command};
 
-use ingress_datapath::{Claim, Datapath, Options, TcHook, XdpMode, unload};
+use ingress_datapath::{Claim, Datapath, Hook, Options, Pinned, PinnedLink, TcHook, XdpMode, unload};
 
 use crate::nics::{nics, pins, program_id, veth};
 use crate::sandbox::{Sandbox, ip, named, sandboxed};
@@ -34,6 +34,12 @@ fn open(sandbox: &Sandbox, mode: Mode, interfaces: &[&str]) -> Datapath {
 
 fn keep(owner: &Datapath, interfaces: &[&str]) -> bool {
     owner.keep_programs(&named(interfaces)).expect("the kernel lets it")
+}
+
+/// Has `successor` take the node over, as the daemon does, and end.
+fn succeed(successor: Datapath, interfaces: &[&str]) {
+    let equip = || successor.renew_programs(&named(interfaces)).map(drop);
+    assert!(successor.take_over_with(Claim::Any, equip).expect("takes over"));
 }
 
 fn output(program: &str, arguments: &str) -> String {
@@ -71,6 +77,7 @@ fn the_owner_restores_its_mode_and_its_programs() {
             assert!(!keep(&owner, &["xk-a"]), "{own:?}: nothing has changed");
             for other in MODES {
                 drop(open(sandbox, other, &["xk-a"]));
+                // One without programs on interfaces has replaced that of sk_lookup.
                 assert!(keep(&owner, &["xk-a"]), "{own:?} after {other:?}");
                 assert_eq!(attached(sandbox, &owner, &["xk-a", "xk-b"]), before, "{own:?} after {other:?}");
                 assert!(!keep(&owner, &["xk-a"]), "{own:?} after {other:?}: once is enough");
@@ -112,9 +119,57 @@ fn the_owner_restores_the_delivery_of_connections() {
             let before = attached(sandbox, &owner, &[]);
             for other in [!lookup, lookup] {
                 drop(Datapath::open(&Options { lookup: other, ..sandbox.options(&[]) }).expect("opens"));
-                assert_eq!(keep(&owner, &[]), lookup || other, "lookup {lookup} after {other}");
+                assert_eq!(keep(&owner, &[]), other, "lookup {lookup} after {other}");
                 assert_eq!(attached(sandbox, &owner, &[]), before, "lookup {lookup} after {other}");
             }
+        });
+    }
+}
+
+#[test]
+fn a_starting_process_detaches_nothing_of_the_owner() {
+    for (mode, theirs, lookup) in
+        [(OFF, &[][..], false), (OFF, &[], true), (NATIVE, &["xk-a"], false), (NATIVE, &["xk-c"], true)]
+    {
+        sandboxed(move |sandbox| {
+            veth("xk-a", "xk-b");
+            veth("xk-c", "xk-d");
+            let owner = open(sandbox, NATIVE, &["xk-a"]);
+            owner.take_over().expect("takes over");
+            // Programs may be replaced by theirs, in the same links.
+            let links = || {
+                let links = Pinned::open(&sandbox.bpffs()).expect("pins").links().expect("links");
+                let is_owners = |hook: &Hook| match hook {
+                    Hook::Lookup => true,
+                    Hook::Xdp { interface, .. } | Hook::TcIn { interface } | Hook::TcOut { interface } => {
+                        interface == "xk-a"
+                    }
+                };
+                let owners = links.into_iter().filter(|link| is_owners(&link.hook));
+                owners.map(|PinnedLink { hook, state, link_id, .. }| (hook, state, link_id)).collect::<Vec<_>>()
+            };
+            let (before, entries, facts) = (links(), nics(&owner), attached(sandbox, &owner, &["xk-a", "xk-c"]));
+            let what = format!("{mode:?} on {theirs:?}, lookup {lookup}");
+            let start = || {
+                let newer = Datapath::open(&Options { lookup, ..options(sandbox, mode, theirs) }).expect("opens");
+                assert_eq!(links(), before, "{what}: nothing is detached");
+                assert!(entries.iter().all(|entry| nics(&owner).contains(entry)), "{what}: nor do lookups miss it");
+                newer
+            };
+            drop(start());
+            assert_eq!(links(), before, "{what}: it has died");
+            keep(&owner, &["xk-a"]);
+            assert_eq!(attached(sandbox, &owner, &["xk-a", "xk-c"]), facts, "{what}");
+
+            let newer = start();
+            let equip = || newer.renew_programs(&named(theirs)).map(drop);
+            newer.take_over_with(Claim::Any, equip).expect("takes over");
+            let delivers = links().iter().any(|(hook, ..)| *hook == Hook::Lookup);
+            assert_eq!(delivers, lookup, "{what}: it owns the node");
+            let names = pins(sandbox);
+            let is_theirs = |name: &String| theirs.iter().any(|interface| name.ends_with(interface));
+            assert!(names.len() == 2 * theirs.len() && names.iter().all(is_theirs), "{what}: {names:?}");
+            assert_eq!(nics(&owner).len(), theirs.len(), "{what}");
         });
     }
 }
@@ -145,9 +200,7 @@ fn a_process_that_takes_the_node_back_restores_its_mode_at_once() {
                 let first = open(sandbox, own, &["xk-a"]);
                 first.take_over().expect("takes over");
                 let before = attached(sandbox, &first, &["xk-a"]);
-                let successor = open(sandbox, other, &["xk-a"]);
-                successor.take_over().expect("takes over");
-                drop(successor);
+                succeed(open(sandbox, other, &["xk-a"]), if other == OFF { &[] } else { &["xk-a"] });
                 let equip = || first.renew_programs(&named(&["xk-a"])).map(drop);
                 assert!(first.take_over_with(Claim::Ownerless, equip).expect("takes it back"));
                 assert_eq!(attached(sandbox, &first, &["xk-a"]), before, "{own:?} after {other:?}");
@@ -201,11 +254,12 @@ fn a_foreign_program_in_the_place_of_ours_stays() {
         veth("xk-a", "xk-b");
         let owner = open(sandbox, (XdpMode::Auto, None), &["xk-a"]);
         owner.take_over().expect("takes over");
-        drop(open(sandbox, OFF, &["xk-a"]));
+        succeed(open(sandbox, OFF, &["xk-a"]), &[]);
         let foreign = Options { bpffs: sandbox.bpffs().join("other"), ..sandbox.options(&["xk-a"]) };
         let _foreign = Datapath::open(&foreign).expect("opens");
         let theirs = output("ip", "link show dev xk-a");
-        assert!(keep(&owner, &["xk-a"]));
+        let equip = || owner.renew_programs(&named(&["xk-a"])).map(drop);
+        assert!(owner.take_over_with(Claim::Ownerless, equip).expect("takes it back"));
         assert_eq!(output("ip", "link show dev xk-a"), theirs);
         assert_eq!(owner.interfaces()[0].state.as_str(), "tcx");
         assert!(!keep(&owner, &["xk-a"]), "it does not try each second");

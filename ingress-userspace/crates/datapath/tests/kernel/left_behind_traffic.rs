@@ -82,7 +82,7 @@ fn owner(sandbox: &Sandbox, mode: XdpMode) -> Datapath {
 
 #[test]
 fn a_change_of_mode_loses_no_datagram_and_admits_no_denied_one() {
-    use XdpMode::{Generic, Native, Tcx};
+    use XdpMode::{Generic, Native, Off, Tcx};
     for (own, other) in [
         (Native, Native),
         (Native, Generic),
@@ -91,6 +91,8 @@ fn a_change_of_mode_loses_no_datagram_and_admits_no_denied_one() {
         (Tcx, Native),
         (Tcx, Generic),
         (Tcx, Tcx),
+        (Native, Off),
+        (Tcx, Off),
     ] {
         sandboxed(move |sandbox| {
             let [server, client, denied] = network();
@@ -110,6 +112,7 @@ fn a_change_of_mode_loses_no_datagram_and_admits_no_denied_one() {
             });
             for _ in 0..2 {
                 drop(Datapath::open(&options(sandbox, other)).expect("opens"));
+                // Every process replaces the program of sk_lookup.
                 assert!(owner.keep_programs(&named(&["xk-a"])).expect("the kernel lets it"));
             }
             is_over.store(true, Relaxed);

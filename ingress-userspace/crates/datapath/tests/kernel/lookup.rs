@@ -8,12 +8,12 @@ use std::{
 
 use aya::maps::{HashMap, Map};
 use ingress_common::{Handoff, Nic, Total, flow::PROTO_TCP, map::NICS, steer::CHOSEN_BY_XDP};
-use ingress_datapath::{Datapath, Options, SteeredPort, flow_key};
+use ingress_datapath::{Claim, Datapath, Options, SteeredPort, flow_key};
 
 use crate::{
     deny::deny,
     handoffs::Handoffs,
-    sandbox::{ip, sandboxed},
+    sandbox::{ip, named, sandboxed},
 };
 
 const NODE4: &str = "198.51.100.7:80";
@@ -122,6 +122,28 @@ fn empty_slot_refuses_at_once_and_wrong_family_is_counted() {
         drop(listener);
         assert!(refused(NODE4), "slots empty themselves");
         assert_eq!(lookups(&datapath), [0, 1, 0, 3, 1]);
+    });
+}
+
+#[test]
+fn the_owner_answers_while_a_process_without_sk_lookup_starts_and_dies() {
+    sandboxed(|sandbox| {
+        let owner = serving(&sandbox.options(&[]));
+        let listener = TcpListener::bind("[::]:0").expect("listens");
+        for slot in [4, 5] {
+            owner.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        let bound = || Datapath::open(&Options { lookup: false, ..sandbox.options(&[]) }).expect("opens");
+        let starting = bound();
+        assert!(connect(NODE4, |_| ()).is_ok(), "it has not taken the node over");
+        drop(starting);
+        assert!(connect(NODE4, |_| ()).is_ok(), "it has died");
+        let successor = bound();
+        let equip = || successor.renew_programs(&named(&[])).map(drop);
+        successor.take_over_with(Claim::Any, equip).expect("takes over");
+        let refused = connect(NODE4, |_| ()).expect_err("no socket is bound to the port").kind();
+        assert_eq!(refused, ErrorKind::ConnectionRefused);
+        assert_eq!(lookups(&owner), [0, 2, 0, 0, 0]);
     });
 }
 

@@ -183,6 +183,7 @@ fn an_upper_interface_is_recorded_without_a_program() {
 
         datapath.reconcile(&Interfaces { above, ..named(&[]) }).expect("follows");
         assert!(pins(sandbox).is_empty(), "its port has left");
+        drop(datapath);
         let second = Datapath::open(&sandbox.options(&["xk-a"])).expect("opens");
         assert_eq!(nics(&second), [(port, NIC_NATIVE)]);
     });
