@@ -10,7 +10,7 @@ use ingress_proxy::Snapshot;
 use ipnet::IpNet;
 use tracing::{info, warn};
 
-use super::limits::LimitInput;
+use super::{Failures, error_of, limits::LimitInput};
 
 /// Input of the deny list.
 #[derive(Clone, Debug, Eq)]
@@ -41,7 +41,12 @@ impl Denied {
     }
 
     /// Logs the result. Returns the list if the kernel accepted it.
-    pub(super) fn applied(self, result: Result<Applied, ingress_datapath::Error>) -> Option<Self> {
+    pub(super) fn applied(
+        self,
+        result: Result<Applied, ingress_datapath::Error>,
+        failures: &mut Failures,
+    ) -> Option<Self> {
+        failures.note("cannot set the node's deny list", error_of(&result));
         match result {
             Ok(Applied { added, removed, left_out }) => {
                 if added + removed > 0 {
@@ -58,10 +63,7 @@ impl Denied {
                 }
                 Some(self)
             }
-            Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "cannot set the node's deny list; trying again");
-                None
-            }
+            Err(_noted) => None,
         }
     }
 }

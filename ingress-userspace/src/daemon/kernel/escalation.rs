@@ -7,7 +7,7 @@ use ingress_model::Escalation;
 use ingress_proxy::{Escalated, Shared, Violator};
 use tracing::{info, warn};
 
-use super::Kernel;
+use super::{Kernel, error_of};
 
 /// Maximum number of violators logged individually per call. The list of denials names them all.
 const LOGGED_MAX: usize = 16;
@@ -15,21 +15,16 @@ const LOGGED_MAX: usize = 16;
 impl Kernel {
     /// Ends expired denials, and denies clients that the proxy refused too often since the last call. Denials are
     /// pinned, so the owner of the node does not matter.
-    pub(super) fn escalate(&self, shared: &Shared) {
+    pub(super) fn escalate(&mut self, shared: &Shared) {
         // Runs first, so that clients removed from the list are also forgiven their earlier violations.
-        match self.datapath.deny_list().expire() {
-            Ok(gone) => {
-                for (network, origin) in gone {
-                    // Before the log line, so that the line is true when it is read.
-                    if origin == DenialOrigin::Escalation {
-                        shared.forgive(network);
-                    }
-                    info!(%network, origin = origin.as_str(), "a denial has ended or was removed");
-                }
+        let expired = self.datapath.deny_list().expire();
+        self.failures.note("cannot end expired denials", error_of(&expired));
+        for (network, origin) in expired.unwrap_or_default() {
+            // Before the log line, so that the line is true when it is read.
+            if origin == DenialOrigin::Escalation {
+                shared.forgive(network);
             }
-            Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "cannot end expired denials; trying again");
-            }
+            info!(%network, origin = origin.as_str(), "a denial has ended or was removed");
         }
         let (tried, violators): (Vec<_>, Vec<_>) =
             shared.take_violators().into_iter().partition(|violator| violator.escalation.dry_run);

@@ -17,10 +17,14 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, LimitInput, Slot, limits::Guarded, nics::renew_programs, syn_cookies::apply_syn_cookies};
+use super::{
+    Denied, Failures, Kernel, LimitInput, Slot, limits::Guarded, nics::renew_programs, syn_cookies::apply_syn_cookies,
+};
 
 /// Time that an ending process waits for another one to take the node: five checks of the other.
 const OFFER: Duration = Duration::from_secs(1);
+/// Failure to reclaim the node.
+const NOT_BACK: &str = "cannot take the node back";
 /// Interval at which an ending process checks whether its offer was taken.
 const OFFER_LOOK: Duration = Duration::from_millis(10);
 
@@ -39,7 +43,7 @@ impl Kernel {
         let ports = self.steered(shared);
         let limited = LimitInput::of(&shared.snapshot());
         let denied = Denied::of(&shared.snapshot(), &limited);
-        let Self { datapath, slots, interfaces, .. } = self;
+        let Self { datapath, slots, interfaces, failures, .. } = self;
         let mut guarded = Guarded { denied: Ok(Applied::default()), limited: None };
         // Ownership is set before the slots, so that no flow is entered under an unknown epoch.
         let equip = || {
@@ -50,15 +54,15 @@ impl Kernel {
             // does not prevent service.
             guarded = limited.guard(&denied, datapath);
             datapath.set_ports(&ports)?;
-            renew_programs(datapath, interfaces);
-            apply_syn_cookies(datapath);
+            renew_programs(datapath, interfaces, failures);
+            apply_syn_cookies(datapath, failures);
             Ok(())
         };
         let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
         if taken {
             self.applied = ports;
-            self.denied = denied.applied(guarded.denied);
-            self.limited = limited.applied(guarded.limited);
+            self.denied = denied.applied(guarded.denied, failures);
+            self.limited = limited.applied(guarded.limited, failures);
             self.changed = self.denied.is_none() || self.limited.is_none();
             // Interfaces may have appeared while another process owned the node.
             self.astray = true;
@@ -101,8 +105,11 @@ impl Kernel {
         match self.datapath.owner() {
             Owner::Other => {
                 if owner.send_if_modified(|owner| std::mem::replace(owner, false)) {
+                    // Told again if this process gets the node back, and they are still there.
+                    self.failures = Failures::default();
                     info!("a newer process owns the node; serving the remaining connections until SIGTERM");
                 }
+                self.failures.note(NOT_BACK, None);
                 return;
             }
             Owner::This if *owner.borrow() => return,
@@ -111,15 +118,13 @@ impl Kernel {
         }
         // The process that owned the node until now may have begun and ended moves.
         self.find_moves();
-        match self.claim(Claim::Ownerless, shared) {
-            Ok(true) => {
-                warn!("the process that owned the node died or is stopping; took the node back");
-                owner.send_replace(true);
-            }
-            Ok(false) => {}
-            // Missing resources, such as descriptors, may be available at the next check. Ending would leave the node
-            // without an owner.
-            Err(error) => warn!("cannot take the node back, trying again: {error:#}"),
+        // After a failure, missing resources, such as descriptors, may be available at the next check. Ending would leave the
+        // node without an owner.
+        let claimed = self.claim(Claim::Ownerless, shared);
+        self.failures.note(NOT_BACK, claimed.as_ref().err().map(AsRef::as_ref));
+        if matches!(claimed, Ok(true)) {
+            warn!("the process that owned the node died or is stopping; took the node back");
+            owner.send_replace(true);
         }
     }
 }

@@ -6,7 +6,11 @@ use ingress_model::PacketLimit;
 use ingress_proxy::Snapshot;
 use tracing::{info, warn};
 
-use super::deny::{Denied, trusted_peers};
+use super::{
+    Failures,
+    deny::{Denied, trusted_peers},
+    error_of,
+};
 
 /// Input of the client limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +52,15 @@ impl LimitInput {
     }
 
     /// Logs the result. Returns the limits if the kernel accepted them.
-    pub(super) fn applied(self, result: Option<Result<bool, ingress_datapath::Error>>) -> Option<Self> {
+    pub(super) fn applied(
+        self,
+        result: Option<Result<bool, ingress_datapath::Error>>,
+        failures: &mut Failures,
+    ) -> Option<Self> {
         let Self { limits, is_in_vain } = self;
-        match result? {
+        let result = result?;
+        failures.note("cannot set the node's limits of clients", error_of(&result));
+        match result {
             Ok(is_change) => {
                 if is_change && limits.is_on() {
                     let per_second = |rate: Option<PacketRate>| rate.map_or(0, |rate| rate.per_second.get());
@@ -68,13 +78,7 @@ impl LimitInput {
                 }
                 Some(self)
             }
-            Err(error) => {
-                warn!(
-                    error = &error as &dyn std::error::Error,
-                    "cannot set the node's limits of clients; trying again"
-                );
-                None
-            }
+            Err(_noted) => None,
         }
     }
 }

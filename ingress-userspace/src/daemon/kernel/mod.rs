@@ -31,6 +31,7 @@ use crate::{
 mod announce;
 mod deny;
 mod escalation;
+mod failures;
 mod handover;
 mod limits;
 mod nics;
@@ -41,6 +42,7 @@ mod syn_cookies;
 use announce::{HELLO, Holding};
 pub(super) use announce::{LEAVING, Refusals};
 use deny::Denied;
+use failures::{Failures, error_of};
 use limits::LimitInput;
 use nics::Chosen;
 use quic::OpenQuic;
@@ -76,8 +78,8 @@ pub(super) struct Kernel {
     rerouted: bool,
     /// Whether the attachments may differ from `interfaces`.
     astray: bool,
-    /// Whether another process's programs are attached, and ours could not take their place.
-    has_lost_programs: bool,
+    /// Failures that have been logged and last.
+    failures: Failures,
     addresses: Addresses,
     /// Whether `addresses` still has to be written to the kernel.
     stale: bool,
@@ -175,7 +177,7 @@ impl Kernel {
             interfaces,
             rerouted: false,
             astray: true,
-            has_lost_programs: false,
+            failures: Failures::default(),
             addresses,
             stale: true,
             holding,
@@ -342,10 +344,8 @@ impl Kernel {
         *owner.borrow() && self.datapath.owner() == Owner::This
     }
 
-    fn beat(&self) {
-        if let Err(error) = self.datapath.heartbeat() {
-            warn!(%error, "cannot add lost flows to the totals; they are added with the next heartbeat");
-        }
+    fn beat(&mut self) {
+        self.failures.note("cannot add lost flows to the totals", error_of(&self.datapath.heartbeat()));
     }
 
     /// Warns if none of the connections accepted by XDP arrives.

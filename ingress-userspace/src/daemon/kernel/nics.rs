@@ -5,11 +5,13 @@ use std::{collections::BTreeSet, error::Error};
 use ingress_datapath::{Datapath, Interfaces, NicReport, NicState, TransmitState, XdpMode};
 use tracing::{info, warn};
 
-use super::Kernel;
+use super::{Failures, Kernel, error_of};
 use crate::node::{ChangeScope, LinkKind, Links, NodeReader};
 
 /// Name of the loopback interface, which may occur in a route to nowhere.
 const LOOPBACK: &str = "lo";
+/// Failure to restore the programs.
+const NO_PROGRAMS: &str = "cannot attach our programs again";
 
 /// Selection of interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,10 +123,9 @@ impl Kernel {
     /// Attaches programs to the selected interfaces. Failures are retried with the next heartbeat.
     pub(super) fn reconcile(&mut self) {
         let before = self.datapath.interfaces();
-        match self.datapath.reconcile(&self.interfaces) {
-            Ok(()) => self.astray = false,
-            Err(error) => warn!(error = &error as &dyn Error, "cannot attach to the node's interfaces; trying again"),
-        }
+        let reconciled = self.datapath.reconcile(&self.interfaces);
+        self.astray = reconciled.is_err();
+        self.failures.note("cannot attach to the node's interfaces", error_of(&reconciled));
         report_changes(&before, &self.datapath.interfaces());
     }
 
@@ -133,32 +134,21 @@ impl Kernel {
     pub(super) fn keep_programs(&mut self) {
         let before = self.datapath.interfaces();
         let kept = self.datapath.keep_programs(&self.interfaces);
-        // Tried each second, and told once.
-        let is_told = std::mem::replace(&mut self.has_lost_programs, kept.is_err());
-        match kept {
-            Ok(false) => {}
-            Ok(true) => {
-                info!("a process ended before it took the node over; our programs are attached again");
-                report_changes(&before, &self.datapath.interfaces());
-                // An interface may have another mode than before.
-                self.stale |= self.holding.takes_part();
-            }
-            Err(error) if !is_told => {
-                warn!(error = &error as &dyn Error, "cannot attach our programs again; trying again");
-            }
-            Err(_told) => {}
+        self.failures.note(NO_PROGRAMS, error_of(&kept));
+        if matches!(kept, Ok(true)) {
+            info!("a process ended before it took the node over; our programs are attached again");
+            report_changes(&before, &self.datapath.interfaces());
+            // An interface may have another mode than before.
+            self.stale |= self.holding.takes_part();
         }
     }
 }
 
 /// Attaches our programs again: after a roll-back the interfaces have those of the process that has ended. A failure does
 /// not prevent service.
-pub(super) fn renew_programs(datapath: &Datapath, interfaces: &Interfaces) {
+pub(super) fn renew_programs(datapath: &Datapath, interfaces: &Interfaces, failures: &mut Failures) {
     let before = datapath.interfaces();
-    if let Err(error) = datapath.renew_programs(interfaces) {
-        let error = &error as &dyn Error;
-        warn!(error, "cannot attach our programs again; trying again each second");
-    }
+    failures.note(NO_PROGRAMS, error_of(&datapath.renew_programs(interfaces)));
     report_changes(&before, &datapath.interfaces());
 }
 

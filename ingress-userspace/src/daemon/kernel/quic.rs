@@ -11,7 +11,7 @@ use ingress_common::{
 use ingress_datapath::{Quic, QuicKey, SteeredPort};
 use tracing::{info, warn};
 
-use super::Kernel;
+use super::{Kernel, error_of};
 use crate::daemon::http3::Http3Error;
 
 /// Sockets of this process, entered in the maps. Dropped, the process is out of the choice.
@@ -53,15 +53,12 @@ impl Kernel {
     }
 
     /// Removes processes that have died, so that their clients are told. If there are none, it reads less than 200 bytes.
-    pub(super) fn sweep_quic(&self) {
+    pub(super) fn sweep_quic(&mut self) {
         let Some(OpenQuic { quic, port: _ }) = &self.quic else { return };
-        match quic.sweep() {
-            Ok(0) => {}
-            Ok(processes) => info!(processes, "QUIC connections of processes that have died are reset"),
-            Err(error) => warn!(
-                error = &error as &dyn std::error::Error,
-                "cannot remove processes that have died from the maps of QUIC; trying again"
-            ),
+        let swept = quic.sweep();
+        self.failures.note("cannot remove processes that have died from the maps of QUIC", error_of(&swept));
+        if let Ok(processes @ 1..) = swept {
+            info!(processes, "QUIC connections of processes that have died are reset");
         }
     }
 

@@ -13,7 +13,7 @@ use ingress_proxy::Shared;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, LimitInput, OpenQuic, STREAMS};
+use super::{Denied, Kernel, LimitInput, OpenQuic, STREAMS, error_of};
 use crate::node::Links;
 
 impl Kernel {
@@ -48,15 +48,14 @@ impl Kernel {
         }
         // Slots are included, under the same lock: a process that has just claimed the node must not find our ports in
         // place of its own.
-        match self.claim(Claim::Ownerless, shared) {
+        let claimed = self.claim(Claim::Ownerless, shared);
+        self.failures.note("cannot set the node's ports", claimed.as_ref().err().map(AsRef::as_ref));
+        match claimed {
             Ok(true) if are_other => info!(count = ports.len(), "the node's ports changed"),
             // If another process owns the node, the next check notices.
             Ok(_) => {}
-            Err(error) => {
-                // The ports count as applied, so that they keep their room; this has all of it set again.
-                self.denied = None;
-                warn!("cannot set the node's ports, trying again: {error:#}");
-            }
+            // The ports count as applied, so that they keep their room; this has all of it set again.
+            Err(_noted) => self.denied = None,
         }
     }
 
@@ -154,28 +153,16 @@ impl Kernel {
         let entries = self.holding.entries(&held);
         // Before the flags of the addresses: a flag without an entry does nothing.
         let moved = self.datapath.set_moves(&self.holding.moved());
-        match self.datapath.set_addresses(&addresses, &entries) {
-            Ok(()) => {
-                self.holding.hold(held);
-                self.stale = false;
-            }
-            Err(error) => {
-                self.holding.fail_to_hold(&held);
-                self.stale = true;
-                warn!(error = &error as &dyn std::error::Error, "cannot set the node's addresses; trying again");
-            }
+        let set = self.datapath.set_addresses(&addresses, &entries);
+        match &set {
+            Ok(()) => self.holding.hold(held),
+            Err(_noted_below) => self.holding.fail_to_hold(&held),
         }
-        if let Err(error) = moved {
-            self.stale = true;
-            warn!(
-                error = &error as &dyn std::error::Error,
-                "cannot set the nodes that have connections to moved addresses; trying again"
-            );
-        }
-        if let Err(error) = self.set_macs() {
-            self.stale = true;
-            warn!(error = &error as &dyn std::error::Error, "cannot set the Ethernet addresses; trying again");
-        }
+        let macs = self.set_macs();
+        self.stale = set.is_err() || moved.is_err() || macs.is_err();
+        self.failures.note("cannot set the node's addresses", error_of(&set));
+        self.failures.note("cannot set the nodes that have connections to moved addresses", error_of(&moved));
+        self.failures.note("cannot set the Ethernet addresses", error_of(&macs));
     }
 }
 

@@ -3,7 +3,7 @@
 use ingress_datapath::{Datapath, NicMode, NicReport, NicState, SynCookieState, SynFloodView};
 use tracing::{info, warn};
 
-use super::Kernel;
+use super::{Failures, Kernel, error_of};
 
 /// Facts that have been logged.
 #[derive(Debug, Default)]
@@ -27,24 +27,19 @@ impl Kernel {
             return;
         }
         self.syn_floods.say_interfaces(&self.datapath.interfaces());
-        match cookies.tend() {
-            Ok(view) => self.syn_floods.say_flood(view),
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                warn!(error, "cannot adopt the settings of SYN cookies; the previous ones apply");
-            }
+        let tended = cookies.tend();
+        self.failures.note("cannot adopt the settings of SYN cookies, so the previous ones apply", error_of(&tended));
+        if let Ok(view) = tended {
+            self.syn_floods.say_flood(view);
         }
     }
 }
 
 /// Puts the settings of SYN cookies into effect, or ends the cookies of another process. A failure does not prevent
 /// service.
-pub(super) fn apply_syn_cookies(datapath: &Datapath) {
-    let cookies = datapath.syn_cookies();
-    if let Err(error) = cookies.apply() {
-        let error = &error as &dyn std::error::Error;
-        warn!(error, "cannot set SYN cookies of XDP; the previous settings apply");
-    }
+pub(super) fn apply_syn_cookies(datapath: &Datapath, failures: &mut Failures) {
+    let applied = datapath.syn_cookies().apply();
+    failures.note("cannot set SYN cookies of XDP, so the previous settings apply", error_of(&applied));
 }
 
 /// Returns the end of an error's causes: the verifier's log ends with the reason of a refusal, and can be long.

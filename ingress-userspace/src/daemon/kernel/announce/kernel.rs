@@ -109,10 +109,12 @@ impl Kernel {
             return;
         }
         let is_off = self.chosen == Chosen::None;
-        if let Err(error) = self.holding.settle(&self.addresses, is_off).await {
+        let settled = self.holding.settle(&self.addresses, is_off).await;
+        if settled.is_err() {
             self.holding.routes.forget();
-            warn!("cannot hold all addresses of `--gateway-addresses`; trying again: {error:#}");
         }
+        let error = settled.as_ref().err().map(AsRef::as_ref);
+        self.failures.note("cannot hold all addresses of `--gateway-addresses`", error);
     }
 
     /// Writes the Ethernet addresses of the interfaces with programs, and speaks from these interfaces.
