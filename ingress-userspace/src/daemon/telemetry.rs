@@ -7,12 +7,20 @@ use std::{
 };
 
 use anyhow::Context;
-use tracing::field::{Field, Visit};
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
 use tracing_subscriber::{
     EnvFilter,
     field::RecordFields,
     filter::{LevelFilter, ParseError},
-    fmt::{FormatFields, format::Writer},
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{Format, Json, JsonFields, Writer},
+        time::FormatTime,
+    },
+    registry::LookupSpan,
 };
 
 use crate::config::cli::LogFormatArg;
@@ -39,7 +47,7 @@ pub(crate) fn init(directives: &str, format: LogFormatArg) -> anyhow::Result<()>
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
     match format {
         LogFormatArg::Text => builder.fmt_fields(OneLine).try_init(),
-        LogFormatArg::Json => builder.json().flatten_event(true).try_init(),
+        LogFormatArg::Json => builder.fmt_fields(JsonFields::new()).event_format(json()).try_init(),
     }
     .map_err(|error| anyhow::anyhow!(error).context("cannot set up logging"))
 }
@@ -99,6 +107,50 @@ impl Visit for Line<'_, '_> {
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
         if self.result.is_ok() {
             self.result = self.add(field, format_args!("{value}{}", causes(value)));
+        }
+    }
+}
+
+/// Returns the format of lines in JSON, with an event's fields beside its level and target.
+fn json() -> WithCauses<Format<Json>> {
+    WithCauses(tracing_subscriber::fmt::format().json().flatten_event(true))
+}
+
+/// Events in JSON. Errors have their causes, as in [`OneLine`].
+struct WithCauses<F>(F);
+
+impl<S, N, T> FormatEvent<S, N> for WithCauses<Format<Json, T>>
+where
+    S: Subscriber + for<'lookup> LookupSpan<'lookup>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    T: FormatTime,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut errors = Errors::default();
+        event.record(&mut errors);
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        for (short, long) in errors.0 {
+            // Fields of the event come before those of spans, and quotation marks within a text are escaped, so that the
+            // first place is the field itself.
+            line = line.replacen(&short, &long, 1);
+        }
+        writer.write_str(&line)
+    }
+}
+
+/// Fields of an event that are errors with causes, in JSON: without the causes, and with them.
+#[derive(Default)]
+struct Errors(Vec<(String, String)>);
+
+impl Visit for Errors {
+    fn record_debug(&mut self, _field: &Field, _value: &dyn fmt::Debug) {}
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        let causes = causes(value);
+        if !causes.is_empty() {
+            let entry = |text: String| format!("\"{}\":{}", field.name(), serde_json::Value::from(text));
+            self.0.push((entry(value.to_string()), entry(format!("{value}{causes}"))));
         }
     }
 }
@@ -230,6 +282,34 @@ mod tests {
             assert!(written.contains(expect) && written.trim_end().ends_with(" name=1"), "{written}");
             assert!(written.len() < CAUSES_MAX + 200, "{written}");
         }
+    }
+
+    #[test]
+    fn errors_in_json_have_the_causes_of_those_in_text() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).fmt_fields(JsonFields::new());
+        let forged = r#"","error":"cannot attach "XDP"""#;
+        let [error, other] = ["cannot attach \"XDP\"", "cannot set"].map(|top| {
+            let cause = anyhow::anyhow!("{}no \"memory\"\n", "x".repeat(if top == "cannot set" { 5000 } else { 0 }));
+            cause.context(top)
+        });
+        let alone = io::Error::other("alone");
+        tracing::subscriber::with_default(subscriber.event_format(json()).finish(), || {
+            let span = tracing::info_span!("change", error = %"cannot attach \"XDP\"");
+            let _entered = span.enter();
+            let (error, other): (&(dyn Error + 'static), &(dyn Error + 'static)) = (error.as_ref(), other.as_ref());
+            tracing::warn!(forged, error, other, alone = &alone as &dyn Error, count = 1, "cannot {forged}");
+        });
+        let written = String::from_utf8(lines.0.lock().expect("unpoisoned").clone()).expect("text");
+        let line: serde_json::Value = serde_json::from_str(&written).expect("one line of JSON");
+        assert_eq!(line["error"], "cannot attach \"XDP\": no \"memory\"\n", "{written}");
+        let other = line["other"].as_str().expect("a text");
+        assert!(other.starts_with("cannot set: …x") && other.ends_with("xno \"memory\"\n"), "{written}");
+        assert!(other.len() < CAUSES_MAX + 50, "{written}");
+        assert_eq!((&line["alone"], &line["count"]), (&"alone".into(), &1.into()), "{written}");
+        assert_eq!((&line["forged"], &line["span"]["error"]), (&forged.into(), &"cannot attach \"XDP\"".into()));
+        assert_eq!((&line["level"], &line["message"]), (&"WARN".into(), &format!("cannot {forged}").into()));
+        assert!(line["timestamp"].is_string() && line["target"].is_string(), "{written}");
     }
 
     #[test]
